@@ -1,0 +1,62 @@
+//! Errors and refusals as the user reads them: what, where, what to do.
+
+use crate::ids::Vaddr;
+use std::fmt;
+
+/// Why a command failed. Printed as `blizzard: error: …`, then `caused by:` and `help:` lines.
+#[derive(Debug)]
+pub struct Error {
+    pub what: String,
+    pub causes: Vec<String>,
+    pub help: Option<String>,
+    pub refusals: Vec<Refusal>,
+}
+
+/// One thing in the input that cannot be rewritten soundly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub at: Vaddr,
+    /// `function+0x12`, or the section's name and offset where there is no symbol.
+    pub place: String,
+    pub reason: String,
+}
+
+/// The result type of every fallible step.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error with its one-line description.
+    pub fn new(what: impl Into<String>) -> Self {
+        Error { what: what.into(), causes: Vec::new(), help: None, refusals: Vec::new() }
+    }
+
+    /// Adds a `caused by:` line.
+    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.causes.push(cause.to_string());
+        self
+    }
+
+    /// Sets the `help:` line: what the user can do.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        for cause in &self.causes {
+            write!(f, "\n  caused by: {cause}")?;
+        }
+        for r in &self.refusals {
+            write!(f, "\n  refused: {} ({}): {}", r.at, r.place, r.reason)?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,1 @@
+//! Blizzard for Rust programs.

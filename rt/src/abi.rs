@@ -1,0 +1,414 @@
+//! The contract between rewritten code, the runtime, the launcher and client libraries.
+//!
+//! Purpose: every address, offset, bit and structure that two of those parties must agree on stands here and only
+//! here. The rewriter depends on this module as a library; the runtime is built from it; `include/blizzard.h`
+//! mirrors the C-visible part. Nothing in this module executes.
+//!
+//! Source: design section 4 (address space) and 5 (checks); Tempest 1.2.1, table 1 (meaning of the tags).
+//!
+//! # Register contract of the gates
+//!
+//! Rewritten code reaches the runtime through 8-byte pointers in the *private context page*, with
+//! `call qword ptr [disp32]`, so that no register is needed and any module at any load address can do it. A gate
+//! * runs on the caller's stack, which the caller has first moved below the red zone (`lea rsp,[rsp-128]`);
+//! * preserves every general register, the direction flag, all status flags, x87 and all vector and mask registers
+//!   (the runtime is compiled for baseline SSE2, so saving xmm0-15 with legacy moves keeps upper halves intact);
+//! * pops its own stack arguments (`ret 8*n`);
+//! * assumes nothing about stack alignment or the direction flag.
+//!
+//! [`GATE_STRING`] is the exception: it *performs* the string instruction, so rsi, rdi, rcx, rax and the status flags
+//! change exactly as that instruction changes them.
+
+/// Base of the tag table: the tag of address `a` is the byte at `TAG_TABLE_BASE + (a >> BLOCK_SHIFT)`.
+/// Fits a sign-extended disp32, so the check needs no base register.
+pub const TAG_TABLE_BASE: u64 = 0x7fff_8000;
+/// Bytes of the tag table: one for each minimum block of the 47-bit user address space.
+pub const TAG_TABLE_BYTES: u64 = 1 << 41;
+/// log2 of the minimum block size in bytes.
+pub const BLOCK_SHIFT: u32 = 6;
+/// The minimum block size in bytes.
+pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+
+/// Tag byte values. Bit 0: stores fault. Bit 1: loads fault. Private memory reads 0 from the zero page.
+pub const TAG_WRITABLE: u8 = 0;
+pub const TAG_READONLY: u8 = 1;
+pub const TAG_INVALID: u8 = 3;
+pub const TAG_BUSY: u8 = 7;
+/// Tag bit that makes a load fault.
+pub const TAG_NO_LOAD: u8 = 2;
+/// Tag bit that makes a store fault.
+pub const TAG_NO_STORE: u8 = 1;
+
+/// Base of the user-managed virtual segment, the same on every node.
+pub const SEGMENT_BASE: u64 = 0x2000_0000_0000;
+/// `addr >> SEGMENT_SHIFT == SEGMENT_BASE >> SEGMENT_SHIFT` exactly for addresses that may lie in the segment.
+pub const SEGMENT_SHIFT: u32 = 40;
+/// Largest segment in bytes.
+pub const SEGMENT_MAX_BYTES: u64 = 1 << SEGMENT_SHIFT;
+/// Segment size in bytes unless the launcher says otherwise.
+pub const SEGMENT_DEFAULT_BYTES: u64 = 64 << 30;
+
+/// The shared context page: in a run of several nodes, the node's own context page of the shared region; else anonymous.
+/// Below 2 GiB, so that inserted code reaches it by absolute disp32.
+pub const CONTEXT_SHARED: u64 = 0x7fff_0000;
+/// The private context page: gate pointers and identity. Read-only once the runtime has started.
+pub const CONTEXT_PRIVATE: u64 = 0x7fff_1000;
+/// Bytes of each context page.
+pub const CONTEXT_BYTES: u64 = 4096;
+
+/// The doorbell (u32): nonzero when a peer wants this node to run handlers. Polls test it.
+pub const POLL_WORD: u64 = CONTEXT_SHARED;
+/// u64 counters incremented by inserted code in a counting rewrite (`--count`); also in the shared context page, so that
+/// the launcher reads them after the node has ended. Index with [`Counter`].
+pub const COUNTERS: u64 = CONTEXT_SHARED + offset_of_counters();
+
+const fn offset_of_counters() -> u64 {
+    core::mem::offset_of!(SharedContext, counters) as u64
+}
+
+/// Gate pointers in the private context page.
+pub const GATE_MISS: u64 = CONTEXT_PRIVATE;
+/// See [`GATE_MISS`]. No arguments.
+pub const GATE_POLL: u64 = CONTEXT_PRIVATE + 8;
+/// Performs a string instruction. One stack argument: [`StringDesc`] bits.
+pub const GATE_STRING: u64 = CONTEXT_PRIVATE + 16;
+/// Makes the blocks of all active lanes of a gather or scatter accessible. One stack argument: address of a [`VsibDesc`].
+pub const GATE_VSIB: u64 = CONTEXT_PRIVATE + 24;
+/// u32: number of nodes of this run (1 when not launched).
+pub const CTX_NODES: u64 = CONTEXT_PRIVATE + 64;
+/// u32: this node's number.
+pub const CTX_NODE: u64 = CONTEXT_PRIVATE + 68;
+
+/// The descriptor of [`GATE_MISS`], pushed as a sign-extended imm32 *after* the address:
+/// at gate entry `[rsp]` = return address, `[rsp+8]` = descriptor, `[rsp+16]` = address of the first byte accessed.
+/// On return every block of `[addr, addr+size)` has a tag that allows the access. `ret 16`.
+pub mod miss_desc {
+    /// Bits 0..16: bytes accessed. 0xffff: the XSAVE area that XCR0 describes.
+    pub const SIZE_MASK: u32 = 0xffff;
+    pub const SIZE_XSAVE: u32 = 0xffff;
+    pub const LOAD: u32 = 1 << 16;
+    pub const STORE: u32 = 1 << 17;
+    /// The instruction may leave some of the bytes alone (vmaskmov, masked AVX-512, maskmovdqu): a block outside
+    /// allocated shared memory is then not an error.
+    pub const MASKED: u32 = 1 << 18;
+}
+
+/// Bits of the descriptor of [`GATE_STRING`].
+pub mod string_desc {
+    pub const OP_MASK: u32 = 7;
+    pub const MOVS: u32 = 0;
+    pub const STOS: u32 = 1;
+    pub const LODS: u32 = 2;
+    pub const SCAS: u32 = 3;
+    pub const CMPS: u32 = 4;
+    /// Bits 3..5: log2 of the element's bytes.
+    pub const SIZE_SHIFT: u32 = 3;
+    /// Bits 5..7: 0 no prefix, 1 rep/repe, 2 repne.
+    pub const REP_SHIFT: u32 = 5;
+    /// Check the tags of what is read / written (cleared by `--checks stores` / `loads`).
+    pub const CHECK_LOADS: u32 = 1 << 7;
+    pub const CHECK_STORES: u32 = 1 << 8;
+}
+
+/// What [`GATE_VSIB`] needs to compute the lanes' addresses: `base + sext(index[lane]) * scale + disp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VsibDesc {
+    pub disp: i32,
+    /// General register number 0..15 in encoding order (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8..); 16: none.
+    /// When it is rsp, its value is the one before the stub moved rsp, that is, [`VsibDesc::rsp_moved`] bytes higher than at the push.
+    pub base: u8,
+    /// Vector register number 0..31.
+    pub index: u8,
+    /// Bytes of one index element: 4 or 8.
+    pub index_bytes: u8,
+    /// Bytes moved for one lane: 4 or 8.
+    pub elem_bytes: u8,
+    pub lanes: u8,
+    /// 1, 2, 4, 8.
+    pub scale: u8,
+    /// 0: sign bits of the elements (of `elem_bytes`) of vector register `mask`; 1: bits of mask register `mask`; 2: all lanes.
+    pub mask_kind: u8,
+    pub mask: u8,
+    /// 1 load, 2 store.
+    pub access: u8,
+    /// Bytes by which the stub lowered rsp before the gate was called, arguments and return address not counted.
+    pub rsp_moved: u8,
+    pub _pad: [u8; 2],
+}
+
+/// Counters of the shared context page, by index.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Checks of loads executed (counting rewrite).
+    LoadChecks = 0,
+    /// Checks of stores and read-modify-writes executed (counting rewrite).
+    StoreChecks,
+    /// Polls executed (counting rewrite).
+    Polls,
+    /// Gate calls by reason (always counted by the runtime).
+    ReadMisses,
+    WriteMisses,
+    Upgrades,
+    /// Gate entries that found the access legal (straddle not real, tag raised meanwhile).
+    FalseMisses,
+    PollsTaken,
+    StringCalls,
+    VsibCalls,
+    MessagesSent,
+    BytesSent,
+    MessagesReceived,
+    /// Messages dropped because they did not validate.
+    MessagesRejected,
+    /// Sends that found the ring full and were buffered.
+    SendsBuffered,
+    /// Jumps to an old code address that a trap byte redirected.
+    Traps,
+    Barriers,
+    LockAcquires,
+    Allocations,
+    AllocatedBytes,
+    /// System calls that passed the gate.
+    Syscalls,
+    InvalidationsReceived,
+    WriteBacks,
+    /// Nanoseconds spent waiting inside misses, barriers and locks.
+    MissWaitNs,
+    BarrierWaitNs,
+    LockWaitNs,
+}
+/// How many counters there are.
+pub const COUNTER_COUNT: usize = 26;
+/// Their names in statistics files, by index.
+pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
+    "load_checks",
+    "store_checks",
+    "polls",
+    "read_misses",
+    "write_misses",
+    "upgrades",
+    "false_misses",
+    "polls_taken",
+    "string_calls",
+    "vsib_calls",
+    "messages_sent",
+    "bytes_sent",
+    "messages_received",
+    "messages_rejected",
+    "sends_buffered",
+    "traps",
+    "barriers",
+    "lock_acquires",
+    "allocations",
+    "allocated_bytes",
+    "syscalls",
+    "invalidations_received",
+    "write_backs",
+    "miss_wait_ns",
+    "barrier_wait_ns",
+    "lock_wait_ns",
+];
+
+/// Layout of the shared context page. One writer group per cache line.
+#[repr(C, align(4096))]
+pub struct SharedContext {
+    /// Written 1 by peers, cleared by the owner: the doorbell.
+    pub poll: u32,
+    _line0: [u32; 15],
+    /// Written by the owner: 1 while it sleeps in a futex on `poll`.
+    pub sleeping: u32,
+    /// Written by the owner: see [`node_phase`].
+    pub phase: u32,
+    /// Written by the owner: its exit status, valid in `phase` DONE and FAILED.
+    pub exit_status: u32,
+    _line1: [u32; 13],
+    /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
+    pub message: [u8; 1024],
+    /// Written by the owner (and by inserted code in a counting rewrite).
+    pub counters: [u64; COUNTER_COUNT],
+}
+
+/// Values of [`SharedContext::phase`].
+pub mod node_phase {
+    pub const STARTING: u32 = 0;
+    pub const RUNNING: u32 = 1;
+    /// The program has exited with status 0; the node still serves its blocks until all are DONE.
+    pub const DONE: u32 = 2;
+    /// The node stops the run; `message` says why.
+    pub const FAILED: u32 = 3;
+}
+
+/// Environment variable by which the launcher tells a node who it is: `fd=<region fd>,node=<number>`.
+/// The runtime removes it before the program sees its environment.
+pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
+
+/// First bytes of the shared region ("BLZREGN1").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN1");
+/// Most nodes of one run.
+pub const MAX_NODES: usize = 32;
+
+/// Header of the shared region (a memfd that the launcher creates, fills and passes on); all offsets in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionHeader {
+    pub magic: u64,
+    pub total_bytes: u64,
+    /// Differs from run to run; every message carries it (PPE seed, section 4.1).
+    pub incarnation: u32,
+    pub nodes: u32,
+    /// Processors the launcher may use: how long to spin depends on it.
+    pub cpus: u32,
+    /// Slots of one ring, a power of two.
+    pub ring_slots: u32,
+    pub segment_bytes: u64,
+    /// `nodes` shared context pages.
+    pub contexts_off: u64,
+    /// `nodes * nodes` rings; ring (src, dst) at index `src * nodes + dst`.
+    pub rings_off: u64,
+    pub ring_bytes: u64,
+    /// `fill_bytes` bytes of [`TAG_INVALID`], mapped privately over the segment's part of the tag table, so that
+    /// untouched shared memory starts Invalid without a write per tag.
+    pub fill_off: u64,
+    pub fill_bytes: u64,
+    /// Written 1 by whoever ends the run: every waiting node stops at once.
+    pub abort: u32,
+    pub _pad: u32,
+}
+
+/// Bytes of one ring slot: header and one minimum block, two cache lines.
+pub const SLOT_BYTES: u64 = 128;
+/// Bytes in front of a ring's slots: the consumer's and the producer's index, a cache line each.
+pub const RING_HEADER_BYTES: u64 = 128;
+
+impl RegionHeader {
+    /// The layout for `nodes` nodes; `incarnation` must differ from run to run.
+    pub const fn new(nodes: u32, cpus: u32, segment_bytes: u64, incarnation: u32) -> Self {
+        let ring_slots = 128;
+        let ring_bytes = RING_HEADER_BYTES + ring_slots as u64 * SLOT_BYTES;
+        let contexts_off = CONTEXT_BYTES;
+        let rings_off = contexts_off + nodes as u64 * CONTEXT_BYTES;
+        let fill_bytes: u64 = 4 << 20;
+        let fill_off = (rings_off + nodes as u64 * nodes as u64 * ring_bytes).next_multiple_of(fill_bytes);
+        RegionHeader {
+            magic: REGION_MAGIC,
+            total_bytes: fill_off + fill_bytes,
+            incarnation,
+            nodes,
+            cpus,
+            ring_slots,
+            segment_bytes,
+            contexts_off,
+            rings_off,
+            ring_bytes,
+            fill_off,
+            fill_bytes,
+            abort: 0,
+            _pad: 0,
+        }
+    }
+}
+
+/// `a_type` of the auxiliary-vector entry that the runtime adds: its value is the address of a [`BzApi`].
+/// Client libraries find the runtime with `getauxval(AT_BLIZZARD)`; 0 means "not rewritten: plain single node".
+pub const AT_BLIZZARD: u64 = 0x425a_0001;
+/// [`BzApi::version`] of this runtime.
+pub const API_VERSION: u32 = 1;
+
+/// Opaque lock of `blizzard.h`.
+#[repr(C)]
+pub struct BzLock {
+    _opaque: [u8; 0],
+}
+
+/// The runtime's functions for client libraries, called with the C calling convention on the program's stack.
+/// `blizzard.h` documents each; the field order is part of the ABI (append only).
+#[repr(C)]
+pub struct BzApi {
+    pub version: u32,
+    pub bytes: u32,
+    pub node: extern "C" fn() -> u32,
+    pub nodes: extern "C" fn() -> u32,
+    pub alloc: extern "C" fn(usize) -> *mut u8,
+    pub alloc_on: extern "C" fn(u32, usize) -> *mut u8,
+    pub free: extern "C" fn(*mut u8),
+    pub publish: extern "C" fn(u32, *mut u8),
+    pub lookup: extern "C" fn(u32) -> *mut u8,
+    pub barrier: extern "C" fn(),
+    pub lock_new: extern "C" fn() -> *mut BzLock,
+    pub lock: extern "C" fn(*mut BzLock),
+    pub trylock: extern "C" fn(*mut BzLock) -> i32,
+    pub unlock: extern "C" fn(*mut BzLock),
+    pub fetch_add_u64: extern "C" fn(*mut u64, u64) -> u64,
+    pub reduce_sum_u64: extern "C" fn(u64) -> u64,
+    pub reduce_sum_f64: extern "C" fn(f64) -> f64,
+}
+
+/// Number of publish slots.
+pub const PUBLISH_SLOTS: u32 = 1024;
+
+/// First bytes of [`ModuleInfo`] ("BLZMODI1").
+pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI1");
+/// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
+pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
+/// Name of the runtime blob's entry point.
+pub const RT_ENTRY_SYMBOL: &str = "_start";
+/// Name of the output section that marks a rewritten file (its contents: a copy of the [`ModuleInfo`]).
+pub const INFO_SECTION: &str = ".blizzard.info";
+
+/// What the rewriter tells the runtime about the program it is linked into. All `*_va` are link-time virtual addresses of the
+/// output file; the runtime adds the load bias (its own run-time address minus `rt_base_va`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleInfo {
+    pub magic: u64,
+    /// [`module_flags`].
+    pub flags: u64,
+    /// Link-time address of the runtime blob's first byte (its ELF header).
+    pub rt_base_va: u64,
+    /// New address of the program's own entry point: becomes AT_ENTRY.
+    pub entry_va: u64,
+    /// Program headers as the dynamic loader and libgcc shall see them: become AT_PHDR, AT_PHNUM.
+    pub phdr_va: u64,
+    pub phdr_count: u64,
+    /// NUL-terminated path of the dynamic loader, 0 for a static program.
+    pub interp_va: u64,
+    /// Trap map: `trap_count` entries of [`TrapEntry`], sorted by `old`.
+    pub trap_map_va: u64,
+    pub trap_count: u64,
+    /// Subtracted from an old address to form [`TrapEntry::old`], and from a new one to form [`TrapEntry::new`].
+    pub old_base_va: u64,
+    pub new_base_va: u64,
+    /// New code, hot and cold: `[code_va, code_va + code_bytes)`.
+    pub code_va: u64,
+    pub code_bytes: u64,
+}
+
+/// Bits of [`ModuleInfo::flags`].
+pub mod module_flags {
+    pub const CHECK_LOADS: u64 = 1;
+    pub const CHECK_STORES: u64 = 2;
+    pub const POLLS: u64 = 4;
+    /// The checks count themselves.
+    pub const COUNTING: u64 = 8;
+}
+
+/// One row of the trap map: an instruction's old address and the address where its new code, checks included, begins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrapEntry {
+    pub old: u32,
+    pub new: u32,
+}
+
+const _: () = {
+    assert!(TAG_TABLE_BASE < 1 << 31 && CONTEXT_PRIVATE + CONTEXT_BYTES <= TAG_TABLE_BASE);
+    assert!(TAG_TABLE_BASE + TAG_TABLE_BYTES < SEGMENT_BASE);
+    assert!(SEGMENT_BASE.is_multiple_of(SEGMENT_MAX_BYTES));
+    assert!(core::mem::size_of::<SharedContext>() == CONTEXT_BYTES as usize);
+    assert!(core::mem::size_of::<RegionHeader>() <= CONTEXT_BYTES as usize);
+    assert!(core::mem::size_of::<VsibDesc>() == 16);
+    assert!(core::mem::size_of::<TrapEntry>() == 8);
+    assert!(Counter::LockWaitNs as usize + 1 == COUNTER_COUNT);
+    assert!(core::mem::offset_of!(SharedContext, sleeping) == 64);
+};

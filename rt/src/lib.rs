@@ -1,0 +1,4 @@
+//! Blizzard's runtime. `DESIGN.md` has the picture.
+#![cfg_attr(not(test), no_std)]
+
+pub mod abi;

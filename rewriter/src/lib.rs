@@ -3,6 +3,7 @@
 //! `DESIGN.md` describes the stages; [`pipeline`] is their list.
 #![deny(unsafe_code)]
 
+pub mod elf_write;
 pub mod error;
 pub mod ids;
 pub mod options;

@@ -1,0 +1,3 @@
+//! Writing the output file.
+
+pub mod frames;

@@ -2,3 +2,4 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod abi;
+pub mod protocol;

@@ -1,0 +1,333 @@
+//! Raw Linux system calls of the freestanding runtime.
+//!
+//! Purpose: the only place of the runtime that executes `syscall` on its own behalf. No errno, no TLS, no libc code: the `libc`
+//! crate contributes numbers, constants and structure layouts only. Each wrapper returns the kernel's result or the
+//! negated error as [`Errno`].
+//! **Invariant**: every instruction here ends up in the runtime blob's text, which Syscall User Dispatch lets through, so the
+//! runtime never traps on itself.
+//! Source: System V psABI for x86-64, appendix A.2.1 (Linux conventions): number in rax, arguments in rdi, rsi, rdx, r10,
+//! r8, r9; rcx and r11 clobbered; results -4095..-1 are errors.
+
+use core::arch::asm;
+use core::ffi::CStr;
+use core::fmt;
+
+/// A kernel error number (positive).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// Result of a system call.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+impl Errno {
+    /// The kernel's words for the errors that a user of the runtime can meet; `None` for the others.
+    fn text(self) -> Option<&'static str> {
+        Some(match self.0 {
+            libc::EPERM => "Operation not permitted",
+            libc::ENOENT => "No such file or directory",
+            libc::EINTR => "Interrupted system call",
+            libc::EIO => "Input/output error",
+            libc::EBADF => "Bad file descriptor",
+            libc::EAGAIN => "Resource temporarily unavailable",
+            libc::ENOMEM => "Cannot allocate memory",
+            libc::EACCES => "Permission denied",
+            libc::EFAULT => "Bad address",
+            libc::EEXIST => "File exists",
+            libc::ENODEV => "No such device",
+            libc::ENOTDIR => "Not a directory",
+            libc::EISDIR => "Is a directory",
+            libc::EINVAL => "Invalid argument",
+            libc::ENFILE => "Too many open files in system",
+            libc::EMFILE => "Too many open files",
+            libc::ELOOP => "Too many levels of symbolic links",
+            libc::ENOSYS => "Function not implemented",
+            libc::EOVERFLOW => "Value too large for defined data type",
+            libc::ETIMEDOUT => "Connection timed out",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some(text) => write!(f, "{text} (error {})", self.0),
+            None => write!(f, "error {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Executes system call `nr` and returns what the kernel left in rax.
+///
+/// # Safety
+/// The call must be sound for the process: pointers valid for what the kernel does with them, and no memory that Rust
+/// code relies on is unmapped or changed behind its back.
+#[inline(always)]
+pub unsafe fn raw(nr: i64, args: [u64; 6]) -> i64 {
+    let ret: i64;
+    // SAFETY: the register convention is the kernel's (see the module's source); the caller vouches for the call's effect.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") nr => ret,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    ret
+}
+
+/// [`raw`] with the error decoded.
+///
+/// # Safety
+/// As [`raw`].
+#[inline(always)]
+pub unsafe fn call(nr: i64, args: [u64; 6]) -> Result<u64> {
+    // SAFETY: passed on from the caller.
+    let ret = unsafe { raw(nr, args) };
+    if (-4095..0).contains(&ret) { Err(Errno(-ret as i32)) } else { Ok(ret as u64) }
+}
+
+/// Maps memory; `flags` as `mmap(2)` has them.
+///
+/// # Safety
+/// With MAP_FIXED nothing in use may lie in the range; a shared mapping of a file can change at any time.
+pub unsafe fn mmap(addr: u64, bytes: u64, prot: i32, flags: i32, fd: i32, offset: u64) -> Result<u64> {
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_mmap, [addr, bytes, prot as u64, flags as u64, fd as i64 as u64, offset]) }
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// Nothing may use the range afterwards.
+pub unsafe fn munmap(addr: u64, bytes: u64) -> Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_munmap, [addr, bytes, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Changes the protection of pages.
+///
+/// # Safety
+/// No live reference may need an access that the new protection forbids.
+pub unsafe fn mprotect(addr: u64, bytes: u64, prot: i32) -> Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_mprotect, [addr, bytes, prot as u64, 0, 0, 0]) }.map(drop)
+}
+
+/// Advises the kernel about a range.
+///
+/// # Safety
+/// MADV_DONTNEED and its kin drop contents: nothing may rely on them.
+pub unsafe fn madvise(addr: u64, bytes: u64, advice: i32) -> Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_madvise, [addr, bytes, advice as u64, 0, 0, 0]) }.map(drop)
+}
+
+/// Opens a file (`openat` relative to the working directory).
+pub fn open(path: &CStr, flags: i32) -> Result<i32> {
+    // SAFETY: the kernel reads the NUL-terminated path and nothing else.
+    unsafe {
+        call(libc::SYS_openat, [libc::AT_FDCWD as i64 as u64, path.as_ptr() as u64, (flags as u32).into(), 0, 0, 0])
+    }
+    .map(|fd| fd as i32)
+}
+
+/// Closes a file descriptor.
+pub fn close(fd: i32) -> Result<()> {
+    // SAFETY: no memory is touched.
+    unsafe { call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Reads from the file's position; returns the bytes read.
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes at most `len` bytes into the exclusive slice.
+    unsafe { call(libc::SYS_read, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, 0, 0, 0]) }.map(|n| n as usize)
+}
+
+/// Reads at `offset`; returns the bytes read.
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: the kernel writes at most `len` bytes into the exclusive slice.
+    unsafe { call(libc::SYS_pread64, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset, 0, 0]) }
+        .map(|n| n as usize)
+}
+
+/// Writes; returns the bytes written.
+pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
+    // SAFETY: the kernel only reads the slice.
+    unsafe { call(libc::SYS_write, [fd as u64, buf.as_ptr() as u64, buf.len() as u64, 0, 0, 0]) }.map(|n| n as usize)
+}
+
+/// File status.
+pub fn fstat(fd: i32) -> Result<libc::stat> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel fills the structure, which is large enough and exclusive.
+    unsafe { call(libc::SYS_fstat, [fd as u64, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
+    // SAFETY: filled by the kernel; all-zero bytes would be valid too.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Sleeps while `*word == expected`, at most `timeout_ns` if given. Works between processes (not FUTEX_PRIVATE).
+/// Returns at once with EAGAIN when the word differs; wakes spuriously like any futex.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {
+    let time = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
+    let time_addr = time.as_ref().map_or(0, |t| t.as_ptr() as u64);
+    // SAFETY: the kernel reads the word atomically and the timespec, both alive for the call.
+    unsafe { call(libc::SYS_futex, [word.as_ptr() as u64, libc::FUTEX_WAIT as u64, expected.into(), time_addr, 0, 0]) }
+        .map(drop)
+}
+
+/// Wakes up to `count` sleepers of [`futex_wait`], in any process that maps the word; returns how many.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) -> Result<u32> {
+    // SAFETY: the kernel uses the address as a key only.
+    unsafe { call(libc::SYS_futex, [word.as_ptr() as u64, libc::FUTEX_WAKE as u64, count.into(), 0, 0, 0]) }
+        .map(|n| n as u32)
+}
+
+/// Lets another runnable thread go first.
+pub fn sched_yield() {
+    // SAFETY: no memory is touched.
+    let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn monotonic_ns() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel fills the two words (a timespec).
+    let _ =
+        unsafe { raw(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as u64, time.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Ends the process.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return; no memory is touched.
+        let _ = unsafe { raw(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// The kernel's `struct sigaction` (not libc's, whose field order and mask size differ).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelSigaction {
+    /// Handler address; 0 SIG_DFL, 1 SIG_IGN.
+    pub handler: u64,
+    /// SA_* bits. SA_RESTORER is mandatory on x86-64.
+    pub flags: u64,
+    /// Where the handler returns to; must execute `rt_sigreturn`.
+    pub restorer: u64,
+    /// Signals blocked while the handler runs: bit `n - 1` for signal `n`.
+    pub mask: u64,
+}
+
+/// `SA_RESTORER`, which libc does not export.
+pub const SA_RESTORER: u64 = 0x0400_0000;
+
+/// Sets a signal's action; returns the former one.
+///
+/// # Safety
+/// The handler and restorer must be sound to run at any instruction of the process.
+pub unsafe fn rt_sigaction(signal: i32, action: &KernelSigaction) -> Result<KernelSigaction> {
+    let mut old = KernelSigaction::default();
+    // SAFETY: both structures have the kernel's layout; the caller vouches for the handler.
+    unsafe {
+        call(libc::SYS_rt_sigaction, [signal as u64, action as *const _ as u64, &mut old as *mut _ as u64, 8, 0, 0])
+    }?;
+    Ok(old)
+}
+
+/// Replaces the thread's signal mask; returns the former one.
+pub fn set_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: the kernel reads one word and writes one word.
+    let _ = unsafe {
+        raw(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK as u64, &mask as *const u64 as u64, &mut old as *mut u64 as u64, 8, 0, 0],
+        )
+    };
+    old
+}
+
+/// Process control.
+///
+/// # Safety
+/// Depends on `option`; see `prctl(2)`.
+pub unsafe fn prctl(option: i32, a: u64, b: u64, c: u64, d: u64) -> Result<u64> {
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_prctl, [option as u64, a, b, c, d, 0]) }
+}
+
+/// This process's number.
+pub fn getpid() -> i32 {
+    // SAFETY: no memory is touched.
+    unsafe { raw(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
+/// This thread's number.
+pub fn gettid() -> i32 {
+    // SAFETY: no memory is touched.
+    unsafe { raw(libc::SYS_gettid, [0; 6]) as i32 }
+}
+
+/// Sends a signal to one thread.
+pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: no memory is touched by the call itself.
+    unsafe { call(libc::SYS_tgkill, [pid as u64, tid as u64, signal as u64, 0, 0, 0]) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_decoded() {
+        assert_eq!(open(c"/no/such/file", libc::O_RDONLY), Err(Errno(libc::ENOENT)));
+        assert_eq!(close(-1), Err(Errno(libc::EBADF)));
+        assert_eq!(Errno(libc::ENOENT).to_string(), "No such file or directory (error 2)");
+        assert_eq!(Errno(4000).to_string(), "error 4000");
+    }
+
+    #[test]
+    fn files_and_memory() {
+        let fd = open(c"/proc/self/exe", libc::O_RDONLY | libc::O_CLOEXEC).unwrap();
+        let mut magic = [0u8; 4];
+        assert_eq!(pread(fd, &mut magic, 0).unwrap(), 4);
+        assert_eq!(&magic, b"\x7fELF");
+        assert!(fstat(fd).unwrap().st_size > 4);
+        close(fd).unwrap();
+        // SAFETY: a fresh anonymous mapping that nothing else knows.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = mmap(0, 8192, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).unwrap();
+            (at as *mut u8).write(7);
+            mprotect(at, 4096, libc::PROT_READ).unwrap();
+            assert_eq!((at as *const u8).read(), 7);
+            munmap(at, 8192).unwrap();
+        }
+        assert!(monotonic_ns() > 0);
+        assert_eq!(getpid(), std::process::id() as i32);
+    }
+
+    #[test]
+    fn futex_reports_a_changed_word_and_a_timeout() {
+        let word = core::sync::atomic::AtomicU32::new(3);
+        assert_eq!(futex_wait(&word, 4, None), Err(Errno(libc::EAGAIN)));
+        assert_eq!(futex_wait(&word, 3, Some(1000)), Err(Errno(libc::ETIMEDOUT)));
+        assert_eq!(futex_wake(&word, 1), Ok(0));
+    }
+}

@@ -21,6 +21,14 @@ pub(super) struct Fde<'a> {
     pub raw: FrameDescriptionEntry<Bytes<'a>>,
 }
 
+impl Fde<'_> {
+    /// Whether its code range is not empty and backed by the file. Ranges of functions that a linker threw away are not.
+    pub fn has_code(&self, input: &Input) -> bool {
+        let behind = (input.tail)(self.start).map_or(0, |b| b.len() as u64);
+        self.end > self.start && self.end - self.start <= behind
+    }
+}
+
 /// The extent of one record of `.eh_frame` as offsets in the section.
 struct Record {
     end: usize,
@@ -70,6 +78,19 @@ fn record(bytes: &[u8], offset: usize) -> Result<Option<Record>, &'static str> {
     let length = usize::try_from(length).ok().filter(|&n| n >= 4 && n <= rest.len() - head);
     let length = length.ok_or("the record is longer than the section")?;
     Ok(Some(Record { end: offset + head + length, is_cie: id == 0 }))
+}
+
+/// The offsets of the FDEs of a section, in order.
+pub(super) fn offsets(eh_frame: &[u8]) -> Result<Vec<usize>, &'static str> {
+    let mut offsets = Vec::new();
+    let mut offset = 0;
+    while let Some(record) = record(eh_frame, offset)? {
+        if !record.is_cie {
+            offsets.push(offset);
+        }
+        offset = record.end;
+    }
+    Ok(offsets)
 }
 
 fn describe<'a>(

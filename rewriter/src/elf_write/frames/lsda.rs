@@ -89,7 +89,7 @@ impl Cursor<'_, '_> {
     }
 }
 
-fn text(e: gimli::Error) -> String {
+pub(super) fn text(e: gimli::Error) -> String {
     match e {
         gimli::Error::UnexpectedEof(_) => "it is cut off".to_string(),
         other => other.to_string(),

@@ -16,14 +16,19 @@
 //! Source: System V psABI for x86-64 section 4.2.4 and DWARF 5 section 6.4 (frames), Linux Standard Base 5.0 section 10.6
 //! (`.eh_frame`, `.eh_frame_hdr`), Itanium C++ ABI "Exception Handling Tables" (LSDA).
 
-#[allow(dead_code, reason = "the builder reads the rest")]
+mod build;
+mod cfi;
 mod fde;
-#[allow(dead_code, reason = "the builder reads the rest")]
+mod hdr;
 mod lsda;
+mod lsda_write;
+mod pieces;
 
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
+
+pub use pieces::{CodeMap, MAX_PADDING};
 
 /// A section of the input: its link-time address and its bytes.
 #[derive(Clone, Copy)]
@@ -48,7 +53,7 @@ pub struct Input<'a> {
 /// The frames of a module as roots for disassembly.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FrameInfo {
-    /// In the order of `.eh_frame`.
+    /// In the order of `.eh_frame`. Those without file-backed code behind them are left out.
     pub fdes: Vec<FdeInfo>,
 }
 
@@ -112,6 +117,10 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
     let mut refused = Refused::default();
     let mut info = FrameInfo::default();
     fde::each(input, &mut refused, |fde, refused| {
+        if !fde.has_code(input) {
+            // Left by a linker that threw the function away.
+            return;
+        }
         let mut landing_pads = Vec::new();
         if let Some(at) = fde.lsda {
             match lsda::Lsda::parse(input, at, fde.start) {
@@ -135,6 +144,59 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
     });
     refused.into_result("unwind tables that cannot be read")?;
     Ok(info)
+}
+
+/// The new sections with their addresses. They lie one behind the other from the address asked for, each aligned to 8.
+#[derive(Debug)]
+pub struct Frames {
+    pub eh_frame_hdr: (Vaddr, Vec<u8>),
+    /// Ends with the zero terminator.
+    pub eh_frame: (Vaddr, Vec<u8>),
+    /// May be empty.
+    pub gcc_except_table: (Vaddr, Vec<u8>),
+    pub report: Report,
+}
+
+/// What became of the input's frames.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// FDEs of the input.
+    pub fdes: usize,
+    /// FDEs of the output: one for each piece of new code.
+    pub fdes_written: usize,
+    /// FDEs of the input whose new code lies in several pieces.
+    pub split: usize,
+    /// Unwind rows of the output.
+    pub rows: usize,
+    pub lsdas: usize,
+    pub call_sites: usize,
+    pub dropped: Vec<Dropped>,
+}
+
+/// An FDE of the input that the output does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Address of the record in `.eh_frame`.
+    pub record: Vaddr,
+    pub start: Vaddr,
+    pub end: Vaddr,
+    pub reason: &'static str,
+}
+
+impl Frames {
+    /// Address behind the last section.
+    pub fn end(&self) -> Vaddr {
+        let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
+        all.iter().map(|(at, bytes)| *at + bytes.len() as u64).max().expect("three sections")
+    }
+}
+
+/// Builds the frames of the new code, to be placed at `at` (rounded up to 8).
+///
+/// # Errors
+/// Every record that cannot be understood or whose code went where tables cannot follow, as refusals of one error.
+pub fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frames> {
+    build::build(input, map, at)
 }
 
 /// Collects what is refused, so that one run reports all of it.

@@ -1,7 +1,13 @@
-//! Tests over real files and over damaged ones.
+//! Tests over real files, over random layouts, and over damaged tables.
+
+mod maps;
+mod oracle;
 
 use super::*;
+use maps::{Map, Rule};
 use object::{Object, ObjectSection};
+use oracle::{Action, Row, Table, Verdict};
+use std::path::Path;
 
 /// A file of this machine, as the frames code sees it.
 struct File {
@@ -9,7 +15,7 @@ struct File {
 }
 
 impl File {
-    fn open(path: &str) -> Option<File> {
+    fn open(path: impl AsRef<Path>) -> Option<File> {
         Some(File { bytes: std::fs::read(path).ok()? })
     }
 
@@ -34,9 +40,117 @@ impl File {
     }
 }
 
+const NEW_CODE: u64 = 0x4000_0000;
+const NEW_TABLES: u64 = 0x5000_0000;
+
+/// How many things a comparison compared.
+#[derive(Debug, Default)]
+struct Compared {
+    instructions: usize,
+    landings: usize,
+    catches: usize,
+    specifications: usize,
+    plt: usize,
+    split: usize,
+}
+
+/// Rewrites the file's frames by `rule` and compares, at every instruction, what unwinders and personalities see.
+fn compare(file: &File, rule: Rule) -> Compared {
+    file.with(|input, _| {
+        let info = parse(input).expect("readable");
+        let code = maps::instructions(input, &info);
+        let map = Map::new(&code, NEW_CODE, &rule);
+        let frames = build(input, &map, Vaddr(NEW_TABLES)).expect("buildable");
+        let mut compared = Compared { split: frames.report.split, ..Compared::default() };
+
+        let old_bases = input.bases();
+        let new_bases = gimli::BaseAddresses::default().set_eh_frame(frames.eh_frame.0.0);
+        let backed = |from: u64, to: u64| (input.tail)(Vaddr(from)).is_some_and(|b| b.len() as u64 >= to - from);
+        let old = Table::read(input.eh_frame.bytes, &old_bases, backed);
+        let new = Table::read(&frames.eh_frame.1, &new_bases, |_, _| true);
+        let entries = oracle::check_header(
+            (frames.eh_frame_hdr.0.0, &frames.eh_frame_hdr.1),
+            (frames.eh_frame.0.0, &frames.eh_frame.1),
+        );
+        assert_eq!(entries, frames.report.fdes_written);
+        assert_eq!(frames.eh_frame.1.last_chunk(), Some(&[0u8; 4]), "the terminator");
+
+        let lsdas = &frames.gcc_except_table;
+        let memory = |a: u64| match a.checked_sub(lsdas.0.0).and_then(|o| lsdas.1.get(o as usize..)) {
+            Some(bytes) => bytes,
+            None => (input.tail)(Vaddr(a)).expect("data"),
+        };
+        let mut verdicts = Verdicts { memory: &memory, old: None, new: None };
+        for &(at, begin, end) in &map.places {
+            let Some((old_row, old_context)) = old.at(at) else { continue };
+            compared.instructions += 1;
+            for new_at in [begin, end - 1] {
+                let Some((row, context)) = new.at(new_at) else {
+                    panic!("no row at {new_at:#x} for {at:#x}");
+                };
+                if *row != *old_row {
+                    assert_eq!(row.registers, old_row.registers, "{at:#x}");
+                    assert_eq!(*row, plt_row(old_row, at), "{at:#x} {new_at:#x}");
+                    compared.plt += 1;
+                }
+                assert_eq!(context.personality, old_context.personality, "{at:#x}");
+                assert_eq!(context.signal, old_context.signal, "{at:#x}");
+                assert_eq!(context.lsda.is_some(), old_context.lsda.is_some(), "{at:#x}");
+                let (Some(old_lsda), Some(new_lsda)) = (old_context.lsda, context.lsda) else { continue };
+                let was = verdicts.at((old_lsda, old_context.function), at, true);
+                let is = verdicts.at((new_lsda, context.function), new_at, false);
+                compare_verdicts(was, is, &map, &mut compared);
+            }
+        }
+        compared
+    })
+}
+
+/// The LSDAs read last: neighbouring instructions share them.
+struct Verdicts<'a> {
+    memory: &'a dyn Fn(u64) -> &'a [u8],
+    old: Option<((u64, u64), oracle::Lsda<'a>)>,
+    new: Option<((u64, u64), oracle::Lsda<'a>)>,
+}
+
+impl Verdicts<'_> {
+    fn at(&mut self, key: (u64, u64), address: u64, old: bool) -> Verdict {
+        let slot = if old { &mut self.old } else { &mut self.new };
+        if slot.as_ref().is_none_or(|s| s.0 != key) {
+            *slot = Some((key, oracle::Lsda::read(key.0, key.1, self.memory)));
+        }
+        slot.as_ref().expect("just set").1.verdict(address)
+    }
+}
+
+fn compare_verdicts(was: Verdict, is: Verdict, map: &Map, compared: &mut Compared) {
+    let Verdict::Lands { pad, actions } = was else { return assert_eq!(was, is) };
+    let expected = map.begin(Vaddr(pad)).expect("a relocated pad").0;
+    for action in &actions {
+        match action {
+            Action::Catch(_) => compared.catches += 1,
+            Action::Specification(_) => compared.specifications += 1,
+            Action::Cleanup => {}
+        }
+    }
+    compared.landings += 1;
+    assert_eq!(Verdict::Lands { pad: expected, actions }, is);
+}
+
+/// The row that the PLT's expression means at `at`.
+fn plt_row(old: &Row, at: u64) -> Row {
+    assert!(old.cfa.starts_with("[77, 8, 80, 0, 3f, 1a, "), "{}", old.cfa);
+    let threshold = u64::from_str_radix(&old.cfa[23..25], 16).expect("a literal") - 0x30;
+    let offset = if at & 15 >= threshold { 16 } else { 8 };
+    let cfa = format!("{:?}", gimli::CfaRule::<usize>::RegisterAndOffset { register: gimli::Register(7), offset });
+    Row { cfa, ..old.clone() }
+}
+
+const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+
 #[test]
 fn landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text() {
-    let Some(file) = File::open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6") else { return };
+    let Some(file) = File::open(LIBSTDCXX) else { return };
     file.with(|input, elf| {
         let info = parse(input).expect("readable");
         let text = elf.section_by_name(".text").expect("text");
@@ -47,4 +161,17 @@ fn landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text() {
         assert!(pads.iter().all(|p| range.contains(&p.0)));
         assert!(info.fdes.iter().all(|f| f.lsda.is_none() || f.personality.is_some()));
     });
+}
+
+#[test]
+fn an_installed_cpp_library_keeps_every_row_and_call_site() {
+    let Some(file) = File::open(LIBSTDCXX) else { return };
+    for rule in [Rule::Shift, Rule::Stretch, Rule::Scatter(0x1234_5678_9abc)] {
+        let scattered = matches!(rule, Rule::Scatter(_));
+        let compared = compare(&file, rule);
+        assert!(compared.instructions > 100_000, "{compared:?}");
+        assert!(compared.landings > 1000 && compared.catches > 1000, "{compared:?}");
+        assert!(compared.plt > 1000, "{compared:?}");
+        assert_eq!(compared.split > 1000, scattered, "{compared:?}");
+    }
 }

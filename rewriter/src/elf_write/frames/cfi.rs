@@ -1,0 +1,198 @@
+//! Call-frame instructions: from the input's bytes to instructions at old addresses that can be written elsewhere.
+//!
+//! Input: a parsed FDE or CIE. Output: [`Step`]s in ascending order of old address; a written CIE.
+//!
+//! Invariant: DWARF expressions are copied byte for byte, and none of those copied reads the program counter. Linkers write one
+//! that does, for `.plt` (the CFA depends on `rip & 15`, because entries have 16 bytes); new entries have other sizes, so
+//! it becomes one row per instruction boundary.
+//!
+//! Source: DWARF 5 section 6.4.2; GNU ld `elfxx-x86.c`, the PLT's `.eh_frame`.
+
+use super::fde::Fde;
+use super::{Bytes, Input, Personality};
+use crate::ids::Vaddr;
+use gimli::write::{Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, Expression};
+use gimli::{CallFrameInstruction as In, CommonInformationEntry, EhFrame, UnwindExpression, X86_64};
+
+/// DWARF `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: what every pointer of the output uses.
+pub(super) const PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_pcrel.0 | gimli::DW_EH_PE_sdata4.0);
+/// The same through a pointer in memory.
+pub(super) const INDIRECT_PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_indirect.0 | PCREL4.0);
+
+/// One instruction and the old address from which it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Step {
+    pub at: Vaddr,
+    pub op: Out,
+}
+
+/// Bytes of one `.plt` entry.
+const PLT_ENTRY: u64 = 16;
+
+/// Appends the steps of an FDE to `steps`. Those at or behind its end can never hold and are left out.
+pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(), String> {
+    let section = input.section();
+    let bases = input.bases();
+    let cie = fde.raw.cie();
+    let mut at = fde.start;
+    // The start of a range under the PLT's rule, and its threshold.
+    let mut plt: Option<(Vaddr, u64)> = None;
+    let mut instructions = fde.raw.instructions(&section, &bases);
+    while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
+        let to = match instruction {
+            In::SetLoc { address } => Some(Vaddr(address)),
+            In::AdvanceLoc { delta } => {
+                let bytes = u64::from(delta).checked_mul(cie.code_alignment_factor());
+                Some(Vaddr(bytes.and_then(|b| at.0.checked_add(b)).ok_or("an advance wraps around")?))
+            }
+            In::DefCfaExpression { expression } => match plt_threshold(&section, &expression)? {
+                Some(threshold) => {
+                    if let Some((from, old)) = plt.replace((at, threshold)) {
+                        plt_rows(from, at, old, steps);
+                    }
+                    continue;
+                }
+                None => None,
+            },
+            _ => None,
+        };
+        if let Some(to) = to {
+            if to < at {
+                return Err(format!("its instructions go back from {at} to {to}"));
+            }
+            at = to;
+            if at >= fde.end {
+                break;
+            }
+            continue;
+        }
+        let Some(op) = convert(&instruction, cie, &section)? else { continue };
+        if let Some((from, threshold)) = plt {
+            if from < at && matches!(op, Out::Cfa(..) | Out::CfaExpression(..)) {
+                plt_rows(from, at, threshold, steps);
+                plt = None;
+            } else {
+                return Err(format!("an instruction at {at} changes a PLT's rule that depends on rip"));
+            }
+        }
+        steps.push(Step { at, op });
+    }
+    if let Some((from, threshold)) = plt {
+        plt_rows(from, fde.end, threshold, steps);
+    }
+    Ok(())
+}
+
+/// The rows of the PLT code `[from, to)`: `CFA = rsp + 8 + ((rip & 15) >= threshold) * 8`.
+fn plt_rows(from: Vaddr, to: Vaddr, threshold: u64, steps: &mut Vec<Step>) {
+    let mut at = from.0;
+    while at < to.0 {
+        let entry = at & !(PLT_ENTRY - 1);
+        let (offset, next) =
+            if at - entry < threshold { (8, entry + threshold) } else { (16, entry.saturating_add(PLT_ENTRY)) };
+        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset) });
+        at = next;
+    }
+}
+
+/// The threshold of the PLT's CFA expression, if it is that one.
+fn plt_threshold(section: &EhFrame<Bytes>, e: &UnwindExpression<usize>) -> Result<Option<u64>, String> {
+    use gimli::constants as c;
+    let bytes = e.get(section).map_err(|e| e.to_string())?.0.slice();
+    let [breg7, 8, breg16, 0, lit15, and, lit, ge, lit3, shl, plus] = *bytes else { return Ok(None) };
+    let fixed = [breg7, breg16, lit15, and, ge, lit3, shl, plus];
+    let expected = [
+        c::DW_OP_breg7.0,
+        c::DW_OP_breg16.0,
+        c::DW_OP_lit15.0,
+        c::DW_OP_and.0,
+        c::DW_OP_ge.0,
+        c::DW_OP_lit3.0,
+        c::DW_OP_shl.0,
+        c::DW_OP_plus.0,
+    ];
+    let threshold = lit.wrapping_sub(c::DW_OP_lit0.0);
+    Ok((fixed == expected && (1..16).contains(&threshold)).then_some(threshold.into()))
+}
+
+/// One instruction for the output; `None` for padding.
+fn convert(
+    instruction: &In<usize>,
+    cie: &CommonInformationEntry<Bytes>,
+    section: &EhFrame<Bytes>,
+) -> Result<Option<Out>, String> {
+    let small = |v: i128| i32::try_from(v).map_err(|_| format!("offset {v} in a call-frame instruction"));
+    let plain = |v: u64| small(v.into());
+    let factor = i128::from(cie.data_alignment_factor());
+    let signed = |v: i64| small(i128::from(v) * factor);
+    let unsigned = |v: u64| small(i128::from(v) * factor);
+    let expression = |e: &UnwindExpression<usize>| -> Result<Expression, String> {
+        let e = e.get(section).map_err(|e| e.to_string())?;
+        let mut operations = e.operations(cie.encoding());
+        while let Some(op) = operations.next().map_err(|e| e.to_string())? {
+            let reads_pc = matches!(op, gimli::Operation::RegisterOffset { register, .. }
+                | gimli::Operation::Register { register } if register == cie.return_address_register());
+            if reads_pc {
+                return Err("an expression reads rip".to_string());
+            }
+        }
+        Ok(Expression::raw(e.0.slice().to_vec()))
+    };
+    Ok(Some(match instruction {
+        In::DefCfa { register, offset } => Out::Cfa(*register, plain(*offset)?),
+        In::DefCfaSf { register, factored_offset } => Out::Cfa(*register, signed(*factored_offset)?),
+        In::DefCfaRegister { register } => Out::CfaRegister(*register),
+        In::DefCfaOffset { offset } => Out::CfaOffset(plain(*offset)?),
+        In::DefCfaOffsetSf { factored_offset } => Out::CfaOffset(signed(*factored_offset)?),
+        In::DefCfaExpression { expression: e } => Out::CfaExpression(expression(e)?),
+        In::Undefined { register } => Out::Undefined(*register),
+        In::SameValue { register } => Out::SameValue(*register),
+        In::Offset { register, factored_offset } => Out::Offset(*register, unsigned(*factored_offset)?),
+        In::OffsetExtendedSf { register, factored_offset } => Out::Offset(*register, signed(*factored_offset)?),
+        In::ValOffset { register, factored_offset } => Out::ValOffset(*register, unsigned(*factored_offset)?),
+        In::ValOffsetSf { register, factored_offset } => Out::ValOffset(*register, signed(*factored_offset)?),
+        In::Register { dest_register, src_register } => Out::Register(*dest_register, *src_register),
+        In::Expression { register, expression: e } => Out::Expression(*register, expression(e)?),
+        In::ValExpression { register, expression: e } => Out::ValExpression(*register, expression(e)?),
+        In::Restore { register } => Out::Restore(*register),
+        In::RememberState => Out::RememberState,
+        In::RestoreState => Out::RestoreState,
+        In::ArgsSize { size } => Out::ArgsSize(u32::try_from(*size).map_err(|_| format!("argument size {size}"))?),
+        In::Nop => return Ok(None),
+        other => return Err(format!("call-frame instruction {other:?}")),
+    }))
+}
+
+/// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged.
+/// `base` is the address of the output's `.eh_frame`.
+pub(super) fn cie(input: &Input, fde: &Fde, with_lsda: bool, base: Vaddr) -> Result<OutCie, String> {
+    let from = fde.raw.cie();
+    let section = input.section();
+    let bases = input.bases();
+    let factor = from.data_alignment_factor();
+    let factor = i8::try_from(factor).ok().filter(|&f| f != 0).ok_or(format!("data alignment factor {factor}"))?;
+    if from.return_address_register().0 > 0x7f {
+        return Err(format!("return address register {}", from.return_address_register().0));
+    }
+    let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
+    let mut to = OutCie::new(encoding, 1, factor, from.return_address_register());
+    let relative = |a: Vaddr| Address::Constant(a - base);
+    to.personality = match fde.personality {
+        None if from.personality().is_some_and(|p| p == gimli::Pointer::Direct(0)) => {
+            return Err("its personality's address is only known at run time".to_string());
+        }
+        None => None,
+        Some(Personality::Direct(a)) => Some((PCREL4, relative(a))),
+        Some(Personality::Indirect(a)) => Some((INDIRECT_PCREL4, relative(a))),
+    };
+    to.lsda_encoding = with_lsda.then_some(PCREL4);
+    to.fde_address_encoding = PCREL4;
+    to.signal_trampoline = from.is_signal_trampoline();
+    let mut instructions = from.instructions(&section, &bases);
+    while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
+        if let Some(op) = convert(&instruction, from, &section)? {
+            to.add_instruction(op);
+        }
+    }
+    Ok(to)
+}

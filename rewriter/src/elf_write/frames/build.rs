@@ -5,7 +5,7 @@
 
 use super::cfi::{self, Step};
 use super::fde::{self, Fde};
-use super::lsda::{CallSite, Lsda};
+use super::lsda::{self, CallSite, Lsda};
 use super::pieces::{self, CodeMap, Run};
 use super::{Dropped, Frames, Input, Refused, Report, hdr, lsda_write};
 use crate::error::{Error, Result};
@@ -65,10 +65,11 @@ pub(super) fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frame
 
     let hdr_at = Vaddr((at + gcc_except_table.len() as u64).0.next_multiple_of(8));
     let eh_frame_at = Vaddr((hdr_at + hdr::bytes(pieces.len()) as u64).0.next_multiple_of(8));
-    let eh_frame = write_frames(input, &units, &pieces, eh_frame_at)?;
+    let starts: Vec<_> = pieces.iter().map(|p| p.start).collect();
+    let eh_frame = write_frames(input, &units, pieces, eh_frame_at)?;
     let records = fde::offsets(&eh_frame).map_err(|e| Error::new(format!("the new .eh_frame: {e}")))?;
-    debug_assert_eq!(records.len(), pieces.len());
-    let entries: Vec<_> = pieces.iter().zip(records).map(|(p, r)| (p.start, eh_frame_at + r as u64)).collect();
+    debug_assert_eq!(records.len(), starts.len());
+    let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
     let eh_frame_hdr = hdr::write(hdr_at, eh_frame_at, &entries)?;
     Ok(Frames {
         eh_frame_hdr: (hdr_at, eh_frame_hdr),
@@ -81,12 +82,13 @@ pub(super) fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frame
 /// The input's frames, ascending by old address, those left out that no unwinder finds.
 fn read<'a>(input: &Input<'a>, report: &mut Report, refused: &mut Refused) -> Vec<Unit<'a>> {
     let mut units = Vec::new();
+    let mut budget = lsda::MAX_CALL_SITES;
     fde::each(input, refused, |fde, refused| {
         report.fdes += 1;
         if !fde.has_code(input) {
             return report.drop(&fde, "there is no code at its address");
         }
-        let lsda = fde.lsda.and_then(|at| match Lsda::parse(input, at, fde.start) {
+        let lsda = fde.lsda.and_then(|at| match Lsda::parse(input, at, fde.start, &mut budget) {
             Ok(lsda) => Some(lsda),
             Err(reason) => {
                 refused.add(at, format!("LSDA of the code at {}", fde.start), reason);
@@ -229,7 +231,7 @@ fn call_sites(old: &[CallSite], runs: &[Run], map: &dyn CodeMap) -> std::result:
     Ok(sites)
 }
 
-fn write_frames(input: &Input, units: &[Unit], pieces: &[Piece], at: Vaddr) -> Result<Vec<u8>> {
+fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) -> Result<Vec<u8>> {
     let mut table = FrameTable::default();
     let mut cies: HashMap<(usize, bool), CieId> = HashMap::new();
     let relative = |to: Vaddr| Address::Constant(to - at);
@@ -248,8 +250,8 @@ fn write_frames(input: &Input, units: &[Unit], pieces: &[Piece], at: Vaddr) -> R
         };
         let mut out = FrameDescriptionEntry::new(relative(piece.start), (piece.end - piece.start) as u32);
         out.lsda = piece.lsda.map(relative);
-        for (offset, op) in &piece.steps {
-            out.add_instruction(*offset, op.clone());
+        for (offset, op) in piece.steps {
+            out.add_instruction(offset, op);
         }
         table.add_fde(cie, out);
     }

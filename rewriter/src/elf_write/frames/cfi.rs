@@ -121,7 +121,11 @@ fn convert(
     cie: &CommonInformationEntry<Bytes>,
     section: &EhFrame<Bytes>,
 ) -> Result<Option<Out>, String> {
-    let small = |v: i128| i32::try_from(v).map_err(|_| format!("offset {v} in a call-frame instruction"));
+    let small = |v: i128| match i32::try_from(v) {
+        // The writer divides by the factor, which may be -1.
+        Ok(small) if small != i32::MIN => Ok(small),
+        _ => Err(format!("offset {v} in a call-frame instruction")),
+    };
     let plain = |v: u64| small(v.into());
     let factor = i128::from(cie.data_alignment_factor());
     let signed = |v: i64| small(i128::from(v) * factor);

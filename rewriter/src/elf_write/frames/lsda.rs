@@ -23,6 +23,10 @@ pub(super) struct CallSite {
     pub action: u64,
 }
 
+/// Call sites that a module may have. Far above any program's: it ends the work on files whose functions all share one
+/// huge table.
+pub(super) const MAX_CALL_SITES: usize = 1 << 24;
+
 /// A parsed LSDA.
 #[derive(Debug)]
 pub(super) struct Lsda<'a> {
@@ -97,8 +101,9 @@ pub(super) fn text(e: gimli::Error) -> String {
 }
 
 impl<'a> Lsda<'a> {
-    /// Reads the area at `at` that belongs to the code starting at `function`.
-    pub fn parse(input: &Input<'a>, at: Vaddr, function: Vaddr) -> Result<Self, String> {
+    /// Reads the area at `at` that belongs to the code starting at `function`. `budget` is the number of call sites that
+    /// the module may still have.
+    pub fn parse(input: &Input<'a>, at: Vaddr, function: Vaddr, budget: &mut usize) -> Result<Self, String> {
         let bytes = (input.tail)(at).ok_or("it lies outside the file's sections")?;
         let all = EndianSlice::new(bytes, LittleEndian);
         let mut c = Cursor { input, at, all, rest: all };
@@ -126,6 +131,7 @@ impl<'a> Lsda<'a> {
 
         let mut call_sites = Vec::new();
         while !c.rest.is_empty() {
+            *budget = budget.checked_sub(1).ok_or("the module has too many call sites")?;
             let start = c.value(sites_encoding)?;
             let bytes = c.value(sites_encoding)?;
             let pad = c.value(sites_encoding)?;

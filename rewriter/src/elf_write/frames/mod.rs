@@ -116,6 +116,7 @@ impl<'a> Input<'a> {
 pub fn parse(input: &Input) -> Result<FrameInfo> {
     let mut refused = Refused::default();
     let mut info = FrameInfo::default();
+    let mut budget = lsda::MAX_CALL_SITES;
     fde::each(input, &mut refused, |fde, refused| {
         if !fde.has_code(input) {
             // Left by a linker that threw the function away.
@@ -123,7 +124,7 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
         }
         let mut landing_pads = Vec::new();
         if let Some(at) = fde.lsda {
-            match lsda::Lsda::parse(input, at, fde.start) {
+            match lsda::Lsda::parse(input, at, fde.start, &mut budget) {
                 Ok(lsda) => {
                     landing_pads.extend(lsda.call_sites.iter().filter_map(|c| c.pad));
                     landing_pads.sort_unstable();

@@ -1,5 +1,6 @@
 //! Tests over real files, over random layouts, and over damaged tables.
 
+mod damage;
 mod maps;
 mod oracle;
 
@@ -173,5 +174,83 @@ fn an_installed_cpp_library_keeps_every_row_and_call_site() {
         assert!(compared.landings > 1000 && compared.catches > 1000, "{compared:?}");
         assert!(compared.plt > 1000, "{compared:?}");
         assert_eq!(compared.split > 1000, scattered, "{compared:?}");
+    }
+}
+
+/// Compiles `source` and opens the result; `None` without that compiler.
+fn compile(compiler: &str, arguments: &[&str], source: &str) -> Option<File> {
+    std::process::Command::new(compiler).arg("--version").output().ok()?;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("out");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/elf_write/frames/tests").join(source);
+    let done = std::process::Command::new(compiler).args(arguments).arg("-o").arg(&out).arg(source).output();
+    let done = done.expect("the compiler starts");
+    assert!(done.status.success(), "{compiler} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    File::open(out)
+}
+
+#[test]
+fn cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site() {
+    let levels = ["-O0", "-O1", "-O2", "-O3", "-Os"];
+    let models: [&[&str]; 5] = [
+        &["-fPIE", "-pie"],
+        // Types in four absolute bytes.
+        &["-fno-pie", "-no-pie"],
+        // Types in eight absolute bytes; eight-byte pointers to frames.
+        &["-fno-pie", "-no-pie", "-mcmodel=large"],
+        &["-fPIE", "-pie", "-mcmodel=large"],
+        // No exception specifications.
+        &["-std=c++17"],
+    ];
+    for compiler in ["g++", "clang++"] {
+        for (i, level) in levels.iter().enumerate() {
+            for (j, model) in models.iter().enumerate() {
+                let mut arguments = vec!["-w", "-std=c++14", level];
+                arguments.extend(model.iter());
+                let Some(file) = compile(compiler, &arguments, "throws.cpp") else { continue };
+                let rule = match (i + j) % 3 {
+                    0 => Rule::Shift,
+                    1 => Rule::Stretch,
+                    _ => Rule::Scatter((i * 10 + j) as u64 + 77),
+                };
+                let compared = compare(&file, rule);
+                let what = format!("{compiler} {arguments:?}: {compared:?}");
+                assert!(compared.instructions > 400 && compared.landings > 30 && compared.catches > 20, "{what}");
+                assert!(compared.specifications > 0 || j == 4, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rust_program_keeps_every_row_and_call_site() {
+    let Some(file) = compile("rustc", &["-O", "--edition=2024"], "panics.rs") else { return };
+    for rule in [Rule::Stretch, Rule::Scatter(99)] {
+        let compared = compare(&file, rule);
+        assert!(compared.instructions > 20_000 && compared.landings > 1000, "{compared:?}");
+    }
+}
+
+#[test]
+#[ignore = "a measurement: run with --release"]
+fn speed_on_large_files() {
+    for path in [LIBSTDCXX, "/usr/lib/gcc/x86_64-linux-gnu/12/cc1", "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus"] {
+        let Some(file) = File::open(path) else { continue };
+        file.with(|input, _| {
+            let start = std::time::Instant::now();
+            let info = parse(input).expect("readable");
+            let parsed = start.elapsed();
+            let mut map = Map::new(&maps::instructions(input, &info), NEW_CODE, &Rule::Stretch);
+            map.in_order = Some(true);
+            let start = std::time::Instant::now();
+            let frames = build(input, &map, Vaddr(NEW_TABLES)).expect("buildable");
+            let built = start.elapsed();
+            assert!(frames.report.fdes_written > 1000);
+            println!(
+                "{path}: parse {parsed:?}, build {built:?}, {:?}",
+                Report { dropped: Vec::new(), ..frames.report }
+            );
+            println!("  {:.2} M rows/s", frames.report.rows as f64 / built.as_secs_f64() / 1e6);
+        });
     }
 }

@@ -129,7 +129,7 @@ pub enum Action {
     Specification(Vec<Type>),
 }
 
-/// The address of a type's object, or of eight bytes that hold it; `None` catches everything.
+/// The address of a type's object, or (`true`) of eight bytes that hold it at run time; `None` catches everything.
 pub type Type = Option<(u64, bool)>;
 
 /// An LSDA with its call sites in table order.
@@ -226,17 +226,25 @@ impl<'a> Lsda<'a> {
         }
     }
 
+    /// Absolute entries of eight bytes may be relocated at run time: what they mean is then only known as "what is here".
+    fn types_by_slot(&self, encoding: u8) -> bool {
+        [0, 4, 12].contains(&encoding)
+    }
+
     fn type_entry(&self, index: u64) -> Type {
         let (encoding, base) = self.types.expect("types");
-        let bytes = if encoding & 15 == 0 { 8 } else { 4 };
+        let bytes = if encoding & 7 == 3 { 4 } else { 8 };
         let at = base - index * bytes;
         let mut r = EndianSlice::new((self.memory)(at), LittleEndian);
         let value = match encoding & 15 {
-            0 => r.read_u64().expect("entry"),
+            0 | 4 | 12 => r.read_u64().expect("entry"),
             3 => r.read_u32().expect("entry").into(),
             11 => r.read_i32().expect("entry") as u64,
             other => panic!("type encoding {other:#x}"),
         };
+        if self.types_by_slot(encoding) {
+            return Some((at, true));
+        }
         if value == 0 {
             return None;
         }

@@ -2,8 +2,13 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod abi;
+pub mod entry;
 #[cfg(feature = "freestanding")]
 pub mod mem;
+pub mod node;
 pub mod print;
 pub mod protocol;
+pub mod strings;
 pub mod sys;
+pub mod trap;
+pub mod vsib;

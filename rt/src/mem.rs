@@ -1,4 +1,4 @@
-//! The memory functions that the compiler calls: `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp`.
+//! The memory functions that the compiler calls: `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp`, `strlen`.
 //!
 //! Purpose: the freestanding blob has no libc to provide them. Only that build defines them, so that the hosted library and the
 //! unit tests keep the C library's.
@@ -112,4 +112,25 @@ pub unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
 pub unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     // SAFETY: passed on from the caller.
     unsafe { memcmp(a, b, n) }
+}
+
+/// Length of a NUL-terminated string.
+///
+/// # Safety
+/// As C's `strlen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strlen(text: *const u8) -> usize {
+    let left: usize;
+    // SAFETY: the caller vouches for a NUL byte; repne scasb reads no byte behind it.
+    unsafe {
+        asm!(
+            "repne scasb",
+            inout("rcx") usize::MAX => left,
+            inout("rdi") text => _,
+            in("al") 0u8,
+            options(nostack, readonly),
+        );
+    }
+    // One count for each byte and one for the NUL.
+    usize::MAX - left - 1
 }

@@ -1,0 +1,135 @@
+//! How the runtime gets in first, and how rewritten code gets into it.
+//!
+//! Purpose: [`start`] runs before the dynamic loader and before any instruction of the program. It starts the node, installs the trap
+//! handler, in runs of several nodes arms the system-call gate, loads the interpreter of a dynamic program and rebuilds the
+//! initial stack. [`gates`] are the addresses that rewritten code calls through the private context page.
+//! Input: the kernel's initial stack and the [`ModuleInfo`] that the rewriter wrote into the blob. Output: where to jump.
+//! **Invariant**: an error before the program runs is one line on file descriptor 2 and exit status 127.
+//! Source: psABI 3.4.1 (initial stack and registers); ELF gABI chapter 5 (program loading); Linux `fs/binfmt_elf.c`.
+
+pub mod access;
+pub mod gates;
+pub mod loader;
+pub mod stack;
+
+use crate::abi::{self, ModuleInfo};
+use crate::{node, print, sys, trap, vsib};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use stack::InitialStack;
+
+/// Exit status of a program that could not be started, as shells use it.
+const EXIT_CANNOT_START: i32 = 127;
+
+/// Storage that the rewriter fills in the blob's file image.
+#[repr(transparent)]
+pub struct InfoCell(UnsafeCell<ModuleInfo>);
+
+// SAFETY: written by the rewriter in the file, only read at run time.
+unsafe impl Sync for InfoCell {}
+
+/// The module info. In a data section of its own, so that the all-zero value has bytes in the file.
+#[cfg_attr(feature = "freestanding", unsafe(no_mangle), unsafe(link_section = ".data.blizzard_info"))]
+#[allow(non_upper_case_globals)]
+#[used]
+pub static blizzard_module_info: InfoCell = InfoCell(UnsafeCell::new(ModuleInfo {
+    magic: 0,
+    flags: 0,
+    rt_base_va: 0,
+    entry_va: 0,
+    phdr_va: 0,
+    phdr_count: 0,
+    interp_va: 0,
+    trap_map_va: 0,
+    trap_count: 0,
+    old_base_va: 0,
+    new_base_va: 0,
+    code_va: 0,
+    code_bytes: 0,
+}));
+
+/// The module info as the rewriter left it.
+pub fn module_info() -> ModuleInfo {
+    // SAFETY: initialised storage. Volatile, because the value in the file is not the one the compiler saw.
+    unsafe { blizzard_module_info.0.get().read_volatile() }
+}
+
+/// Run-time addresses of the gates, in the order of their slots in the private context page:
+/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`].
+pub fn gates() -> [u64; 4] {
+    [
+        gates::miss as *const () as u64,
+        gates::poll as *const () as u64,
+        gates::string as *const () as u64,
+        gates::vsib as *const () as u64,
+    ]
+}
+
+/// Bytes to reserve below the kernel's stack block for the rebuilt one.
+///
+/// # Safety
+/// `sp` is the stack pointer at process start.
+pub unsafe extern "C" fn stack_bytes(sp: *const u64) -> u64 {
+    // SAFETY: passed on from the caller.
+    unsafe { InitialStack::parse(sp) }.rebuilt_bytes()
+}
+
+/// Starts everything and builds the program's initial stack at `new_sp`; returns the address to jump to.
+///
+/// # Safety
+/// Called once, by the entry point: `old_sp` is the stack pointer at process start, `new_sp` is 16-byte aligned with
+/// [`stack_bytes`] free bytes above it, `base` is the address of the blob's ELF header, and relocations are applied.
+pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) -> u64 {
+    let info = module_info();
+    if info.magic != abi::MODULE_MAGIC {
+        give_up(format_args!(
+            "this file's runtime has no module description (magic {:#x}): it is damaged or was never linked into a program",
+            info.magic
+        ));
+    }
+    let bias = base.wrapping_sub(info.rt_base_va);
+    // SAFETY: passed on from the caller.
+    let initial = unsafe { InitialStack::parse(old_sp) };
+    let boot = match initial.boot() {
+        Ok(boot) => boot,
+        Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", abi::BOOT_ENV)),
+    };
+    vsib::init();
+    // SAFETY: first and only call, before the program runs.
+    unsafe { node::start(boot) };
+    access::enable_counters();
+    // SAFETY: the trap map is part of the loaded file, which stays mapped and unchanged.
+    if let Err(e) = unsafe { trap::install(&info, bias) } {
+        give_up(format_args!("cannot install the trap handler: {e}"));
+    }
+    let (interp_base, target) = if info.interp_va == 0 {
+        (0, info.entry_va.wrapping_add(bias))
+    } else {
+        // SAFETY: the rewriter stores a NUL-terminated path there.
+        let path = unsafe { CStr::from_ptr(info.interp_va.wrapping_add(bias) as *const _) };
+        match loader::load(path) {
+            Ok(loaded) => (loaded.base, loaded.entry),
+            Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
+        }
+    };
+    let edits = stack::AuxEdits {
+        phdr: info.phdr_va.wrapping_add(bias),
+        phdr_count: info.phdr_count,
+        entry: info.entry_va.wrapping_add(bias),
+        base: interp_base,
+        api: node::api() as u64,
+    };
+    // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
+    unsafe { initial.rebuild(new_sp, &edits) };
+    target
+}
+
+/// Reports an error from before the program's start and ends the run.
+fn give_up(message: core::fmt::Arguments<'_>) -> ! {
+    if access::counters_enabled() {
+        // The node is up: it tells its peers and the launcher.
+        node::fail(message);
+    }
+    print::error(message);
+    sys::exit_group(EXIT_CANNOT_START)
+}

@@ -1,0 +1,290 @@
+//! Lane addresses of gathers and scatters.
+//!
+//! Purpose: from a [`VsibDesc`], the general registers and an XSAVE area with the vector and mask registers, the addresses of the
+//! active lanes. [`init`] finds out where the processor puts each register in that area.
+//! Output: at most [`MAX_LANES`] pairs of address and bytes.
+//! Source: SDM volume 2, 2.3.12 (VSIB), VGATHERDPS, VPGATHERDD (EVEX), volume 1 chapter 13 (XSAVE: standard format, section 13.4).
+
+use crate::abi::VsibDesc;
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Lanes of the widest form (16 elements of 4 bytes in 64).
+pub const MAX_LANES: usize = 16;
+
+/// Bytes of the XSAVE area that the gate reserves; 0 on a processor without XSAVE.
+pub static XSAVE_BYTES: AtomicU32 = AtomicU32::new(0);
+/// State components that the gate stores: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM as far as the system enables them.
+pub static XSAVE_MASK: AtomicU32 = AtomicU32::new(0);
+/// Bytes of the XSAVE area that the program's XCR0 describes: what an `xsave` or `xrstor` of the program touches at most.
+static STATE_BYTES: AtomicU32 = AtomicU32::new(0);
+/// Offsets of components in the area, 0: not there.
+static OFFSETS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+
+/// State-component numbers.
+const SSE: u32 = 1;
+const AVX: u32 = 2;
+const OPMASK: u32 = 5;
+const ZMM_HI256: u32 = 6;
+const HI16_ZMM: u32 = 7;
+const WANTED: u32 = 1 | 1 << SSE | 1 << AVX | 1 << OPMASK | 1 << ZMM_HI256 | 1 << HI16_ZMM;
+/// Legacy region and header.
+const LEGACY_BYTES: u32 = 576;
+
+/// Reads the processor's layout. Idempotent; before it, the gate reserves nothing and must not be called.
+pub fn init() {
+    const OSXSAVE: u32 = 1 << 27;
+    if __cpuid(1).ecx & OSXSAVE == 0 {
+        return;
+    }
+    let xcr0: u32;
+    // SAFETY: XGETBV exists when OSXSAVE is set; component 0 is XCR0.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") xcr0, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    let mask = xcr0 & WANTED;
+    let mut bytes = LEGACY_BYTES;
+    for component in [AVX, OPMASK, ZMM_HI256, HI16_ZMM] {
+        if mask & 1 << component != 0 {
+            let leaf = __cpuid_count(0xd, component);
+            OFFSETS[component as usize].store(leaf.ebx, Ordering::Relaxed);
+            bytes = bytes.max(leaf.ebx + leaf.eax);
+        }
+    }
+    XSAVE_MASK.store(mask, Ordering::Relaxed);
+    STATE_BYTES.store(__cpuid_count(0xd, 0).ebx, Ordering::Relaxed);
+    XSAVE_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// Bytes that `xsave` stores for the components the system enables; 0 without XSAVE.
+pub fn state_bytes() -> u64 {
+    STATE_BYTES.load(Ordering::Relaxed).into()
+}
+
+/// The vector and mask registers in an XSAVE area.
+pub struct Vectors {
+    area: *const u8,
+    present: u64,
+}
+
+impl Vectors {
+    /// # Safety
+    /// `area` is an XSAVE area in standard format, stored with [`XSAVE_MASK`], alive as long as the value.
+    pub unsafe fn new(area: *const u8) -> Self {
+        // SAFETY: XSTATE_BV is the first word of the header.
+        let present = unsafe { area.add(512).cast::<u64>().read() };
+        Vectors { area, present }
+    }
+
+    /// Where `bytes` bytes of a component begin; `None` when the component is in its initial state (all zero) or absent.
+    fn component(&self, number: u32, at: usize) -> Option<*const u8> {
+        if self.present & 1 << number == 0 {
+            return None;
+        }
+        // The SSE registers are in the legacy region, at byte 160.
+        let start = if number == SSE { 160 } else { OFFSETS[number as usize].load(Ordering::Relaxed) as usize };
+        (start != 0).then(|| self.area.wrapping_add(start + at))
+    }
+
+    fn copy(&self, number: u32, at: usize, to: &mut [u8]) {
+        if let Some(from) = self.component(number, at) {
+            // SAFETY: the component's bytes lie inside the area that the caller of `new` vouches for.
+            unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        }
+    }
+
+    /// All 64 bytes of vector register 0..31.
+    pub fn vector(&self, register: u8) -> [u8; 64] {
+        let mut value = [0; 64];
+        let n = register as usize & 31;
+        if n < 16 {
+            self.copy(SSE, 16 * n, &mut value[..16]);
+            self.copy(AVX, 16 * n, &mut value[16..32]);
+            self.copy(ZMM_HI256, 32 * n, &mut value[32..]);
+        } else {
+            self.copy(HI16_ZMM, 64 * (n - 16), &mut value);
+        }
+        value
+    }
+
+    /// Mask register 0..7.
+    pub fn mask(&self, register: u8) -> u64 {
+        let mut value = [0; 8];
+        self.copy(OPMASK, 8 * (register as usize & 7), &mut value);
+        u64::from_le_bytes(value)
+    }
+}
+
+/// Addresses and bytes of the active lanes.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes {
+    lanes: [(u64, u64); MAX_LANES],
+    count: usize,
+}
+
+impl Lanes {
+    /// The lanes in ascending order.
+    pub fn as_slice(&self) -> &[(u64, u64)] {
+        &self.lanes[..self.count]
+    }
+}
+
+/// The active lanes of an access. `gpr`: general registers in encoding order.
+pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &Vectors) -> Lanes {
+    let index = vectors.vector(desc.index);
+    let active = match desc.mask_kind {
+        0 => sign_bits(&vectors.vector(desc.mask), desc.elem_bytes as usize),
+        1 => vectors.mask(desc.mask),
+        _ => u64::MAX,
+    };
+    let base = gpr.get(desc.base as usize).copied().unwrap_or(0);
+    lane_addresses(desc, base, &index, active)
+}
+
+/// One bit per element: its sign bit.
+fn sign_bits(vector: &[u8; 64], elem_bytes: usize) -> u64 {
+    vector
+        .chunks_exact(elem_bytes.clamp(1, 64))
+        .enumerate()
+        .fold(0, |bits, (i, element)| bits | u64::from(element[element.len() - 1] >> 7) << i)
+}
+
+fn lane_addresses(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64) -> Lanes {
+    let mut out = Lanes { lanes: [(0, 0); MAX_LANES], count: 0 };
+    for lane in 0..(desc.lanes as usize).min(MAX_LANES) {
+        if active >> lane & 1 == 0 {
+            continue;
+        }
+        let offset = if desc.index_bytes == 4 {
+            let at = 4 * lane;
+            i64::from(i32::from_le_bytes([index[at], index[at + 1], index[at + 2], index[at + 3]]))
+        } else {
+            let mut bytes = [0; 8];
+            // At most 8 lanes have 8-byte indices.
+            bytes.copy_from_slice(&index[8 * (lane & 7)..8 * (lane & 7) + 8]);
+            i64::from_le_bytes(bytes)
+        };
+        let addr = base
+            .wrapping_add((offset as u64).wrapping_mul(desc.scale.into()))
+            .wrapping_add(i64::from(desc.disp) as u64);
+        out.lanes[out.count] = (addr, desc.elem_bytes.into());
+        out.count += 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESC: VsibDesc = VsibDesc {
+        disp: -16,
+        base: 3,
+        index: 1,
+        index_bytes: 4,
+        elem_bytes: 8,
+        lanes: 4,
+        scale: 8,
+        mask_kind: 0,
+        mask: 2,
+        access: 1,
+        rsp_moved: 0,
+        _pad: [0; 2],
+    };
+
+    fn words<const N: usize>(values: [i32; N]) -> [u8; 64] {
+        let mut out = [0; 64];
+        for (i, v) in values.into_iter().enumerate() {
+            out[4 * i..4 * i + 4].copy_from_slice(&v.to_le_bytes());
+        }
+        out
+    }
+
+    #[test]
+    fn indices_are_sign_extended_and_scaled() {
+        let lanes = lane_addresses(&DESC, 0x10_0000, &words([0, 1, -1, i32::MIN]), 0b1111);
+        let expected = [0xf_fff0u64, 0xf_fff8, 0xf_ffe8, 0xf_fff0u64.wrapping_sub(1 << 34)];
+        assert_eq!(lanes.as_slice(), expected.map(|addr| (addr, 8)));
+    }
+
+    #[test]
+    fn inactive_lanes_are_left_out() {
+        let lanes = lane_addresses(&DESC, 0, &words([2, 4, 6, 8]), 0b1_1010);
+        assert_eq!(lanes.as_slice(), [(16, 8), (48, 8)], "the fifth mask bit belongs to no lane");
+    }
+
+    #[test]
+    fn eight_byte_indices() {
+        let mut index = [0; 64];
+        index[8..16].copy_from_slice(&(-2i64).to_le_bytes());
+        let desc = VsibDesc { index_bytes: 8, elem_bytes: 4, lanes: 2, disp: 0, scale: 1, ..DESC };
+        assert_eq!(lane_addresses(&desc, 10, &index, 0b11).as_slice(), [(10, 4), (8, 4)]);
+    }
+
+    #[test]
+    fn vector_masks_are_sign_bits_of_the_elements() {
+        let mut vector = [0u8; 64];
+        vector[7] = 0x80;
+        vector[12] = 0xff;
+        vector[23] = 0x7f;
+        assert_eq!(sign_bits(&vector, 8), 0b001);
+        assert_eq!(sign_bits(&vector, 4), 0b10);
+    }
+
+    /// Stores this processor's registers after loading known values into them, then reads them back through [`Vectors`].
+    #[test]
+    fn registers_are_found_in_the_xsave_area() {
+        init();
+        let (bytes, mask) = (XSAVE_BYTES.load(Ordering::Relaxed), XSAVE_MASK.load(Ordering::Relaxed));
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            eprintln!("no AVX2 on this processor: there is no VSIB instruction to serve");
+            return;
+        }
+        assert!(bytes > LEGACY_BYTES && state_bytes() >= u64::from(bytes));
+        #[repr(align(64))]
+        struct Area([u8; 16384]);
+        let mut area = Box::new(Area([0; 16384]));
+        let pattern: Vec<u8> = (1..=64).collect();
+        // SAFETY: AVX2 is there; the area is aligned and larger than XSAVE_BYTES; the registers are declared.
+        unsafe {
+            core::arch::asm!(
+                "vmovdqu ymm3, [{p}]",
+                "xsave64 [{area}]",
+                "vzeroupper",
+                p = in(reg) pattern.as_ptr(),
+                area = in(reg) area.0.as_mut_ptr(),
+                inout("eax") mask => _,
+                out("edx") _,
+                out("xmm3") _,
+            );
+        }
+        // SAFETY: the area was stored just now.
+        let vectors = unsafe { Vectors::new(area.0.as_ptr()) };
+        assert_eq!(vectors.vector(3)[..32], pattern[..32]);
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            // SAFETY: as above, with AVX-512.
+            unsafe {
+                core::arch::asm!(
+                    "vmovdqu64 zmm5, [{p}]",
+                    "vmovdqu64 zmm21, [{p}]",
+                    "kmovw k3, {k:e}",
+                    "xsave64 [{area}]",
+                    "vzeroupper",
+                    p = in(reg) pattern.as_ptr(),
+                    k = in(reg) 0xa55a,
+                    area = in(reg) area.0.as_mut_ptr(),
+                    inout("eax") mask => _,
+                    out("edx") _,
+                    out("zmm5") _,
+                    out("zmm21") _,
+                    out("k3") _,
+                );
+            }
+            // SAFETY: the area was stored just now.
+            let vectors = unsafe { Vectors::new(area.0.as_ptr()) };
+            assert_eq!(vectors.vector(5)[..], pattern[..]);
+            assert_eq!(vectors.vector(21)[..], pattern[..]);
+            assert_eq!(vectors.mask(3), 0xa55a);
+        }
+    }
+}

@@ -3,8 +3,17 @@
 //! `DESIGN.md` describes the stages; [`pipeline`] is their list.
 #![deny(unsafe_code)]
 
+pub mod analysis;
+pub mod cfg;
+pub mod check;
+pub mod disasm;
 pub mod elf_write;
+pub mod emit;
 pub mod error;
 pub mod ids;
+pub mod image;
+pub mod layout;
 pub mod options;
 pub mod pipeline;
+pub mod plan;
+pub mod rt_blob;

@@ -1,13 +1,86 @@
 //! The stages, in order.
 
+use crate::analysis::liveness::Liveness;
+use crate::analysis::stack::{StackRegs, is_got_jump};
+use crate::cfg::{Cfg, jump_tables};
+use crate::disasm::{Explorer, InsnId, Insns};
+use crate::elf_write::{self, frames};
+use crate::emit::{self, Code};
 use crate::error::{Error, Result};
+use crate::ids::Vaddr;
+use crate::image::Image;
+use crate::layout;
 use crate::options::Options;
+use crate::plan::{self, Facts, Plan};
+use crate::rt_blob::Blob;
+use blizzard_rt::abi;
 
 /// What a rewrite produced.
 #[derive(Debug)]
 pub struct Rewritten {
     /// The output file's bytes.
     pub bytes: Vec<u8>,
+    pub report: Report,
+}
+
+/// Figures of one rewrite.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Report {
+    pub text_bytes: u64,
+    pub new_code_bytes: u64,
+    pub instructions: usize,
+    pub checks: u64,
+    pub polls: u64,
+    pub string_gates: u64,
+    pub vsib_gates: u64,
+    /// Sequences that save the status flags, and that spill a register.
+    pub flag_saves: u64,
+    pub spills: u64,
+    pub jump_tables: usize,
+    pub unresolved_jumps: usize,
+    pub springboards: usize,
+    /// Plausible indirect targets without room for a springboard: reached by a trap.
+    pub crowded_targets: usize,
+    /// Bytes of executable sections that were not decoded and stay as they are.
+    pub undecoded_bytes: u64,
+    pub frames_dropped: usize,
+}
+
+/// Everything known of a module before code is emitted.
+pub struct Analysed<'a> {
+    pub image: Image<'a>,
+    pub insns: Insns,
+    pub cfg: Cfg,
+    pub facts: Facts,
+    pub plan: Plan,
+}
+
+/// Runs the stages up to the plan.
+///
+/// # Errors
+/// What is wrong with the input.
+pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Analysed<'a>> {
+    let image = Image::parse(input, name)?;
+    refuse_rewritten(&image)?;
+    let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
+    let mut frame_info = match frame_input(&image, &tail) {
+        Some(f) => frames::parse(&f)?,
+        None => frames::FrameInfo::default(),
+    };
+    frame_info.fdes.sort_by_key(|f| f.start);
+    let mut explorer = Explorer::new(&image, &frame_info);
+    let (insns, tables) = loop {
+        let insns = explorer.finish();
+        let found = jump_tables::find(&image, &insns, &frame_info);
+        if !explorer.add_targets(found.new_targets) {
+            break (insns, found.tables);
+        }
+    };
+    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id));
+    let facts = plan::gather(&image, &insns);
+    let stack = StackRegs::solve(&cfg, &facts.stack);
+    let plan = plan::decide(&image, &insns, &cfg, &facts, &stack, options);
+    Ok(Analysed { image, insns, cfg, facts, plan })
 }
 
 /// Rewrites the ELF file in `input`; `name` is used in messages.
@@ -15,6 +88,79 @@ pub struct Rewritten {
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    let _ = (input, options);
-    Err(Error::new(format!("{name}: not an ELF file")))
+    let Analysed { image, insns, cfg, facts, plan } = analyse(input, name, options)?;
+    let got_jump = |id: InsnId| is_got_jump(&image, &insns, id);
+    let live = Liveness::solve(&cfg, &facts.effects, got_jump);
+    let code = emit::emit(&emit::Input {
+        image: &image,
+        insns: &insns,
+        cfg: &cfg,
+        effects: &facts.effects,
+        live: &live,
+        plan: &plan,
+        options,
+    });
+    refuse(&image, &plan, &code)?;
+    let placed = layout::place(&code, &insns, &cfg.tables, image.end)?;
+    let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
+    let frame_input = frame_input(&image, &tail);
+    let written = elf_write::write(&image, frame_input.as_ref(), &insns, &placed, &Blob::embedded()?, options)?;
+    let unresolved = cfg.ids().filter(|b| {
+        let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
+        cfg.blocks[b.ix()].end == crate::cfg::End::UnknownJmp && !got_jump(last)
+    });
+    let report = Report {
+        text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
+        new_code_bytes: placed.code.len() as u64,
+        instructions: insns.list.len(),
+        checks: code.sites.checks,
+        polls: code.sites.polls,
+        string_gates: code.sites.strings,
+        vsib_gates: code.sites.vsib,
+        flag_saves: code.sites.flag_saves,
+        spills: code.sites.spills,
+        jump_tables: cfg.tables.len(),
+        unresolved_jumps: unresolved.count(),
+        springboards: written.springboards,
+        crowded_targets: written.crowded,
+        undecoded_bytes: insns.undecoded_bytes,
+        frames_dropped: written.frames_dropped.len(),
+    };
+    Ok(Rewritten { bytes: written.bytes, report })
+}
+
+fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<frames::Input<'x>> {
+    let (at, bytes) = image.eh_frame?;
+    let bytes = image.bytes_at(at, usize::try_from(bytes).ok()?)?;
+    let text = image.exec.iter().find(|s| s.name == ".text").map(|s| s.va);
+    Some(frames::Input { eh_frame: frames::Section { at, bytes }, tail, text, got: image.got })
+}
+
+fn refuse_rewritten(image: &Image) -> Result<()> {
+    if is_rewritten(image.data) {
+        return Err(Error::new(format!("{}: is already rewritten", image.name))
+            .help("give the original program; `blizzard run` runs a rewritten one as it is"));
+    }
+    Ok(())
+}
+
+/// Whether a file is the output of a rewrite.
+pub fn is_rewritten(data: &[u8]) -> bool {
+    use object::{Object, ObjectSection};
+    object::read::elf::ElfFile64::<object::LittleEndian>::parse(data)
+        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(abi::INFO_SECTION)))
+}
+
+/// All refusals of all stages, in one error.
+fn refuse(image: &Image, plan: &Plan, code: &Code) -> Result<()> {
+    let mut refusals = plan.refusals.clone();
+    refusals.extend(code.refusals.iter().cloned());
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    refusals.sort_by_key(|r| r.at);
+    let mut error = Error::new(format!("{}: {} instructions cannot be rewritten", image.name, refusals.len()))
+        .help("nothing was written; leave these instructions out of the program's build");
+    error.refusals = refusals;
+    Err(error)
 }

@@ -1,3 +1,299 @@
-//! Writing the output file.
+//! Placed -> the output file.
+//!
+//! A byte-preserving patch of the input: its bytes stay where they are (old code overwritten by [`old_code`]), new load
+//! segments, program headers and section headers are appended. Two program-header tables are written, as DESIGN.md explains:
+//! the kernel's, without PT_INTERP, and the one that the dynamic loader is shown.
+//! Source: gABI chapters 4 and 5.
 
 pub mod frames;
+mod headers;
+mod old_code;
+mod symbols;
+
+use crate::disasm::{InsnId, Insns};
+use crate::error::{Error, Result};
+use crate::ids::Vaddr;
+use crate::image::Image;
+use crate::layout::Placed;
+use crate::options::{Options, Poll};
+use crate::rt_blob::{Blob, module_info_bytes};
+use blizzard_rt::abi::{self, ModuleInfo, module_flags};
+use frames::{CodeMap, Frames, MAX_PADDING};
+use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
+
+/// The output and what reports say of it.
+#[derive(Debug)]
+pub struct Written {
+    pub bytes: Vec<u8>,
+    pub springboards: usize,
+    /// Roots without room for a springboard: reached through traps.
+    pub crowded: usize,
+    pub traps: usize,
+    pub frames_dropped: Vec<frames::Dropped>,
+}
+
+/// Old to new addresses for the frame tables.
+struct Map<'x> {
+    insns: &'x Insns,
+    placed: &'x Placed,
+}
+
+impl Map<'_> {
+    fn last_before(&self, old_end: Vaddr) -> Option<InsnId> {
+        let at = u32::try_from(old_end - self.insns.base).ok()?;
+        let behind = self.insns.list[..self.insns.main].partition_point(|i| i.at < at);
+        behind.checked_sub(1).map(|i| InsnId(i as u32))
+    }
+}
+
+impl CodeMap for Map<'_> {
+    fn begin(&self, old: Vaddr) -> Option<Vaddr> {
+        // Overlapping instructions are emitted behind everything else, outside their frame's new range.
+        self.insns.at(old).filter(|id| id.ix() < self.insns.main).map(|id| self.placed.begin(id))
+    }
+
+    fn end(&self, old_end: Vaddr) -> Option<Vaddr> {
+        self.last_before(old_end).map(|id| self.placed.end(id))
+    }
+
+    fn in_order(&self, _from: Vaddr, _to: Vaddr) -> bool {
+        // The main run is emitted in address order, with padding only at function starts.
+        const { assert!(MAX_PADDING >= 15) };
+        true
+    }
+}
+
+/// Appends chunks at page-aligned places with congruent file offsets.
+struct Appender {
+    out: Vec<u8>,
+}
+
+impl Appender {
+    /// Appends `bytes`, loaded at `va`; returns the file offset.
+    fn append(&mut self, va: Vaddr, bytes: &[u8]) -> u64 {
+        let page = self.out.len().next_multiple_of(4096) + (va.0 & 0xfff) as usize;
+        self.out.resize(page, 0);
+        self.out.extend(bytes);
+        page as u64
+    }
+}
+
+/// Writes the output file.
+///
+/// # Errors
+/// When the frames cannot be rebuilt.
+pub fn write(
+    image: &Image,
+    frame_input: Option<&frames::Input>,
+    insns: &Insns,
+    placed: &Placed,
+    blob: &Blob,
+    options: &Options,
+) -> Result<Written> {
+    let mut out = image.data.to_vec();
+    let left = old_code::patch(&mut out, image, insns, placed);
+    let map = Map { insns, placed };
+
+    // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
+    let mut ro = ReadOnly { va: placed.rodata_va, bytes: placed.rodata.clone() };
+    let interp = match &image.interp {
+        Some(path) => {
+            let mut bytes = path.as_bytes().to_vec();
+            bytes.push(0);
+            Some((ro.push(8, &bytes), bytes.len() as u64))
+        }
+        None => None,
+    };
+    let phdrs = PhdrPlan::new(image, blob.segments.len() + 2)?;
+    let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
+    let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
+    let info_va = ro.reserve(8, size_of::<ModuleInfo>());
+    let mut trap_bytes = Vec::with_capacity(left.traps.len() * 8);
+    for t in &left.traps {
+        trap_bytes.extend(t.old.to_le_bytes());
+        trap_bytes.extend(t.new.to_le_bytes());
+    }
+    let traps_va = ro.push(8, &trap_bytes);
+    let built = frame_input.map(|input| frames::build(input, &map, ro.next(16))).transpose()?;
+    let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
+    if let Some(f) = &built {
+        for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
+            ro.put(*va, bytes);
+        }
+    }
+    let rt_va = Vaddr((ro.va.0 + ro.bytes.len() as u64).next_multiple_of(4096));
+    let entry = insns
+        .at(image.entry)
+        .ok_or_else(|| Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry)))?;
+    let info = ModuleInfo {
+        magic: abi::MODULE_MAGIC,
+        flags: flags(options),
+        rt_base_va: rt_va.0,
+        entry_va: placed.begin(entry).0,
+        phdr_va: loader_phdrs.0,
+        phdr_count: phdrs.loader_count() as u64,
+        interp_va: interp.map_or(0, |(va, _)| va.0),
+        trap_map_va: traps_va.0,
+        trap_count: left.traps.len() as u64,
+        old_base_va: insns.base.0,
+        new_base_va: placed.code_va.0,
+        code_va: placed.code_va.0,
+        code_bytes: placed.code.len() as u64,
+    };
+    let info_bytes = module_info_bytes(&info);
+    ro.put(info_va, &info_bytes);
+
+    let rt = blob.place(rt_va, &info_bytes);
+    let mut segments = vec![
+        NewSegment {
+            va: placed.code_va,
+            mem_bytes: placed.code.len() as u64,
+            file_bytes: placed.code.len() as u64,
+            flags: 5,
+        },
+        NewSegment { va: ro.va, mem_bytes: ro.bytes.len() as u64, file_bytes: ro.bytes.len() as u64, flags: 4 },
+    ];
+    segments.extend(rt.segments.iter().map(|s| NewSegment {
+        va: s.va,
+        mem_bytes: s.mem_bytes,
+        file_bytes: s.bytes.len() as u64,
+        flags: s.flags,
+    }));
+    let mut file = Appender { out };
+    let code_off = file.append(placed.code_va, &placed.code);
+    let ro_off = file.append(ro.va, &ro.bytes);
+    let mut offsets = vec![code_off, ro_off];
+    for s in &rt.segments {
+        offsets.push(file.append(s.va, &s.bytes));
+    }
+    let at = headers::Places {
+        kernel: kernel_phdrs,
+        loader: loader_phdrs,
+        interp,
+        eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
+    };
+    let tables = phdrs.render(&segments, &offsets, &at, ro.va, ro_off);
+    for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
+        let off = (ro_off + (va - ro.va)) as usize;
+        file.out[off..off + bytes.len()].copy_from_slice(bytes);
+    }
+    let sections = new_sections(
+        placed,
+        code_off,
+        &ro,
+        ro_off,
+        info_va,
+        traps_va,
+        &trap_bytes,
+        built.as_ref(),
+        &rt.segments,
+        &offsets[2..],
+    );
+    headers::write_sections(&mut file.out, image, insns, placed, &sections)?;
+    headers::patch_header(&mut file.out, rt.entry, ro_off + (kernel_phdrs - ro.va), phdrs.kernel_count());
+    Ok(Written {
+        bytes: file.out,
+        springboards: left.springboards,
+        crowded: left.crowded,
+        traps: left.traps.len(),
+        frames_dropped,
+    })
+}
+
+/// The new read-only segment while it is filled.
+struct ReadOnly {
+    va: Vaddr,
+    bytes: Vec<u8>,
+}
+
+impl ReadOnly {
+    fn next(&self, align: u64) -> Vaddr {
+        Vaddr((self.va.0 + self.bytes.len() as u64).next_multiple_of(align))
+    }
+
+    fn reserve(&mut self, align: u64, bytes: usize) -> Vaddr {
+        let va = self.next(align);
+        self.bytes.resize((va - self.va) as usize + bytes, 0);
+        va
+    }
+
+    fn push(&mut self, align: u64, bytes: &[u8]) -> Vaddr {
+        let va = self.reserve(align, bytes.len());
+        self.put(va, bytes);
+        va
+    }
+
+    fn put(&mut self, va: Vaddr, bytes: &[u8]) {
+        let at = (va - self.va) as usize;
+        if self.bytes.len() < at + bytes.len() {
+            self.bytes.resize(at + bytes.len(), 0);
+        }
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+fn flags(o: &Options) -> u64 {
+    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+    bit(o.checks.loads(), module_flags::CHECK_LOADS)
+        | bit(o.checks.stores(), module_flags::CHECK_STORES)
+        | bit(o.poll == Poll::Backedge, module_flags::POLLS)
+        | bit(o.count, module_flags::COUNTING)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn new_sections(
+    placed: &Placed,
+    code_off: u64,
+    ro: &ReadOnly,
+    ro_off: u64,
+    info_va: Vaddr,
+    traps_va: Vaddr,
+    traps: &[u8],
+    built: Option<&Frames>,
+    rt: &[crate::rt_blob::PlacedSegment],
+    rt_offsets: &[u64],
+) -> Vec<NewSection> {
+    let cold = u64::from(placed.cold_at);
+    let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
+        name: name.to_owned(),
+        kind: SectionKind::ReadOnly,
+        va,
+        off: ro_off + (va - ro.va),
+        bytes,
+    };
+    let mut out = vec![
+        NewSection {
+            name: ".blizzard.text".into(),
+            kind: SectionKind::Code,
+            va: placed.code_va,
+            off: code_off,
+            bytes: placed.hot_end() - placed.code_va,
+        },
+        NewSection {
+            name: ".blizzard.cold".into(),
+            kind: SectionKind::Code,
+            va: placed.code_va + cold,
+            off: code_off + cold,
+            bytes: placed.code.len() as u64 - cold,
+        },
+        in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
+        in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
+        in_ro(".blizzard.traps", traps_va, traps.len() as u64),
+    ];
+    if let Some(f) = built {
+        for (name, (va, bytes)) in
+            [(".eh_frame_hdr", &f.eh_frame_hdr), (".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)]
+        {
+            out.push(in_ro(name, *va, bytes.len() as u64));
+        }
+    }
+    for (s, &off) in rt.iter().zip(rt_offsets) {
+        let (name, kind) = match s.flags {
+            5 => (".blizzard.rt.text", SectionKind::Code),
+            6 => (".blizzard.rt.data", SectionKind::Data),
+            _ => (".blizzard.rt.rodata", SectionKind::ReadOnly),
+        };
+        out.push(NewSection { name: name.into(), kind, va: s.va, off, bytes: s.bytes.len() as u64 });
+    }
+    out
+}

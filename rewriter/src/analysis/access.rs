@@ -1,0 +1,310 @@
+//! What memory an instruction accesses, in the classes that the checks distinguish.
+//!
+//! Input: a decoded instruction. Output: [`Access`]. Nothing here decides what is checked; an instruction whose access is not
+//! understood yields [`Access::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
+
+use blizzard_rt::abi::{VsibDesc, string_desc};
+use iced_x86::{Code, CpuidFeature, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
+
+/// Bytes, direction and address of an ordinary access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub bytes: u16,
+    pub load: bool,
+    pub store: bool,
+    /// Some of the bytes may stay untouched.
+    pub masked: bool,
+    pub at: Place,
+}
+
+/// How the address is formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The explicit memory operand.
+    Operand,
+    /// The explicit memory operand plus the word that a bit offset register selects (bt, bts, btr, btc): register, bytes of a word.
+    BitString { offset: Register, word: u8 },
+    /// A register alone: maskmovdqu (rdi), clzero (rax), movdir64b and enqcmd destinations.
+    Register(Register),
+    /// rbx plus zero-extended al: xlat.
+    Xlat,
+}
+
+/// The memory accesses of one instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    None,
+    /// Pushes, pops, calls and returns: the stack only.
+    ImplicitStack,
+    One(Plain),
+    /// movdir64b, enqcmd: a 64-byte source operand and a 64-byte store.
+    Two(Plain, Plain),
+    /// movs, stos, lods, scas, cmps: descriptor bits without the check bits.
+    String {
+        desc: u32,
+        reads_rsi: bool,
+        uses_rdi: bool,
+    },
+    Vsib(VsibDesc),
+    Unknown(&'static str),
+}
+
+/// Bytes of an access whose size the processor's state components decide.
+pub const XSAVE_BYTES: u16 = 0xffff;
+
+/// Classifies the accesses of `insn`.
+pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
+    use Mnemonic as M;
+    let explicit = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
+    match insn.mnemonic() {
+        M::Movsb | M::Movsw | M::Movsq if insn.is_string_instruction() => return string(insn, string_desc::MOVS),
+        // The SSE2 move and the string move share a name.
+        M::Movsd if insn.is_string_instruction() => return string(insn, string_desc::MOVS),
+        M::Stosb | M::Stosw | M::Stosd | M::Stosq => return string(insn, string_desc::STOS),
+        M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => return string(insn, string_desc::LODS),
+        M::Scasb | M::Scasw | M::Scasd | M::Scasq => return string(insn, string_desc::SCAS),
+        M::Cmpsb | M::Cmpsw | M::Cmpsq => return string(insn, string_desc::CMPS),
+        M::Cmpsd if insn.is_string_instruction() => return string(insn, string_desc::CMPS),
+        M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => return Access::Unknown("port input or output"),
+        M::Xlatb => return Access::One(Plain { bytes: 1, load: true, store: false, masked: false, at: Place::Xlat }),
+        M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq => {
+            let bytes = if insn.mnemonic() == M::Maskmovq { 8 } else { 16 };
+            let rdi = if insn.op0_kind() == OpKind::MemorySegRDI { Register::RDI } else { Register::EDI };
+            return Access::One(Plain { bytes, load: false, store: true, masked: true, at: Place::Register(rdi) });
+        }
+        M::Clzero => {
+            return Access::One(Plain {
+                bytes: 64,
+                load: false,
+                store: true,
+                masked: false,
+                at: Place::Register(insn_rax(insn)),
+            });
+        }
+        M::Movdir64b | M::Enqcmd | M::Enqcmds => {
+            let source = Plain { bytes: 64, load: true, store: false, masked: false, at: Place::Operand };
+            let dest =
+                Plain { bytes: 64, load: false, store: true, masked: false, at: Place::Register(insn.op0_register()) };
+            return Access::Two(source, dest);
+        }
+        M::Monitor | M::Monitorx | M::Umonitor => return Access::None,
+        M::Lea
+        | M::Nop
+        | M::Reservednop
+        | M::Prefetchnta
+        | M::Prefetcht0
+        | M::Prefetcht1
+        | M::Prefetcht2
+        | M::Prefetchw
+        | M::Prefetch
+        | M::Prefetchwt1
+        | M::Prefetchit0
+        | M::Prefetchit1
+        | M::Clflush
+        | M::Clflushopt
+        | M::Clwb
+        | M::Cldemote
+        | M::Bndmk => return Access::None,
+        M::Bndldx | M::Bndstx => return Access::Unknown("bound-table access (MPX)"),
+        M::Sgdt | M::Sidt => return one(insn, info, 10),
+        _ => {}
+    }
+    if !explicit {
+        let stack_only = insn.is_stack_instruction() || matches!(insn.mnemonic(), M::Leave | M::Enter);
+        return match (info.used_memory().is_empty(), stack_only) {
+            (true, _) => Access::None,
+            (false, true) => Access::ImplicitStack,
+            (false, false) => Access::Unknown("implicit memory access"),
+        };
+    }
+    if insn.is_vsib() {
+        return vsib(insn);
+    }
+    let size = insn.memory_size().size();
+    if let M::Bt | M::Bts | M::Btr | M::Btc = insn.mnemonic()
+        && insn.op1_kind() == OpKind::Register
+    {
+        let mut plain = match one(insn, info, size) {
+            Access::One(p) => p,
+            other => return other,
+        };
+        plain.at = Place::BitString { offset: insn.op1_register(), word: size as u8 };
+        return Access::One(plain);
+    }
+    let xsave = matches!(
+        insn.mnemonic(),
+        M::Xsave
+            | M::Xsave64
+            | M::Xsavec
+            | M::Xsavec64
+            | M::Xsaveopt
+            | M::Xsaveopt64
+            | M::Xsaves
+            | M::Xsaves64
+            | M::Xrstor
+            | M::Xrstor64
+            | M::Xrstors
+            | M::Xrstors64
+    );
+    if xsave {
+        return one(insn, info, usize::from(XSAVE_BYTES));
+    }
+    if insn.cpuid_features().iter().any(|f| matches!(f, CpuidFeature::AMX_TILE))
+        && insn.mnemonic() != M::Ldtilecfg
+        && insn.mnemonic() != M::Sttilecfg
+    {
+        return Access::Unknown("tile load or store (AMX), whose extent depends on the tile configuration");
+    }
+    if size == 0 {
+        return Access::Unknown("memory operand of unknown size");
+    }
+    one(insn, info, size)
+}
+
+fn insn_rax(insn: &Instruction) -> Register {
+    match insn.code() {
+        Code::Clzerow => Register::AX,
+        Code::Clzerod => Register::EAX,
+        _ => Register::RAX,
+    }
+}
+
+/// The explicit operand, with the direction that iced's tables give it.
+fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> Access {
+    let Some(op) = (0..insn.op_count()).find(|&op| insn.op_kind(op) == OpKind::Memory) else { return Access::None };
+    let (load, store, cond) = match info.op_access(op) {
+        OpAccess::Read => (true, false, false),
+        OpAccess::CondRead => (true, false, true),
+        OpAccess::Write => (false, true, false),
+        OpAccess::CondWrite => (false, true, true),
+        // A failed cmpxchg writes the old value back: a store either way.
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true, false),
+        OpAccess::None | OpAccess::NoMemAccess => return Access::None,
+    };
+    let masked = cond
+        || insn.has_op_mask()
+        || matches!(
+            insn.mnemonic(),
+            Mnemonic::Vmaskmovps | Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovd | Mnemonic::Vpmaskmovq
+        );
+    match u16::try_from(bytes) {
+        Ok(bytes) => Access::One(Plain { bytes, load, store, masked, at: Place::Operand }),
+        Err(_) => Access::Unknown("memory operand of unknown size"),
+    }
+}
+
+fn string(insn: &Instruction, op: u32) -> Access {
+    let reads_rsi = matches!(op, string_desc::MOVS | string_desc::LODS | string_desc::CMPS);
+    let uses_rdi = op != string_desc::LODS;
+    for k in 0..insn.op_count() {
+        if matches!(
+            insn.op_kind(k),
+            OpKind::MemorySegSI
+                | OpKind::MemorySegDI
+                | OpKind::MemoryESDI
+                | OpKind::MemorySegESI
+                | OpKind::MemorySegEDI
+                | OpKind::MemoryESEDI
+        ) {
+            return Access::None;
+        }
+    }
+    if reads_rsi && matches!(insn.segment_prefix(), Register::FS | Register::GS) {
+        return Access::Unknown("string instruction with a segment override");
+    }
+    let log2 = insn.memory_size().size().trailing_zeros();
+    let rep = if insn.has_repne_prefix() {
+        2
+    } else if insn.has_rep_prefix() {
+        1
+    } else {
+        0
+    };
+    Access::String { desc: op | log2 << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT, reads_rsi, uses_rdi }
+}
+
+/// Gathers and scatters.
+fn vsib(insn: &Instruction) -> Access {
+    use Mnemonic as M;
+    let prefetch = matches!(
+        insn.mnemonic(),
+        M::Vgatherpf0dpd
+            | M::Vgatherpf0dps
+            | M::Vgatherpf0qpd
+            | M::Vgatherpf0qps
+            | M::Vgatherpf1dpd
+            | M::Vgatherpf1dps
+            | M::Vgatherpf1qpd
+            | M::Vgatherpf1qps
+            | M::Vscatterpf0dpd
+            | M::Vscatterpf0dps
+            | M::Vscatterpf0qpd
+            | M::Vscatterpf0qps
+            | M::Vscatterpf1dpd
+            | M::Vscatterpf1dps
+            | M::Vscatterpf1qpd
+            | M::Vscatterpf1qps
+    );
+    if prefetch {
+        return Access::None;
+    }
+    let elem_bytes = insn.memory_size().size() as u8;
+    let index_bytes = match insn.mnemonic() {
+        M::Vpgatherdd
+        | M::Vpgatherdq
+        | M::Vgatherdps
+        | M::Vgatherdpd
+        | M::Vpscatterdd
+        | M::Vpscatterdq
+        | M::Vscatterdps
+        | M::Vscatterdpd => 4,
+        M::Vpgatherqd
+        | M::Vpgatherqq
+        | M::Vgatherqps
+        | M::Vgatherqpd
+        | M::Vpscatterqd
+        | M::Vpscatterqq
+        | M::Vscatterqps
+        | M::Vscatterqpd => 8,
+        _ => return Access::Unknown("unknown instruction with vector addresses"),
+    };
+    let scatter = matches!(
+        insn.mnemonic(),
+        M::Vpscatterdd
+            | M::Vpscatterdq
+            | M::Vscatterdps
+            | M::Vscatterdpd
+            | M::Vpscatterqd
+            | M::Vpscatterqq
+            | M::Vscatterqps
+            | M::Vscatterqpd
+    );
+    let data = if scatter { insn.op1_register() } else { insn.op0_register() };
+    let index = insn.memory_index();
+    let lanes = (data.size() / usize::from(elem_bytes)).min(index.size() / index_bytes);
+    let (mask_kind, mask) = if insn.has_op_mask() {
+        (1, insn.op_mask().number() as u8)
+    } else if insn.op_count() == 3 && insn.op_kind(2) == OpKind::Register {
+        (0, insn.op2_register().number() as u8)
+    } else {
+        return Access::Unknown("gather without a mask");
+    };
+    let base = insn.memory_base();
+    if base != Register::None && !base.is_gpr64() {
+        return if base.is_gpr32() { Access::None } else { Access::Unknown("gather with an unusual base") };
+    }
+    Access::Vsib(VsibDesc {
+        disp: insn.memory_displacement64() as i64 as i32,
+        base: if base == Register::None { 16 } else { base.number() as u8 },
+        index: index.number() as u8,
+        index_bytes: index_bytes as u8,
+        elem_bytes,
+        lanes: lanes as u8,
+        scale: insn.memory_index_scale() as u8,
+        mask_kind,
+        mask,
+        access: if scatter { 2 } else { 1 },
+        rsp_moved: 0,
+        _pad: [0; 2],
+    })
+}

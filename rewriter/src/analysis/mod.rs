@@ -1,0 +1,25 @@
+//! Cfg -> facts: what each instruction reads and writes, which registers and flags are live, which hold stack addresses.
+
+pub mod access;
+pub mod effects;
+pub mod liveness;
+pub mod regs;
+pub mod stack;
+
+/// Groups (key, value) pairs by key: offsets and values.
+pub(crate) fn group(keys: usize, pairs: &[(u32, u32)]) -> (Vec<u32>, Vec<u32>) {
+    let mut from = vec![0u32; keys + 1];
+    for (k, _) in pairs {
+        from[*k as usize + 1] += 1;
+    }
+    for i in 0..keys {
+        from[i + 1] += from[i];
+    }
+    let mut next = from.clone();
+    let mut list = vec![0; pairs.len()];
+    for &(k, v) in pairs {
+        list[next[k as usize] as usize] = v;
+        next[k as usize] += 1;
+    }
+    (from, list)
+}

@@ -1,0 +1,137 @@
+//! Which registers certainly hold a stack address (rsp plus a constant).
+//!
+//! A forward must-analysis within each component. At roots, function entries and (in a component with an unresolved indirect jump)
+//! every block, only rsp is known. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
+
+use super::group;
+use super::regs::RegSet;
+use crate::cfg::{BlockId, Cfg, End};
+use crate::disasm::{InsnId, Insns};
+use crate::image::Image;
+use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
+
+/// How one instruction changes the set: `(set & keep) | (copies the source's membership to the destination)`.
+#[derive(Clone, Copy, Debug)]
+pub struct StackEffect {
+    keep: u16,
+    /// Destination and source register, 16 = none.
+    dst: u8,
+    src: u8,
+}
+
+impl StackEffect {
+    /// What `insn` does.
+    pub fn of(insn: &Instruction, info: &InstructionInfo) -> StackEffect {
+        let mut written = RegSet::NONE;
+        for u in info.used_registers() {
+            if !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
+                written |= RegSet::of(u.register());
+            }
+        }
+        let (mut dst, mut src) = (16, 16);
+        let number = |r: Register| r.number() as u8;
+        if insn.op_count() == 2 && insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64() {
+            let to = number(insn.op0_register());
+            match insn.mnemonic() {
+                Mnemonic::Mov if insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64() => {
+                    (dst, src) = (to, number(insn.op1_register()));
+                }
+                Mnemonic::Lea
+                    if insn.memory_index() == Register::None
+                        && insn.memory_base().is_gpr64()
+                        && insn.segment_prefix() == Register::None =>
+                {
+                    (dst, src) = (to, number(insn.memory_base()));
+                }
+                Mnemonic::Add | Mnemonic::Sub
+                    if insn.op1_kind() != OpKind::Register && insn.op1_kind() != OpKind::Memory =>
+                {
+                    (dst, src) = (to, to)
+                }
+                // Realignment: clears low bits.
+                Mnemonic::And
+                    if insn.op1_kind() == OpKind::Immediate8to64
+                        && insn.immediate(1) as i64 >= -128
+                        && (insn.immediate(1) as i64) < 0 =>
+                {
+                    (dst, src) = (to, to);
+                }
+                _ => {}
+            }
+        }
+        StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
+    }
+
+    fn apply(self, set: u16) -> u16 {
+        let copied = self.dst < 16 && set >> self.src & 1 != 0;
+        (set & self.keep) | if copied { 1 << self.dst } else { 0 }
+    }
+}
+
+const ONLY_RSP: u16 = RegSet::RSP.0 as u16;
+
+/// The result: the set at each block's start.
+#[derive(Debug)]
+pub struct StackRegs {
+    start: Vec<u16>,
+}
+
+impl StackRegs {
+    /// Solves the equations.
+    pub fn solve(cfg: &Cfg, effects: &[StackEffect]) -> StackRegs {
+        let n = cfg.blocks.len();
+        let mut called = vec![false; n];
+        let mut pairs = Vec::new();
+        for b in cfg.ids() {
+            if let End::Call(callee) = cfg.blocks[b.ix()].end {
+                called[callee.ix()] = true;
+            }
+            pairs.extend(cfg.succ(b).iter().map(|s| (s.0, b.0)));
+        }
+        let (from, _) = group(n, &pairs);
+        // Entered from somewhere that the graph does not show: only rsp is certain.
+        let open: Vec<bool> = (0..n)
+            .map(|b| cfg.root[b] || called[b] || cfg.unresolved[cfg.component[b] as usize] || from[b] == from[b + 1])
+            .collect();
+        let mut start: Vec<u16> = open.iter().map(|o| if *o { ONLY_RSP } else { 0xffff }).collect();
+        let mut work: Vec<u32> = (0..n as u32).rev().collect();
+        let mut queued = vec![true; n];
+        while let Some(b) = work.pop() {
+            queued[b as usize] = false;
+            let id = BlockId(b);
+            let mut set = start[id.ix()];
+            for e in &effects[cfg.blocks[id.ix()].first.ix()..cfg.blocks[id.ix()].stop.ix()] {
+                set = e.apply(set);
+            }
+            if matches!(cfg.blocks[id.ix()].end, End::Call(_) | End::UnknownCall) {
+                set &= RegSet::CALLEE_SAVED.0 as u16;
+            }
+            for s in cfg.succ(id) {
+                let met = start[s.ix()] & set;
+                if met != start[s.ix()] && !open[s.ix()] {
+                    start[s.ix()] = met;
+                    if !std::mem::replace(&mut queued[s.ix()], true) {
+                        work.push(s.0);
+                    }
+                }
+            }
+        }
+        StackRegs { start }
+    }
+
+    /// Calls `each` with the set before every instruction of `b`.
+    pub fn walk(&self, cfg: &Cfg, effects: &[StackEffect], b: BlockId, mut each: impl FnMut(InsnId, RegSet)) {
+        let block = &cfg.blocks[b.ix()];
+        let mut set = self.start[b.ix()];
+        for i in block.first.0..block.stop.0 {
+            each(InsnId(i), RegSet(u32::from(set)));
+            set = effects[i as usize].apply(set);
+        }
+    }
+}
+
+/// Whether an indirect jump goes through a constant address: a PLT entry or a tail call through the GOT, never a table.
+pub fn is_got_jump(image: &Image, insns: &Insns, id: InsnId) -> bool {
+    let insn = insns.decode(image, id);
+    insn.op0_kind() == OpKind::Memory && insn.is_ip_rel_memory_operand()
+}

@@ -1,0 +1,399 @@
+//! Recognises the jump tables of gcc and clang, so that their jumps lead straight to new code.
+//!
+//! Input: instructions. Output: [`JumpTable`]s. A table that is not recognised costs a springboard or a trap, never a wrong
+//! jump; a table that is recognised wrongly would. So nothing about it is guessed:
+//! * the address of the table and the value added to its entries are constants on *every* path that leads to the use
+//!   (backward search over all predecessors, including those that enter through other unresolved jumps);
+//! * no bound is believed: the new table has as many entries as there are words, from the table's start, that lead to an
+//!   instruction. A real table is a prefix of that, and a surplus entry is never read.
+//!
+//! Forms: `jmp [table + i*8]` and `mov r, [table + i*8]; jmp r` (fixed-address files);
+//! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent).
+
+use super::returns::Returns;
+use crate::disasm::{Flow, InsnId, Insns};
+use crate::elf_write::frames::FrameInfo;
+use crate::ids::Vaddr;
+use crate::image::Image;
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+/// What the entries of a table hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// 32-bit signed offsets from an address.
+    Offset32 { from: Vaddr },
+    /// 64-bit addresses.
+    Address64,
+}
+
+/// A recognised jump table.
+#[derive(Clone, Debug)]
+pub struct JumpTable {
+    pub jump: InsnId,
+    /// The instruction that reads the table: its displacement is changed so that it reads the new one.
+    pub load: InsnId,
+    pub at: Vaddr,
+    pub entries: Entries,
+    pub targets: Vec<InsnId>,
+}
+
+/// Most entries of a table.
+const MAX_ENTRIES: usize = 1 << 16;
+/// Most instructions that one backward search visits.
+const MAX_STEPS: usize = 20_000;
+
+/// What one round found.
+pub struct Found {
+    /// Sorted by jump.
+    pub tables: Vec<JumpTable>,
+    /// Entries that lead to code not decoded yet.
+    pub new_targets: Vec<Vaddr>,
+}
+
+/// Looks at every indirect jump, in rounds. A recognised table replaces what its jump might have led to by what it leads to: that
+/// makes more tables recognisable, and may show that a value was not constant after all. The last round confirms all.
+pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
+    let returns = Returns::solve(image, insns);
+    let mut known: Vec<JumpTable> = Vec::new();
+    for round in 0..MAX_ROUNDS {
+        let finder = Finder::new(image, insns, frames, &returns, &known);
+        let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
+        let last = round + 1 == MAX_ROUNDS;
+        for &jump in &finder.jumps {
+            if last && !finder.is_known(jump) {
+                continue;
+            }
+            if let Some(table) = finder.recognise(jump, &mut found.new_targets) {
+                found.tables.push(table);
+            }
+        }
+        found.tables.sort_by_key(|t| t.jump);
+        let same = found.tables.iter().map(|t| t.jump).eq(known.iter().map(|t| t.jump));
+        if same || found.tables.is_empty() || last {
+            return found;
+        }
+        known = found.tables;
+    }
+    unreachable!("the last round returns")
+}
+
+const MAX_ROUNDS: usize = 8;
+
+struct Finder<'x, 'a> {
+    image: &'x Image<'a>,
+    insns: &'x Insns,
+    frames: &'x FrameInfo,
+    /// (target, source) of direct branches and of tables found before, sorted.
+    branches: Vec<(InsnId, InsnId)>,
+    jumps: Vec<InsnId>,
+    returns: &'x Returns,
+    known: &'x [JumpTable],
+}
+
+/// A value that reaches a use.
+enum Reach {
+    /// The instructions that define it.
+    Defs(Vec<InsnId>),
+    Unknown,
+}
+
+impl<'x, 'a> Finder<'x, 'a> {
+    fn new(
+        image: &'x Image<'a>,
+        insns: &'x Insns,
+        frames: &'x FrameInfo,
+        returns: &'x Returns,
+        known: &'x [JumpTable],
+    ) -> Self {
+        let mut branches: Vec<_> = known.iter().flat_map(|t| t.targets.iter().map(|&to| (to, t.jump))).collect();
+        let mut jumps = Vec::new();
+        for (i, insn) in insns.list.iter().enumerate() {
+            let id = InsnId(i as u32);
+            if let (Some(t), Flow::Jmp | Flow::Cond) = (insn.target, insn.flow) {
+                branches.push((t, id));
+            }
+            if insn.flow == Flow::IndirectJmp {
+                jumps.push(id);
+            }
+        }
+        branches.sort();
+        branches.dedup();
+        Finder { image, insns, frames, branches, jumps, returns, known }
+    }
+
+    fn is_known(&self, jump: InsnId) -> bool {
+        self.known.binary_search_by_key(&jump, |t| t.jump).is_ok()
+    }
+
+    fn decode(&self, id: InsnId) -> Instruction {
+        self.insns.decode(self.image, id)
+    }
+
+    fn recognise(&self, jump: InsnId, new_targets: &mut Vec<Vaddr>) -> Option<JumpTable> {
+        let insn = self.decode(jump);
+        let (load, at, entries) = match insn.op0_kind() {
+            OpKind::Memory if insn.segment_prefix() == Register::None => {
+                (jump, self.absolute_table(&insn)?, Entries::Address64)
+            }
+            OpKind::Register => self.through_register(jump, insn.op0_register())?,
+            _ => return None,
+        };
+        if entries == Entries::Address64 && self.image.pie {
+            return None;
+        }
+        let mut targets = Vec::new();
+        let width = if entries == Entries::Address64 { 8 } else { 4 };
+        let bytes = self.image.bytes_at(at, MAX_ENTRIES * width)?;
+        if self.image.segments.iter().any(|s| s.writable && at >= s.va && at - s.va < s.mem_bytes) {
+            return None;
+        }
+        let framed = self.frame_of(self.insns.va(jump)).is_some();
+        let bound = if framed { usize::MAX } else { self.bound(jump)? };
+        let mut unknown = Vec::new();
+        for entry in bytes.chunks_exact(width).take(bound) {
+            let va = match entries {
+                Entries::Address64 => Vaddr(u64::from_le_bytes(entry.try_into().expect("eight bytes"))),
+                Entries::Offset32 { from } => {
+                    from + i64::from(i32::from_le_bytes(entry.try_into().expect("four bytes"))) as u64
+                }
+            };
+            match self.insns.at(va) {
+                Some(id) => targets.push(id),
+                None if !framed && self.image.exec_at(va).is_some() => unknown.push(va),
+                None => break,
+            }
+        }
+        new_targets.extend(&unknown);
+        (!targets.is_empty() && unknown.is_empty()).then_some(JumpTable { jump, load, at, entries, targets })
+    }
+
+    /// `[table + i*8]` with a constant table.
+    fn absolute_table(&self, insn: &Instruction) -> Option<Vaddr> {
+        let plain =
+            insn.memory_base() == Register::None && insn.memory_index().is_gpr64() && insn.memory_index_scale() == 8;
+        (plain && insn.memory_displ_size() >= 4).then(|| Vaddr(insn.memory_displacement64()))
+    }
+
+    fn through_register(&self, jump: InsnId, target: Register) -> Option<(InsnId, Vaddr, Entries)> {
+        let def = self.only_def(jump, target)?;
+        let insn = self.decode(def);
+        match insn.mnemonic() {
+            Mnemonic::Mov if insn.op1_kind() == OpKind::Memory => {
+                Some((def, self.absolute_table(&insn)?, Entries::Address64))
+            }
+            Mnemonic::Add if insn.op1_kind() == OpKind::Register => {
+                let (a, b) = (insn.op0_register(), insn.op1_register());
+                let (from, load) = match (self.constant(def, b), self.constant(def, a)) {
+                    (Some(c), None) => (c, self.offset_load(def, a)?),
+                    (None, Some(c)) => (c, self.offset_load(def, b)?),
+                    _ => return None,
+                };
+                let at = self.loaded_table(load)?;
+                Some((load, at, Entries::Offset32 { from }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The instruction that loads a 32-bit table entry which, sign-extended, is in `reg` before `at`.
+    fn offset_load(&self, at: InsnId, reg: Register) -> Option<InsnId> {
+        let def = self.only_def(at, reg)?;
+        let insn = self.decode(def);
+        match insn.mnemonic() {
+            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Memory && insn.op0_register().is_gpr64() => Some(def),
+            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Register => self.plain_load32(def, insn.op1_register()),
+            Mnemonic::Cdqe => self.plain_load32(def, Register::EAX),
+            Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
+                self.offset_load(def, insn.op1_register())
+            }
+            _ => None,
+        }
+    }
+
+    fn plain_load32(&self, at: InsnId, reg: Register) -> Option<InsnId> {
+        let def = self.only_def(at, reg.full_register())?;
+        let insn = self.decode(def);
+        (insn.mnemonic() == Mnemonic::Mov && insn.op0_register().is_gpr32() && insn.op1_kind() == OpKind::Memory)
+            .then_some(def)
+    }
+
+    /// The address of the table that `load` reads: one of its address registers is constant, the other the scaled index.
+    fn loaded_table(&self, load: InsnId) -> Option<Vaddr> {
+        let insn = self.decode(load);
+        if insn.segment_prefix() != Register::None || insn.is_ip_rel_memory_operand() {
+            return None;
+        }
+        let (base, index) = (insn.memory_base(), insn.memory_index());
+        let disp = insn.memory_displacement64();
+        if !base.is_gpr64() || !(index.is_gpr64() || index == Register::None) {
+            return None;
+        }
+        if let Some(c) = self.constant(load, base) {
+            return Some(c + disp);
+        }
+        if index != Register::None && insn.memory_index_scale() == 1 {
+            return self.constant(load, index).map(|c| c + disp);
+        }
+        None
+    }
+
+    /// The value of `reg` before `at`, if it is the same address on every path.
+    fn constant(&self, at: InsnId, reg: Register) -> Option<Vaddr> {
+        let Reach::Defs(defs) = self.reach(at, reg.full_register()) else { return None };
+        let mut value = None;
+        for def in defs {
+            let insn = self.decode(def);
+            let v = match insn.mnemonic() {
+                Mnemonic::Lea if insn.is_ip_rel_memory_operand() && insn.op0_register().is_gpr64() => {
+                    Vaddr(insn.ip_rel_memory_address())
+                }
+                Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
+                    self.constant(def, insn.op1_register())?
+                }
+                Mnemonic::Mov
+                    if insn.op0_register().is_gpr()
+                        && matches!(
+                            insn.op1_kind(),
+                            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+                        )
+                        && !self.image.pie =>
+                {
+                    Vaddr(insn.immediate(1))
+                }
+                _ => return None,
+            };
+            if value.is_some_and(|old| old != v) {
+                return None;
+            }
+            value = Some(v);
+        }
+        value
+    }
+
+    fn only_def(&self, at: InsnId, reg: Register) -> Option<InsnId> {
+        match self.reach(at, reg.full_register()) {
+            Reach::Defs(defs) if defs.len() == 1 => Some(defs[0]),
+            _ => None,
+        }
+    }
+
+    /// All definitions of a 64-bit register that reach the point before `at`.
+    fn reach(&self, at: InsnId, reg: Register) -> Reach {
+        let mut factory = InstructionInfoFactory::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut work = vec![at];
+        let mut defs = Vec::new();
+        while let Some(here) = work.pop() {
+            if !seen.insert(here) {
+                continue;
+            }
+            if seen.len() > MAX_STEPS {
+                return Reach::Unknown;
+            }
+            let Some(preds) = self.preds(here) else { return Reach::Unknown };
+            for p in preds {
+                let insn = self.decode(p);
+                let writes = factory.info(&insn).used_registers().iter().any(|u| {
+                    u.register().full_register() == reg
+                        && !matches!(
+                            u.access(),
+                            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+                        )
+                });
+                let flow = self.insns.list[p.ix()].flow;
+                if writes {
+                    defs.push(p);
+                } else if matches!(flow, Flow::Call | Flow::IndirectCall) && !callee_saved(reg) {
+                    return Reach::Unknown;
+                } else {
+                    work.push(p);
+                }
+            }
+        }
+        defs.sort();
+        defs.dedup();
+        Reach::Defs(defs)
+    }
+
+    /// What may run right before `id`. None: control may come from outside.
+    fn preds(&self, id: InsnId) -> Option<Vec<InsnId>> {
+        if self.insns.starts.binary_search(&id).is_ok() || self.insns.roots.binary_search(&id).is_ok() {
+            return None;
+        }
+        let mut out = Vec::new();
+        if id.0 > 0 && id.ix() < self.insns.main {
+            let p = InsnId(id.0 - 1);
+            if self.insns.next(p) == Some(id) && self.returns.call_returns(self.image, self.insns, p) {
+                out.push(p);
+            }
+        }
+        let from = self.branches.partition_point(|(t, _)| *t < id);
+        out.extend(self.branches[from..].iter().take_while(|(t, _)| *t == id).map(|(_, s)| *s));
+        // Any instruction of a frame may be the target of the frame's unresolved jumps; what nothing else leads to is,
+        // unless it is padding.
+        if out.is_empty() {
+            if self.decode(id).mnemonic() == Mnemonic::Nop {
+                return Some(out);
+            }
+            let frame = self.frame_of(self.insns.va(id))?;
+            let (start, end) = (frame.0, frame.1);
+            let from = self.jumps.partition_point(|j| self.insns.va(*j) < start);
+            out.extend(
+                self.jumps[from..].iter().take_while(|j| self.insns.va(**j) < end).filter(|j| !self.is_known(**j)),
+            );
+            if out.is_empty() {
+                return None;
+            }
+        }
+        Some(out)
+    }
+
+    fn frame_of(&self, va: Vaddr) -> Option<(Vaddr, Vaddr)> {
+        let i = self.frames.fdes.partition_point(|f| f.start <= va).checked_sub(1)?;
+        let f = &self.frames.fdes[i];
+        (va < f.end).then_some((f.start, f.end))
+    }
+
+    /// Where there are no frames to tell what an instruction is: the bound that the code itself tests before the jump.
+    fn bound(&self, jump: InsnId) -> Option<usize> {
+        let mut id = jump;
+        let mut above = false;
+        for _ in 0..24 {
+            if id.0 == 0 {
+                return None;
+            }
+            id = InsnId(id.0 - 1);
+            let insn = self.decode(id);
+            match insn.mnemonic() {
+                Mnemonic::Ja => above = true,
+                Mnemonic::Cmp
+                    if above
+                        && matches!(
+                            insn.op1_kind(),
+                            OpKind::Immediate8to64
+                                | OpKind::Immediate8to32
+                                | OpKind::Immediate32
+                                | OpKind::Immediate32to64
+                                | OpKind::Immediate8
+                        ) =>
+                {
+                    return usize::try_from(insn.immediate(1))
+                        .ok()
+                        .and_then(|n| n.checked_add(1))
+                        .filter(|n| *n <= MAX_ENTRIES);
+                }
+                _ if matches!(self.insns.list[id.ix()].flow, Flow::Next | Flow::Cond) => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+/// psABI figure 3.4: registers that a call preserves.
+fn callee_saved(reg: Register) -> bool {
+    matches!(
+        reg,
+        Register::RBX | Register::RBP | Register::R12 | Register::R13 | Register::R14 | Register::R15 | Register::RSP
+    )
+}

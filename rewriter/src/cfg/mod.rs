@@ -1,0 +1,207 @@
+//! Insns -> [`Cfg`]: basic blocks, their successors, and the connected components between which only calls lead.
+//!
+//! A block is a contiguous index range of [`Insns::list`]; it ends at every control transfer, calls included, so that the
+//! analyses see return sites as block starts. Invariant: every edge that the processor can take between decoded
+//! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
+
+pub mod jump_tables;
+mod returns;
+
+use crate::disasm::{Flow, InsnId, Insns};
+use jump_tables::JumpTable;
+
+/// Index into [`Cfg::blocks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// As a slice index.
+    pub fn ix(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Falls through or branches within its function: [`Cfg::succ`] is complete.
+    Plain,
+    /// Direct call of a decoded function; the successor is the return site.
+    Call(BlockId),
+    /// Call of something unknown; the successor is the return site.
+    UnknownCall,
+    Ret,
+    /// Indirect jump whose targets are not known.
+    UnknownJmp,
+    /// Nothing follows.
+    Stop,
+}
+
+/// A basic block.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    pub first: InsnId,
+    /// One behind the last instruction.
+    pub stop: InsnId,
+    pub end: End,
+    succ_from: u32,
+    succ_to: u32,
+}
+
+/// The control-flow graph of a module.
+#[derive(Debug)]
+pub struct Cfg {
+    pub blocks: Vec<Block>,
+    pub tables: Vec<JumpTable>,
+    /// Whether control may enter the block from outside known edges (roots).
+    pub root: Vec<bool>,
+    /// Whether the block is the target of an address-wise backward direct branch: every loop without indirect jumps has one.
+    pub loop_head: Vec<bool>,
+    /// Component of each block: blocks joined by everything but calls and returns.
+    pub component: Vec<u32>,
+    /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
+    pub unresolved: Vec<bool>,
+    succ: Vec<BlockId>,
+    block_of: Vec<u32>,
+}
+
+impl Cfg {
+    /// Builds the graph.
+    pub fn build(insns: &Insns, tables: Vec<JumpTable>, got_jump: impl Fn(InsnId) -> bool) -> Cfg {
+        let count = insns.list.len();
+        let mut leader = vec![false; count + 1];
+        let mut root_insn = vec![false; count];
+        for r in &insns.roots {
+            leader[r.ix()] = true;
+            root_insn[r.ix()] = true;
+        }
+        let mut backward = vec![false; count];
+        for (i, insn) in insns.list.iter().enumerate() {
+            let id = InsnId(i as u32);
+            if let Some(t) = insn.target {
+                leader[t.ix()] = true;
+                if insn.flow != Flow::Call && insns.list[t.ix()].at <= insn.at {
+                    backward[t.ix()] = true;
+                }
+            }
+            let next = insns.next(id);
+            if insn.flow != Flow::Next || next != Some(InsnId(i as u32 + 1)) {
+                leader[i + 1] = true;
+                if let Some(n) = next {
+                    leader[n.ix()] = true;
+                }
+            }
+        }
+        for t in &tables {
+            for &target in &t.targets {
+                leader[target.ix()] = true;
+                if insns.list[target.ix()].at <= insns.list[t.jump.ix()].at {
+                    backward[target.ix()] = true;
+                }
+            }
+        }
+        if count > 0 {
+            leader[0] = true;
+        }
+        let mut block_of = vec![0u32; count];
+        let mut firsts = Vec::new();
+        for i in 0..count {
+            if leader[i] {
+                firsts.push(InsnId(i as u32));
+            }
+            block_of[i] = firsts.len() as u32 - 1;
+        }
+        let id_of = |i: InsnId| BlockId(block_of[i.ix()]);
+        let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
+        let mut blocks = Vec::with_capacity(firsts.len());
+        let mut succ = Vec::new();
+        let mut sets = Components::new(firsts.len());
+        let mut wild = Vec::new();
+        for (b, &first) in firsts.iter().enumerate() {
+            let stop = firsts.get(b + 1).copied().unwrap_or(InsnId(count as u32));
+            let last = InsnId(stop.0 - 1);
+            let insn = &insns.list[last.ix()];
+            let from = succ.len() as u32;
+            let next = insns.next(last).map(id_of);
+            let end = match insn.flow {
+                Flow::Next => End::Plain,
+                Flow::Cond | Flow::Jmp => {
+                    succ.extend(insn.target.map(id_of));
+                    if insn.target.is_none() { End::UnknownJmp } else { End::Plain }
+                }
+                Flow::Call => insn.target.map_or(End::UnknownCall, |t| End::Call(id_of(t))),
+                Flow::IndirectCall => End::UnknownCall,
+                Flow::IndirectJmp => match table_of(last) {
+                    Some(t) => {
+                        let mut targets: Vec<BlockId> = t.targets.iter().map(|&t| id_of(t)).collect();
+                        targets.sort();
+                        targets.dedup();
+                        succ.extend(targets);
+                        End::Plain
+                    }
+                    None => {
+                        if !got_jump(last) {
+                            wild.push(b);
+                        }
+                        End::UnknownJmp
+                    }
+                },
+                Flow::Ret => End::Ret,
+                Flow::Stop => End::Stop,
+            };
+            succ.extend(next);
+            for s in &succ[from as usize..] {
+                sets.join(b as u32, s.0);
+            }
+            blocks.push(Block { first, stop, end, succ_from: from, succ_to: succ.len() as u32 });
+        }
+        let component: Vec<u32> = (0..blocks.len()).map(|b| sets.find(b as u32)).collect();
+        let mut unresolved = vec![false; blocks.len()];
+        for b in wild {
+            unresolved[component[b] as usize] = true;
+        }
+        let root = firsts.iter().map(|f| root_insn[f.ix()]).collect();
+        let loop_head = firsts.iter().map(|f| backward[f.ix()]).collect();
+        Cfg { blocks, tables, root, loop_head, component, unresolved, succ, block_of }
+    }
+
+    /// The blocks that may follow `b` without a return in between (behind a call: the return site).
+    pub fn succ(&self, b: BlockId) -> &[BlockId] {
+        let b = &self.blocks[b.ix()];
+        &self.succ[b.succ_from as usize..b.succ_to as usize]
+    }
+
+    /// The block that contains an instruction.
+    pub fn block_of(&self, i: InsnId) -> BlockId {
+        BlockId(self.block_of[i.ix()])
+    }
+
+    /// All block numbers.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
+        (0..self.blocks.len() as u32).map(BlockId)
+    }
+}
+
+/// Union-find over blocks.
+struct Components(Vec<u32>);
+
+impl Components {
+    fn new(n: usize) -> Self {
+        Components((0..n as u32).collect())
+    }
+
+    fn find(&mut self, mut a: u32) -> u32 {
+        while self.0[a as usize] != a {
+            self.0[a as usize] = self.0[self.0[a as usize] as usize];
+            a = self.0[a as usize];
+        }
+        a
+    }
+
+    fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a != b {
+            self.0[a.max(b) as usize] = a.min(b);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which calls may return.
+//!
+//! Compilers put unrelated code behind a call of a function that never returns. Following the edge to it would make values
+//! that are constant look as if they were not. Only the search for jump tables uses this; the code behind every call is
+//! emitted, and liveness assumes that every call returns.
+//!
+//! An instruction *returns* if a return, or a jump to something unknown, can be reached from it; a call returns if its callee and
+//! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.
+
+use crate::disasm::{Flow, InsnId, Insns};
+use crate::ids::Vaddr;
+use crate::image::Image;
+use iced_x86::OpKind;
+
+/// The instructions from which a return can be reached.
+pub struct Returns(Vec<bool>);
+
+impl Returns {
+    /// Solves for a whole module.
+    pub fn solve(image: &Image, insns: &Insns) -> Returns {
+        let n = insns.list.len();
+        let mut sources: Vec<(u32, u32)> = Vec::new();
+        for (i, insn) in insns.list.iter().enumerate() {
+            if let Some(t) = insn.target {
+                sources.push((t.0, i as u32));
+            }
+        }
+        for i in insns.main..n {
+            if let Some(next) = insns.next(InsnId(i as u32)) {
+                sources.push((next.0, i as u32));
+            }
+        }
+        let (from, sources) = crate::analysis::group(n, &sources);
+        let mut set = vec![false; n];
+        let mut work = Vec::new();
+        for (i, insn) in insns.list.iter().enumerate() {
+            let id = InsnId(i as u32);
+            let unknown_jump = insn.flow == Flow::IndirectJmp && !never_returns(image, insns, id);
+            let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target.is_none();
+            if insn.flow == Flow::Ret || unknown_jump || leaves {
+                work.push(id);
+            }
+        }
+        while let Some(id) = work.pop() {
+            if std::mem::replace(&mut set[id.ix()], true) {
+                continue;
+            }
+            let mut enter = |p: InsnId| {
+                let insn = &insns.list[p.ix()];
+                let next_returns = || insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
+                let ready = match insn.flow {
+                    Flow::Call => insn.target.is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
+                    Flow::IndirectCall => next_returns() && !never_returns(image, insns, p),
+                    _ => true,
+                };
+                if ready && !set[p.ix()] {
+                    work.push(p);
+                }
+            };
+            if id.0 > 0 && insns.next(InsnId(id.0 - 1)) == Some(id) {
+                enter(InsnId(id.0 - 1));
+            }
+            for &p in &sources[from[id.ix()] as usize..from[id.ix() + 1] as usize] {
+                enter(InsnId(p));
+            }
+        }
+        Returns(set)
+    }
+
+    /// Whether control may pass behind `call`; true for anything but a call.
+    pub fn call_returns(&self, image: &Image, insns: &Insns, call: InsnId) -> bool {
+        let insn = &insns.list[call.ix()];
+        match insn.flow {
+            Flow::Call => insn.target.is_none_or(|t| self.0[t.ix()]),
+            Flow::IndirectCall => !never_returns(image, insns, call),
+            _ => true,
+        }
+    }
+}
+
+/// Whether an indirect jump or call goes through the GOT slot of a function that never returns.
+fn never_returns(image: &Image, insns: &Insns, id: InsnId) -> bool {
+    let insn = insns.decode(image, id);
+    insn.op0_kind() == OpKind::Memory
+        && insn.is_ip_rel_memory_operand()
+        && image.noreturn_slots.contains(&Vaddr(insn.ip_rel_memory_address()))
+}

@@ -1,0 +1,453 @@
+//! The only place that knows check bytes: sequences, cold stubs and polls, as DESIGN.md lists them.
+//!
+//! Input: one instruction, what is live before it, and the planned [`Action`]. Output: bytes in the hot and the cold
+//! buffer. Invariants: outside a sequence no register, flag or byte of the red zone is changed; a cold stub first restores the
+//! program's state, then enters the gate, then starts the whole check again.
+
+pub mod asm;
+
+use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
+use crate::analysis::regs::RegSet;
+use crate::disasm::InsnId;
+use crate::emit::{Code, Target, operand_regs};
+use crate::ids::Vaddr;
+use crate::plan::{Action, is_big};
+use asm::{Mem, RAX, RSP};
+use blizzard_rt::abi::{self, Counter, VsibDesc, miss_desc};
+use iced_x86::{Instruction, Register};
+
+/// Where something is inserted.
+pub struct Site<'x> {
+    pub id: InsnId,
+    pub insn: &'x Instruction,
+    /// Live before the instruction.
+    pub live: RegSet,
+    /// Hot position where the instruction's new code begins.
+    pub begin: u32,
+    /// Sequences count themselves.
+    pub count: bool,
+}
+
+/// How many sequences of each kind were emitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub checks: u64,
+    pub polls: u64,
+    pub strings: u64,
+    pub vsib: u64,
+    /// Sequences that had to save the status flags.
+    pub flag_saves: u64,
+    /// Sequences that had to spill a register.
+    pub spills: u64,
+}
+
+const RED_ZONE: i32 = 128;
+
+type Done = Result<(), &'static str>;
+
+/// What a sequence saved and must restore.
+#[derive(Clone, Debug, Default)]
+struct Saved {
+    spilled: Vec<u8>,
+    /// Status flags are in ax; rax itself in this register, unless it was dead.
+    flags: Option<Option<u8>>,
+    /// pushfq below the red zone (bit strings).
+    pushed_flags: bool,
+}
+
+impl Saved {
+    fn is_empty(&self) -> bool {
+        self.spilled.is_empty() && self.flags.is_none() && !self.pushed_flags
+    }
+
+    /// Bytes by which rsp is lower than the program's.
+    fn rsp_moved(&self) -> i32 {
+        let slots = self.spilled.len() as i32 + i32::from(self.pushed_flags);
+        if slots == 0 { 0 } else { RED_ZONE + 8 * slots }
+    }
+
+    fn undo(&self, out: &mut Vec<u8>) {
+        if let Some(rax) = self.flags {
+            asm::restore_flags(out);
+            if let Some(r) = rax {
+                asm::mov(out, RAX, r);
+            }
+        }
+        for &r in self.spilled.iter().rev() {
+            asm::pop(out, r);
+        }
+        if self.pushed_flags {
+            asm::popfq(out);
+        }
+        if self.rsp_moved() != 0 {
+            asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
+        }
+    }
+}
+
+/// Registers a sequence may use.
+struct Scratch {
+    saved: Saved,
+    /// For the address.
+    s: u8,
+}
+
+/// Opens a sequence: chooses the scratch register, spills if there is none. `avoid`: registers of the operand.
+/// The flags are saved later, by [`save_flags`], because the operand may use rax.
+fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scratch {
+    let out = &mut code.hot.bytes;
+    let flags_live = site.live.meets(RegSet::FLAGS);
+    let free = RegSet::GPRS.without(site.live).without(RegSet::RSP);
+    let mut saved = Saved::default();
+    let mut pool: Vec<u8> = free.gprs().collect();
+    // Flags go through rax: when it is free, it is not the address register.
+    let rax_free = free.contains(RegSet::RAX);
+    if flags_live {
+        pool.retain(|r| *r != RAX);
+    }
+    // Registers that need no REX prefix in the test first.
+    pool.sort_by_key(|r| (*r >= 8, *r));
+    let need = usize::from(want_scratch) + usize::from(flags_live && !rax_free);
+    let mut spill = (0..16u8)
+        .filter(|r| *r != RSP && *r != RAX && !avoid.contains(RegSet(1 << r)) && !free.contains(RegSet(1 << r)));
+    while pool.len() < need {
+        let r = spill.next().expect("an operand names at most two of fourteen registers");
+        saved.spilled.push(r);
+        pool.push(r);
+    }
+    if !saved.spilled.is_empty() {
+        code.sites.spills += 1;
+        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+        for &r in &saved.spilled {
+            asm::push(out, r);
+        }
+    }
+    let s = if want_scratch { pool[0] } else { RAX };
+    if flags_live {
+        saved.flags = Some((!rax_free).then(|| pool[usize::from(want_scratch)]));
+    }
+    Scratch { saved, s }
+}
+
+/// Saves the status flags if [`open`] found them live.
+fn save_flags(code: &mut Code, saved: &Saved) {
+    if let Some(rax) = saved.flags {
+        code.sites.flag_saves += 1;
+        if let Some(r) = rax {
+            asm::mov(&mut code.hot.bytes, r, RAX);
+        }
+        asm::save_flags(&mut code.hot.bytes);
+    }
+}
+
+/// The explicit memory operand, with rsp lower by `moved` than the program's.
+fn operand(insn: &Instruction, moved: i32) -> Result<Mem, &'static str> {
+    let number = |r: Register| r.number() as u8;
+    let base = (insn.memory_base() != Register::None).then(|| number(insn.memory_base()));
+    let index =
+        (insn.memory_index() != Register::None).then(|| (number(insn.memory_index()), insn.memory_index_scale() as u8));
+    let disp = insn.memory_displacement64() as i64;
+    // pop [rsp + d] adds to rsp before it forms the address.
+    let popped = if base == Some(RSP) && insn.mnemonic() == iced_x86::Mnemonic::Pop {
+        insn.memory_size().size() as i64
+    } else {
+        0
+    };
+    let disp = disp + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
+    let disp = i32::try_from(disp).map_err(|_| "memory operand with a 64-bit displacement")?;
+    Ok(Mem { base, index, disp })
+}
+
+/// Emits the address of `place` into `dst`, with rsp lower by `moved`. `temp` is used, and flags are changed, for bit strings only.
+fn address(out: &mut crate::emit::Buffer, insn: &Instruction, place: Place, dst: u8, temp: u8, moved: i32) -> Done {
+    match place {
+        Place::Register(r) => asm::mov(&mut out.bytes, dst, r.number() as u8),
+        Place::Xlat => {
+            asm::movzx_al(&mut out.bytes, dst);
+            asm::lea(&mut out.bytes, dst, Mem { base: Some(3), index: Some((dst, 1)), disp: 0 });
+        }
+        Place::Operand | Place::BitString { .. } => {
+            if insn.is_ip_rel_memory_operand() {
+                let at = asm::lea_rip(&mut out.bytes, dst);
+                out.fix(at, Target::Old(Vaddr(insn.ip_rel_memory_address())));
+            } else {
+                match operand(insn, moved)? {
+                    Mem { base: Some(b), index: None, disp: 0 } => asm::mov(&mut out.bytes, dst, b),
+                    m => asm::lea(&mut out.bytes, dst, m),
+                }
+            }
+            if let Place::BitString { offset, word } = place {
+                let from = offset.full_register().number() as u8;
+                match word {
+                    8 => asm::mov(&mut out.bytes, temp, from),
+                    4 => asm::movsxd(&mut out.bytes, temp, from),
+                    _ => asm::movsx16(&mut out.bytes, temp, from),
+                }
+                asm::sar(&mut out.bytes, temp, 3 + word.trailing_zeros() as u8);
+                asm::lea(&mut out.bytes, dst, Mem { base: Some(dst), index: Some((temp, word)), disp: 0 });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn place_regs(insn: &Instruction, place: Place) -> RegSet {
+    match place {
+        Place::Operand => operand_regs(insn),
+        Place::BitString { offset, .. } => operand_regs(insn) | RegSet::of(offset),
+        Place::Register(r) => RegSet::of(r),
+        Place::Xlat => RegSet(1 << 3 | 1),
+    }
+}
+
+/// Emits what `action` asks for before the instruction.
+pub fn insert(code: &mut Code, site: &Site, action: &Action) -> Done {
+    match action {
+        Action::Nothing | Action::Exempt(_) => Ok(()),
+        Action::Check(p) => access(code, site, p, code.hot.pos()),
+        Action::CheckTwo(a, b) => {
+            let start = code.hot.pos();
+            access(code, site, a, start)?;
+            // A miss of the second may give the first block away: it starts the group again.
+            access(code, site, b, start)
+        }
+        Action::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
+        Action::Vsib(d) => vsib(code, site, d),
+    }
+}
+
+fn access(code: &mut Code, site: &Site, p: &Plain, restart: u32) -> Done {
+    if is_big(p) {
+        return big(code, site, p);
+    }
+    code.sites.checks += 1;
+    let restart = restart - site.begin;
+    let (saved, s) = match p.at {
+        Place::BitString { .. } => open_bit_string(code, site, p)?,
+        _ => {
+            let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
+            address(&mut code.hot, site.insn, p.at, s, s, saved.rsp_moved())?;
+            save_flags(code, &saved);
+            (saved, s)
+        }
+    };
+    let out = &mut code.hot.bytes;
+    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+    if site.count {
+        asm::inc64(out, counter(if p.store { Counter::StoreChecks } else { Counter::LoadChecks }));
+    }
+    test_tag(out, s, p);
+    let miss = asm::jcc32(out, asm::CC_NE);
+    let cold = code.cold.pos();
+    code.hot.fix(miss, Target::Cold(cold));
+    saved.undo(&mut code.hot.bytes);
+    let behind = code.hot.pos() - site.begin;
+    if saved.is_empty() && p.bytes > 1 {
+        straddle_test(code, site, p, s, behind)?;
+    }
+    saved.undo(&mut code.cold.bytes);
+    miss_call(code, site, p)?;
+    let back = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(back, Target::Insn { id: site.id, delta: restart });
+    Ok(())
+}
+
+/// bt and its relatives are slow anyway: everything is pushed, flags included.
+fn open_bit_string(code: &mut Code, site: &Site, p: &Plain) -> Result<(Saved, u8), &'static str> {
+    let avoid = place_regs(site.insn, p.at);
+    let mut spare = (0..16u8).filter(|r| *r != RSP && !avoid.contains(RegSet(1 << r)));
+    let (s, t) = (spare.next().expect("sixteen registers"), spare.next().expect("sixteen registers"));
+    let saved = Saved { spilled: vec![s, t], flags: None, pushed_flags: true };
+    let out = &mut code.hot.bytes;
+    asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::pushfq(out);
+    asm::push(out, s);
+    asm::push(out, t);
+    address(&mut code.hot, site.insn, p.at, s, t, saved.rsp_moved())?;
+    Ok((saved, s))
+}
+
+fn counter(c: Counter) -> Mem {
+    Mem::absolute(abi::COUNTERS + 8 * c as u64)
+}
+
+fn tag_bit(p: &Plain) -> u8 {
+    if p.store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD }
+}
+
+/// Tests the tag of one block, or of the two that an access of several bytes may touch.
+fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
+    let table = Mem::base(s, abi::TAG_TABLE_BASE as i32);
+    let bit = tag_bit(p);
+    if p.bytes == 1 {
+        asm::test8(out, table, bit);
+    } else {
+        asm::test32(out, table, u32::from(bit) * 0x0101);
+    }
+}
+
+/// The second block's tag may be why the test failed though the access does not reach it.
+fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
+    let cold = &mut code.cold;
+    address(cold, site.insn, p.at, s, s, 0)?;
+    asm::and32(&mut cold.bytes, s, 63);
+    asm::cmp32(&mut cold.bytes, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
+    let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
+    address(cold, site.insn, p.at, s, s, 0)?;
+    asm::shr(&mut cold.bytes, s, abi::BLOCK_SHIFT as u8);
+    asm::test8(&mut cold.bytes, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
+    let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
+    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    asm::land8(&mut cold.bytes, real);
+    Ok(())
+}
+
+/// In a cold stub, with the program's state restored: calls the miss gate; rsp is the program's again behind it.
+fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
+    let cold = &mut code.cold;
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::push(&mut cold.bytes, RAX);
+    if matches!(p.at, Place::BitString { .. }) {
+        let avoid = place_regs(site.insn, p.at);
+        let t = (1..16u8).find(|r| *r != RSP && !avoid.contains(RegSet(1 << r))).expect("sixteen registers");
+        asm::push(&mut cold.bytes, t);
+        asm::pushfq(&mut cold.bytes);
+        address(cold, site.insn, p.at, RAX, t, RED_ZONE + 24)?;
+        asm::popfq(&mut cold.bytes);
+        asm::pop(&mut cold.bytes, t);
+    } else {
+        address(cold, site.insn, p.at, RAX, RAX, RED_ZONE + 8)?;
+    }
+    asm::xchg_rsp_rax(&mut cold.bytes);
+    let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
+    let desc = size
+        | if p.load { miss_desc::LOAD } else { 0 }
+        | if p.store { miss_desc::STORE } else { 0 }
+        | if p.masked { miss_desc::MASKED } else { 0 };
+    asm::push_imm(&mut cold.bytes, desc);
+    asm::call_abs(&mut cold.bytes, abi::GATE_MISS);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    Ok(())
+}
+
+/// `mov/lea s, address; shr s, 40; cmp s32, 0x20; je cold`
+fn in_segment(code: &mut Code, s: u8) -> usize {
+    let out = &mut code.hot.bytes;
+    asm::shr(out, s, abi::SEGMENT_SHIFT as u8);
+    asm::cmp32(out, s, (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i8);
+    asm::jcc32(out, asm::CC_E)
+}
+
+/// More than 64 bytes: the gate makes all blocks accessible at once if the area is in the segment.
+fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
+    code.sites.checks += 1;
+    let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
+    address(&mut code.hot, site.insn, p.at, s, s, saved.rsp_moved())?;
+    save_flags(code, &saved);
+    count(code, site, p.store);
+    let found = in_segment(code, s);
+    let cold = code.cold.pos();
+    code.hot.fix(found, Target::Cold(cold));
+    saved.undo(&mut code.hot.bytes);
+    let access = code.hot.pos() - site.begin;
+    saved.undo(&mut code.cold.bytes);
+    miss_call(code, site, p)?;
+    let back = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(back, Target::Insn { id: site.id, delta: access });
+    Ok(())
+}
+
+fn count(code: &mut Code, site: &Site, store: bool) {
+    if site.count {
+        asm::inc64(&mut code.hot.bytes, counter(if store { Counter::StoreChecks } else { Counter::LoadChecks }));
+    }
+}
+
+fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done {
+    code.sites.strings += 1;
+    const RSI: u8 = 6;
+    const RDI: u8 = 7;
+    let Scratch { saved, s } = open(code, site, RegSet(1 << RSI | 1 << RDI | 1 << 1 | 1), true);
+    // rdi and rsi are not rax, so the flags may be saved first, once.
+    save_flags(code, &saved);
+    let mut found = Vec::new();
+    for (reg, wanted) in [(RDI, rdi), (RSI, rsi)] {
+        if wanted {
+            asm::mov(&mut code.hot.bytes, s, reg);
+            count(code, site, reg == RDI && !rsi);
+            found.push(in_segment(code, s));
+        }
+    }
+    let cold = code.cold.pos();
+    for at in found {
+        code.hot.fix(at, Target::Cold(cold));
+    }
+    saved.undo(&mut code.hot.bytes);
+    let cold = &mut code.cold;
+    saved.undo(&mut cold.bytes);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::push_imm(&mut cold.bytes, desc);
+    asm::call_abs(&mut cold.bytes, abi::GATE_STRING);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: 0 });
+    code.behind.push(code.cold.fixups.len() - 1);
+    Ok(())
+}
+
+fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
+    code.sites.vsib += 1;
+    let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), false);
+    save_flags(code, &saved);
+    count(code, site, d.access == 2);
+    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::CTX_NODES), 1);
+    let found = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
+    let cold = code.cold.pos();
+    code.hot.fix(found, Target::Cold(cold));
+    saved.undo(&mut code.hot.bytes);
+    let access = code.hot.pos() - site.begin;
+    let cold = &mut code.cold;
+    saved.undo(&mut cold.bytes);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::push(&mut cold.bytes, RAX);
+    let at = asm::lea_rip(&mut cold.bytes, RAX);
+    cold.fix(at, Target::Vsib(code.vsib.len() as u32));
+    asm::xchg_rsp_rax(&mut cold.bytes);
+    asm::call_abs(&mut cold.bytes, abi::GATE_VSIB);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    code.vsib.push(VsibDesc { rsp_moved: RED_ZONE as u8, ..*d });
+    Ok(())
+}
+
+/// Emits a poll before the instruction.
+pub fn poll(code: &mut Code, site: &Site) {
+    code.sites.polls += 1;
+    let Scratch { saved, .. } = open(code, site, RegSet::NONE, false);
+    save_flags(code, &saved);
+    if site.count {
+        asm::inc64(&mut code.hot.bytes, counter(Counter::Polls));
+    }
+    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::POLL_WORD), 0);
+    let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
+    let cold = code.cold.pos();
+    code.hot.fix(rung, Target::Cold(cold));
+    saved.undo(&mut code.hot.bytes);
+    let behind = code.hot.pos() - site.begin;
+    let cold = &mut code.cold;
+    saved.undo(&mut cold.bytes);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: behind });
+}
+
+/// Makes the stubs that skip the instruction lead to where the buffer is now.
+pub fn land_behind(code: &mut Code, site: &Site) {
+    let delta = code.hot.pos() - site.begin;
+    for i in code.behind.drain(..) {
+        code.cold.fixups[i].target = Target::Insn { id: site.id, delta };
+    }
+}

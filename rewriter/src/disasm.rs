@@ -1,0 +1,433 @@
+//! Image -> [`Insns`]: every instruction that may run, in the order in which it will be emitted.
+//!
+//! Purpose: find code and only code. Recursive descent from *hard* roots (entry point, frame descriptions, function
+//! symbols, landing pads, direct branches), then the rest of each frame's range, then *soft* roots (addresses that data or
+//! `lea` name) where what stands there decodes plausibly. Overlapping instructions are both kept: glibc jumps
+//! over `lock` prefixes.
+//!
+//! Invariants: [`Insns::list`] first holds non-overlapping instructions by rising address (the main run), then the overlapping
+//! ones; an address appears once; every direct branch into decoded code names its target by index.
+//! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
+
+use crate::elf_write::frames::{FdeInfo, FrameInfo};
+use crate::ids::Vaddr;
+use crate::image::Image;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Index into [`Insns::list`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InsnId(pub u32);
+
+impl InsnId {
+    /// As a slice index.
+    pub fn ix(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How control leaves an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    Next,
+    /// Conditional direct branch, also `loop`, `jrcxz` and `xbegin`.
+    Cond,
+    Jmp,
+    Call,
+    IndirectJmp,
+    IndirectCall,
+    Ret,
+    /// ud2, hlt: nothing follows.
+    Stop,
+}
+
+/// One instruction of the input.
+#[derive(Clone, Copy, Debug)]
+pub struct Insn {
+    /// Offset from [`Image::base`].
+    pub at: u32,
+    pub len: u8,
+    pub flow: Flow,
+    /// Target of a direct branch, where it is decoded code.
+    pub target: Option<InsnId>,
+}
+
+/// All instructions, and where control may come in from outside.
+#[derive(Debug)]
+pub struct Insns {
+    pub base: Vaddr,
+    pub list: Vec<Insn>,
+    /// How many of `list` are the main run.
+    pub main: usize,
+    /// Plausible indirect targets, sorted: their old addresses get springboards.
+    pub roots: Vec<InsnId>,
+    /// Starts of functions (frames, symbols): aligned in the output.
+    pub starts: Vec<InsnId>,
+    /// Bytes of executable sections that are not decoded as code.
+    pub undecoded_bytes: u64,
+    index: Vec<(Vaddr, Vec<u32>)>,
+}
+
+impl Insns {
+    /// The instruction that starts at `va`.
+    pub fn at(&self, va: Vaddr) -> Option<InsnId> {
+        let s = self.index.partition_point(|(start, _)| *start <= va).checked_sub(1)?;
+        let (start, map) = &self.index[s];
+        let i = *map.get((va - *start) as usize)?;
+        (i != u32::MAX).then_some(InsnId(i))
+    }
+
+    /// Where an instruction stands in the input.
+    pub fn va(&self, id: InsnId) -> Vaddr {
+        self.base + u64::from(self.list[id.ix()].at)
+    }
+
+    /// The address behind an instruction.
+    pub fn end(&self, id: InsnId) -> Vaddr {
+        self.va(id) + u64::from(self.list[id.ix()].len)
+    }
+
+    /// The instruction that runs after `id` when it does not branch. None: it never falls through, or into nothing decoded.
+    pub fn next(&self, id: InsnId) -> Option<InsnId> {
+        match self.list[id.ix()].flow {
+            Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => None,
+            _ => self.at(self.end(id)),
+        }
+    }
+
+    /// Decodes an instruction again.
+    pub fn decode(&self, image: &Image, id: InsnId) -> Instruction {
+        let va = self.va(id);
+        let bytes = image.bytes_at(va, usize::from(self.list[id.ix()].len)).expect("decoded code lies in the file");
+        Decoder::with_ip(64, bytes, va.0, DecoderOptions::NONE).decode()
+    }
+
+    /// Its bytes.
+    pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
+        image.bytes_at(self.va(id), usize::from(self.list[id.ix()].len)).expect("decoded code lies in the file")
+    }
+}
+
+/// Where a frame's code begins. The frame of a signal trampoline begins a byte early, in padding, because unwinders look
+/// up the byte before a return address.
+fn code_start(f: &FdeInfo) -> Vaddr {
+    if f.signal { f.start + 1 } else { f.start }
+}
+
+/// Length map of one section: 0 not code, [`INSIDE`] inside an instruction, else an instruction of that length starts here.
+struct Lengths {
+    va: Vaddr,
+    len: Vec<u8>,
+}
+
+const INSIDE: u8 = 255;
+
+/// Finds code; kept between rounds, because jump tables lead to more.
+pub struct Explorer<'i, 'a> {
+    image: &'i Image<'a>,
+    maps: Vec<Lengths>,
+    decoders: Vec<Decoder<'a>>,
+    work: Vec<Vaddr>,
+    starts: Vec<Vaddr>,
+    roots: Vec<Vaddr>,
+    soft: Vec<Vaddr>,
+    data_refs: Vec<Vaddr>,
+}
+
+impl<'i, 'a> Explorer<'i, 'a> {
+    /// Explores everything but what only jump tables lead to.
+    pub fn new(image: &'i Image<'a>, frames: &FrameInfo) -> Self {
+        let maps = image.exec.iter().map(|s| Lengths { va: s.va, len: vec![0; s.bytes as usize] }).collect();
+        let decoders = (0..image.exec.len())
+            .map(|i| Decoder::with_ip(64, image.exec_bytes(i), image.exec[i].va.0, DecoderOptions::NONE))
+            .collect();
+        let mut e = Explorer {
+            image,
+            maps,
+            decoders,
+            work: Vec::new(),
+            starts: Vec::new(),
+            roots: Vec::new(),
+            soft: image.code_pointers.clone(),
+            data_refs: Vec::new(),
+        };
+        let mut hard = vec![image.entry];
+        hard.extend(frames.fdes.iter().map(code_start));
+        hard.extend(image.functions.iter().map(|f| f.va));
+        hard.retain(|&va| image.exec_at(va).is_some());
+        e.starts.extend(&hard);
+        hard.extend(frames.landing_pads());
+        e.roots.extend(&hard);
+        e.descend(hard);
+        e.sweep_frames(frames);
+        e.take_soft_roots();
+        e
+    }
+
+    /// Descends from jump-table targets; true if there was anything new.
+    pub fn add_targets(&mut self, targets: impl IntoIterator<Item = Vaddr>) -> bool {
+        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.length(va) == Some(0)).collect();
+        let any = !fresh.is_empty();
+        self.descend(fresh);
+        self.take_soft_roots();
+        any
+    }
+
+    fn length(&self, va: Vaddr) -> Option<u8> {
+        let s = self.image.exec_at(va)?;
+        Some(self.maps[s].len[(va - self.maps[s].va) as usize])
+    }
+
+    fn decode_at(&mut self, va: Vaddr, insn: &mut Instruction) -> bool {
+        let Some(s) = self.image.exec_at(va) else { return false };
+        let d = &mut self.decoders[s];
+        d.set_position((va - self.maps[s].va) as usize).expect("the address lies in the section");
+        d.set_ip(va.0);
+        d.decode_out(insn);
+        !insn.is_invalid()
+    }
+
+    fn record(&mut self, va: Vaddr, len: usize) {
+        let s = self.image.exec_at(va).expect("recorded code lies in a section");
+        let at = (va - self.maps[s].va) as usize;
+        let map = &mut self.maps[s].len;
+        map[at] = len as u8;
+        for b in &mut map[at + 1..at + len] {
+            if *b == 0 {
+                *b = INSIDE;
+            }
+        }
+    }
+
+    fn descend(&mut self, from: Vec<Vaddr>) {
+        self.work.extend(from);
+        let mut insn = Instruction::default();
+        while let Some(mut va) = self.work.pop() {
+            while matches!(self.length(va), Some(0 | INSIDE)) && self.decode_at(va, &mut insn) {
+                self.record(va, insn.len());
+                self.note_references(&insn);
+                let flow = flow_of(&insn);
+                if let Some(t) = direct_target(&insn)
+                    && matches!(self.length(t), Some(0 | INSIDE))
+                {
+                    self.work.push(t);
+                }
+                if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+                    break;
+                }
+                va = Vaddr(insn.next_ip());
+            }
+        }
+    }
+
+    /// Addresses in executable sections that the instruction names: by `lea`, as an immediate, or as data it reads.
+    fn note_references(&mut self, insn: &Instruction) {
+        if insn.is_ip_rel_memory_operand() {
+            let t = Vaddr(insn.ip_rel_memory_address());
+            if self.image.exec_at(t).is_some() {
+                if insn.mnemonic() == Mnemonic::Lea { self.soft.push(t) } else { self.data_refs.push(t) }
+            }
+        }
+        if !self.image.pie && insn.op_count() > 0 && direct_target(insn).is_none() {
+            for op in 0..insn.op_count() {
+                if matches!(insn.op_kind(op), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64) {
+                    let t = Vaddr(insn.immediate(op));
+                    if self.image.exec_at(t).is_some() {
+                        self.soft.push(t);
+                    }
+                }
+            }
+            if insn.memory_base() == Register::None && insn.memory_displ_size() >= 4 && !insn.is_ip_rel_memory_operand()
+            {
+                let t = Vaddr(insn.memory_displacement64());
+                if self.image.exec_at(t).is_some() {
+                    self.data_refs.push(t);
+                }
+            }
+        }
+    }
+
+    /// Decodes what recursion did not reach of each frame's range: code behind jump tables, or data that the
+    /// code reads (hand-written assembly), which stays as it is.
+    fn sweep_frames(&mut self, frames: &FrameInfo) {
+        self.data_refs.sort();
+        let mut insn = Instruction::default();
+        for f in &frames.fdes {
+            let mut va = code_start(f);
+            while va < f.end && self.image.exec_at(va).is_some() {
+                match self.length(va) {
+                    Some(0) => {
+                        let run_end = self.unreached_end(va, f.end);
+                        let first_ref = self.data_refs.partition_point(|r| *r < va);
+                        if self.data_refs.get(first_ref).is_some_and(|r| *r < run_end) {
+                            va = run_end;
+                        } else if self.decode_at(va, &mut insn) {
+                            self.descend(vec![va]);
+                        } else {
+                            va = va + 1;
+                        }
+                    }
+                    Some(INSIDE) | None => va = va + 1,
+                    Some(len) => va = va + u64::from(len),
+                }
+            }
+        }
+    }
+
+    fn unreached_end(&self, from: Vaddr, limit: Vaddr) -> Vaddr {
+        let mut va = from;
+        while va < limit && self.length(va) == Some(0) {
+            va = va + 1;
+        }
+        va
+    }
+
+    fn take_soft_roots(&mut self) {
+        while let Some(va) = self.soft.pop() {
+            match self.length(va) {
+                // Data happens to hold the address of the middle of an instruction: no compiler takes such an address.
+                None | Some(INSIDE) => {}
+                Some(0) => {
+                    if self.plausible(va) {
+                        self.roots.push(va);
+                        self.descend(vec![va]);
+                    }
+                }
+                Some(_) => self.roots.push(va),
+            }
+        }
+    }
+
+    /// Whether what stands at `va` reads as code up to a point where it joins known code or ends.
+    fn plausible(&mut self, mut va: Vaddr) -> bool {
+        let mut insn = Instruction::default();
+        for _ in 0..256 {
+            match self.length(va) {
+                Some(0) => {}
+                Some(INSIDE) | None => return false,
+                Some(_) => return true,
+            }
+            if !self.decode_at(va, &mut insn) || insn.is_privileged() || odd_in_programs(&insn) {
+                return false;
+            }
+            if let Some(t) = direct_target(&insn)
+                && self.length(t).is_none_or(|l| l == INSIDE)
+            {
+                return false;
+            }
+            if matches!(flow_of(&insn), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+                return true;
+            }
+            va = Vaddr(insn.next_ip());
+        }
+        true
+    }
+
+    /// The instructions found so far.
+    pub fn finish(&self) -> Insns {
+        let base = self.image.base;
+        let count: usize = self.maps.iter().map(|m| m.len.iter().filter(|&&l| l != 0 && l != INSIDE).count()).sum();
+        let mut list = Vec::with_capacity(count);
+        let mut targets = Vec::with_capacity(count);
+        let mut overlapped = Vec::new();
+        let mut index: Vec<(Vaddr, Vec<u32>)> = self.maps.iter().map(|m| (m.va, vec![u32::MAX; m.len.len()])).collect();
+        let mut undecoded = 0;
+        let mut insn = Instruction::default();
+        for (s, m) in self.maps.iter().enumerate() {
+            undecoded += m.len.iter().filter(|&&l| l == 0).count() as u64;
+            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), m.va.0, DecoderOptions::NONE);
+            let mut free_from = 0;
+            for (at, &len) in m.len.iter().enumerate() {
+                if len == 0 || len == INSIDE {
+                    continue;
+                }
+                let va = m.va + at as u64;
+                if at < free_from {
+                    overlapped.push((s, at, va));
+                    continue;
+                }
+                free_from = at + usize::from(len);
+                d.set_position(at).expect("the offset lies in the section");
+                d.set_ip(va.0);
+                d.decode_out(&mut insn);
+                index[s].1[at] = list.len() as u32;
+                targets.push(direct_target(&insn));
+                list.push(Insn { at: (va - base) as u32, len, flow: flow_of(&insn), target: None });
+            }
+        }
+        let main = list.len();
+        for (s, at, va) in overlapped {
+            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), self.maps[s].va.0, DecoderOptions::NONE);
+            d.set_position(at).expect("the offset lies in the section");
+            d.set_ip(va.0);
+            d.decode_out(&mut insn);
+            index[s].1[at] = list.len() as u32;
+            targets.push(direct_target(&insn));
+            list.push(Insn { at: (va - base) as u32, len: insn.len() as u8, flow: flow_of(&insn), target: None });
+        }
+        let mut out =
+            Insns { base, list, main, roots: Vec::new(), starts: Vec::new(), undecoded_bytes: undecoded, index };
+        for (i, t) in targets.into_iter().enumerate() {
+            out.list[i].target = t.and_then(|t| out.at(t));
+        }
+        let ids = |vas: &[Vaddr]| {
+            let mut ids: Vec<InsnId> = vas.iter().filter_map(|&va| out.at(va)).collect();
+            ids.sort();
+            ids.dedup();
+            ids
+        };
+        let (roots, starts) = (ids(&self.roots), ids(&self.starts));
+        Insns { roots, starts, ..out }
+    }
+}
+
+/// The target of a direct branch or call.
+pub fn direct_target(insn: &Instruction) -> Option<Vaddr> {
+    match insn.op0_kind() {
+        OpKind::NearBranch64 if insn.op_count() > 0 => Some(Vaddr(insn.near_branch64())),
+        _ => None,
+    }
+}
+
+/// How control leaves `insn`.
+pub fn flow_of(insn: &Instruction) -> Flow {
+    match insn.flow_control() {
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend if direct_target(insn).is_some() => Flow::Cond,
+        FlowControl::UnconditionalBranch => Flow::Jmp,
+        FlowControl::IndirectBranch => Flow::IndirectJmp,
+        FlowControl::Return => Flow::Ret,
+        FlowControl::Call if direct_target(insn).is_some() => Flow::Call,
+        FlowControl::IndirectCall => Flow::IndirectCall,
+        FlowControl::Exception => Flow::Stop,
+        _ if insn.code() == Code::Hlt => Flow::Stop,
+        _ => Flow::Next,
+    }
+}
+
+/// Instructions that user programs do not contain: where they show up, what is being decoded is data.
+fn odd_in_programs(insn: &Instruction) -> bool {
+    matches!(
+        insn.mnemonic(),
+        Mnemonic::In
+            | Mnemonic::Out
+            | Mnemonic::Insb
+            | Mnemonic::Insd
+            | Mnemonic::Insw
+            | Mnemonic::Outsb
+            | Mnemonic::Outsd
+            | Mnemonic::Outsw
+            | Mnemonic::Retf
+            | Mnemonic::Iret
+            | Mnemonic::Iretd
+            | Mnemonic::Iretq
+            | Mnemonic::Int
+            | Mnemonic::Int1
+    ) || matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall) && is_far(insn)
+}
+
+/// Far jumps and calls through memory.
+pub fn is_far(insn: &Instruction) -> bool {
+    matches!(
+        insn.code(),
+        Code::Jmp_m1616 | Code::Jmp_m1632 | Code::Jmp_m1664 | Code::Call_m1616 | Code::Call_m1632 | Code::Call_m1664
+    )
+}

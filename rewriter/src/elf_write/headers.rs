@@ -1,0 +1,306 @@
+//! Program headers and section headers of the output.
+//!
+//! Program-header tables cannot grow where they stand, so both new ones lie in the new read-only segment. Section
+//! headers go to the end of the file; old sections keep their indices. Old frame sections are renamed, because
+//! debuggers look frames up by section name. Structures and constants: `object::elf`.
+
+use super::symbols;
+use crate::disasm::Insns;
+use crate::error::{Error, Result};
+use crate::ids::Vaddr;
+use crate::image::Image;
+use crate::layout::Placed;
+use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::{LittleEndian as LE, U16, U32, U64, pod};
+
+type Phdr = ProgramHeader64<LE>;
+type Shdr = SectionHeader64<LE>;
+
+const NO_FLAGS: elf::SectionFlags = elf::SectionFlags(0);
+
+/// A load segment to add.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSegment {
+    pub va: Vaddr,
+    pub mem_bytes: u64,
+    pub file_bytes: u64,
+    pub flags: u32,
+}
+
+/// What a new section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionKind {
+    Code,
+    ReadOnly,
+    Data,
+}
+
+/// A section to describe.
+#[derive(Clone, Debug)]
+pub struct NewSection {
+    pub name: String,
+    pub kind: SectionKind,
+    pub va: Vaddr,
+    pub off: u64,
+    pub bytes: u64,
+}
+
+/// Addresses that the tables refer to.
+pub struct Places {
+    pub kernel: Vaddr,
+    pub loader: Vaddr,
+    /// Path of the dynamic loader in the new read-only segment, and its bytes.
+    pub interp: Option<(Vaddr, u64)>,
+    pub eh_frame_hdr: Option<(Vaddr, u64)>,
+}
+
+/// The program headers of the input, and room for more.
+pub struct PhdrPlan {
+    old: Vec<Phdr>,
+    added: usize,
+    had_phdr: bool,
+    had_interp: bool,
+}
+
+/// Both rendered tables.
+pub struct Tables {
+    pub kernel: Vec<u8>,
+    pub loader: Vec<u8>,
+}
+
+impl PhdrPlan {
+    /// `added`: load segments to come.
+    pub fn new(image: &Image, added: usize) -> Result<PhdrPlan> {
+        let damaged = || Error::new(format!("{}: the program headers are damaged", image.name));
+        let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
+        let off = header.e_phoff.get(LE) as usize;
+        let count = usize::from(header.e_phnum.get(LE));
+        let bytes = image.data.get(off..).ok_or_else(damaged)?;
+        if usize::from(header.e_phentsize.get(LE)) != size_of::<Phdr>() {
+            return Err(damaged());
+        }
+        let (old, _) = pod::slice_from_bytes::<Phdr>(bytes, count).map_err(|()| damaged())?;
+        let has = |t| old.iter().any(|p| p.p_type.get(LE) == t);
+        Ok(PhdrPlan { old: old.to_vec(), added, had_phdr: has(elf::PT_PHDR), had_interp: has(elf::PT_INTERP) })
+    }
+
+    pub fn kernel_count(&self) -> usize {
+        self.old.len() + self.added - usize::from(self.had_interp)
+    }
+
+    pub fn loader_count(&self) -> usize {
+        // Without PT_PHDR the loader could not tell where a position-independent file was loaded.
+        self.old.len() + self.added + usize::from(!self.had_phdr)
+    }
+
+    pub fn kernel_bytes(&self) -> usize {
+        self.kernel_count() * size_of::<Phdr>()
+    }
+
+    pub fn loader_bytes(&self) -> usize {
+        self.loader_count() * size_of::<Phdr>()
+    }
+
+    /// Fills both tables in. `ro_va`, `ro_off`: the read-only segment that holds them.
+    pub fn render(&self, new: &[NewSegment], offsets: &[u64], at: &Places, ro_va: Vaddr, ro_off: u64) -> Tables {
+        let table = |own: Vaddr, bytes: usize, loader: bool| {
+            let me = phdr(elf::PT_PHDR, elf::PF_R, ro_off + (own - ro_va), own, bytes as u64, bytes as u64, 8);
+            let mut out = Vec::new();
+            if loader && !self.had_phdr {
+                out.push(me);
+            }
+            for p in &self.old {
+                match p.p_type.get(LE) {
+                    elf::PT_PHDR => out.push(me),
+                    elf::PT_INTERP => {
+                        if let (true, Some((va, len))) = (loader, at.interp) {
+                            out.push(phdr(elf::PT_INTERP, elf::PF_R, ro_off + (va - ro_va), va, len, len, 1));
+                        }
+                    }
+                    elf::PT_GNU_EH_FRAME => match at.eh_frame_hdr {
+                        Some((va, len)) => {
+                            out.push(phdr(elf::PT_GNU_EH_FRAME, elf::PF_R, ro_off + (va - ro_va), va, len, len, 4))
+                        }
+                        None => out.push(phdr(elf::PT_NULL, elf::ProgramFlags(0), 0, Vaddr(0), 0, 0, 1)),
+                    },
+                    _ => out.push(*p),
+                }
+            }
+            // Load segments stand in ascending order: behind the last old one.
+            let last = out.iter().rposition(|p| p.p_type.get(LE) == elf::PT_LOAD).map_or(out.len(), |i| i + 1);
+            for (k, (s, &off)) in new.iter().zip(offsets).enumerate() {
+                out.insert(
+                    last + k,
+                    phdr(elf::PT_LOAD, elf::ProgramFlags(s.flags), off, s.va, s.file_bytes, s.mem_bytes, 4096),
+                );
+            }
+            pod::bytes_of_slice(&out).to_vec()
+        };
+        Tables {
+            kernel: table(at.kernel, self.kernel_bytes(), false),
+            loader: table(at.loader, self.loader_bytes(), true),
+        }
+    }
+}
+
+fn phdr(
+    kind: elf::ProgramType,
+    flags: elf::ProgramFlags,
+    off: u64,
+    va: Vaddr,
+    file: u64,
+    mem: u64,
+    align: u64,
+) -> Phdr {
+    Phdr {
+        p_type: U32::new(LE, kind),
+        p_flags: U32::new(LE, flags),
+        p_offset: U64::new(LE, off),
+        p_vaddr: U64::new(LE, va.0),
+        p_paddr: U64::new(LE, va.0),
+        p_filesz: U64::new(LE, file),
+        p_memsz: U64::new(LE, mem),
+        p_align: U64::new(LE, align),
+    }
+}
+
+/// Sets entry point and program-header table of the ELF header.
+pub fn patch_header(out: &mut [u8], entry: Vaddr, phoff: u64, phnum: usize) {
+    let (header, _) =
+        pod::from_bytes_mut::<FileHeader64<LE>>(out).expect("the output begins with the input's ELF header");
+    header.e_entry.set(LE, entry.0);
+    header.e_phoff.set(LE, phoff);
+    header.e_phnum = U16::new(LE, phnum as u16);
+}
+
+/// Appends symbols, section names and section headers, and points the ELF header at them.
+pub fn write_sections(
+    out: &mut Vec<u8>,
+    image: &Image,
+    insns: &Insns,
+    placed: &Placed,
+    new: &[NewSection],
+) -> Result<()> {
+    let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
+    let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
+    let (shoff, shnum, shstrndx) = (
+        header.e_shoff.get(LE) as usize,
+        usize::from(header.e_shnum.get(LE)),
+        usize::from(header.e_shstrndx.get(LE).0),
+    );
+    let mut sections: Vec<Shdr> = Vec::new();
+    let mut names = vec![0u8];
+    if shoff != 0 && shnum != 0 {
+        let bytes = image.data.get(shoff..).ok_or_else(damaged)?;
+        sections = pod::slice_from_bytes::<Shdr>(bytes, shnum).map_err(|()| damaged())?.0.to_vec();
+        let s = sections.get(shstrndx).ok_or_else(damaged)?;
+        let (off, len) = (s.sh_offset.get(LE) as usize, s.sh_size.get(LE) as usize);
+        names = image.data.get(off..).and_then(|b| b.get(..len)).ok_or_else(damaged)?.to_vec();
+    } else {
+        sections.push(shdr(0, elf::SHT_NULL, NO_FLAGS, Vaddr(0), 0, 0, 0));
+    }
+    let old_count = sections.len();
+    if old_count + new.len() + 3 >= 0xff00 {
+        return Err(Error::new(format!("{}: has too many sections ({old_count})", image.name)));
+    }
+    let new_text = old_count as u16;
+    for s in &mut sections[1..] {
+        let name = name_at(&names, s.sh_name.get(LE) as usize);
+        if let ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" = name.as_str() {
+            s.sh_name = U32::new(LE, add_name(&mut names, &format!(".blizzard.old{name}")));
+        }
+    }
+    let symtab = sections.iter().position(|s| s.sh_type.get(LE) == elf::SHT_SYMTAB);
+    for s in new {
+        let flags = match s.kind {
+            SectionKind::Code => elf::SHF_ALLOC | elf::SHF_EXECINSTR,
+            SectionKind::ReadOnly => elf::SHF_ALLOC,
+            SectionKind::Data => elf::SHF_ALLOC | elf::SHF_WRITE,
+        };
+        let name = add_name(&mut names, &s.name);
+        sections.push(shdr(name, elf::SHT_PROGBITS, flags, s.va, s.off, s.bytes, 16));
+    }
+    match symtab {
+        Some(i) => {
+            let (off, len) = (sections[i].sh_offset.get(LE) as usize, sections[i].sh_size.get(LE) as usize);
+            let old = image.data.get(off..).and_then(|b| b.get(..len)).ok_or_else(damaged)?;
+            let at = append(out, &symbols::rewrite(old, image, insns, placed, new_text));
+            sections[i].sh_offset = U64::new(LE, at);
+        }
+        None => {
+            let (table, strings) = symbols::create(image, insns, placed, new_text);
+            let (table_len, strings_len) = (table.len() as u64, strings.len() as u64);
+            let table_at = append(out, &table);
+            let strings_at = append(out, &strings);
+            let name = add_name(&mut names, ".symtab");
+            let mut s = shdr(name, elf::SHT_SYMTAB, NO_FLAGS, Vaddr(0), table_at, table_len, 8);
+            s.sh_link = U32::new(LE, sections.len() as u32 + 1);
+            s.sh_info = U32::new(LE, 1);
+            s.sh_entsize = U64::new(LE, symbols::SYM_BYTES as u64);
+            sections.push(s);
+            let name = add_name(&mut names, ".strtab");
+            sections.push(shdr(name, elf::SHT_STRTAB, NO_FLAGS, Vaddr(0), strings_at, strings_len, 1));
+        }
+    }
+    let strndx = if old_count > 1 {
+        shstrndx
+    } else {
+        let name = add_name(&mut names, ".shstrtab");
+        sections.push(shdr(name, elf::SHT_STRTAB, NO_FLAGS, Vaddr(0), 0, 0, 1));
+        sections.len() - 1
+    };
+    let names_at = append(out, &names);
+    sections[strndx].sh_offset = U64::new(LE, names_at);
+    sections[strndx].sh_size = U64::new(LE, names.len() as u64);
+    let table_at = append(out, pod::bytes_of_slice(&sections));
+    let (header, _) = pod::from_bytes_mut::<FileHeader64<LE>>(out.as_mut_slice())
+        .expect("the output begins with the input's ELF header");
+    header.e_shoff = U64::new(LE, table_at);
+    header.e_shnum = U16::new(LE, sections.len() as u16);
+    header.e_shentsize = U16::new(LE, size_of::<Shdr>() as u16);
+    header.e_shstrndx = U16::new(LE, elf::SymbolSection(strndx as u16));
+    Ok(())
+}
+
+fn shdr(
+    name: u32,
+    kind: elf::SectionType,
+    flags: elf::SectionFlags,
+    va: Vaddr,
+    off: u64,
+    bytes: u64,
+    align: u64,
+) -> Shdr {
+    Shdr {
+        sh_name: U32::new(LE, name),
+        sh_type: U32::new(LE, kind),
+        sh_flags: U64::new(LE, flags),
+        sh_addr: U64::new(LE, va.0),
+        sh_offset: U64::new(LE, off),
+        sh_size: U64::new(LE, bytes),
+        sh_link: U32::new(LE, 0),
+        sh_info: U32::new(LE, 0),
+        sh_addralign: U64::new(LE, align),
+        sh_entsize: U64::new(LE, 0),
+    }
+}
+
+fn append(out: &mut Vec<u8>, bytes: &[u8]) -> u64 {
+    out.resize(out.len().next_multiple_of(8), 0);
+    let at = out.len() as u64;
+    out.extend(bytes);
+    at
+}
+
+fn add_name(names: &mut Vec<u8>, name: &str) -> u32 {
+    let at = names.len() as u32;
+    names.extend(name.as_bytes());
+    names.push(0);
+    at
+}
+
+fn name_at(names: &[u8], at: usize) -> String {
+    let tail = names.get(at..).unwrap_or(&[]);
+    let len = tail.iter().position(|b| *b == 0).unwrap_or(tail.len());
+    String::from_utf8_lossy(&tail[..len]).into_owned()
+}

@@ -1,0 +1,275 @@
+//! Plan -> [`Code`]: the new code, before addresses are known.
+//!
+//! Two buffers, hot (the relocated instructions with their checks) and cold (stubs). Positions in the hot buffer are
+//! provisional: direct branches stand in it in their short form and may grow, and function starts may be padded;
+//! [`crate::layout`] decides. Everything that depends on an address is a [`Fixup`].
+//!
+//! Invariant: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
+
+use crate::analysis::effects::Effects;
+use crate::analysis::liveness::Liveness;
+use crate::analysis::regs::RegSet;
+use crate::cfg::jump_tables::JumpTable;
+use crate::cfg::{Cfg, End};
+use crate::check::{self, Site, asm};
+use crate::disasm::{Flow, Insn, InsnId, Insns, direct_target};
+use crate::error::Refusal;
+use crate::ids::Vaddr;
+use crate::image::Image;
+use crate::options::{Options, Poll};
+use crate::plan::Plan;
+use blizzard_rt::abi::VsibDesc;
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+/// What a fixup's 32-bit field will hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Relative to an address of the input: data, or code that was not decoded.
+    Old(Vaddr),
+    /// Relative to the place `delta` bytes behind the beginning of an instruction's new code.
+    Insn { id: InsnId, delta: u32 },
+    /// Relative to a place in the cold buffer.
+    Cold(u32),
+    /// Relative to a [`VsibDesc`] of [`Code::vsib`].
+    Vsib(u32),
+    /// Not relative: `disp` plus the distance from a jump table's old to its new place.
+    TableDelta { table: u32, disp: i32 },
+}
+
+/// A 32-bit field to fill in.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixup {
+    pub pos: u32,
+    /// Bytes of the instruction that follow the field.
+    pub tail: u8,
+    pub target: Target,
+}
+
+/// What may change size in the hot buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// jmp (cc = None) or jcc, two bytes in the buffer.
+    Branch { cc: Option<u8>, to: InsnId },
+    /// Pads to 16 bytes; the next instruction begins behind the padding.
+    Align,
+}
+
+/// An item of variable size at a position of the hot buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    pub pos: u32,
+    pub kind: ItemKind,
+}
+
+/// Bytes with fields to fill in.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    pub bytes: Vec<u8>,
+    pub fixups: Vec<Fixup>,
+}
+
+impl Buffer {
+    /// The next position.
+    pub fn pos(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
+    pub fn fix(&mut self, pos: usize, target: Target) {
+        self.fixups.push(Fixup { pos: pos as u32, tail: 0, target });
+    }
+}
+
+/// The result.
+#[derive(Debug, Default)]
+pub struct Code {
+    pub hot: Buffer,
+    pub cold: Buffer,
+    pub items: Vec<Item>,
+    /// Hot position of each instruction, checks included; one more for the end.
+    pub begin: Vec<u32>,
+    pub vsib: Vec<VsibDesc>,
+    /// Inserted checks and polls, for reports.
+    pub sites: check::Counts,
+    pub refusals: Vec<Refusal>,
+    /// Fixups of cold stubs that lead behind the instruction being emitted.
+    pub behind: Vec<usize>,
+}
+
+/// Everything the emission reads.
+pub struct Input<'x, 'a> {
+    pub image: &'x Image<'a>,
+    pub insns: &'x Insns,
+    pub cfg: &'x Cfg,
+    pub effects: &'x [Effects],
+    pub live: &'x Liveness,
+    pub plan: &'x Plan,
+    pub options: &'x Options,
+}
+
+/// Emits all code.
+pub fn emit(input: &Input) -> Code {
+    let Input { image, insns, cfg, .. } = *input;
+    let mut code = Code { begin: Vec::with_capacity(insns.list.len() + 1), ..Code::default() };
+    let mut live = Vec::new();
+    let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
+    loads.sort();
+    let mut insn = Instruction::default();
+    for b in cfg.ids() {
+        input.live.before_each(cfg, input.effects, b, &mut live);
+        let block = &cfg.blocks[b.ix()];
+        for (k, i) in (block.first.0..block.stop.0).enumerate() {
+            let id = InsnId(i);
+            if insns.starts.binary_search(&id).is_ok() {
+                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align });
+            }
+            let begin = code.hot.pos();
+            code.begin.push(begin);
+            Decoder::with_ip(64, insns.bytes(image, id), insns.va(id).0, DecoderOptions::NONE).decode_out(&mut insn);
+            let site = Site { id, insn: &insn, live: live[k], begin, count: input.options.count };
+            let wild =
+                i + 1 == block.stop.0 && block.end == End::UnknownJmp && insns.list[id.ix()].flow == Flow::IndirectJmp;
+            if input.options.poll == Poll::Backedge
+                && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
+            {
+                check::poll(&mut code, &site);
+            }
+            if let Err(reason) = check::insert(&mut code, &site, &input.plan.actions[id.ix()]) {
+                let at = insns.va(id);
+                code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+            }
+            let table = loads.binary_search_by_key(&id, |l| l.0).ok().map(|l| loads[l].1);
+            relocate(&mut code, input, id, &insn, table);
+            check::land_behind(&mut code, &site);
+            fall_through(&mut code, insns, id);
+        }
+    }
+    code.begin.push(code.hot.pos());
+    code
+}
+
+/// Emits the instruction itself.
+fn relocate(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, table: Option<u32>) {
+    let insns = input.insns;
+    let Insn { flow, target, .. } = insns.list[id.ix()];
+    let bytes = insns.bytes(input.image, id);
+    let hot = &mut code.hot;
+    match (flow, direct_target(insn)) {
+        (Flow::Jmp, Some(to)) => match target {
+            Some(to) => branch(code, None, to),
+            None => {
+                let at = asm::jmp32(&mut hot.bytes);
+                hot.fix(at, Target::Old(to));
+            }
+        },
+        (Flow::Call, Some(to)) if to == insns.end(id) => {
+            // call of the next instruction: the code wants its own old address.
+            asm::push(&mut hot.bytes, asm::RAX);
+            let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
+            hot.fix(at, Target::Old(to));
+            asm::xchg_rsp_rax(&mut hot.bytes);
+        }
+        (Flow::Call, Some(to)) => {
+            hot.bytes.extend([0xe8, 0, 0, 0, 0]);
+            let at = hot.bytes.len() - 4;
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
+            hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
+            let at = hot.bytes.len() - 4;
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
+            // iced numbers the conditions from 1 in the order of their encodings.
+            let cc = insn.condition_code() as u8 - 1;
+            match target {
+                Some(to) => branch(code, Some(cc), to),
+                None => {
+                    let at = asm::jcc32(&mut hot.bytes, cc);
+                    hot.fix(at, Target::Old(to));
+                }
+            }
+        }
+        (Flow::Cond, Some(to)) => {
+            // loop and jrcxz reach 127 bytes: they jump over a jump over a long jump.
+            hot.bytes.extend(&bytes[..bytes.len() - 1]);
+            hot.bytes.extend([2, 0xeb, 5]);
+            let at = asm::jmp32(&mut hot.bytes);
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        _ => copy(code, input, id, insn, bytes, table),
+    }
+}
+
+fn branch(code: &mut Code, cc: Option<u8>, to: InsnId) {
+    code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Branch { cc, to } });
+    code.hot.bytes.extend([0, 0]);
+}
+
+fn copy(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, bytes: &[u8], table: Option<u32>) {
+    let start = code.hot.bytes.len();
+    let has_memory = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
+    if let Some(t) = table {
+        let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &input.cfg.tables[t as usize]);
+        let tail = (code.hot.bytes.len() - pos - 4) as u8;
+        code.hot.fixups.push(Fixup { pos: pos as u32, tail, target: Target::TableDelta { table: t, disp } });
+        return;
+    }
+    code.hot.bytes.extend(bytes);
+    if has_memory && insn.is_ip_rel_memory_operand() {
+        let va = input.insns.va(id);
+        let mut d = Decoder::with_ip(64, bytes, va.0, DecoderOptions::NONE);
+        let again = d.decode();
+        let at = d.get_constant_offsets(&again).displacement_offset();
+        if insn.memory_base() == Register::EIP {
+            let at = input.insns.va(id);
+            let reason = "RIP-relative operand with 32-bit address size".to_owned();
+            code.refusals.push(Refusal { at, place: input.image.place(at), reason });
+            return;
+        }
+        code.hot.fixups.push(Fixup {
+            pos: (start + at) as u32,
+            tail: (bytes.len() - at - 4) as u8,
+            target: Target::Old(Vaddr(insn.ip_rel_memory_address())),
+        });
+    }
+}
+
+/// Appends `bytes` with a 32-bit displacement instead of a short or no one; returns where it stands and its old value.
+fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], table: &JumpTable) -> (usize, i32) {
+    debug_assert!(table.at.0 != 0);
+    let mut d = Decoder::with_ip(64, bytes, insn.ip(), DecoderOptions::NONE);
+    let again = d.decode();
+    let offsets = d.get_constant_offsets(&again);
+    let sib = insn.memory_index() != Register::None || insn.memory_base().number() & 7 == 4;
+    let disp_at = if offsets.has_displacement() { offsets.displacement_offset() } else { bytes.len() };
+    let disp_len = if offsets.has_displacement() { offsets.displacement_size() } else { 0 };
+    let modrm_at = disp_at - 1 - usize::from(sib);
+    let start = out.len();
+    out.extend(&bytes[..disp_at]);
+    if disp_len != 4 {
+        out[start + modrm_at] = out[start + modrm_at] & 0x3f | 0x80;
+    }
+    let pos = out.len();
+    out.extend([0; 4]);
+    out.extend(&bytes[disp_at + disp_len..]);
+    (pos, insn.memory_displacement64() as i64 as i32)
+}
+
+/// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
+fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
+    let flow = insns.list[id.ix()].flow;
+    if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+        return;
+    }
+    match insns.next(id) {
+        Some(n) if n.0 == id.0 + 1 => {}
+        Some(n) => branch(code, None, n),
+        None => code.hot.bytes.extend([0x0f, 0x0b]),
+    }
+}
+
+/// Registers named by a memory operand.
+pub fn operand_regs(insn: &Instruction) -> RegSet {
+    RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
+}

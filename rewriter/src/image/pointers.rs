@@ -1,0 +1,168 @@
+//! Function symbols, and the code addresses that a file's data names.
+//!
+//! A position-independent file can only hold a code address where a relocation says so (psABI 4.4), or in the PLT's
+//! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
+
+use super::{FuncSymbol, Image};
+use crate::ids::Vaddr;
+use goblin::elf::{Elf, reloc, section_header as sh, sym};
+
+/// Named code addresses, one name each, sorted.
+pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
+    let mut out = Vec::new();
+    for (table, names) in [(&elf.syms, &elf.strtab), (&elf.dynsyms, &elf.dynstrtab)] {
+        for s in table.iter() {
+            let typed = matches!(s.st_type(), sym::STT_FUNC | sym::STT_GNU_IFUNC | sym::STT_NOTYPE);
+            if !typed || s.st_shndx == 0 || image.exec_at(Vaddr(s.st_value)).is_none() {
+                continue;
+            }
+            let Some(name) = names.get_at(s.st_name).filter(|n| !n.is_empty()) else { continue };
+            out.push((
+                s.st_type() == sym::STT_NOTYPE,
+                FuncSymbol { va: Vaddr(s.st_value), bytes: s.st_size, name: name.to_owned() },
+            ));
+        }
+    }
+    out.sort_by(|(na, a), (nb, b)| (a.va, na, &a.name).cmp(&(b.va, nb, &b.name)));
+    out.dedup_by(|(_, b), (_, a)| a.va == b.va);
+    out.into_iter().map(|(_, f)| f).collect()
+}
+
+/// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names.
+pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
+    let mut out = vec![image.entry];
+    let mut add = |va: u64| {
+        if image.exec_at(Vaddr(va)).is_some() {
+            out.push(Vaddr(va));
+        }
+    };
+    for r in elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter()) {
+        let addend = r.r_addend.unwrap_or(0) as u64;
+        match r.r_type {
+            reloc::R_X86_64_RELATIVE | reloc::R_X86_64_IRELATIVE => add(addend),
+            reloc::R_X86_64_64 => {
+                let value = elf.dynsyms.get(r.r_sym).map_or(0, |s| s.st_value);
+                add(value.wrapping_add(addend));
+            }
+            reloc::R_X86_64_JUMP_SLOT => {
+                if let Some(word) = image.word_at(Vaddr(r.r_offset)) {
+                    add(word);
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(d) = &elf.dynamic {
+        add(d.info.init);
+        add(d.info.fini);
+    }
+    // Static programs have no dynamic section: their IRELATIVE entries are found through the section headers.
+    for (_, relocs) in &elf.shdr_relocs {
+        for r in relocs.iter().filter(|r| matches!(r.r_type, reloc::R_X86_64_IRELATIVE | reloc::R_X86_64_RELATIVE)) {
+            add(r.r_addend.unwrap_or(0) as u64);
+        }
+    }
+    for place in relr_places(elf, image) {
+        if let Some(word) = image.word_at(place) {
+            add(word);
+        }
+    }
+    for s in &elf.section_headers {
+        let alloc = s.sh_flags & u64::from(sh::SHF_ALLOC) != 0 && s.sh_flags & u64::from(sh::SHF_EXECINSTR) == 0;
+        let pointers = match s.sh_type {
+            sh::SHT_INIT_ARRAY | sh::SHT_FINI_ARRAY | sh::SHT_PREINIT_ARRAY => true,
+            sh::SHT_PROGBITS => !image.pie,
+            _ => false,
+        };
+        if !alloc || !pointers {
+            continue;
+        }
+        let Some(bytes) = image.bytes_at(Vaddr(s.sh_addr), s.sh_size as usize) else { continue };
+        // Packed structures put pointers on 4-byte boundaries.
+        for at in (0..bytes.len().saturating_sub(7)).step_by(4) {
+            add(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")));
+        }
+    }
+    if elf.section_headers.is_empty() && !image.pie {
+        for s in image.segments.iter().filter(|s| !s.executable) {
+            let bytes = image.bytes_at(s.va, s.file_bytes as usize).unwrap_or(&[]);
+            for at in (0..bytes.len().saturating_sub(7)).step_by(4) {
+                add(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")));
+            }
+        }
+    }
+    out.sort();
+    out.dedup();
+    out
+}
+
+/// The places that DT_RELR relocates (gABI, "Relative relocation table").
+fn relr_places(elf: &Elf, image: &Image) -> Vec<Vaddr> {
+    const DT_RELR: u64 = 36;
+    const DT_RELRSZ: u64 = 35;
+    let Some(d) = &elf.dynamic else { return Vec::new() };
+    let tag = |t: u64| d.dyns.iter().find(|e| e.d_tag == t).map(|e| e.d_val);
+    let (Some(at), Some(bytes)) = (tag(DT_RELR), tag(DT_RELRSZ)) else { return Vec::new() };
+    let Some(table) = image.bytes_at(Vaddr(at), bytes as usize) else { return Vec::new() };
+    let mut out = Vec::new();
+    let mut next = 0u64;
+    for word in table.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes"))) {
+        if word & 1 == 0 {
+            out.push(Vaddr(word));
+            next = word.wrapping_add(8);
+        } else {
+            out.extend((0..63).filter(|bit| word >> (bit + 1) & 1 != 0).map(|bit| Vaddr(next.wrapping_add(8 * bit))));
+            next = next.wrapping_add(63 * 8);
+        }
+    }
+    out
+}
+
+/// C library and language runtime functions that never return to their caller.
+const NEVER_RETURN: [&str; 31] = [
+    "abort",
+    "exit",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+    "__assert_fail",
+    "__assert_perror_fail",
+    "__assert",
+    "__stack_chk_fail",
+    "__fortify_fail",
+    "__chk_fail",
+    "longjmp",
+    "_longjmp",
+    "siglongjmp",
+    "__longjmp_chk",
+    "err",
+    "errx",
+    "verr",
+    "verrx",
+    "pthread_exit",
+    "thrd_exit",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "__cxa_bad_cast",
+    "__cxa_bad_typeid",
+    "__cxa_throw_bad_array_new_length",
+    "_Unwind_Resume",
+    "_ZSt9terminatev",
+    "__libc_fatal",
+    "svc_exit",
+    "__libc_start_main",
+];
+
+/// GOT slots that hold the address of a function that never returns.
+pub(super) fn noreturn_slots(elf: &Elf) -> std::collections::HashSet<Vaddr> {
+    let relocs = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
+    let named = relocs.filter(|r| matches!(r.r_type, reloc::R_X86_64_JUMP_SLOT | reloc::R_X86_64_GLOB_DAT));
+    named
+        .filter(|r| {
+            let name = elf.dynsyms.get(r.r_sym).and_then(|s| elf.dynstrtab.get_at(s.st_name)).unwrap_or("");
+            // libstdc++'s helpers that throw on behalf of templates.
+            NEVER_RETURN.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
+        })
+        .map(|r| Vaddr(r.r_offset))
+        .collect()
+}

@@ -1,0 +1,260 @@
+//! Code -> [`Placed`]: sizes and addresses decided, fields filled in.
+//!
+//! Branches start short and grow until all reach (they never shrink, so this ends). The new code begins at the page
+//! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
+//! Invariant: everything lies within a rel32 of everything else, because the input spans at most 1 GiB.
+
+use crate::cfg::jump_tables::{Entries, JumpTable};
+use crate::disasm::{InsnId, Insns};
+use crate::emit::{Buffer, Code, Fixup, ItemKind, Target};
+use crate::error::{Error, Result};
+use crate::ids::Vaddr;
+
+/// New code and tables at their addresses.
+#[derive(Debug)]
+pub struct Placed {
+    pub code_va: Vaddr,
+    /// Hot code, padding, cold code.
+    pub code: Vec<u8>,
+    /// Offset of the cold code in `code`.
+    pub cold_at: u32,
+    pub rodata_va: Vaddr,
+    pub rodata: Vec<u8>,
+    /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
+    begin: Vec<u32>,
+    /// (instruction, bytes of padding in front of it), sorted.
+    padding: Vec<(InsnId, u32)>,
+}
+
+impl Placed {
+    /// Where an instruction's new code begins, inserted checks included.
+    pub fn begin(&self, id: InsnId) -> Vaddr {
+        self.code_va + u64::from(self.begin[id.ix()])
+    }
+
+    /// The address behind everything emitted for an instruction (padding of the next one not included).
+    pub fn end(&self, id: InsnId) -> Vaddr {
+        let next = InsnId(id.0 + 1);
+        let pad = self.padding.binary_search_by_key(&next, |p| p.0).map_or(0, |i| self.padding[i].1);
+        self.code_va + u64::from(self.begin[next.ix()] - pad)
+    }
+
+    /// End of the hot code.
+    pub fn hot_end(&self) -> Vaddr {
+        self.code_va + u64::from(*self.begin.last().expect("one more than instructions"))
+    }
+}
+
+/// Where the items stand for one choice of branch sizes.
+struct Positions {
+    begin: Vec<u32>,
+    items: Vec<u32>,
+}
+
+fn positions(code: &Code, long: &[bool]) -> Positions {
+    let mut p = Positions { begin: Vec::with_capacity(code.begin.len()), items: Vec::with_capacity(code.items.len()) };
+    let mut grown = 0u32;
+    let mut items = code.items.iter().zip(long).peekable();
+    for &begin in &code.begin {
+        while let Some((item, long)) =
+            items.next_if(|(i, _)| i.pos < begin || i.pos == begin && i.kind == ItemKind::Align)
+        {
+            p.items.push(item.pos + grown);
+            grown += growth(item.kind, *long, item.pos + grown);
+        }
+        p.begin.push(begin + grown);
+    }
+    p
+}
+
+fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
+    match kind {
+        ItemKind::Branch { cc: Some(_), .. } => {
+            if long {
+                4
+            } else {
+                0
+            }
+        }
+        ItemKind::Branch { cc: None, .. } => {
+            if long {
+                3
+            } else {
+                0
+            }
+        }
+        ItemKind::Align => at.next_multiple_of(16) - at,
+    }
+}
+
+/// Places everything; `at` is where the code shall begin.
+///
+/// # Errors
+/// When the new code would not fit into the reach of a rel32.
+pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Result<Placed> {
+    let too_large = || {
+        Error::new("the new code would be larger than 1 GiB").help("rewrite with --checks none or split the program")
+    };
+    if code.hot.bytes.len() + code.cold.bytes.len() > 1 << 30 {
+        return Err(too_large());
+    }
+    let mut long = vec![false; code.items.len()];
+    let at_last = loop {
+        let p = positions(code, &long);
+        let mut changed = false;
+        for (k, item) in code.items.iter().enumerate() {
+            if let ItemKind::Branch { to, .. } = item.kind
+                && !long[k]
+                && i8::try_from(i64::from(p.begin[to.ix()]) - i64::from(p.items[k]) - 2).is_err()
+            {
+                long[k] = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            break p;
+        }
+    };
+    let hot_bytes = *at_last.begin.last().expect("one more than instructions");
+    let cold_at = hot_bytes.next_multiple_of(16);
+    let rodata_va = Vaddr((at.0 + u64::from(cold_at) + code.cold.bytes.len() as u64).next_multiple_of(4096));
+    let vsib_bytes = code.vsib.len() as u64 * 16;
+    let mut table_at = Vec::with_capacity(tables.len());
+    let mut next = rodata_va + vsib_bytes;
+    for t in tables {
+        table_at.push(next);
+        let width = if t.entries == Entries::Address64 { 8 } else { 4 };
+        next = Vaddr((next.0 + t.targets.len() as u64 * width).next_multiple_of(8));
+    }
+    if next - at > 1 << 30 {
+        return Err(too_large());
+    }
+    let begin_of = |id: InsnId| at + u64::from(at_last.begin[id.ix()]);
+    let value = |f: &Fixup, here: Vaddr| -> i32 {
+        let ip = here + 4 + u64::from(f.tail);
+        let to = match f.target {
+            Target::Old(va) => va,
+            Target::Insn { id, delta } => begin_of(id) + u64::from(delta),
+            Target::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
+            Target::Vsib(i) => rodata_va + 16 * u64::from(i),
+            Target::TableDelta { table, disp } => {
+                let t = table as usize;
+                return disp.wrapping_add((table_at[t] - tables[t].at) as i64 as i32);
+            }
+        };
+        (to - ip) as i64 as i32
+    };
+    let mut out = stretch(code, &long, &at_last);
+    fill_hot(&mut out, code, &long, &at_last, at, &value);
+    out.resize(cold_at as usize, 0xcc);
+    let Buffer { bytes, fixups } = &code.cold;
+    out.extend(bytes);
+    for f in fixups {
+        let pos = cold_at + f.pos;
+        let v = value(f, at + u64::from(pos));
+        out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
+    }
+    let rodata = rodata(code, tables, &table_at, rodata_va, next, begin_of);
+    let aligned = code.items.iter().zip(&at_last.items).filter(|(i, _)| i.kind == ItemKind::Align);
+    let padding = aligned
+        .map(|(item, at)| {
+            let id = InsnId(code.begin.partition_point(|b| *b < item.pos) as u32);
+            (id, at_last.begin[id.ix()] - at)
+        })
+        .collect();
+    debug_assert!(insns.list.len() + 1 == at_last.begin.len());
+    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, begin: at_last.begin, padding })
+}
+
+/// The hot bytes with branches and padding at their final sizes.
+fn stretch(code: &Code, long: &[bool], p: &Positions) -> Vec<u8> {
+    let hot = &code.hot.bytes;
+    let mut out = Vec::with_capacity(hot.len() + hot.len() / 8);
+    let mut done = 0usize;
+    for ((item, &long), &at) in code.items.iter().zip(long).zip(&p.items) {
+        out.extend(&hot[done..item.pos as usize]);
+        done = item.pos as usize;
+        debug_assert_eq!(out.len(), at as usize);
+        match item.kind {
+            ItemKind::Align => out.resize(out.len().next_multiple_of(16), 0xcc),
+            ItemKind::Branch { cc, to } => {
+                done += 2;
+                let size = 2 + growth(item.kind, long, at);
+                let rel = i64::from(p.begin[to.ix()]) - i64::from(at) - i64::from(size);
+                match (cc, long) {
+                    (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
+                    (None, false) => out.extend([0xeb, rel as u8]),
+                    (Some(cc), true) => {
+                        out.extend([0x0f, 0x80 | cc]);
+                        out.extend((rel as i32).to_le_bytes());
+                    }
+                    (None, true) => {
+                        out.push(0xe9);
+                        out.extend((rel as i32).to_le_bytes());
+                    }
+                }
+            }
+        }
+    }
+    out.extend(&hot[done..]);
+    out
+}
+
+fn fill_hot(
+    out: &mut [u8],
+    code: &Code,
+    long: &[bool],
+    p: &Positions,
+    at: Vaddr,
+    value: &dyn Fn(&Fixup, Vaddr) -> i32,
+) {
+    let mut items = code.items.iter().zip(long).zip(&p.items).peekable();
+    let mut grown = 0;
+    for f in &code.hot.fixups {
+        while let Some(((item, long), at)) = items.next_if(|((i, _), _)| i.pos <= f.pos) {
+            grown += growth(item.kind, *long, *at);
+        }
+        let pos = (f.pos + grown) as usize;
+        let v = value(f, at + pos as u64);
+        out[pos..pos + 4].copy_from_slice(&v.to_le_bytes());
+    }
+}
+
+/// Gather descriptors, then jump tables.
+fn rodata(
+    code: &Code,
+    tables: &[JumpTable],
+    table_at: &[Vaddr],
+    va: Vaddr,
+    end: Vaddr,
+    begin: impl Fn(InsnId) -> Vaddr,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity((end - va) as usize);
+    for d in &code.vsib {
+        out.extend(d.disp.to_le_bytes());
+        out.extend([
+            d.base,
+            d.index,
+            d.index_bytes,
+            d.elem_bytes,
+            d.lanes,
+            d.scale,
+            d.mask_kind,
+            d.mask,
+            d.access,
+            d.rsp_moved,
+        ]);
+        out.extend(d._pad);
+    }
+    for (t, &at) in tables.iter().zip(table_at) {
+        out.resize((at - va) as usize, 0);
+        for &target in &t.targets {
+            match t.entries {
+                Entries::Address64 => out.extend(begin(target).0.to_le_bytes()),
+                Entries::Offset32 { from } => out.extend(((begin(target) - from) as i64 as i32).to_le_bytes()),
+            }
+        }
+    }
+    out.resize((end - va) as usize, 0);
+    out
+}

@@ -1,0 +1,210 @@
+//! Facts -> [`Plan`]: for every instruction, whether and how it is checked, or why it needs no check.
+//!
+//! The exempt classes and their proofs stand in DESIGN.md. What is neither checked nor exempt is refused; all
+//! refusals of a module are collected and reported together.
+
+use crate::analysis::access::{Access, Place, Plain, XSAVE_BYTES, access_of};
+use crate::analysis::effects::{Effects, effects};
+use crate::analysis::regs::RegSet;
+use crate::analysis::stack::{StackEffect, StackRegs};
+use crate::cfg::Cfg;
+use crate::disasm::{InsnId, Insns, is_far};
+use crate::error::Refusal;
+use crate::image::Image;
+use crate::options::Options;
+use blizzard_rt::abi::{VsibDesc, string_desc};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use serde::Serialize;
+
+/// Why an access is not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exempt {
+    /// rsp, or a register that holds rsp plus a constant on every path; no index.
+    Stack,
+    /// A constant address outside the segment.
+    Global,
+    /// fs or gs override.
+    Tls,
+    /// push, pop, call, ret, leave, enter.
+    ImplicitStack,
+    /// 32-bit address size: below 4 GiB.
+    Addr32,
+    /// The options ask for no check of this direction.
+    NotRequested,
+}
+
+/// What is inserted before an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It accesses no memory.
+    Nothing,
+    Exempt(Exempt),
+    /// One tag test before the instruction.
+    Check(Plain),
+    CheckTwo(Plain, Plain),
+    /// The string gate; the check bits of the descriptor are set.
+    String {
+        desc: u32,
+        rsi: bool,
+        rdi: bool,
+    },
+    Vsib(VsibDesc),
+}
+
+/// One action for each instruction, and the refusals.
+#[derive(Debug)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    pub refusals: Vec<Refusal>,
+}
+
+/// What one pass over the instructions gathers for the analyses.
+#[derive(Debug)]
+pub struct Facts {
+    pub effects: Vec<Effects>,
+    pub stack: Vec<StackEffect>,
+    pub access: Vec<Access>,
+}
+
+/// Decodes everything once and gathers effects and accesses.
+pub fn gather(image: &Image, insns: &Insns) -> Facts {
+    let mut factory = InstructionInfoFactory::new();
+    let n = insns.list.len();
+    let mut facts =
+        Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n), access: Vec::with_capacity(n) };
+    let mut insn = Instruction::default();
+    for i in 0..n as u32 {
+        let id = InsnId(i);
+        let va = insns.va(id);
+        Decoder::with_ip(64, insns.bytes(image, id), va.0, DecoderOptions::NONE).decode_out(&mut insn);
+        let info = factory.info(&insn);
+        facts.effects.push(effects(&insn, info));
+        facts.stack.push(StackEffect::of(&insn, info));
+        facts.access.push(access_of(&insn, info));
+    }
+    facts
+}
+
+/// Decides.
+pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &StackRegs, options: &Options) -> Plan {
+    let mut plan = Plan { actions: vec![Action::Nothing; insns.list.len()], refusals: Vec::new() };
+    for b in cfg.ids() {
+        stack.walk(cfg, &facts.stack, b, |id, on_stack| {
+            let access = &facts.access[id.ix()];
+            if matches!(access, Access::None) {
+                refuse_odd(image, insns, id, &mut plan.refusals);
+                return;
+            }
+            let insn = insns.decode(image, id);
+            match action(&insn, access, on_stack, options) {
+                Ok(a) => plan.actions[id.ix()] = a,
+                Err(reason) => {
+                    let at = insns.va(id);
+                    plan.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+                }
+            }
+        });
+    }
+    plan
+}
+
+/// Instructions that touch no memory but cannot be relocated or must not run.
+fn refuse_odd(image: &Image, insns: &Insns, id: InsnId, refusals: &mut Vec<Refusal>) {
+    // int 0x80 (cd 80) is the only one that programs contain; cheap test on the first byte before decoding again.
+    let bytes = insns.bytes(image, id);
+    if bytes[0] == 0xcd && bytes.get(1) == Some(&0x80) {
+        let at = insns.va(id);
+        refusals.push(Refusal { at, place: image.place(at), reason: "32-bit system call (int 0x80)".to_owned() });
+    }
+}
+
+fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Result<Action, &'static str> {
+    if is_far(insn) {
+        return Err("far jump or call");
+    }
+    let (loads, stores) = (options.checks.loads(), options.checks.stores());
+    let wanted = |p: &Plain| p.load && loads || p.store && stores;
+    Ok(match *access {
+        Access::None => Action::Nothing,
+        Access::ImplicitStack => Action::Exempt(Exempt::ImplicitStack),
+        Access::Unknown(reason) => return Err(reason),
+        Access::One(p) => match exempt(insn, &p, on_stack) {
+            Some(why) => Action::Exempt(why),
+            None if !wanted(&p) => Action::Exempt(Exempt::NotRequested),
+            None => Action::Check(requested(p, loads, stores)),
+        },
+        Access::Two(a, b) => {
+            let a = (exempt(insn, &a, on_stack).is_none() && wanted(&a)).then_some(requested(a, loads, stores));
+            let b = (exempt(insn, &b, on_stack).is_none() && wanted(&b)).then_some(requested(b, loads, stores));
+            match (a, b) {
+                (Some(a), Some(b)) => Action::CheckTwo(a, b),
+                (Some(p), None) | (None, Some(p)) => Action::Check(p),
+                (None, None) => Action::Exempt(Exempt::NotRequested),
+            }
+        }
+        Access::String { desc, reads_rsi, uses_rdi } => {
+            let op = desc & string_desc::OP_MASK;
+            let rdi_stored = matches!(op, string_desc::MOVS | string_desc::STOS);
+            let rsi = reads_rsi && loads;
+            let rdi = uses_rdi && if rdi_stored { stores } else { loads };
+            if !rsi && !rdi {
+                Action::Exempt(Exempt::NotRequested)
+            } else {
+                let bits = if loads { string_desc::CHECK_LOADS } else { 0 }
+                    | if stores { string_desc::CHECK_STORES } else { 0 };
+                Action::String { desc: desc | bits, rsi, rdi }
+            }
+        }
+        Access::Vsib(d) => {
+            if insn.segment_prefix() != Register::None {
+                Action::Exempt(Exempt::Tls)
+            } else if d.access == 1 && !loads || d.access == 2 && !stores {
+                Action::Exempt(Exempt::NotRequested)
+            } else {
+                Action::Vsib(d)
+            }
+        }
+    })
+}
+
+/// With only one direction asked for, a read-modify-write is checked as that direction.
+fn requested(p: Plain, loads: bool, stores: bool) -> Plain {
+    Plain { load: p.load && loads, store: p.store && stores, ..p }
+}
+
+/// The reason why an ordinary access needs no check, if there is one.
+fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Exempt> {
+    let fs_gs = matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    match p.at {
+        Place::Register(r) => (!r.is_gpr64()).then_some(Exempt::Addr32).or(fs_gs.then_some(Exempt::Tls)),
+        Place::Xlat => fs_gs.then_some(Exempt::Tls),
+        Place::Operand | Place::BitString { .. } => {
+            let (base, index) = (insn.memory_base(), insn.memory_index());
+            if base.is_gpr32() || index.is_gpr32() || base == Register::EIP {
+                return Some(Exempt::Addr32);
+            }
+            if fs_gs {
+                return Some(Exempt::Tls);
+            }
+            if matches!(p.at, Place::BitString { .. }) || index != Register::None {
+                return None;
+            }
+            if base == Register::RIP || base == Register::None {
+                return Some(Exempt::Global);
+            }
+            // pop [rsp+d] computes its address after the pop; it stays on the stack.
+            on_stack.contains(RegSet::of(base)).then_some(Exempt::Stack)
+        }
+    }
+}
+
+/// Whether the access is too large for one tag test.
+pub fn is_big(p: &Plain) -> bool {
+    p.bytes > 64 || p.bytes == XSAVE_BYTES
+}
+
+/// push and pop with a memory operand move rsp around the access; so do calls.
+pub fn is_push(insn: &Instruction) -> bool {
+    insn.mnemonic() == Mnemonic::Push && insn.op0_kind() == OpKind::Memory
+}

@@ -53,6 +53,7 @@ struct Compared {
     specifications: usize,
     plt: usize,
     split: usize,
+    signal: usize,
 }
 
 /// Rewrites the file's frames by `rule` and compares, at every instruction, what unwinders and personalities see.
@@ -93,6 +94,11 @@ fn compare(file: &File, rule: Rule) -> Compared {
                     assert_eq!(row.registers, old_row.registers, "{at:#x}");
                     assert_eq!(*row, plt_row(old_row, at), "{at:#x} {new_at:#x}");
                     compared.plt += 1;
+                }
+                if old_context.signal {
+                    // A signal handler returns to the old address.
+                    assert_eq!(new.at(at).map(|(row, context)| (row, context.signal)), Some((old_row, true)));
+                    compared.signal += 1;
                 }
                 assert_eq!(context.personality, old_context.personality, "{at:#x}");
                 assert_eq!(context.signal, old_context.signal, "{at:#x}");
@@ -223,6 +229,16 @@ fn cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site() {
 }
 
 #[test]
+fn assembly_with_every_rule_keeps_every_row_and_call_site() {
+    for rule in [Rule::Shift, Rule::Stretch, Rule::Scatter(5), Rule::Scatter(7)] {
+        let Some(file) = compile("gcc", &["-nostdlib", "-shared"], "exotic.s") else { continue };
+        let compared = compare(&file, rule);
+        assert!(compared.instructions > 70_000 && compared.landings > 1, "{compared:?}");
+        assert!(compared.signal > 0, "{compared:?}");
+    }
+}
+
+#[test]
 fn a_rust_program_keeps_every_row_and_call_site() {
     let Some(file) = compile("rustc", &["-O", "--edition=2024"], "panics.rs") else { return };
     for rule in [Rule::Stretch, Rule::Scatter(99)] {
@@ -253,4 +269,27 @@ fn speed_on_large_files() {
             println!("  {:.2} M rows/s", frames.report.rows as f64 / built.as_secs_f64() / 1e6);
         });
     }
+}
+
+#[test]
+#[ignore = "minutes: every ELF file of this machine; run with --release"]
+fn every_installed_file_keeps_every_row_and_call_site() {
+    let mut total = 0;
+    let folders = ["/usr/bin", "/usr/sbin", "/usr/lib/x86_64-linux-gnu", "/usr/lib/gcc/x86_64-linux-gnu/12"];
+    for entry in folders.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| !t.is_file()) {
+            continue;
+        }
+        let Some(file) = File::open(entry.path()) else { continue };
+        let Ok(elf) = object::File::parse(&*file.bytes) else { continue };
+        let loaded = elf.kind() == object::ObjectKind::Dynamic || elf.kind() == object::ObjectKind::Executable;
+        let frames = elf.section_by_name(".eh_frame").is_some_and(|s| s.size() > 8);
+        if !loaded || !frames || elf.architecture() != object::Architecture::X86_64 {
+            continue;
+        }
+        let compared = compare(&file, Rule::Stretch);
+        println!("{}: {compared:?}", entry.path().display());
+        total += compared.instructions;
+    }
+    assert!(total > 1_000_000, "{total}");
 }

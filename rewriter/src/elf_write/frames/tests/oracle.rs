@@ -55,7 +55,9 @@ impl Table {
                 function: fde.initial_address(),
             });
             let mut rows = fde.rows(&section, bases, &mut ctx).expect("rows");
-            while let Some(row) = rows.next_row().expect("a row") {
+            // gimli stops at an instruction that means nothing in its context: libgcrypt has two such functions, which set
+            // the offset of a CFA that is an expression.
+            while let Ok(Some(row)) = rows.next_row() {
                 let bytes =
                     |e: &gimli::UnwindExpression<usize>| format!("{:x?}", e.get(&section).expect("bytes").0.slice());
                 let cfa = match row.cfa() {

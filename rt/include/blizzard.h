@@ -1,0 +1,67 @@
+/* blizzard.h - shared memory for programs that Blizzard runs on many node processes.
+ *
+ * main() runs on every node (SPMD). Memory from bz_alloc has the same address on all nodes and is sequentially
+ * consistent. Everything else (globals, malloc, the stack) is private to a node. A program that has not been rewritten,
+ * or that was not started by `blizzard run`, is the one node of its run.
+ *
+ * No function here may be called from a signal handler. Misuse (a pointer that was not allocated, unlocking a lock that the
+ * caller does not hold, a slot out of range) ends the run with a message.
+ *
+ * Compile with `blizzard config --cflags`, link with `blizzard config --libs`.
+ */
+#ifndef BLIZZARD_H
+#define BLIZZARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Number of this node, 0 .. bz_nodes()-1. */
+unsigned bz_node(void);
+/* Number of nodes of this run, at least 1. */
+unsigned bz_nodes(void);
+
+/* Shared memory: `bytes` bytes, all zero, aligned to 64 bytes; any node may call it, and any node may use the result.
+ * Its pages' homes are spread over the nodes. NULL when the segment is full. 0 bytes give a pointer that may be freed. */
+void *bz_alloc(size_t bytes);
+/* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
+void *bz_alloc_on(unsigned home, size_t bytes);
+/* Frees memory of bz_alloc or bz_alloc_on, allocated by any node. No node may use it any more. NULL is ignored. */
+void bz_free(void *p);
+
+/* Number of slots of bz_publish and bz_lookup. */
+#define BZ_SLOTS 1024
+/* Makes `p` known to all nodes under a slot number. A slot may be published again: later lookups see the later value. */
+void bz_publish(unsigned slot, void *p);
+/* The pointer of a slot; waits until some node has published it. */
+void *bz_lookup(unsigned slot);
+
+/* Returns when all nodes have called it. */
+void bz_barrier(void);
+
+/* A lock that any node may use; its address may be published or stored in shared memory. Never freed. */
+typedef struct bz_lock bz_lock_t;
+bz_lock_t *bz_lock_new(void);
+/* Waits until the lock is free and takes it; waiting nodes get it in the order of their requests. Not recursive. */
+void bz_lock(bz_lock_t *lock);
+/* Takes the lock if it is free: 1 taken, 0 not. */
+int bz_trylock(bz_lock_t *lock);
+/* Releases a lock that the calling node holds. */
+void bz_unlock(bz_lock_t *lock);
+
+/* Adds `v` to the shared word at `p` (8-byte aligned), atomically for all nodes; returns the old value. */
+uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v);
+
+/* The sum of all nodes' arguments; every node must call it. All nodes get the same bits: floating-point values are added in
+ * the order of the node numbers. */
+uint64_t bz_reduce_sum_u64(uint64_t v);
+double bz_reduce_sum_f64(double v);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -12,6 +12,8 @@ pub mod emit;
 pub mod error;
 pub mod ids;
 pub mod image;
+pub mod inspect;
+pub mod inspection;
 pub mod layout;
 pub mod options;
 pub mod pipeline;

@@ -1,0 +1,74 @@
+//! Analysed -> [`Inspection`]: what a rewrite would do, function by function, without writing anything.
+
+use crate::cfg::End;
+use crate::disasm::{Flow, InsnId};
+use crate::error::Result;
+use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
+use crate::options::{Options, Poll};
+use crate::pipeline::{Analysed, analyse};
+use crate::plan::{Action, Exempt, is_big};
+
+/// Analyses `input` and counts.
+///
+/// # Errors
+/// What is wrong with the file as a whole; refused instructions are part of the result.
+pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
+    let analysed = analyse(input, name, options)?;
+    let mut out = Inspection {
+        program: name.to_owned(),
+        instructions: analysed.insns.list.len() as u64,
+        refusals: analysed.plan.refusals.iter().map(RefusalReport::from).collect(),
+        ..Inspection::default()
+    };
+    for i in 0..analysed.insns.list.len() as u32 {
+        let id = InsnId(i);
+        let bytes = u64::from(analysed.insns.list[id.ix()].len);
+        if out.functions.is_empty() || analysed.insns.starts.binary_search(&id).is_ok() {
+            let address = analysed.insns.va(id);
+            let place = analysed.image.place(address);
+            let name = place.strip_suffix("+0x0").map_or(place.clone(), str::to_owned);
+            out.functions.push(FunctionReport { name, address: address.0, ..FunctionReport::default() });
+        }
+        let function = out.functions.last_mut().expect("pushed above");
+        function.bytes += bytes;
+        function.instructions += 1;
+        count(&analysed.plan.actions[id.ix()], &mut function.accesses);
+        if options.poll == Poll::Backedge && polled(&analysed, id) {
+            function.accesses.polls += 1;
+        }
+        out.code_bytes += bytes;
+    }
+    for f in &out.functions {
+        out.accesses.add(&f.accesses);
+    }
+    Ok(out)
+}
+
+/// Whether a poll goes in front of an instruction; the same rule as the emission's.
+fn polled(a: &Analysed, id: InsnId) -> bool {
+    let b = a.cfg.block_of(id);
+    let block = &a.cfg.blocks[b.ix()];
+    let head = block.first == id && a.cfg.loop_head[b.ix()];
+    let last = id.0 + 1 == block.stop.0;
+    let wild = last && block.end == End::UnknownJmp && a.insns.list[id.ix()].flow == Flow::IndirectJmp;
+    head || wild && a.cfg.unresolved[a.cfg.component[b.ix()] as usize]
+}
+
+fn count(action: &Action, into: &mut Accesses) {
+    let mut exempt = |why: Exempt| {
+        let class = serde_json::to_value(why).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+        *into.exempt.entry(class).or_default() += 1;
+    };
+    match action {
+        Action::Nothing => {}
+        Action::Exempt(why) => exempt(*why),
+        Action::Check(p) if is_big(p) => into.by_runtime += 1,
+        Action::Check(p) if p.store => into.checked_stores += 1,
+        Action::Check(_) => into.checked_loads += 1,
+        Action::CheckTwo(..) => {
+            into.checked_loads += 1;
+            into.checked_stores += 1;
+        }
+        Action::String { .. } | Action::Vsib(_) => into.by_runtime += 1,
+    }
+}

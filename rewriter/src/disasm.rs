@@ -150,6 +150,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             soft: image.code_pointers.clone(),
             data_refs: Vec::new(),
         };
+        // A library's entry point may be 0 or its first byte; those outside code drop out below.
         let mut hard = vec![image.entry];
         hard.extend(frames.fdes.iter().map(code_start));
         hard.extend(image.functions.iter().map(|f| f.va));

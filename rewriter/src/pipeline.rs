@@ -8,7 +8,7 @@ use crate::elf_write::{self, frames};
 use crate::emit::{self, Code};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
-use crate::image::Image;
+use crate::image::{Image, Kind};
 use crate::layout;
 use crate::options::Options;
 use crate::plan::{self, Facts, Plan};
@@ -88,23 +88,42 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    let Analysed { image, insns, cfg, facts, plan } = analyse(input, name, options)?;
-    let got_jump = |id: InsnId| is_got_jump(&image, &insns, id);
-    let live = Liveness::solve(&cfg, &facts.effects, got_jump);
+    let analysed = analyse(input, name, options)?;
+    if analysed.image.kind == Kind::Library {
+        return Err(
+            Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
+        );
+    }
+    build(&analysed, options, Some(&Blob::embedded()?))
+}
+
+/// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
+    build(&analyse(input, name, options)?, options, None)
+}
+
+/// The stages behind the plan.
+fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
+    let Analysed { image, insns, cfg, facts, plan } = analysed;
+    let got_jump = |id: InsnId| is_got_jump(image, insns, id);
+    let live = Liveness::solve(cfg, &facts.effects, got_jump);
     let code = emit::emit(&emit::Input {
-        image: &image,
-        insns: &insns,
-        cfg: &cfg,
+        image,
+        insns,
+        cfg,
         effects: &facts.effects,
         live: &live,
-        plan: &plan,
+        plan,
         options,
     });
-    refuse(&image, &plan, &code)?;
-    let placed = layout::place(&code, &insns, &cfg.tables, image.end)?;
+    refuse(image, plan, &code)?;
+    let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
-    let frame_input = frame_input(&image, &tail);
-    let written = elf_write::write(&image, frame_input.as_ref(), &insns, &placed, &Blob::embedded()?, options)?;
+    let frame_input = frame_input(image, &tail);
+    let written = elf_write::write(image, frame_input.as_ref(), insns, &placed, blob, options)?;
     let unresolved = cfg.ids().filter(|b| {
         let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
         cfg.blocks[b.ix()].end == crate::cfg::End::UnknownJmp && !got_jump(last)

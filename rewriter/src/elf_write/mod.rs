@@ -13,7 +13,7 @@ mod symbols;
 use crate::disasm::{InsnId, Insns};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
-use crate::image::Image;
+use crate::image::{Image, Kind};
 use crate::layout::Placed;
 use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
@@ -87,7 +87,7 @@ pub fn write(
     frame_input: Option<&frames::Input>,
     insns: &Insns,
     placed: &Placed,
-    blob: &Blob,
+    blob: Option<&Blob>,
     options: &Options,
 ) -> Result<Written> {
     let mut out = image.data.to_vec();
@@ -104,7 +104,7 @@ pub fn write(
         }
         None => None,
     };
-    let phdrs = PhdrPlan::new(image, blob.segments.len() + 2)?;
+    let phdrs = PhdrPlan::new(image, blob.map_or(0, |b| b.segments.len()) + 2)?;
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
@@ -122,14 +122,16 @@ pub fn write(
         }
     }
     let rt_va = Vaddr((ro.va.0 + ro.bytes.len() as u64).next_multiple_of(4096));
-    let entry = insns
-        .at(image.entry)
-        .ok_or_else(|| Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry)))?;
+    let entry = match insns.at(image.entry) {
+        Some(id) => placed.begin(id),
+        None if image.kind == Kind::Library => image.entry,
+        None => return Err(Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry))),
+    };
     let info = ModuleInfo {
         magic: abi::MODULE_MAGIC,
         flags: flags(options),
         rt_base_va: rt_va.0,
-        entry_va: placed.begin(entry).0,
+        entry_va: entry.0,
         phdr_va: loader_phdrs.0,
         phdr_count: phdrs.loader_count() as u64,
         interp_va: interp.map_or(0, |(va, _)| va.0),
@@ -143,7 +145,11 @@ pub fn write(
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
 
-    let rt = blob.place(rt_va, &info_bytes);
+    // A library has no runtime of its own: its program's is in before any library is loaded.
+    let rt = match blob {
+        Some(blob) => blob.place(rt_va, &info_bytes),
+        None => crate::rt_blob::Placed { segments: Vec::new(), entry },
+    };
     let mut segments = vec![
         NewSegment {
             va: placed.code_va,
@@ -190,7 +196,11 @@ pub fn write(
         &offsets[2..],
     );
     headers::write_sections(&mut file.out, image, insns, placed, &sections)?;
-    headers::patch_header(&mut file.out, rt.entry, ro_off + (kernel_phdrs - ro.va), phdrs.kernel_count());
+    let (table, count) = match blob {
+        Some(_) => (kernel_phdrs, phdrs.kernel_count()),
+        None => (loader_phdrs, phdrs.loader_count()),
+    };
+    headers::patch_header(&mut file.out, rt.entry, ro_off + (table - ro.va), count);
     Ok(Written {
         bytes: file.out,
         springboards: left.springboards,

@@ -46,6 +46,8 @@ pub enum Kind {
     Dynamic,
     /// Starts by itself.
     Static,
+    /// A shared library, or the dynamic loader: loaded into a program that holds the runtime.
+    Library,
 }
 
 /// The input as the stages see it.
@@ -110,10 +112,7 @@ impl<'a> Image<'a> {
         let exec = exec_sections(&elf, data, &segments, name)?;
         let interp = elf.interpreter.map(str::to_owned);
         let dynamic = elf.program_headers.iter().any(|p| p.p_type == ph::PT_DYNAMIC);
-        if pie && interp.is_none() && !is_pie_flagged(&elf) {
-            return Err(Error::new(format!("{name}: is a shared library, not a program"))
-                .help("give the program that loads it"));
-        }
+        let library = pie && !is_pie_flagged(&elf) && (interp.is_none() && dynamic || elf.soname.is_some());
         if let Some(d) = &elf.dynamic
             && (d.info.textrel || d.info.flags & goblin::elf::dynamic::DF_TEXTREL != 0)
         {
@@ -123,7 +122,11 @@ impl<'a> Image<'a> {
         let mut image = Image {
             data,
             name: name.to_owned(),
-            kind: if interp.is_some() { Kind::Dynamic } else { Kind::Static },
+            kind: match (library, interp.is_some()) {
+                (true, _) => Kind::Library,
+                (false, true) => Kind::Dynamic,
+                (false, false) => Kind::Static,
+            },
             pie,
             entry: Vaddr(elf.header.e_entry),
             base,
@@ -151,7 +154,7 @@ impl<'a> Image<'a> {
                 _ => {}
             }
         }
-        if image.exec_at(image.entry).is_none() {
+        if image.kind != Kind::Library && image.exec_at(image.entry).is_none() {
             return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));
         }
         image.functions = pointers::functions(&elf, &image);

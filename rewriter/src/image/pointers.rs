@@ -30,12 +30,13 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
 
 /// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names.
 pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
-    let mut out = vec![image.entry];
+    let mut out = Vec::new();
     let mut add = |va: u64| {
         if image.exec_at(Vaddr(va)).is_some() {
             out.push(Vaddr(va));
         }
     };
+    add(image.entry.0);
     for r in elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter()) {
         let addend = r.r_addend.unwrap_or(0) as u64;
         match r.r_type {

@@ -19,3 +19,4 @@ pub mod options;
 pub mod pipeline;
 pub mod plan;
 pub mod rt_blob;
+pub mod verify;

@@ -1,0 +1,146 @@
+//! The result of an audit: counts and findings, printable and serialisable.
+
+use crate::ids::Vaddr;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One thing the audit could not accept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub at: u64,
+    /// `function+0x12`, or the section's name and offset.
+    pub place: String,
+    pub reason: String,
+}
+
+/// Checked accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    pub loads: u64,
+    /// Read-modify-writes included.
+    pub stores: u64,
+    /// Of both: tested with one tag, or with the tags of two blocks.
+    pub one_tag: u64,
+    pub two_tags: u64,
+    pub strings: u64,
+    /// Accesses of more than 64 bytes.
+    pub large: u64,
+    /// Gathers and scatters.
+    pub lanes: u64,
+}
+
+/// What is left of the old code in one section.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OldCode {
+    pub section: String,
+    pub bytes: u64,
+    pub springboards: u64,
+    pub trap_bytes: u64,
+    /// Bytes that were not decoded as code and stay as they are.
+    pub untouched_bytes: u64,
+    pub untouched_runs: u64,
+}
+
+/// The whole audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    pub file: String,
+    /// `loads`, `stores`, `polls`, `counting` as the module info says.
+    pub requested: Vec<String>,
+    pub text_bytes: u64,
+    pub cold_bytes: u64,
+    pub instructions: u64,
+    pub functions: u64,
+    pub checked: Checked,
+    /// Accesses without a check, by the reason why none is needed.
+    pub exempt: BTreeMap<String, u64>,
+    /// Accesses of a kind whose checks were not asked for.
+    pub not_requested: u64,
+    pub polls: u64,
+    /// What the audit had to believe, by reason.
+    pub trusted: BTreeMap<String, u64>,
+    pub trap_entries: u64,
+    pub jump_tables: u64,
+    pub old_code: Vec<OldCode>,
+    pub open: Vec<Finding>,
+    /// Findings beyond those listed in `open`.
+    pub open_not_listed: u64,
+}
+
+/// Findings listed one by one; more are only counted.
+const LISTED: usize = 10_000;
+
+impl Audit {
+    /// Nothing is open: the file may be trusted.
+    pub fn is_clean(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn exempt(&mut self, reason: &str) {
+        count(&mut self.exempt, reason, 1);
+    }
+
+    pub(super) fn trust(&mut self, reason: &str, n: u64) {
+        if n > 0 {
+            count(&mut self.trusted, reason, n);
+        }
+    }
+
+    pub(super) fn finding(&mut self, at: Vaddr, place: String, reason: impl Into<String>) {
+        if self.open.len() < LISTED {
+            self.open.push(Finding { at: at.0, place, reason: reason.into() });
+        } else {
+            self.open_not_listed += 1;
+        }
+    }
+}
+
+fn count(map: &mut BTreeMap<String, u64>, key: &str, n: u64) {
+    match map.get_mut(key) {
+        Some(v) => *v += n,
+        None => {
+            map.insert(key.to_string(), n);
+        }
+    }
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let c = &self.checked;
+        let requested = if self.requested.is_empty() { "nothing".to_string() } else { self.requested.join(", ") };
+        writeln!(f, "{}: requested: {requested}", self.file)?;
+        writeln!(
+            f,
+            "  new code    {} bytes, {} cold, {} instructions, {} functions",
+            self.text_bytes, self.cold_bytes, self.instructions, self.functions
+        )?;
+        writeln!(
+            f,
+            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls",
+            c.loads, c.stores, c.one_tag, c.two_tags, c.strings, c.large, c.lanes, self.polls
+        )?;
+        let list =
+            |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");
+        writeln!(f, "  exempt      {}", list(&self.exempt))?;
+        writeln!(f, "  unrequested {}", self.not_requested)?;
+        if !self.trusted.is_empty() {
+            writeln!(f, "  trusted     {}", list(&self.trusted))?;
+        }
+        writeln!(f, "  trap map    {} entries; {} new jump tables", self.trap_entries, self.jump_tables)?;
+        for o in &self.old_code {
+            writeln!(
+                f,
+                "  old code    {}: {} springboards, {} trap bytes, {} bytes in {} runs untouched",
+                o.section, o.springboards, o.trap_bytes, o.untouched_bytes, o.untouched_runs
+            )?;
+        }
+        for o in &self.open {
+            writeln!(f, "  open        {:#x} ({}): {}", o.at, o.place, o.reason)?;
+        }
+        if self.open_not_listed > 0 {
+            writeln!(f, "  open        {} more", self.open_not_listed)?;
+        }
+        write!(f, "  {} open", self.open.len() as u64 + self.open_not_listed)
+    }
+}

@@ -1,0 +1,403 @@
+//! The independent audit of a rewritten file.
+//!
+//! Input: the file's bytes, nothing else: no plan, no input file. Output: an [`Audit`]. It shares no code with the stages that
+//! plan and emit checks; only the constants of `blizzard_rt::abi` are common to both. It decodes with Capstone and derives
+//! anew what each instruction accesses, which accesses need no check, what is live, and what each inserted sequence does.
+//!
+//! **Invariant:** whatever the audit does not understand is a finding. An instruction of the new code is accepted only as
+//! inserted code whose effect is known, as an instruction without data access, as an access of an exempt class proven
+//! here, or as an access that a complete check guards on every way to it.
+//!
+//! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
+
+mod audit;
+mod decode;
+mod effects;
+mod flow;
+mod graph;
+mod module;
+mod oldcode;
+mod raw;
+mod sites;
+mod symbolic;
+#[cfg(test)]
+mod tests;
+
+pub use audit::{Audit, Checked, Finding, OldCode};
+
+use crate::error::Result;
+use crate::ids::Vaddr;
+use blizzard_rt::abi::{self, module_flags};
+use decode::{ADDR32, Code, Insn, NONE, RIP, STACK};
+use effects::{Access, Flow, RSP, Touch, bit};
+use flow::{Assumptions, Live, Set, Stack};
+use graph::Graph;
+use module::Module;
+use sites::{Kind, Site, Sites, get};
+use std::collections::HashMap;
+
+/// Audits the rewritten file `file`; `name` is used in messages.
+///
+/// # Errors
+/// The file is no ELF file for x86-64, or not the output of a rewrite.
+pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
+    let m = Module::read(file, name)?;
+    let mut audit = Audit { file: name.to_string(), ..Audit::default() };
+    for (bit, word) in [
+        (module_flags::CHECK_LOADS, "loads"),
+        (module_flags::CHECK_STORES, "stores"),
+        (module_flags::POLLS, "polls"),
+        (module_flags::COUNTING, "counting"),
+    ] {
+        if m.info.flags & bit != 0 {
+            audit.requested.push(word.to_string());
+        }
+    }
+    headers(&m, &mut audit);
+    let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
+    let text = decode::decode(m.text.data, m.text.va, &hints);
+    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    audit.text_bytes = text.bytes;
+    audit.cold_bytes = cold.bytes;
+    audit.instructions = text.insns.len() as u64;
+    audit.functions = m.functions.len() as u64;
+    for (code, what) in [(&text, "text"), (&cold, "cold code")] {
+        for u in &code.undecoded {
+            audit.finding(Vaddr(u.va), m.place(u.va), format!("{} bytes of {what} do not decode", u.bytes));
+        }
+    }
+    let cx = sites::Context {
+        text: &text,
+        cold: &cold,
+        check_loads: m.info.flags & module_flags::CHECK_LOADS != 0,
+        check_stores: m.info.flags & module_flags::CHECK_STORES != 0,
+        rodata: &|va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok()),
+    };
+    let sites = sites::find(&cx);
+    for s in &sites.list {
+        if let Some(problem) = &s.problem {
+            let va = text.insns[s.access.min(text.insns.len() - 1)].va;
+            audit.finding(Vaddr(va), m.place(va), problem.clone());
+        }
+    }
+    cold_is_stubs(&m, &cold, &sites, &mut audit);
+    let old = oldcode::scan(&m, &text, &mut audit);
+    oldcode::judge(&m, &text, &sites, &old, &mut audit);
+    let indirect = indirect_targets(&m, &text, &sites, &old);
+    let g = graph::build(&m, &text, &cold, &sites, &indirect);
+    audit.jump_tables = g.tables.iter().filter(|t| !t.1.is_empty()).count() as u64;
+    landings(&m, &text, &cold, &sites, &g, &indirect, &mut audit);
+    accesses(&m, &cx, &sites, &g, &mut audit);
+    liveness(&m, &text, &sites, &g, &mut audit);
+    Ok(audit)
+}
+
+/// Entry point, program headers, permissions.
+fn headers(m: &Module, audit: &mut Audit) {
+    let here = |what: &str| (Vaddr(m.entry), what.to_string());
+    let mut problem = |what: &str, reason: &str| {
+        let (at, place) = here(what);
+        audit.finding(at, place, reason);
+    };
+    let rt = m.sections.iter().any(|s| s.name.starts_with(".blizzard.rt"));
+    let code = m.info.code_va..m.info.code_va + m.info.code_bytes;
+    if rt {
+        let in_rt = m
+            .sections
+            .iter()
+            .any(|s| s.name.starts_with(".blizzard.rt") && s.exec && m.entry.wrapping_sub(s.va) < s.data.len() as u64);
+        if !in_rt {
+            problem("e_entry", "the entry point is not in the runtime");
+        }
+    }
+    if m.program_headers.iter().any(|p| p.0 == object::elf::PT_INTERP.0) {
+        problem(
+            "program headers",
+            "the kernel would start the dynamic loader before the runtime: PT_INTERP is present",
+        );
+    }
+    if m.info.interp_va != 0 {
+        let count = usize::try_from(m.info.phdr_count).unwrap_or(0).min(1 << 16);
+        let shown = m
+            .bytes_at(m.info.phdr_va, count * 56)
+            .is_some_and(|b| b.chunks_exact(56).any(|h| h[..4] == object::elf::PT_INTERP.0.to_le_bytes()));
+        if !shown {
+            problem("program headers", "the table for the dynamic loader has no PT_INTERP");
+        }
+    }
+    for s in &m.segments {
+        if s.flags & (object::elf::PF_W.0 | object::elf::PF_X.0) == object::elf::PF_W.0 | object::elf::PF_X.0 {
+            audit.finding(Vaddr(s.va), "segment".into(), "writable and executable");
+        }
+    }
+    let text_end = m.text.va + m.text.data.len() as u64;
+    if !code.contains(&m.text.va) || text_end > code.end {
+        audit.finding(Vaddr(m.info.code_va), "module info".into(), "the code range does not cover .blizzard.text");
+    }
+    if m.info.entry_va != 0 && m.bytes_at(m.info.entry_va, 1).is_none() {
+        audit.finding(Vaddr(m.info.entry_va), "module info".into(), "the program's entry is not in the file");
+    }
+}
+
+/// Every cold instruction belongs to a stub that was walked.
+fn cold_is_stubs(m: &Module, cold: &Code, sites: &Sites, audit: &mut Audit) {
+    let mut run = false;
+    for (k, i) in cold.insns.iter().enumerate() {
+        let stray = !get(&sites.claimed, k) && !i.is_nop() && !i.is_int3();
+        if stray && !run {
+            audit.finding(Vaddr(i.va), m.place(i.va), "cold code that belongs to no recognised check");
+        }
+        run = stray;
+    }
+}
+
+/// New addresses that may be reached from outside the graph.
+fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &oldcode::Old) -> Vec<u64> {
+    let mut v = vec![m.info.entry_va];
+    v.extend(old.springboards.iter().map(|s| s.1));
+    v.extend(m.pointers.iter().chain(m.exported.iter().map(|s| &s.va)).filter_map(|&p| old.new_address(m, p)));
+    let ranges: Vec<(u64, u64)> = m.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
+    let is_old = |va: u64| ranges.iter().any(|r| r.0 <= va && va < r.1);
+    for (k, i) in text.insns.iter().enumerate() {
+        if get(&sites.inserted, k) || i.flow != Flow::Next {
+            continue;
+        }
+        let named = match &i.mem {
+            Some(mem) if mem.base == RIP => mem.disp as u64,
+            _ => i.imm as u64,
+        };
+        if is_old(named)
+            && let Some(new) = old.new_address(m, named)
+        {
+            v.push(new);
+        }
+    }
+    v.sort_unstable();
+    v.dedup();
+    v
+}
+
+/// No branch lands between a check and its access, or where no instruction begins.
+fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indirect: &[u64], audit: &mut Audit) {
+    let mut own: HashMap<(u64, u64), ()> = HashMap::new();
+    for s in &sites.list {
+        own.extend(s.own_edges.iter().map(|&e| (e, ())));
+    }
+    let mut land = |from: u64, to: u64, how: &str| match text.at(to) {
+        Some(i) if get(&sites.protected, i) && !own.contains_key(&(from, to)) => {
+            audit.finding(Vaddr(from), m.place(from), format!("{how} lands between a check and its access at {to:#x}"));
+        }
+        None if text.contains(to) => {
+            audit.finding(Vaddr(from), m.place(from), format!("{how} lands at {to:#x}, where no instruction begins"));
+        }
+        _ => {}
+    };
+    for code in [text, cold] {
+        for i in &code.insns {
+            if matches!(i.flow, Flow::Cond | Flow::Jump | Flow::Call) {
+                land(i.va, i.target, "branch");
+            }
+        }
+    }
+    for &va in indirect {
+        land(va, va, "indirect entry");
+    }
+    for &(from, _) in &m.functions {
+        land(from, from, "function entry");
+    }
+    for p in &m.pads {
+        land(p.pad, p.pad, "landing pad");
+    }
+    for (table, targets) in &g.tables {
+        for &t in targets {
+            land(*table, t, "jump-table entry");
+        }
+    }
+    // A branch of the program itself into cold code would run a stub on foreign state.
+    for (k, i) in text.insns.iter().enumerate() {
+        let direct = matches!(i.flow, Flow::Cond | Flow::Jump | Flow::Call);
+        if direct && !get(&sites.inserted, k) && cold.contains(i.target) {
+            audit.finding(Vaddr(i.va), m.place(i.va), "branch to cold code that is no part of a check");
+        }
+        if direct && m.old_code().any(|s| i.target.wrapping_sub(s.va) < s.data.len() as u64) {
+            audit.finding(Vaddr(i.va), m.place(i.va), format!("branch back to old code at {:#x}", i.target));
+        }
+    }
+}
+
+/// Every access of the text is checked, exempt, not requested, or a finding.
+fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, audit: &mut Audit) {
+    let text = cx.text;
+    let stack = Stack::new(g, text, sites);
+    let guarded: HashMap<usize, &Site> =
+        sites.list.iter().filter(|s| s.problem.is_none() && s.kind != Kind::Poll).map(|s| (s.access, s)).collect();
+    let refused: HashMap<usize, ()> =
+        sites.list.iter().filter(|s| s.problem.is_some()).map(|s| (s.access, ())).collect();
+    audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Poll).count() as u64;
+    for b in 0..g.starts.len() {
+        stack.each(g, text, sites, b, |k, derived| {
+            let i = &text.insns[k];
+            if i.has(STACK) {
+                audit.exempt("implicit-stack");
+            }
+            if i.touch == Touch::None {
+                if i.mem.is_some() {
+                    audit.exempt("no-access");
+                }
+                return;
+            }
+            if let Some(site) = guarded.get(&k) {
+                checked(audit, site, i);
+                return;
+            }
+            if refused.contains_key(&k) {
+                return;
+            }
+            match classify(cx, i, derived) {
+                Class::Exempt(why) => audit.exempt(why),
+                Class::NotRequested => audit.not_requested += 1,
+                Class::Open(why) => audit.finding(Vaddr(i.va), m.place(i.va), why),
+            }
+        });
+    }
+}
+
+fn checked(audit: &mut Audit, site: &Site, i: &Insn) {
+    let c = &mut audit.checked;
+    match site.kind {
+        Kind::String => c.strings += 1,
+        Kind::Large => c.large += 1,
+        Kind::Lanes => c.lanes += 1,
+        Kind::Poll => {}
+        Kind::Check { straddle } => {
+            let writes = match i.touch {
+                Touch::Mem(a) => a.writes(),
+                _ => true,
+            };
+            *(if writes { &mut c.stores } else { &mut c.loads }) += 1;
+            *(if straddle { &mut c.two_tags } else { &mut c.one_tag }) += 1;
+        }
+    }
+}
+
+enum Class {
+    Exempt(&'static str),
+    NotRequested,
+    Open(String),
+}
+
+/// Classifies an unchecked access. `derived` are the registers that hold stack addresses.
+fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
+    let wanted = |a: Access| {
+        (a.writes() && cx.check_stores) || (a.reads() && cx.check_loads && (a == Access::Load || cx.check_stores))
+    };
+    let (access, what) = match i.touch {
+        Touch::Mem(a) | Touch::Xsave(a) => (a, "unchecked access"),
+        Touch::BitString(a) => (a, "unchecked bit-string access (reaches outside its operand)"),
+        Touch::Lanes(a) => (a, "unchecked gather or scatter"),
+        Touch::String { writes_di, reads_si, reads_di } => {
+            let a = match (writes_di, reads_si || reads_di) {
+                (true, true) => Access::Rmw,
+                (true, false) => Access::Store,
+                _ => Access::Load,
+            };
+            let wanted = (writes_di && cx.check_stores) || ((reads_si || reads_di) && cx.check_loads);
+            if i.has(ADDR32) {
+                return Class::Exempt("addr32");
+            }
+            return if wanted { Class::Open(format!("unchecked string {}", word(a))) } else { Class::NotRequested };
+        }
+        Touch::Xlat => (Access::Load, "unchecked xlat"),
+        Touch::MaskMov => (Access::Store, "unchecked masked store"),
+        Touch::Move64 => (Access::Rmw, "unchecked 64-byte move"),
+        Touch::Opaque => (Access::Rmw, "access that the audit does not know"),
+        Touch::None => return Class::Exempt("no-access"),
+    };
+    if let (Touch::Mem(_) | Touch::Xsave(_), Some(mem)) = (i.touch, &i.mem) {
+        if mem.seg != 0 {
+            return Class::Exempt("tls");
+        }
+        if i.has(ADDR32) {
+            return Class::Exempt("addr32");
+        }
+        let constant = mem.index == NONE && matches!(mem.base, NONE | RIP);
+        let address = mem.disp as u64;
+        if constant && address.wrapping_sub(abi::CONTEXT_SHARED) < 2 * abi::CONTEXT_BYTES {
+            return Class::Open("access to the context pages outside a check".into());
+        }
+        let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_MAX_BYTES;
+        if constant && !span.contains(&address) {
+            return Class::Exempt("global");
+        }
+        if mem.index == NONE && (mem.base == RSP || (mem.base < 16 && derived & bit(mem.base) != 0)) {
+            return Class::Exempt("stack");
+        }
+    }
+    if !wanted(access) {
+        return Class::NotRequested;
+    }
+    Class::Open(format!("{what}: {}, {} bytes", word(access), i.size))
+}
+
+fn word(a: Access) -> &'static str {
+    match a {
+        Access::Load => "load",
+        Access::Store => "store",
+        Access::Rmw => "read-modify-write",
+    }
+}
+
+/// What inserted code changes is dead where the program goes on.
+fn liveness(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
+    let strict = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: false, follow_returns: true });
+    let mut doubtful: Vec<(usize, usize, Set)> = Vec::new();
+    for s in sites.list.iter().filter(|s| s.problem.is_none()) {
+        for (at, dirty) in clobbers(s) {
+            if dirty == 0 || at >= text.insns.len() {
+                continue;
+            }
+            let hit = strict.before(g, text, sites, g.block_of(at), at) & dirty;
+            if hit != 0 {
+                doubtful.push((s.access, at, dirty));
+            }
+        }
+    }
+    if doubtful.is_empty() {
+        return;
+    }
+    let tail = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: true, follow_returns: true });
+    let local = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: true, follow_returns: false });
+    for (access, at, dirty) in doubtful {
+        let b = g.block_of(at);
+        let va = text.insns[access].va;
+        let hit = |l: &Live| l.before(g, text, sites, b, at) & dirty;
+        if hit(&local) != 0 {
+            audit.finding(Vaddr(va), m.place(va), format!("inserted code changes {}, live here", names(hit(&local))));
+        } else if hit(&tail) != 0 {
+            audit.finding(
+                Vaddr(va),
+                m.place(va),
+                format!(
+                    "inserted code changes {}, live in a caller of a function that returns here",
+                    names(hit(&tail))
+                ),
+            );
+        } else {
+            audit.trust("scratch registers dead if indirect jumps without a table are tail calls", 1);
+        }
+    }
+}
+
+/// Where a site's changes must be dead, and what they are.
+fn clobbers(s: &Site) -> [(usize, Set); 2] {
+    let set = |r: u16, f: u8| Set::from(r) | Set::from(f) << 16;
+    [(s.access, set(s.dirty, s.dirty_flags)), (s.access + 1, set(s.dirty_after, s.dirty_after_flags))]
+}
+
+fn names(s: Set) -> String {
+    const NAMES: [&str; 22] = [
+        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+        "CF", "PF", "AF", "ZF", "SF", "OF",
+    ];
+    NAMES.iter().enumerate().filter(|(k, _)| s >> k & 1 == 1).map(|(_, n)| *n).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,383 @@
+//! The rewritten file as the audit sees it: sections, segments, symbols, relocations, module info, frames.
+//!
+//! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI,
+//! LSB core (`.eh_frame`), Itanium C++ ABI (LSDA).
+
+use crate::error::{Error, Result};
+use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, elf};
+
+/// A section with its contents.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    pub name: String,
+    pub va: u64,
+    pub data: &'a [u8],
+    pub exec: bool,
+}
+
+/// A load segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub va: u64,
+    pub file_off: u64,
+    pub file_bytes: u64,
+    pub flags: u32,
+}
+
+/// A named function in the new code.
+#[derive(Clone, Debug)]
+pub struct Symbol {
+    pub va: u64,
+    pub bytes: u64,
+    pub name: String,
+    pub function: bool,
+}
+
+/// A call-site range of the new code and its landing pad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pad {
+    pub from: u64,
+    pub to: u64,
+    pub pad: u64,
+}
+
+/// Everything read from the file.
+pub struct Module<'a> {
+    pub file: &'a [u8],
+    pub entry: u64,
+    pub program_headers: Vec<(u32, u32)>,
+    pub segments: Vec<Segment>,
+    pub sections: Vec<Section<'a>>,
+    pub info: ModuleInfo,
+    pub text: Section<'a>,
+    pub cold: Section<'a>,
+    pub rodata: Option<Section<'a>>,
+    /// Symbols of functions, sorted by address.
+    pub symbols: Vec<Symbol>,
+    /// Defined dynamic symbols of functions: old addresses.
+    pub exported: Vec<Symbol>,
+    /// Words that the dynamic loader writes and that hold addresses of this module.
+    pub pointers: Vec<u64>,
+    /// Function ranges of the new code, sorted.
+    pub functions: Vec<(u64, u64)>,
+    pub pads: Vec<Pad>,
+}
+
+/// The file does not contain what an audit needs.
+fn missing(name: &str, what: impl std::fmt::Display) -> Error {
+    Error::new(format!("{name}: {what}")).help("`blizzard verify` audits the output of `blizzard rewrite`")
+}
+
+impl<'a> Module<'a> {
+    /// Reads what the audit needs.
+    ///
+    /// # Errors
+    /// The file is no ELF file for x86-64, or has no `.blizzard.info`.
+    pub fn read(file: &'a [u8], name: &str) -> Result<Module<'a>> {
+        let elf =
+            ElfFile64::<Endianness>::parse(file).map_err(|e| missing(name, "not a 64-bit ELF file").because(e))?;
+        let header = elf.elf_header();
+        if header.e_machine(elf.endian()) != elf::EM_X86_64 {
+            return Err(missing(name, "not an x86-64 file"));
+        }
+        let mut sections = Vec::new();
+        for s in elf.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+            let has = |f: elf::SectionFlags| sh_flags.0 & f.0 != 0;
+            if !has(elf::SHF_ALLOC) && s.name() != Ok(abi::INFO_SECTION) {
+                continue;
+            }
+            sections.push(Section {
+                name: s.name().unwrap_or("?").to_string(),
+                va: s.address(),
+                data: s.data().unwrap_or(&[]),
+                exec: has(elf::SHF_EXECINSTR),
+            });
+        }
+        let find = |n: &str| sections.iter().find(|s| s.name == n).cloned();
+        let info_section =
+            find(abi::INFO_SECTION).ok_or_else(|| missing(name, "not a rewritten file: it has no .blizzard.info"))?;
+        let info = module_info(info_section.data)
+            .ok_or_else(|| missing(name, "its .blizzard.info is damaged: wrong size or magic"))?;
+        let text = find(".blizzard.text").ok_or_else(|| missing(name, "it has no .blizzard.text"))?;
+        let cold = find(".blizzard.cold").unwrap_or(Section {
+            name: ".blizzard.cold".into(),
+            va: text.va + text.data.len() as u64,
+            data: &[],
+            exec: true,
+        });
+        let endian = elf.endian();
+        let mut program_headers = Vec::new();
+        let mut segments = Vec::new();
+        for p in elf.elf_program_headers() {
+            program_headers.push((p.p_type(endian).0, p.p_flags(endian).0));
+            if p.p_type(endian) == elf::PT_LOAD {
+                segments.push(Segment {
+                    va: p.p_vaddr(endian),
+                    file_off: p.p_offset(endian),
+                    file_bytes: p.p_filesz(endian),
+                    flags: p.p_flags(endian).0,
+                });
+            }
+        }
+        let in_code = |va: u64| va.wrapping_sub(text.va) < text.data.len() as u64;
+        let mut symbols: Vec<Symbol> = elf
+            .symbols()
+            .filter(|s| in_code(s.address()) && s.is_definition())
+            .map(|s| Symbol {
+                va: s.address(),
+                bytes: s.size(),
+                name: s.name().unwrap_or("?").to_string(),
+                function: s.kind() == object::SymbolKind::Text,
+            })
+            .collect();
+        symbols.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
+        let exported = elf
+            .dynamic_symbols()
+            .filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Text)
+            .map(|s| Symbol {
+                va: s.address(),
+                bytes: s.size(),
+                name: s.name().unwrap_or("?").to_string(),
+                function: s.kind() == object::SymbolKind::Text,
+            })
+            .collect();
+        let mut pointers = Vec::new();
+        if let Some(relocations) = elf.dynamic_relocations() {
+            for (_, r) in relocations {
+                let symbol = match r.target() {
+                    object::RelocationTarget::Symbol(i) => elf
+                        .dynamic_symbol_table()
+                        .and_then(|t| object::ObjectSymbolTable::symbol_by_index(&t, i).ok())
+                        .filter(|s| s.is_definition())
+                        .map_or(0, |s| s.address()),
+                    _ => 0,
+                };
+                pointers.push(symbol.wrapping_add(r.addend() as u64));
+            }
+        }
+        let mut module = Module {
+            file,
+            entry: elf.entry(),
+            program_headers,
+            segments,
+            sections,
+            info,
+            text,
+            cold,
+            rodata: None,
+            symbols,
+            exported,
+            pointers,
+            functions: Vec::new(),
+            pads: Vec::new(),
+        };
+        module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
+        module.static_pointers();
+        module.frames();
+        Ok(module)
+    }
+
+    /// Bytes of the file that are mapped at `[va, va + n)`.
+    pub fn bytes_at(&self, va: u64, n: usize) -> Option<&'a [u8]> {
+        let s = self.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+        let off = (s.file_off + (va - s.va)) as usize;
+        let end = off.checked_add(n)?;
+        (end as u64 <= s.file_off + s.file_bytes).then(|| self.file.get(off..end)).flatten()
+    }
+
+    /// Sections with old code: executable ones that are not part of what the rewriter added.
+    pub fn old_code(&self) -> impl Iterator<Item = &Section<'a>> {
+        self.sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"))
+    }
+
+    /// The trap map.
+    pub fn traps(&self) -> Option<Vec<TrapEntry>> {
+        let n = usize::try_from(self.info.trap_count).ok()?;
+        let bytes = self.bytes_at(self.info.trap_map_va, n.checked_mul(8)?)?;
+        let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        Some(bytes.chunks_exact(8).map(|c| TrapEntry { old: word(c), new: word(&c[4..]) }).collect())
+    }
+
+    /// The function that contains `va`, as `name+0x12`.
+    pub fn place(&self, va: u64) -> String {
+        let at = self.symbols.partition_point(|s| s.va <= va);
+        match self.symbols[..at].last() {
+            Some(s) if s.bytes == 0 || va < s.va + s.bytes => format!("{}+{:#x}", s.name, va - s.va),
+            _ => match self.sections.iter().find(|s| va.wrapping_sub(s.va) < s.data.len() as u64) {
+                Some(s) => format!("{}+{:#x}", s.name, va - s.va),
+                None => "?".into(),
+            },
+        }
+    }
+
+    /// In a file without dynamic relocations code pointers stand in the data as they are: every aligned word of a data
+    /// section counts.
+    fn static_pointers(&mut self) {
+        let old: Vec<(u64, u64)> = self.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
+        let code = |v: u64| old.iter().any(|r| r.0 <= v && v < r.1);
+        let mut found = Vec::new();
+        for s in self.sections.iter().filter(|s| !s.exec && !s.name.starts_with(".blizzard") && s.va % 8 == 0) {
+            if matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym" | ".rela.dyn")
+            {
+                continue;
+            }
+            found.extend(
+                s.data
+                    .chunks_exact(8)
+                    .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+                    .filter(|&v| code(v)),
+            );
+        }
+        self.pointers.append(&mut found);
+        self.pointers.retain(|&v| code(v));
+        self.pointers.sort_unstable();
+        self.pointers.dedup();
+    }
+
+    /// Function ranges and landing pads from the new `.eh_frame`.
+    fn frames(&mut self) {
+        let Some(section) = self.new_eh_frame() else { return };
+        let (data, va) = (section.data, section.va);
+        let eh = EhFrame::new(data, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(va).set_text(self.text.va);
+        let mut entries = eh.entries(&bases);
+        while let Ok(Some(entry)) = entries.next() {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+            let (from, to) = (fde.initial_address(), fde.initial_address() + fde.len());
+            self.functions.push((from, to));
+            if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
+                let mut pads = self.call_sites(lsda, from).unwrap_or_default();
+                self.pads.append(&mut pads);
+            }
+        }
+        self.functions.sort_unstable();
+    }
+
+    /// The `.eh_frame` whose FDEs describe the new code.
+    fn new_eh_frame(&self) -> Option<Section<'a>> {
+        let candidates: Vec<_> =
+            self.sections.iter().filter(|s| s.name.contains("eh_frame") && !s.name.contains("hdr")).collect();
+        candidates
+            .iter()
+            .find(|s| {
+                let eh = EhFrame::new(s.data, LittleEndian);
+                let bases = BaseAddresses::default().set_eh_frame(s.va);
+                let mut entries = eh.entries(&bases);
+                while let Ok(Some(e)) = entries.next() {
+                    if let CieOrFde::Fde(p) = e
+                        && let Ok(f) = p.parse(EhFrame::cie_from_offset)
+                    {
+                        return f.initial_address().wrapping_sub(self.text.va) < self.text.data.len() as u64;
+                    }
+                }
+                false
+            })
+            .map(|s| (*s).clone())
+    }
+
+    /// The call-site table of an LSDA.
+    fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<Pad>> {
+        let mut c = Cursor { m: self, va: lsda };
+        let mut base = function;
+        let start_encoding = c.u8()?;
+        if start_encoding != 0xff {
+            base = c.pointer(start_encoding)?;
+        }
+        if c.u8()? != 0xff {
+            c.uleb()?;
+        }
+        let encoding = c.u8()?;
+        let bytes = c.uleb()?;
+        let end = c.va + bytes;
+        let mut pads = Vec::new();
+        while c.va < end {
+            let (start, len) = (c.value(encoding)?, c.value(encoding)?);
+            let pad = c.value(encoding)?;
+            c.uleb()?;
+            if pad != 0 {
+                pads.push(Pad { from: function + start, to: function + start + len, pad: base + pad });
+            }
+        }
+        Some(pads)
+    }
+}
+
+fn module_info(b: &[u8]) -> Option<ModuleInfo> {
+    if b.len() < size_of::<ModuleInfo>() {
+        return None;
+    }
+    let word = |k: usize| {
+        let c = &b[k * 8..k * 8 + 8];
+        u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]])
+    };
+    let info = ModuleInfo {
+        magic: word(0),
+        flags: word(1),
+        rt_base_va: word(2),
+        entry_va: word(3),
+        phdr_va: word(4),
+        phdr_count: word(5),
+        interp_va: word(6),
+        trap_map_va: word(7),
+        trap_count: word(8),
+        old_base_va: word(9),
+        new_base_va: word(10),
+        code_va: word(11),
+        code_bytes: word(12),
+    };
+    (info.magic == abi::MODULE_MAGIC).then_some(info)
+}
+
+/// Reads DWARF-encoded numbers at increasing addresses.
+struct Cursor<'m, 'a> {
+    m: &'m Module<'a>,
+    va: u64,
+}
+
+impl Cursor<'_, '_> {
+    fn take(&mut self, n: usize) -> Option<u64> {
+        let b = self.m.bytes_at(self.va, n)?;
+        self.va += n as u64;
+        Some(b.iter().rev().fold(0, |v, &x| v << 8 | u64::from(x)))
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|v| v as u8)
+    }
+
+    fn uleb(&mut self) -> Option<u64> {
+        let mut v = 0;
+        for shift in (0..64).step_by(7) {
+            let b = self.u8()?;
+            v |= u64::from(b & 0x7f) << shift;
+            if b & 0x80 == 0 {
+                return Some(v);
+            }
+        }
+        None
+    }
+
+    /// DW_EH_PE value format, without application of a base.
+    fn value(&mut self, encoding: u8) -> Option<u64> {
+        Some(match encoding & 0xf {
+            0x0 | 0x4 | 0xc => self.take(8)?,
+            0x1 => self.uleb()?,
+            0x2 => self.take(2)?,
+            0x3 => self.take(4)?,
+            0xa => self.take(2)? as i16 as u64,
+            0xb => self.take(4)? as i32 as u64,
+            _ => return None,
+        })
+    }
+
+    fn pointer(&mut self, encoding: u8) -> Option<u64> {
+        let at = self.va;
+        let v = self.value(encoding)?;
+        Some(if encoding & 0x70 == 0x10 { at.wrapping_add(v) } else { v })
+    }
+}

@@ -1,0 +1,722 @@
+//! Recognising inserted sequences: checks, range tests of string and large accesses, lane tests and polls.
+//!
+//! Input: the decoded text and cold code. Output: [`Sites`]. A site runs from the first inserted instruction to the access
+//! it guards (or, for a poll, to the instruction behind it). Both ways through it, hot and cold, are executed
+//! symbolically; what they leave changed is recorded for the liveness test. Invariant: sites do not overlap.
+//! Source: `rewriter/DESIGN.md`, "The check sequences".
+
+use super::decode::{Code, Insn, MASKED, REP, REPNE};
+use super::effects::{ALL_FLAGS, Access, Flow, RAX, RCX, RDI, RSI, Touch, bit};
+use super::symbolic::{Cond, Lin, State, Step, Val};
+use blizzard_rt::abi::{self, miss_desc, string_desc};
+
+/// Longest inserted sequence and longest cold stub, in instructions.
+const LONGEST: usize = 64;
+
+/// What a site is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Tag test of one access; `straddle` when it tests two blocks.
+    Check {
+        straddle: bool,
+    },
+    String,
+    Large,
+    Lanes,
+    Poll,
+}
+
+/// A recognised sequence.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub kind: Kind,
+    /// Index of the first inserted instruction in the text.
+    pub start: usize,
+    /// Index of the guarded access, or of the instruction behind a poll.
+    pub access: usize,
+    /// Registers and flags changed when control reaches the access.
+    pub dirty: u16,
+    pub dirty_flags: u8,
+    /// The same behind the access, when a cold stub performs the access itself.
+    pub dirty_after: u16,
+    pub dirty_after_flags: u8,
+    /// Branches into the protected range that belong to the site: (from, to).
+    pub own_edges: Vec<(u64, u64)>,
+    pub problem: Option<String>,
+}
+
+/// All sites of a module.
+#[derive(Debug, Default)]
+pub struct Sites {
+    /// Sorted by `start`.
+    pub list: Vec<Site>,
+    /// Text instructions that belong to a site and are not its access.
+    pub inserted: Vec<u64>,
+    /// Text instructions no foreign branch may reach.
+    pub protected: Vec<u64>,
+    /// Cold instructions that belong to a stub.
+    pub claimed: Vec<u64>,
+}
+
+/// Test of a bit in a bitmap over instruction indices.
+pub fn get(map: &[u64], i: usize) -> bool {
+    map.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
+}
+
+fn set(map: &mut [u64], i: usize) {
+    map[i / 64] |= 1 << (i % 64);
+}
+
+/// What the recogniser needs of the module.
+pub struct Context<'a> {
+    pub text: &'a Code,
+    pub cold: &'a Code,
+    pub check_loads: bool,
+    pub check_stores: bool,
+    /// Reads a [`abi::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
+    pub rodata: &'a dyn Fn(u64) -> Option<[u8; 16]>,
+}
+
+/// One way out of a cold stub.
+struct Exit {
+    state: State,
+    /// Address jumped to, and from where.
+    from: u64,
+    to: u64,
+    gate: Option<Gate>,
+    /// Conditions on the way, with the outcome.
+    path: Vec<(Cond, bool)>,
+}
+
+#[derive(Clone, Debug)]
+struct Gate {
+    address: u64,
+    top: Val,
+    below: Val,
+    lowered: i64,
+    state: State,
+}
+
+/// What walking the hot way found.
+struct Hot {
+    access: usize,
+    state: State,
+    passed: Vec<Cond>,
+    /// Branches to cold code: state, target, condition.
+    colds: Vec<(State, u64, Cond, u64)>,
+}
+
+/// Finds all sites.
+pub fn find(cx: &Context) -> Sites {
+    let n = cx.text.insns.len();
+    let mut sites = Sites {
+        list: Vec::new(),
+        inserted: vec![0; n / 64 + 1],
+        protected: vec![0; n / 64 + 1],
+        claimed: vec![0; cx.cold.insns.len() / 64 + 1],
+    };
+    let mut free_from = 0;
+    let mut i = 0;
+    while i < n {
+        if !is_probe(&cx.text.insns[i], cx.text.insns.get(i + 1)) {
+            i += 1;
+            continue;
+        }
+        let site = recognise(cx, i, free_from, &mut sites.claimed);
+        let last = site.access.max(i + 1);
+        // A refused site counts as inserted too where its extent is known: its problem is reported once.
+        if site.problem.is_none() || site.start < site.access.saturating_sub(1) {
+            for k in site.start..site.access {
+                set(&mut sites.inserted, k);
+            }
+            let protected_to = if site.kind == Kind::Poll { site.access } else { site.access + 1 };
+            for k in site.start + 1..protected_to {
+                set(&mut sites.protected, k);
+            }
+            free_from = site.access;
+        }
+        i = last;
+        sites.list.push(site);
+    }
+    sites
+}
+
+/// Instructions that only inserted code contains: they decide a check or poll.
+fn is_probe(i: &Insn, next: Option<&Insn>) -> bool {
+    match (i.op, &i.mem) {
+        (0xf6 | 0xf7, Some(m)) => {
+            i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == super::decode::NONE
+        }
+        (0x83, Some(m)) => {
+            m.base == super::decode::NONE
+                && m.index == super::decode::NONE
+                && matches!(m.disp as u64, abi::POLL_WORD | abi::CTX_NODES)
+        }
+        (0xc1, None) => {
+            i.ext == 5
+                && i.imm == i64::from(abi::SEGMENT_SHIFT)
+                && next.is_some_and(|n| {
+                    matches!(n.op, 0x81 | 0x83)
+                        && n.ext == 7
+                        && n.r0 == i.r0
+                        && n.imm == (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64
+                })
+        }
+        _ => false,
+    }
+}
+
+fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) -> Site {
+    let lowest = free_from.max(probe.saturating_sub(LONGEST));
+    let mut first_problem = None;
+    let mut best: Option<(u32, Site, Vec<usize>)> = None;
+    let claimed_start = claimed_start(cx, probe).filter(|&s| s >= lowest && s <= probe && may_start(&cx.text.insns[s]));
+    let behind = (lowest..=probe).rev().take_while(|&k| k == probe || may_be_inserted(&cx.text.insns[k]));
+    for start in claimed_start.into_iter().chain(behind.filter(|&k| may_begin(&cx.text.insns[k]))) {
+        let Some(hot) = walk_hot(cx.text, start, probe) else { continue };
+        let mut used = Vec::new();
+        match judge(cx, start, &hot, &mut used) {
+            Ok(site) => {
+                let changes = site.dirty_flags.count_ones() + site.dirty_after_flags.count_ones();
+                let changes = changes * 32 + (site.dirty | site.dirty_after).count_ones();
+                if best.as_ref().is_none_or(|b| changes < b.0) {
+                    best = Some((changes, site, used));
+                }
+            }
+            Err(problem) => {
+                first_problem.get_or_insert((start, hot.access, problem, used));
+            }
+        }
+        if claimed_start == Some(start) && best.is_some() {
+            break;
+        }
+    }
+    if let Some((_, site, used)) = best {
+        used.iter().for_each(|&k| set(claimed, k));
+        return site;
+    }
+    let (start, access, problem, used) = first_problem
+        .unwrap_or_else(|| (probe, probe + 1, "no check sequence leads to this test".to_string(), Vec::new()));
+    used.iter().for_each(|&k| set(claimed, k));
+    Site {
+        kind: Kind::Check { straddle: false },
+        start,
+        access,
+        dirty: 0,
+        dirty_flags: 0,
+        dirty_after: 0,
+        dirty_after_flags: 0,
+        own_edges: Vec::new(),
+        problem: Some(problem),
+    }
+}
+
+/// Where the cold stub behind a probe says the check begins.
+fn claimed_start(cx: &Context, probe: usize) -> Option<usize> {
+    let branch = cx.text.insns[probe..].iter().take(4).find(|i| i.flow == Flow::Cond)?;
+    let at = cx.cold.at(branch.target)?;
+    let jump = cx.cold.insns[at..].iter().take(LONGEST).find(|i| i.flow == Flow::Jump)?;
+    cx.text.at(jump.target)
+}
+
+/// Opcodes that inserted code may contain in front of a probe.
+fn may_be_inserted(i: &Insn) -> bool {
+    i.flow == Flow::Next
+        && (i.is_nop()
+            || matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x50..=0x57 | 0x83 | 0xc1)
+            || (i.op == 0xff && i.ext == 0))
+}
+
+/// A check begins with what a sequence begins with, or with spills, or with the padding in front of it.
+fn may_start(i: &Insn) -> bool {
+    may_begin(i) || i.is_nop() || matches!(i.op, 0x50..=0x57)
+}
+
+/// Opcodes an inserted sequence begins with.
+fn may_begin(i: &Insn) -> bool {
+    matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190) || (i.op == 0x83 && i.mem.is_some())
+}
+
+/// Follows the fall-through way from `start` until an instruction that is no inserted code. `None` when the
+/// way does not pass `probe` or ends in the middle of an undo.
+fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
+    let mut state = State::new();
+    let mut hot = Hot { access: start, state: State::new(), passed: Vec::new(), colds: Vec::new() };
+    let mut k = start;
+    while k < text.insns.len() && k < start + LONGEST {
+        let i = &text.insns[k];
+        let poll = matches!(hot.passed.first(), Some(Cond::Poll));
+        if poll && !state.undo_pending() {
+            break;
+        }
+        if k > start && i.va != text.insns[k - 1].end() {
+            return None;
+        }
+        let mut next = state.clone();
+        match next.step(i) {
+            Step::Next => {}
+            Step::Branch { cc, target } => {
+                let cond = state.cond?;
+                // Taken on "not zero / not equal" for tags, polls and lanes; on "equal" for the range test.
+                let expected = if matches!(cond, Cond::Range { .. }) { 4 } else { 5 };
+                if cc != expected {
+                    return None;
+                }
+                let mut cold = state.clone();
+                cold.cond = None;
+                next.cond = None;
+                hot.colds.push((cold, target, cond, i.va));
+                hot.passed.push(cond);
+            }
+            _ => break,
+        }
+        state = next;
+        k += 1;
+    }
+    if k <= probe || hot.passed.is_empty() || state.fault.is_some() {
+        return None;
+    }
+    // A way that ends inside an undo did not start at the beginning.
+    let access = text.insns.get(k)?;
+    if hot.passed[0] != Cond::Poll && access.touch == Touch::None {
+        return None;
+    }
+    if state.rsp() != Some(0) {
+        return None;
+    }
+    hot.access = k;
+    hot.state = state;
+    Some(hot)
+}
+
+/// Follows a cold stub to all its ways out.
+fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> Result<Vec<Exit>, String> {
+    let mut exits = Vec::new();
+    let mut work = vec![(state, target, Vec::new(), None::<Gate>)];
+    while let Some((mut state, va, mut path, mut gate)) = work.pop() {
+        let mut k =
+            cx.cold.at(va).ok_or_else(|| format!("cold branch to {va:#x}, which begins no cold instruction"))?;
+        let mut steps = 0;
+        loop {
+            let Some(i) = cx.cold.insns.get(k) else { return Err("cold stub runs off the section".into()) };
+            steps += 1;
+            if steps > LONGEST || exits.len() > 8 || work.len() > 8 {
+                return Err(format!("cold stub at {target:#x} has no end"));
+            }
+            used.push(k);
+            let cond = state.cond;
+            match state.step(i) {
+                Step::Next => {}
+                Step::Branch { cc, target: to } => {
+                    let Some(cond) = cond else { return Err("unexpected branch in a cold stub".into()) };
+                    let taken_means = match (cond, cc) {
+                        (Cond::Straddle { .. }, 7) => true, // ja: not within one block
+                        (Cond::Tag { .. }, 4) => true,      // jz: accessible
+                        _ => return Err(format!("unexpected branch at {:#x} in a cold stub", i.va)),
+                    };
+                    let mut taken = state.clone();
+                    taken.cond = None;
+                    state.cond = None;
+                    let mut taken_path = path.clone();
+                    taken_path.push((cond, taken_means));
+                    path.push((cond, !taken_means));
+                    if cx.cold.contains(to) {
+                        work.push((taken, to, taken_path, gate.clone()));
+                    } else {
+                        exits.push(Exit { state: taken, from: i.va, to, gate: gate.clone(), path: taken_path });
+                    }
+                }
+                Step::Jump(to) => {
+                    if cx.cold.contains(to) {
+                        work.push((state, to, path, gate));
+                    } else {
+                        exits.push(Exit { state, from: i.va, to, gate, path });
+                    }
+                    break;
+                }
+                Step::Gate(address) => {
+                    if gate.is_some() {
+                        return Err(format!("second gate call at {:#x}", i.va));
+                    }
+                    let lowered = state.rsp().ok_or("rsp lost in a cold stub")?;
+                    if lowered > -128 {
+                        return Err(format!("gate call at {:#x} inside the red zone", i.va));
+                    }
+                    let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
+                    gate = Some(Gate { address, top, below, lowered, state: state.clone() });
+                    state.popped(match address {
+                        abi::GATE_MISS => 16,
+                        abi::GATE_STRING | abi::GATE_VSIB => 8,
+                        abi::GATE_POLL => 0,
+                        _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
+                    });
+                    state.cond = None;
+                }
+                Step::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
+            }
+            if let Some(fault) = state.fault {
+                return Err(format!("cold stub {fault} at {:#x}", i.va));
+            }
+            k += 1;
+        }
+    }
+    Ok(exits)
+}
+
+/// The mask that must be tested for an access, given what is checked.
+fn required_mask(cx: &Context, access: Access) -> u32 {
+    if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
+        u32::from(abi::TAG_NO_STORE)
+    } else {
+        u32::from(abi::TAG_NO_LOAD)
+    }
+}
+
+fn spread(mask: u32, bytes: u8) -> u32 {
+    if bytes == 1 { mask } else { mask | mask << 8 }
+}
+
+/// Judges one site with its hot way walked.
+fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result<Site, String> {
+    let access = &cx.text.insns[hot.access];
+    let start_va = cx.text.insns[start].va;
+    let mut site = Site {
+        kind: Kind::Poll,
+        start,
+        access: hot.access,
+        dirty: hot.state.dirty(),
+        dirty_flags: ALL_FLAGS & !hot.state.clean,
+        dirty_after: 0,
+        dirty_after_flags: 0,
+        own_edges: Vec::new(),
+        problem: None,
+    };
+    // What must be true of every branch to cold code, by the condition that leads there.
+    let target = target_of(access, &hot.state, hot.passed[0])?;
+    site.kind = target.kind;
+    match (&target.kind, hot.passed.as_slice()) {
+        (Kind::Poll, [Cond::Poll]) => {}
+        (Kind::Lanes, [Cond::Nodes { with: 1 }]) => {}
+        (Kind::Large, [Cond::Range { lin, with }]) => range_is(&[(*lin, *with)], &[target.lin])?,
+        (Kind::String, ranges) => {
+            let mut tested = Vec::new();
+            for c in ranges {
+                let Cond::Range { lin, with } = c else { return Err("string access behind another test".into()) };
+                tested.push((*lin, *with));
+            }
+            range_is(&tested, &string_pointers(cx, access)?)?;
+        }
+        (Kind::Check { .. }, [Cond::Tag { lin, bytes, mask }]) => {
+            if *lin != target.lin {
+                return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
+            }
+            let need = required_mask(cx, target.access);
+            if *mask != spread(need, *bytes) {
+                return Err(format!("the check tests mask {mask:#x}, the access needs {:#x}", spread(need, *bytes)));
+            }
+            if *bytes == 1 && target.size > 1 {
+                return Err(format!(
+                    "the check tests one tag, the access at {:#x} has {} bytes",
+                    access.va, target.size
+                ));
+            }
+            if *bytes != 1 && *bytes != 4 {
+                return Err(format!("the check reads {bytes} tags at once"));
+            }
+            site.kind = Kind::Check { straddle: *bytes == 4 };
+        }
+        _ => return Err("the tests in front of the access do not fit it".into()),
+    }
+    for (state, to, cond, from) in &hot.colds {
+        if !cx.cold.contains(*to) {
+            return Err(format!("branch at {from:#x} does not lead to a cold stub"));
+        }
+        for exit in walk_cold(cx, state.clone(), *to, used)? {
+            let at_access = exit.to == access.va;
+            let behind = exit.to == access.end();
+            let dirty = exit.state.dirty();
+            let dirty_flags = ALL_FLAGS & !exit.state.clean;
+            if exit.state.rsp() != Some(0) {
+                return Err(format!("cold stub leaves rsp changed at {:#x}", exit.from));
+            }
+            match &exit.gate {
+                None => {
+                    let tests = straddle_resolved(cx, &exit.path, &target, *cond);
+                    if !at_access || !tests {
+                        return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
+                    }
+                }
+                Some(g) => {
+                    let want = gate_arguments(cx, access, &target, g)?;
+                    let back = match want {
+                        Back::Recheck => exit.to == start_va,
+                        Back::Access => at_access,
+                        Back::Behind => behind,
+                        Back::Anywhere => exit.to == start_va || at_access,
+                    };
+                    if !back {
+                        return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
+                    }
+                    if want == Back::Recheck && target.size > 1 {
+                        progress(&exit.path, &target, site.kind)?;
+                    }
+                }
+            }
+            if behind && !at_access && exit.to != start_va {
+                let own = string_results(access);
+                site.dirty_after |= dirty & !own;
+                site.dirty_after_flags |= dirty_flags & !access.fx.flag_kills;
+            } else {
+                site.dirty |= dirty;
+                site.dirty_flags |= dirty_flags;
+            }
+            if at_access {
+                site.own_edges.push((exit.from, exit.to));
+            }
+        }
+    }
+    Ok(site)
+}
+
+/// What the guarded instruction accesses.
+struct Target {
+    kind: Kind,
+    lin: Lin,
+    size: u32,
+    access: Access,
+    masked: bool,
+}
+
+const NOWHERE: Lin = Lin { base: 0xff, index: 0xff, scale: 1, disp: 0 };
+
+fn target_of(access: &Insn, state: &State, first: Cond) -> Result<Target, String> {
+    let target = |kind, lin, size, access, masked| Ok(Target { kind, lin, size, access, masked });
+    if first == Cond::Poll {
+        return target(Kind::Poll, NOWHERE, 0, Access::Load, false);
+    }
+    let lin = |state: &State| {
+        let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
+        state.address(m).ok_or("the access uses a register that the check has changed")
+    };
+    match access.touch {
+        Touch::Mem(a) if access.size <= 64 => {
+            target(Kind::Check { straddle: false }, lin(state)?, access.size.into(), a, access.has(MASKED))
+        }
+        Touch::Mem(a) => target(Kind::Large, lin(state)?, access.size.into(), a, false),
+        Touch::Xsave(a) => target(Kind::Large, lin(state)?, miss_desc::SIZE_XSAVE, a, false),
+        Touch::String { .. } => {
+            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !state.intact(r)) {
+                return Err("the range test changed a register of the string instruction".into());
+            }
+            target(Kind::String, NOWHERE, access.size.into(), Access::Load, false)
+        }
+        Touch::Lanes(a) => target(Kind::Lanes, NOWHERE, access.size.into(), a, true),
+        Touch::MaskMov => {
+            let size = if access.op >> 8 == 1 && !access.has(super::decode::PREFIXED) { 8 } else { 16 };
+            let Val::Lin(at) = state.regs[RDI as usize] else {
+                return Err("the check changed rdi in front of a masked store".into());
+            };
+            target(Kind::Check { straddle: false }, at, size, Access::Store, true)
+        }
+        _ => Err(format!("no check form is known for the access at {:#x}", access.va)),
+    }
+}
+
+/// The pointer registers of a string instruction whose range must be tested.
+fn string_pointers(cx: &Context, access: &Insn) -> Result<Vec<Lin>, String> {
+    let Touch::String { reads_si, reads_di, writes_di } = access.touch else {
+        return Err("not a string instruction".into());
+    };
+    let mut need = Vec::new();
+    if (reads_di && cx.check_loads) || (writes_di && cx.check_stores) {
+        need.push(Lin::reg(RDI));
+    }
+    if reads_si && cx.check_loads {
+        need.push(Lin::reg(RSI));
+    }
+    Ok(need)
+}
+
+fn range_is(tested: &[(Lin, i64)], need: &[Lin]) -> Result<(), String> {
+    let segment = (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64;
+    if tested.iter().any(|t| t.1 != segment) {
+        return Err("the range test compares with another range than the segment's".into());
+    }
+    match need.iter().find(|n| !tested.iter().any(|t| t.0 == **n)) {
+        Some(_) => Err("an address of the access is not range-tested".into()),
+        None => Ok(()),
+    }
+}
+
+/// The cold stub went straight to the access: allowed when it found the access to lie in one block, and that
+/// block's tag to permit it.
+fn straddle_resolved(cx: &Context, path: &[(Cond, bool)], target: &Target, entry: Cond) -> bool {
+    let Cond::Tag { bytes: 4, .. } = entry else { return false };
+    let within = path.iter().any(|(c, outcome)| {
+        matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
+            && !outcome
+    });
+    let mask = required_mask(cx, target.access);
+    let open = path.iter().any(|(c, outcome)| {
+        matches!(c, Cond::Tag { lin, bytes: 1, mask: m } if *lin == target.lin && *m == mask) && *outcome
+    });
+    within && open
+}
+
+/// A stub that returns to a check of two tags must have ruled out that only the second, untouched block fails: the
+/// gate would not change that block's tag, and the check would never pass.
+fn progress(path: &[(Cond, bool)], target: &Target, kind: Kind) -> Result<(), String> {
+    if kind != (Kind::Check { straddle: true }) {
+        return Ok(());
+    }
+    let tested = path.iter().any(|(c, _)| {
+        matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
+    });
+    if tested {
+        Ok(())
+    } else {
+        Err("the cold stub repeats a two-block check without testing whether the access straddles".into())
+    }
+}
+
+/// Where a gate's stub must continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Back {
+    Recheck,
+    Access,
+    Behind,
+    Anywhere,
+}
+
+/// Whether the gate and its arguments fit the access.
+fn gate_arguments(cx: &Context, access: &Insn, target: &Target, g: &Gate) -> Result<Back, String> {
+    let gate = |want: u64| {
+        if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
+    };
+    match target.kind {
+        Kind::Poll => {
+            gate(abi::GATE_POLL)?;
+            Ok(Back::Anywhere)
+        }
+        Kind::Check { .. } | Kind::Large => {
+            gate(abi::GATE_MISS)?;
+            if g.below != Val::Lin(target.lin) {
+                return Err("the cold stub passes another address than the access's".into());
+            }
+            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
+            let desc = desc as u32;
+            if desc & miss_desc::SIZE_MASK != target.size {
+                return Err(format!(
+                    "the descriptor says {} bytes, the access has {}",
+                    desc & miss_desc::SIZE_MASK,
+                    target.size
+                ));
+            }
+            let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
+            let fits = match target.access {
+                Access::Load => kinds == miss_desc::LOAD,
+                Access::Store => kinds == miss_desc::STORE,
+                Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
+                Access::Rmw => kinds != 0,
+            };
+            if !fits {
+                return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
+            }
+            let known = miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE | miss_desc::MASKED;
+            if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
+                return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
+            }
+            Ok(if target.kind == Kind::Large { Back::Access } else { Back::Recheck })
+        }
+        Kind::String => {
+            gate(abi::GATE_STRING)?;
+            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
+            let want = string_descriptor(cx, access);
+            let both = string_desc::CHECK_LOADS | string_desc::CHECK_STORES;
+            if (desc as u32 | both) != (want | both) || (desc as u32 & want & both) != want & both {
+                return Err(format!("the string descriptor is {desc:#x}, the instruction needs {want:#x}"));
+            }
+            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !g.state.intact(r)) {
+                return Err("a register of the string instruction is changed at the gate".into());
+            }
+            Ok(Back::Behind)
+        }
+        Kind::Lanes => {
+            gate(abi::GATE_VSIB)?;
+            let at = match g.top {
+                Val::Lin(Lin { base: 0xff, index: 0xff, disp, .. }) => disp as u64,
+                Val::Const(c) => c as u64,
+                _ => return Err("the cold stub passes no lane descriptor".into()),
+            };
+            let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
+            lanes_descriptor(access, g, &bytes)?;
+            Ok(Back::Access)
+        }
+    }
+}
+
+/// The descriptor that `GATE_STRING` needs for an instruction.
+fn string_descriptor(cx: &Context, i: &Insn) -> u32 {
+    let op = match i.op {
+        0xa4 | 0xa5 => string_desc::MOVS,
+        0xaa | 0xab => string_desc::STOS,
+        0xac | 0xad => string_desc::LODS,
+        0xae | 0xaf => string_desc::SCAS,
+        _ => string_desc::CMPS,
+    };
+    let rep = match (i.has(REP), i.has(REPNE)) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => 2,
+    };
+    let mut d = op | i.size.max(1).trailing_zeros() << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT;
+    if cx.check_loads && i.op & 0xfe != 0xaa {
+        d |= string_desc::CHECK_LOADS;
+    }
+    if cx.check_stores && matches!(i.op & 0xfe, 0xa4 | 0xaa) {
+        d |= string_desc::CHECK_STORES;
+    }
+    d
+}
+
+/// Registers whose values the string gate computes as the instruction would.
+fn string_results(i: &Insn) -> u16 {
+    let all = bit(RSI) | bit(RDI) | bit(RCX) | bit(RAX);
+    all & i.fx.writes
+}
+
+fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16]) -> Result<(), String> {
+    let m = i.mem.as_ref().ok_or("no memory operand")?;
+    let bad = |what: &str| Err(format!("the lane descriptor's {what} does not fit the access at {:#x}", i.va));
+    if i64::from(i32::from_le_bytes([d[0], d[1], d[2], d[3]])) != m.disp {
+        return bad("displacement");
+    }
+    let base = if m.base < 16 { m.base } else { 16 };
+    if d[4] != base {
+        return bad("base");
+    }
+    if m.base < 16 && m.base != super::effects::RSP && !g.state.intact(m.base) {
+        return bad("base register");
+    }
+    let elem = if i.has(super::decode::WIDE) { 8 } else { 4 };
+    let index_bytes = if i.op & 1 == 1 { 8 } else { 4 };
+    if d[6] != index_bytes || d[7] != elem || i32::from(d[9]) != i32::from(m.scale) {
+        return bad("element layout");
+    }
+    let access = match i.touch {
+        Touch::Lanes(Access::Load) => 1,
+        _ => 2,
+    };
+    if d[12] != access {
+        return bad("kind");
+    }
+    let evex = i.op >> 8 & 0x60 == 0x40;
+    if d[10] != u8::from(evex) {
+        return bad("mask kind");
+    }
+    // At the gate call one argument has been pushed.
+    if i64::from(d[13]) != -(g.lowered + 8) {
+        return bad("stack adjustment");
+    }
+    Ok(())
+}

@@ -1,0 +1,540 @@
+//! The audit against code assembled by hand: each form of `DESIGN.md` is accepted, each planted fault is found.
+//!
+//! A test writes the program text, assembles and links it with the system's binutils into a file with the sections of a
+//! rewritten module, and audits that. A mutation is a textual change of a program that is accepted as it stands.
+
+mod decoding;
+mod mutations;
+
+use super::{Audit, verify};
+use std::path::Path;
+use std::process::Command;
+
+/// Assembler symbols for the contract's constants, from the crate that defines them.
+fn constants() -> String {
+    use blizzard_rt::abi;
+    let mut s = String::new();
+    for (name, value) in [
+        ("T", abi::TAG_TABLE_BASE),
+        ("GATE_MISS", abi::GATE_MISS),
+        ("GATE_POLL", abi::GATE_POLL),
+        ("GATE_STRING", abi::GATE_STRING),
+        ("GATE_VSIB", abi::GATE_VSIB),
+        ("POLL", abi::POLL_WORD),
+        ("NODES", abi::CTX_NODES),
+        ("COUNTERS", abi::COUNTERS),
+        ("LOAD", abi::miss_desc::LOAD.into()),
+        ("STORE", abi::miss_desc::STORE.into()),
+        ("MASKED", abi::miss_desc::MASKED.into()),
+        ("XSAVE", abi::miss_desc::SIZE_XSAVE.into()),
+        ("MAGIC", abi::MODULE_MAGIC),
+    ] {
+        s += &format!(".set {name}, {value:#x}\n");
+    }
+    s
+}
+
+const SCRIPT: &str = "
+ENTRY(start)
+SECTIONS {
+  . = 0x400000 + SIZEOF_HEADERS;
+  .old.text : { *(.old.text) }
+  . = ALIGN(0x1000);
+  .data : { *(.data) }
+  . = ALIGN(0x1000);
+  .blizzard.info : { *(.blizzard.info) }
+  .blizzard.rodata : { *(.blizzard.rodata) }
+  .eh_frame : { *(.eh_frame) }
+  . = ALIGN(0x1000);
+  .blizzard.text : { *(.blizzard.text) }
+  .blizzard.cold : { *(.blizzard.cold) }
+  code_bytes = ADDR(.blizzard.cold) + SIZEOF(.blizzard.cold) - ADDR(.blizzard.text);
+}";
+
+/// A module under test: code, cold stubs, old code, trap map, data.
+#[derive(Clone)]
+pub struct Program {
+    pub text: String,
+    pub cold: String,
+    pub old: String,
+    pub traps: String,
+    pub rodata: String,
+    /// Expression for the module flags.
+    pub flags: u64,
+}
+
+impl Program {
+    pub fn new(text: &str, cold: &str) -> Program {
+        Program {
+            text: text.into(),
+            cold: cold.into(),
+            old: "f_old: jmp f\n .fill 3, 1, 0xcc".into(),
+            traps: ".long f_old - old_start, f - text_start".into(),
+            rodata: String::new(),
+            flags: 7,
+        }
+    }
+
+    /// Replaces one piece of the program, which must be there exactly once.
+    pub fn with(&self, from: &str, to: &str) -> Program {
+        let mut p = self.clone();
+        let mut n = 0;
+        for part in [&mut p.text, &mut p.cold, &mut p.old, &mut p.traps, &mut p.rodata] {
+            n += part.matches(from).count();
+            *part = part.replacen(from, to, 1);
+        }
+        assert_eq!(n, 1, "{from:?} must stand exactly once in the program");
+        p
+    }
+
+    fn source(&self) -> String {
+        format!(
+            ".intel_syntax noprefix
+{}
+.section .old.text,\"ax\",@progbits
+old_start:
+{}
+.section .data,\"aw\",@progbits
+word: .quad 0
+.section .blizzard.info,\"a\",@progbits
+.quad MAGIC, {}, 0, start, 0, 0, 0, trap_map, (trap_end - trap_map) / 8, old_start, text_start
+.quad text_start, code_bytes
+.section .blizzard.rodata,\"a\",@progbits
+trap_map:
+{}
+trap_end:
+{}
+.section .blizzard.text,\"ax\",@progbits
+text_start:
+.globl start
+start: jmp f
+f:
+.cfi_startproc
+{}
+.cfi_endproc
+.section .blizzard.cold,\"ax\",@progbits
+{}
+",
+            constants(),
+            self.old,
+            self.flags,
+            self.traps,
+            self.rodata,
+            self.text,
+            self.cold
+        )
+    }
+
+    /// Assembles and links.
+    pub fn build(&self) -> Vec<u8> {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = |n: &str| dir.path().join(n);
+        std::fs::write(path("m.s"), self.source()).expect("write source");
+        std::fs::write(path("m.ld"), SCRIPT).expect("write script");
+        run(dir.path(), "as", &["--64", "-o", "m.o", "m.s"], &self.text);
+        run(dir.path(), "ld", &["-static", "-nostdlib", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
+        std::fs::read(path("m")).expect("read module")
+    }
+
+    pub fn audit(&self) -> Audit {
+        verify(&self.build(), "module").expect("audit runs")
+    }
+
+    /// Asserts that the program is accepted.
+    pub fn accepted(&self) -> Audit {
+        let audit = self.audit();
+        assert!(audit.is_clean(), "{audit}\n{}\n{}", self.text, self.cold);
+        audit
+    }
+
+    /// Asserts that a fault is found, with these words in the reason.
+    pub fn found(&self, words: &str) {
+        let audit = self.audit();
+        assert!(
+            audit.open.iter().any(|o| o.reason.contains(words)),
+            "not found: {words}\n{audit}\n{}\n{}",
+            self.text,
+            self.cold
+        );
+    }
+}
+
+fn run(dir: &Path, tool: &str, args: &[&str], text: &str) {
+    let out = Command::new(tool).current_dir(dir).args(args).output().expect("binutils are installed");
+    assert!(out.status.success(), "{tool}: {}\n{text}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// `mov rax, [rdi+8]`, rax dead in front of it, flags dead behind it.
+pub fn load() -> Program {
+    Program::new(
+        "c1: lea rax, [rdi+8]
+ shr rax, 6
+ test dword ptr [rax+T], 0x202
+ jnz s1
+a1: mov rax, [rdi+8]
+ ret",
+        "s1: lea rax, [rdi+8]
+ and eax, 63
+ cmp eax, 56
+ ja r1
+ lea rax, [rdi+8]
+ shr rax, 6
+ test byte ptr [rax+T], 2
+ jz a1
+r1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi+8]
+ xchg [rsp], rax
+ push 8 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1",
+    )
+}
+
+/// A byte store with a scratch register that is the copy of the base.
+pub fn byte_store() -> Program {
+    Program::new(
+        "c1: mov rcx, rdi
+ shr rcx, 6
+ test byte ptr [rcx+T], 1
+ jnz s1
+a1: mov [rdi], al
+ ret",
+        "s1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi]
+ xchg [rsp], rax
+ push 1 + STORE
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1",
+    )
+}
+
+/// A read-modify-write, counted, with flags live across it in a dead rax.
+pub fn flags_rax_dead() -> Program {
+    Program::new(
+        "cmp rdi, rsi
+c1: lea r9, [rdi+rcx*4-12]
+ lahf
+ seto al
+ shr r9, 6
+ inc qword ptr [COUNTERS+8]
+ test byte ptr [r9+T], 1
+ jnz s1
+ add al, 0x7f
+ sahf
+a1: mov byte ptr [rdi+rcx*4-12], 5
+ jg out
+ mov eax, 1
+ ret
+out: mov eax, 2
+ ret",
+        "s1: add al, 0x7f
+ sahf
+ lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi+rcx*4-12]
+ xchg [rsp], rax
+ push 1 + STORE
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1",
+    )
+}
+
+/// Flags live and rax live: rax is kept in a second dead register. Nothing in the stub resolves a straddle, so
+/// the access is of one byte.
+pub fn flags_rax_live() -> Program {
+    Program::new(
+        "cmp rdi, rsi
+c1: lea r9, [rdi+3]
+ mov r8, rax
+ lahf
+ seto al
+ shr r9, 6
+ test byte ptr [r9+T], 1
+ jnz s1
+ add al, 0x7f
+ sahf
+ mov rax, r8
+a1: mov [rdi+3], al
+ jg out
+ ret
+out: mov eax, 2
+ ret",
+        "s1: add al, 0x7f
+ sahf
+ mov rax, r8
+ lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi+3]
+ xchg [rsp], rax
+ push 1 + STORE
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1",
+    )
+}
+
+/// No dead register: one is pushed below the red zone; the address is relative to rsp.
+pub fn spilled() -> Program {
+    Program::new(
+        "c1: lea rsp, [rsp-128]
+ push rcx
+ lea rcx, [rsp+rdi+136]
+ shr rcx, 6
+ test byte ptr [rcx+T], 2
+ jnz s1
+ pop rcx
+ lea rsp, [rsp+128]
+a1: cmp byte ptr [rsp+rdi], 7
+ mov [rsp-8], rcx
+ je out
+ mov rax, rcx
+out: ret",
+        "s1: pop rcx
+ lea rsp, [rsp+128]
+ lea rsp, [rsp-128]
+ push rax
+ lea rax, [rsp+rdi+136]
+ xchg [rsp], rax
+ push 1 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1",
+    )
+}
+
+/// `rep movsq` with both pointers tested.
+pub fn string() -> Program {
+    Program::new(
+        "c1: mov rax, rdi
+ shr rax, 40
+ cmp rax, 0x20
+ je s1
+ mov rax, rsi
+ shr rax, 40
+ cmp rax, 0x20
+ je s1
+a1: rep movsq
+b1: mov eax, 0
+ ret",
+        "s1: lea rsp, [rsp-128]
+ push 0x1b8
+ call qword ptr [GATE_STRING]
+ lea rsp, [rsp+128]
+ jmp b1",
+    )
+}
+
+/// An area of 512 bytes.
+pub fn large() -> Program {
+    Program::new(
+        "c1: lea rcx, [rdi+64]
+ shr rcx, 40
+ cmp rcx, 0x20
+ je s1
+a1: fxsave [rdi+64]
+ ret",
+        "s1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi+64]
+ xchg [rsp], rax
+ push 512 + STORE
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp a1",
+    )
+}
+
+/// An AVX2 gather.
+pub fn lanes() -> Program {
+    let mut p = Program::new(
+        "c1: cmp dword ptr [NODES], 1
+ jne s1
+a1: vpgatherdd ymm1, [rdi+ymm2*4+16], ymm3
+ ret",
+        "s1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rip+desc]
+ xchg [rsp], rax
+ call qword ptr [GATE_VSIB]
+ lea rsp, [rsp+128]
+ jmp a1",
+    );
+    p.rodata = ".balign 4
+desc: .long 16
+ .byte 7, 2, 4, 4, 8, 4, 0, 3, 1, 128, 0, 0"
+        .into();
+    p
+}
+
+/// A loop with a poll at its head whose flags are live.
+pub fn poll() -> Program {
+    Program::new(
+        "mov eax, 0
+ cmp rdi, rsi
+c1: lahf
+ seto al
+ cmp dword ptr [POLL], 0
+ jne s1
+ add al, 0x7f
+ sahf
+a1: jg out
+ dec rdi
+ jmp c1
+out: mov eax, 1
+ ret",
+        "s1: add al, 0x7f
+ sahf
+ lea rsp, [rsp-128]
+ call qword ptr [GATE_POLL]
+ lea rsp, [rsp+128]
+ jmp a1",
+    )
+}
+
+/// Every exempt class.
+pub fn exempt() -> Program {
+    Program::new(
+        "push rbp
+ mov rbp, rsp
+ mov [rbp-8], rdi
+ lea rbx, [rbp-40]
+ add rbx, 8
+ mov rax, [rbx+16]
+ call f2
+ mov rcx, [rbp-8]
+ mov rdx, [rip+word]
+ mov rdx, [word]
+ mov rdx, fs:[40]
+ mov rdx, fs:[rcx]
+ mov edx, [ecx]
+ lea rdx, [rcx+rcx]
+ prefetcht0 [rcx]
+ nop dword ptr [rax]
+ leave
+ ret
+f2: mov rax, [rsp+8]
+ ret",
+        "",
+    )
+}
+
+#[test]
+fn accepts_a_load_of_two_blocks() {
+    let audit = load().accepted();
+    assert_eq!((audit.checked.loads, audit.checked.two_tags, audit.checked.stores), (1, 1, 0));
+}
+
+#[test]
+fn accepts_a_byte_store() {
+    let audit = byte_store().accepted();
+    assert_eq!((audit.checked.stores, audit.checked.one_tag), (1, 1));
+}
+
+#[test]
+fn accepts_flags_kept_in_a_dead_rax() {
+    flags_rax_dead().accepted();
+}
+
+#[test]
+fn accepts_flags_kept_with_rax_saved() {
+    flags_rax_live().accepted();
+}
+
+#[test]
+fn accepts_a_spilled_scratch_register() {
+    let audit = spilled().accepted();
+    assert_eq!((audit.checked.loads, audit.exempt["stack"]), (1, 1));
+}
+
+#[test]
+fn accepts_string_large_and_lane_tests() {
+    assert_eq!(string().accepted().checked.strings, 1);
+    assert_eq!(large().accepted().checked.large, 1);
+    assert_eq!(lanes().accepted().checked.lanes, 1);
+}
+
+#[test]
+fn accepts_a_poll() {
+    assert_eq!(poll().accepted().polls, 1);
+    poll().with("jmp a1", "jmp c1").accepted();
+}
+
+#[test]
+fn accepts_each_exempt_class() {
+    let audit = exempt().accepted();
+    let n = |k: &str| audit.exempt.get(k).copied().unwrap_or(0);
+    assert_eq!((n("stack"), n("global"), n("tls"), n("addr32"), n("no-access")), (4, 2, 2, 1, 4), "{audit}");
+    assert_eq!(n("implicit-stack"), 5);
+}
+
+#[test]
+fn counts_what_was_not_asked_for() {
+    let mut p = byte_store().with(
+        "c1: mov rcx, rdi
+ shr rcx, 6
+ test byte ptr [rcx+T], 1
+ jnz s1
+",
+        "",
+    );
+    p.cold.clear();
+    p.found("unchecked access");
+    p.flags = 1;
+    assert_eq!(p.accepted().not_requested, 1);
+}
+
+#[test]
+fn resolves_jump_tables_of_both_forms() {
+    let mut p = Program::new(
+        "push rbp
+ mov rbp, rsp
+ lea rdx, [rip+table]
+ movsxd rax, dword ptr [rdx+rdi*4]
+ add rax, rdx
+ jmp rax
+L0: mov eax, [rbp-8]
+ leave
+ ret
+L1: jmp [table2+rdi*8]
+L2: mov [rbp-16], rax
+ leave
+ ret",
+        "",
+    );
+    p.rodata = "table: .long L0 - table, L1 - table\ntable2: .quad L0, L2".into();
+    // The load from the table is an access like any other: its base is no constant.
+    p.flags = 6;
+    let audit = p.accepted();
+    assert_eq!((audit.jump_tables, audit.exempt["stack"]), (2, 2));
+    assert_eq!(audit.not_requested, 2);
+}
+
+#[test]
+fn follows_values_that_callers_keep_across_local_calls() {
+    // The caller keeps a value in r11 over the call, which the callee may then not use as scratch.
+    let text = "mov r11, rsi
+ call g
+ mov rax, r11
+ ret
+g: lea r11, [rdi]
+ shr r11, 6
+ test byte ptr [r11+T], 2
+ jnz s1
+a1: movzx eax, byte ptr [rdi]
+ ret";
+    let cold = "s1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi]
+ xchg [rsp], rax
+ push 1 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp g";
+    Program::new(text, cold).found("live in a caller");
+    Program::new(&text.replace("mov rax, r11", "mov rax, rdi"), cold).accepted();
+}

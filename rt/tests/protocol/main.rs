@@ -5,9 +5,11 @@
 //!   copy, no impossible event, every miss is served.
 //! * [`consistency`]: all interleavings of short programs: only sequentially consistent results, and all of them.
 //! * [`mutants`]: planted errors, each of which the explorations must find.
+//! * [`random`]: long runs of more nodes and blocks, false sharing and straddling accesses included.
 
 mod consistency;
 mod explore;
 mod graph;
 mod model;
 mod mutants;
+mod random;

@@ -110,15 +110,7 @@ fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<
     let Analysed { image, insns, cfg, facts, plan } = analysed;
     let got_jump = |id: InsnId| is_got_jump(image, insns, id);
     let live = Liveness::solve(cfg, &facts.effects, got_jump);
-    let code = emit::emit(&emit::Input {
-        image,
-        insns,
-        cfg,
-        effects: &facts.effects,
-        live: &live,
-        plan,
-        options,
-    });
+    let code = emit::emit(&emit::Input { image, insns, cfg, effects: &facts.effects, live: &live, plan, options });
     refuse(image, plan, &code)?;
     let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);

@@ -11,7 +11,7 @@
 //! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent).
 
 use super::returns::Returns;
-use crate::disasm::{Flow, InsnId, Insns};
+use crate::disasm::{Flow, Insn, InsnId, Insns};
 use crate::elf_write::frames::FrameInfo;
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -50,34 +50,32 @@ pub struct Found {
     pub new_targets: Vec<Vaddr>,
 }
 
-/// Looks at every indirect jump, in rounds. A recognised table replaces what its jump might have led to by what it leads to: that
-/// makes more tables recognisable, and may show that a value was not constant after all. The last round confirms all.
+/// Looks at every indirect jump. First on the assumption that code which nothing else leads to is entered by the jump at hand;
+/// then the tables found replace that assumption by edges, and every table must be recognised again with the edges of all. What is not is
+/// dropped, until the rest confirms itself.
 pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
     let returns = Returns::solve(image, insns);
-    let mut known: Vec<JumpTable> = Vec::new();
-    for round in 0..MAX_ROUNDS {
-        let finder = Finder::new(image, insns, frames, &returns, &known);
-        let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
-        let last = round + 1 == MAX_ROUNDS;
-        for &jump in &finder.jumps {
-            if last && !finder.is_known(jump) {
-                continue;
-            }
-            if let Some(table) = finder.recognise(jump, &mut found.new_targets) {
-                found.tables.push(table);
-            }
+    let mut finder = Finder::new(image, insns, frames, &returns, &[]);
+    let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
+    for jump in finder.jumps.clone() {
+        finder.assumed = Some(jump);
+        if let Some(table) = finder.recognise(jump, &mut found.new_targets) {
+            found.tables.push(table);
         }
+    }
+    loop {
         found.tables.sort_by_key(|t| t.jump);
-        let same = found.tables.iter().map(|t| t.jump).eq(known.iter().map(|t| t.jump));
-        if same || found.tables.is_empty() || last {
+        let finder = Finder::new(image, insns, frames, &returns, &found.tables);
+        let mut unused = Vec::new();
+        let confirmed: Vec<JumpTable> =
+            found.tables.iter().filter_map(|t| finder.recognise(t.jump, &mut unused)).collect();
+        let all = confirmed.len() == found.tables.len();
+        found.tables = confirmed;
+        if all {
             return found;
         }
-        known = found.tables;
     }
-    unreachable!("the last round returns")
 }
-
-const MAX_ROUNDS: usize = 8;
 
 struct Finder<'x, 'a> {
     image: &'x Image<'a>,
@@ -88,6 +86,8 @@ struct Finder<'x, 'a> {
     jumps: Vec<InsnId>,
     returns: &'x Returns,
     known: &'x [JumpTable],
+    /// The only jump that is assumed to enter code which nothing else leads to.
+    assumed: Option<InsnId>,
 }
 
 /// A value that reaches a use.
@@ -118,7 +118,7 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         branches.sort();
         branches.dedup();
-        Finder { image, insns, frames, branches, jumps, returns, known }
+        Finder { image, insns, frames, branches, jumps, returns, known, assumed: None }
     }
 
     fn is_known(&self, jump: InsnId) -> bool {
@@ -182,17 +182,30 @@ impl<'x, 'a> Finder<'x, 'a> {
                 Some((def, self.absolute_table(&insn)?, Entries::Address64))
             }
             Mnemonic::Add if insn.op1_kind() == OpKind::Register => {
-                let (a, b) = (insn.op0_register(), insn.op1_register());
-                let (from, load) = match (self.constant(def, b), self.constant(def, a)) {
-                    (Some(c), None) => (c, self.offset_load(def, a)?),
-                    (None, Some(c)) => (c, self.offset_load(def, b)?),
-                    _ => return None,
-                };
-                let at = self.loaded_table(load)?;
-                Some((load, at, Entries::Offset32 { from }))
+                self.sum(def, insn.op0_register(), insn.op1_register())
+            }
+            // glibc's string functions.
+            Mnemonic::Lea
+                if insn.memory_base().is_gpr64()
+                    && insn.memory_index().is_gpr64()
+                    && insn.memory_index_scale() == 1
+                    && insn.memory_displacement64() == 0 =>
+            {
+                self.sum(def, insn.memory_base(), insn.memory_index())
             }
             _ => None,
         }
+    }
+
+    /// A jump to the sum of two registers: one constant, one loaded from the table.
+    fn sum(&self, at: InsnId, a: Register, b: Register) -> Option<(InsnId, Vaddr, Entries)> {
+        let (from, load) = match (self.constant(at, a), self.constant(at, b)) {
+            (None, Some(c)) => (c, self.offset_load(at, a)?),
+            (Some(c), None) => (c, self.offset_load(at, b)?),
+            _ => return None,
+        };
+        let table = self.loaded_table(load)?;
+        Some((load, table, Entries::Offset32 { from }))
     }
 
     /// The instruction that loads a 32-bit table entry which, sign-extended, is in `reg` before `at`.
@@ -293,17 +306,14 @@ impl<'x, 'a> Finder<'x, 'a> {
             let Some(preds) = self.preds(here) else { return Reach::Unknown };
             for p in preds {
                 let insn = self.decode(p);
-                let writes = factory.info(&insn).used_registers().iter().any(|u| {
-                    u.register().full_register() == reg
-                        && !matches!(
-                            u.access(),
-                            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
-                        )
-                });
+                let writes = writes(&mut factory, &insn, reg);
                 let flow = self.insns.list[p.ix()].flow;
                 if writes {
                     defs.push(p);
-                } else if matches!(flow, Flow::Call | Flow::IndirectCall) && !callee_saved(reg) {
+                } else if matches!(flow, Flow::Call | Flow::IndirectCall)
+                    && !callee_saved(reg)
+                    && !self.spared_by_callee(p, reg)
+                {
                     return Reach::Unknown;
                 } else {
                     work.push(p);
@@ -313,6 +323,35 @@ impl<'x, 'a> Finder<'x, 'a> {
         defs.sort();
         defs.dedup();
         Reach::Defs(defs)
+    }
+
+    /// Whether the callee of a direct call provably leaves a caller-saved register alone, as callers compiled with
+    /// `-fipa-ra` rely on.
+    fn spared_by_callee(&self, call: InsnId, reg: Register) -> bool {
+        const MAX_CALLEE: usize = 4000;
+        let Some(entry) = self.insns.list[call.ix()].target else { return false };
+        let mut factory = InstructionInfoFactory::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut work = vec![entry];
+        while let Some(id) = work.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let insn = self.decode(id);
+            let Insn { flow, target, .. } = self.insns.list[id.ix()];
+            let unknown = matches!(flow, Flow::IndirectCall)
+                || flow == Flow::IndirectJmp && !self.is_known(id)
+                || matches!(flow, Flow::Call | Flow::Jmp | Flow::Cond) && target.is_none();
+            if unknown || seen.len() > MAX_CALLEE || writes(&mut factory, &insn, reg) {
+                return false;
+            }
+            work.extend(target);
+            work.extend(self.insns.next(id));
+            if let Ok(t) = self.known.binary_search_by_key(&id, |t| t.jump) {
+                work.extend(&self.known[t].targets);
+            }
+        }
+        true
     }
 
     /// What may run right before `id`. None: control may come from outside.
@@ -334,6 +373,9 @@ impl<'x, 'a> Finder<'x, 'a> {
         if out.is_empty() {
             if self.decode(id).mnemonic() == Mnemonic::Nop {
                 return Some(out);
+            }
+            if let Some(jump) = self.assumed {
+                return Some(vec![jump]);
             }
             let frame = self.frame_of(self.insns.va(id))?;
             let (start, end) = (frame.0, frame.1);
@@ -388,6 +430,15 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         None
     }
+}
+
+/// Whether an instruction writes any part of a 64-bit register.
+fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
+    factory.info(insn).used_registers().iter().any(|u| {
+        let reads_only =
+            matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
+        u.register().full_register() == reg && !reads_only
+    })
 }
 
 /// psABI figure 3.4: registers that a call preserves.

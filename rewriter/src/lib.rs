@@ -4,8 +4,10 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+pub mod cache;
 pub mod cfg;
 pub mod check;
+pub mod cli;
 pub mod disasm;
 pub mod elf_write;
 pub mod emit;
@@ -14,7 +16,9 @@ pub mod ids;
 pub mod image;
 pub mod inspect;
 pub mod inspection;
+pub mod launch;
 pub mod layout;
+pub mod marker;
 pub mod options;
 pub mod pipeline;
 pub mod plan;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The command `blizzard`; everything it does is in [`blizzard::cli`].
+
+fn main() -> std::process::ExitCode {
+    blizzard::cli::main()
+}

@@ -1,0 +1,260 @@
+//! Files that Blizzard makes once and uses often: rewritten programs, the client library.
+//!
+//! An entry is a folder named by a hash of everything its contents depend on, so an entry is never out of date and never
+//! changed; a writer makes the file under a temporary name in that folder and renames it, so a reader sees a whole file or
+//! none, and any number of writers may race: all write the same bytes.
+//!
+//! ```text
+//! <root>/<sha-256>/<name>      rewritten program: the name is the program's, so that ps and top show it
+//! ```
+//!
+//! The root is `$BLIZZARD_CACHE`, else `$XDG_CACHE_HOME/blizzard`, else `$HOME/.cache/blizzard`. It is created readable by its
+//! owner only. Entries that nobody has used for [`KEEP`] are removed when a new one is made.
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use sha2::{Digest, Sha256};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How long an unused entry is kept.
+pub const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The cache folder.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// The name of an entry: a hash of what its contents depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// Hashes `parts`; each is preceded by its length, so that no two lists of parts run into each other.
+    pub fn new(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let mut name = String::with_capacity(64);
+        for byte in hash.finalize() {
+            write!(name, "{byte:02x}").expect("writing to a string cannot fail");
+        }
+        Key(name)
+    }
+
+    /// The key of `input` rewritten by this executable with `options`.
+    pub fn of_rewrite(input: &[u8], options: &Options) -> Self {
+        Key::new(&[b"rewrite", tool_identity().as_bytes(), format!("{options:?}").as_bytes(), input])
+    }
+}
+
+/// Tells two builds of Blizzard apart even where they carry the same version number.
+pub fn tool_identity() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match std::env::current_exe().and_then(fs::metadata) {
+        Ok(exe) => format!("{version} {} {} {}.{}", exe.ino(), exe.len(), exe.mtime(), exe.mtime_nsec()),
+        Err(_) => version.to_owned(),
+    }
+}
+
+impl Cache {
+    /// The user's cache, as the environment says.
+    ///
+    /// # Errors
+    /// When the environment names no place for it.
+    pub fn of_user() -> Result<Self> {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let root = match std::env::var_os("BLIZZARD_CACHE").filter(|value| !value.is_empty()) {
+            // A relative folder is meant as seen from here.
+            Some(own) => std::path::absolute(own).ok(),
+            None => absolute("XDG_CACHE_HOME")
+                .map(|base| base.join("blizzard"))
+                .or_else(|| absolute("HOME").map(|home| home.join(".cache/blizzard"))),
+        };
+        root.map(Cache::at).ok_or_else(|| {
+            Error::new("there is no place for rewritten programs: HOME is not set")
+                .help("set BLIZZARD_CACHE to a folder, or rewrite the program yourself: blizzard rewrite PROG -o OUT")
+        })
+    }
+
+    /// A cache in the folder `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Cache { root: root.into() }
+    }
+
+    /// The file `name` of entry `key`, made by `make` if it is not there yet; `mode` are its permission bits.
+    ///
+    /// # Errors
+    /// Those of `make`, or that the cache folder cannot be written to.
+    pub fn get_or_make(
+        &self,
+        key: &Key,
+        name: &OsStr,
+        mode: u32,
+        make: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<PathBuf> {
+        let folder = self.root.join(&key.0);
+        let path = folder.join(name);
+        // An empty file is what a crash of the machine can leave of a rename.
+        if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+            // Marks the entry as used. Not allowed in a read-only cache: then nothing is removed from it either.
+            let _ = File::open(&folder).and_then(|dir| dir.set_modified(SystemTime::now()));
+            return Ok(path);
+        }
+        let bytes = make()?;
+        let failed = |e: std::io::Error| {
+            Error::new(format!("cannot write to the cache folder {}", self.root.display()))
+                .because(e)
+                .help("set BLIZZARD_CACHE to a folder that can be written to")
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+        write_atomically(&path, &bytes, mode).map_err(failed)?;
+        self.remove_unused();
+        Ok(path)
+    }
+
+    /// Removes entries not used for [`KEEP`]. Failing to is no reason to fail: another process may be faster.
+    fn remove_unused(&self) {
+        let Ok(entries) = fs::read_dir(&self.root) else { return };
+        for entry in entries.flatten() {
+            let is_ours =
+                entry.file_name().to_str().is_some_and(|n| n.len() == 64 && n.bytes().all(|b| b.is_ascii_hexdigit()));
+            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+            if is_ours && age.is_some_and(|age| age > KEEP) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Writes `path` under a temporary name in its folder and renames it: it appears with all its bytes, or not at all.
+///
+/// # Errors
+/// The file system's; the temporary file is gone then.
+pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    let mut file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.as_file().sync_data()?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut all: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn the_key_depends_on_every_part_and_on_their_borders() {
+        let options = Options::default();
+        let counting = Options { count: true, ..options };
+        assert_eq!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"a", &options));
+        assert_ne!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"b", &options));
+        assert_ne!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"a", &counting));
+        assert_ne!(Key::new(&[b"ab", b"c"]), Key::new(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn an_entry_is_made_once_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("new/cache"));
+        let key = Key::new(&[b"x"]);
+        let made = cache.get_or_make(&key, "prog".as_ref(), 0o755, || Ok(b"bytes".to_vec())).unwrap();
+        let found = cache.get_or_make(&key, "prog".as_ref(), 0o755, || panic!("made twice")).unwrap();
+        assert_eq!(made, found);
+        assert_eq!(fs::read(&found).unwrap(), b"bytes");
+        assert_eq!(fs::metadata(&found).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(fs::metadata(folder.path().join("new/cache")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_failed_making_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let error = cache.get_or_make(&Key::new(&[b"x"]), "p".as_ref(), 0o755, || Err(Error::new("no"))).unwrap_err();
+        assert_eq!(error.what, "no");
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn an_empty_file_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let key = Key::new(&[b"x"]);
+        let path = cache.get_or_make(&key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+        File::create(&path).unwrap();
+        cache.get_or_make(&key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"1");
+    }
+
+    #[test]
+    fn many_at_once_all_get_the_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let key = Key::new(&[b"x"]);
+        let bytes: Vec<u8> = (0..300_000u32).map(|k| k as u8).collect();
+        let makers = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let make = || {
+                        makers.fetch_add(1, Ordering::Relaxed);
+                        Ok(bytes.clone())
+                    };
+                    let path = cache.get_or_make(&key, "p".as_ref(), 0o755, make).unwrap();
+                    assert_eq!(fs::read(path).unwrap(), bytes);
+                });
+            }
+        });
+        assert!(makers.into_inner() >= 1);
+        assert_eq!(names(&folder.path().join(&key.0)), ["p"]);
+    }
+
+    #[test]
+    fn only_entries_long_unused_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let old = Key::new(&[b"old"]);
+        let fresh = Key::new(&[b"fresh"]);
+        for key in [&old, &fresh] {
+            cache.get_or_make(key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+        }
+        fs::create_dir(folder.path().join("not ours")).unwrap();
+        for name in [old.0.as_str(), "not ours"] {
+            let dir = File::open(folder.path().join(name)).unwrap();
+            dir.set_modified(SystemTime::now() - KEEP - Duration::from_secs(60)).unwrap();
+        }
+        cache.remove_unused();
+        let mut expected = vec![fresh.0.clone(), "not ours".to_owned()];
+        expected.sort();
+        assert_eq!(names(folder.path()), expected);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("taken")).unwrap();
+        assert!(write_atomically(&folder.path().join("taken"), b"x", 0o755).is_err());
+        assert_eq!(names(folder.path()), ["taken"]);
+    }
+}

@@ -1,0 +1,194 @@
+//! The command line: definitions of all subcommands, and how errors reach the user.
+//!
+//! Input: the process's arguments. Output: an exit status: 0, the launched program's, 1 after an error, 2 after a misuse of
+//! the command line. Errors go to standard error as `blizzard: error: …` with indented `caused by:` and `help:` lines.
+
+mod input;
+mod inspect;
+mod rewrite;
+mod run;
+mod verify;
+
+use crate::options::{Checks, Options, Poll};
+use blizzard_rt::abi::MAX_NODES;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs unmodified x86-64 Linux programs on many node processes with shared memory.
+#[derive(Debug, Parser)]
+#[command(
+    name = "blizzard",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:\n  \
+        blizzard run -n 4 -- ./em3d            run a program on four nodes\n  \
+        blizzard rewrite ./em3d -o em3d.blz    keep the rewritten program\n\n\
+        Each command has its own --help."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Rewrite(rewrite::RewriteCommand),
+    Run(run::RunCommand),
+    Verify(verify::VerifyCommand),
+    Inspect(inspect::InspectCommand),
+}
+
+/// What a rewrite does; the same for every command that rewrites.
+#[derive(Debug, Clone, Copy, Args)]
+struct RewriteOptions {
+    /// Which accesses are checked [default: all]
+    #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
+    checks: Option<Checks>,
+    /// Where the program looks for messages [default: backedge]
+    #[arg(long, value_name = "WHERE", value_enum)]
+    poll: Option<Poll>,
+    /// Count executed checks and polls, exactly; the program runs slower
+    #[arg(long)]
+    count: bool,
+}
+
+impl RewriteOptions {
+    fn options(self) -> Options {
+        let default = Options::default();
+        Options {
+            checks: self.checks.unwrap_or(default.checks),
+            poll: self.poll.unwrap_or(default.poll),
+            count: self.count,
+        }
+    }
+}
+
+/// The program to launch and its arguments.
+#[derive(Debug, Args)]
+struct ProgramAndArgs {
+    /// Program, original or rewritten, and its arguments; a name without a slash is looked up in PATH
+    #[arg(value_name = "PROG", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Accepts a number of nodes that a run can have.
+fn node_count(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(n) if (1..=MAX_NODES as u32).contains(&n) => Ok(n),
+        Ok(n) => Err(format!("a run has 1 to {MAX_NODES} nodes, not {n}")),
+        Err(_) => Err(format!("not a number of nodes; a run has 1 to {MAX_NODES}")),
+    }
+}
+
+/// Runs the command that the process's arguments ask for.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if e.use_stderr() => {
+            let text = e.render();
+            if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+                eprint!("blizzard: {}", text.ansi());
+            } else {
+                eprint!("blizzard: {text}");
+            }
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            // Nobody reads: nothing to tell anybody.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    let done = match cli.command {
+        Command::Rewrite(command) => command.execute(),
+        Command::Run(command) => command.execute(),
+        Command::Verify(command) => command.execute(),
+        Command::Inspect(command) => command.execute(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("blizzard: error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Writes to standard output; a reader that has gone away (`| head`) is no error.
+fn print(text: &str) -> crate::error::Result<()> {
+    use std::io::Write;
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(crate::error::Error::new("cannot write to standard output").because(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The argument that names a program file.
+#[derive(Debug, Clone, Args)]
+struct ProgramFile {
+    /// The program's file
+    #[arg(value_name = "PROG")]
+    program: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_an_example_of_its_command() {
+        let mut root = Cli::command();
+        root.build();
+        let render = |command: &mut clap::Command| command.render_long_help().to_string();
+        assert!(render(&mut root).contains("Example"));
+        let mut commands = 0;
+        for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+            let example = format!("  blizzard {}", command.get_name());
+            let help = render(command);
+            let after = help.split("Example").nth(1).unwrap_or_else(|| panic!("{example}: no example"));
+            assert!(after.contains(&example), "{example}: {after}");
+            commands += 1;
+        }
+        assert_eq!(commands, 4);
+    }
+
+    #[test]
+    fn a_program_keeps_its_own_options() {
+        for line in
+            ["blizzard run -n 4 --stats f -- prog --stats x -n 9", "blizzard run -n 4 --stats f prog --stats x -n 9"]
+        {
+            let Command::Run(run) = parse(line).unwrap().command else { panic!("{line}: not a run") };
+            assert_eq!(run.nodes, 4);
+            assert_eq!(run.program.command, ["prog", "--stats", "x", "-n", "9"]);
+        }
+    }
+
+    #[test]
+    fn misuse_is_refused_with_the_limits() {
+        for (line, part) in [
+            ("blizzard", "Usage"),
+            ("blizzard run", "PROG"),
+            ("blizzard run -n 0 -- true", "1 to 32"),
+            ("blizzard run -n 33 -- true", "1 to 32"),
+            ("blizzard run -n four -- true", "1 to 32"),
+            ("blizzard rewrite a", "--output"),
+            ("blizzard rewrite a -o b --checks some", "all, loads, stores, none"),
+            ("blizzard rewrite a -o b --poll never", "backedge, none"),
+            ("blizzard frobnicate", "frobnicate"),
+        ] {
+            let text = parse(line).expect_err(line).to_string();
+            assert!(text.contains(part), "{line}: {text}");
+        }
+    }
+}

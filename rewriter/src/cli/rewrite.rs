@@ -1,0 +1,83 @@
+//! `blizzard rewrite`: one program in, the rewritten one out.
+
+use super::{ProgramFile, RewriteOptions, input};
+use crate::cache::write_atomically;
+use crate::error::{Error, Result};
+use crate::{marker, pipeline};
+use clap::Args;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Rewrite a program: checks, polls and the runtime go in
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    a rewritten program runs by itself, as one node\n  \
+    blizzard rewrite ./em3d -o em3d.null --checks none --poll none    relocated code only")]
+pub struct RewriteCommand {
+    #[command(flatten)]
+    input: ProgramFile,
+    /// Where to put the rewritten program
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    #[command(flatten)]
+    options: RewriteOptions,
+}
+
+impl RewriteCommand {
+    /// Writes the output file, whole or not at all.
+    pub fn execute(self) -> Result<ExitCode> {
+        let input = input::read(&self.input.program)?;
+        refuse_output(&self.output, &input.path)?;
+        if marker::rewritten_with(&input.bytes).is_some() {
+            return Err(Error::new(format!("{}: has been rewritten already", input.name))
+                .help("rewrite the original program, or run this one as it is"));
+        }
+        let rewritten = pipeline::rewrite(&input.bytes, &input.name, &self.options.options())?;
+        // Whoever may read the program may run the output.
+        let mode = input.mode | ((input.mode & 0o444) >> 2);
+        write_atomically(&self.output, &rewritten.bytes, mode)
+            .map_err(|e| Error::new(format!("cannot write {}", self.output.display())).because(e))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Refuses outputs that would destroy something: the input itself, and what is not a regular file.
+fn refuse_output(output: &Path, input: &Path) -> Result<()> {
+    let Ok(found) = fs::metadata(output) else { return Ok(()) };
+    let error = |text: &str| Err(Error::new(format!("{}: {text}", output.display())));
+    if found.is_dir() {
+        return error("is a directory").map_err(|e| e.help("give the output a file name: -o DIR/NAME"));
+    }
+    if !found.is_file() {
+        return error("is not a regular file, and will not be replaced by one");
+    }
+    let source =
+        fs::metadata(input).map_err(|e| Error::new(format!("{}: cannot be read", input.display())).because(e))?;
+    if (found.dev(), found.ino()) == (source.dev(), source.ino()) {
+        return error("the output would replace the input").map_err(|e| e.help("give the output another name"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_input_is_not_replaced_under_any_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("prog"), b"x").unwrap();
+        std::os::unix::fs::symlink(at("prog"), at("symlink")).unwrap();
+        fs::hard_link(at("prog"), at("hardlink")).unwrap();
+        for name in ["prog", "symlink", "hardlink", "./prog"] {
+            let error = refuse_output(&at(name), &at("prog")).unwrap_err();
+            assert!(error.what.contains("replace the input"), "{name}: {error}");
+        }
+        assert!(refuse_output(&at("new"), &at("prog")).is_ok());
+        assert!(refuse_output(Path::new("/dev/null"), &at("prog")).unwrap_err().what.contains("regular"));
+        assert!(refuse_output(folder.path(), &at("prog")).unwrap_err().what.contains("directory"));
+    }
+}

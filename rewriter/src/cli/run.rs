@@ -1,0 +1,129 @@
+//! `blizzard run`: a program on N nodes.
+//!
+//! An original program is rewritten into the cache first; a rewritten one is used as it is.
+
+use super::{ProgramAndArgs, RewriteOptions, input, node_count};
+use crate::cache::{Cache, Key};
+use crate::error::{Error, Result};
+use crate::launch::stats::{Stats, StatsFile};
+use crate::launch::{self, LaunchOptions};
+use crate::marker::{self, ModuleFlags};
+use crate::options::Options;
+use crate::pipeline;
+use clap::Args;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run a program, original or rewritten, on one or more nodes
+///
+/// Standard input goes to node 0. The exit status is that of the first node that fails, or 128 plus the number of the
+/// signal that killed it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard run -n 4 -- ./em3d --iters 20\n  \
+    blizzard run -n 2 --tag-output --stats stats.json -- ./histogram data.txt")]
+pub struct RunCommand {
+    /// Number of node processes
+    #[arg(short, long, value_name = "NODES", default_value = "1", value_parser = node_count)]
+    pub nodes: u32,
+    /// Write counters of every node to FILE, as JSON
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Start each line of output with the node it comes from
+    #[arg(long)]
+    tag_output: bool,
+    #[command(flatten)]
+    options: RewriteOptions,
+    #[command(flatten)]
+    pub program: ProgramAndArgs,
+}
+
+impl RunCommand {
+    /// Runs the program; the exit status is the run's.
+    pub fn execute(self) -> Result<ExitCode> {
+        let (name, args) = self.program.command.split_first().expect("clap requires the program");
+        let (executable, flags) = prepare(name, self.options)?;
+        let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
+        let options = LaunchOptions {
+            nodes: self.nodes,
+            tag_output: self.tag_output,
+            arg0: Some(name.clone()),
+            ..LaunchOptions::default()
+        };
+        let outcome = launch::run(&executable, args, &options)?;
+        if let Some(failure) = &outcome.failure {
+            eprintln!("blizzard: error: {failure}");
+        }
+        if let Some(file) = stats {
+            file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
+        }
+        Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
+    }
+}
+
+/// The rewritten form of program `name`, and how it was rewritten.
+fn prepare(name: &OsStr, asked: RewriteOptions) -> Result<(PathBuf, ModuleFlags)> {
+    let input = input::read(&input::find_program(name)?)?;
+    if let Some(flags) = marker::rewritten_with(&input.bytes) {
+        refuse_other_options(&input.name, flags, asked)?;
+        return Ok((input.path, flags));
+    }
+    let options = asked.options();
+    let key = Key::of_rewrite(&input.bytes, &options);
+    let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
+    let make = || Ok(pipeline::rewrite(&input.bytes, &input.name, &options)?.bytes);
+    let path = Cache::of_user()?.get_or_make(&key, file_name, 0o700, make)?;
+    Ok((path, flags_of(&options)))
+}
+
+/// The options as the output file records them.
+fn flags_of(options: &Options) -> ModuleFlags {
+    ModuleFlags {
+        check_loads: options.checks.loads(),
+        check_stores: options.checks.stores(),
+        polls: options.poll == crate::options::Poll::Backedge,
+        counting: options.count,
+    }
+}
+
+/// An option given for a program that was rewritten with another one must not be ignored silently.
+fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -> Result<()> {
+    let wanted = flags_of(&asked.options());
+    let checks_differ =
+        asked.checks.is_some() && (found.check_loads, found.check_stores) != (wanted.check_loads, wanted.check_stores);
+    let differs = [
+        (checks_differ, "--checks"),
+        (asked.poll.is_some() && found.polls != wanted.polls, "--poll"),
+        (asked.count && !found.counting, "--count"),
+    ];
+    match differs.iter().find(|(differs, _)| *differs) {
+        None => Ok(()),
+        Some((_, option)) => Err(Error::new(format!("{name}: has been rewritten already, with another {option}"))
+            .help(format!("give {option} to blizzard rewrite, or run the original program"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Checks, Poll};
+
+    #[test]
+    fn options_that_a_rewritten_program_does_not_have_are_refused() {
+        let plain = flags_of(&Options::default());
+        let none = RewriteOptions { checks: None, poll: None, count: false };
+        assert!(refuse_other_options("p", plain, none).is_ok());
+        assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
+        for (asked, option) in [
+            (RewriteOptions { checks: Some(Checks::Stores), ..none }, "--checks"),
+            (RewriteOptions { poll: Some(Poll::None), ..none }, "--poll"),
+            (RewriteOptions { count: true, ..none }, "--count"),
+        ] {
+            assert!(refuse_other_options("p", plain, asked).unwrap_err().what.ends_with(option));
+        }
+        let counting = ModuleFlags { counting: true, ..plain };
+        assert!(refuse_other_options("p", counting, RewriteOptions { count: true, ..none }).is_ok());
+        assert!(refuse_other_options("p", counting, none).is_ok());
+    }
+}

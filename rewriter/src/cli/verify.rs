@@ -1,0 +1,37 @@
+//! `blizzard verify`: the independent audit of a rewritten file.
+
+use super::{ProgramFile, input, print};
+use crate::error::{Error, Result};
+use crate::verify;
+use clap::Args;
+use std::process::ExitCode;
+
+/// Audit a rewritten program: is every access checked, or proven private?
+///
+/// The audit shares no code with the rewriter. The exit status is 1 if anything is open.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    blizzard verify em3d.blz    after blizzard rewrite ./em3d -o em3d.blz")]
+pub struct VerifyCommand {
+    #[command(flatten)]
+    input: ProgramFile,
+    /// Print the audit as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifyCommand {
+    /// Prints the audit.
+    pub fn execute(self) -> Result<ExitCode> {
+        let input = input::read(&self.input.program)?;
+        let audit = verify::verify(&input.bytes, &input.name)?;
+        if self.json {
+            let json = serde_json::to_string_pretty(&audit)
+                .map_err(|e| Error::new("cannot write the audit as JSON").because(e))?;
+            print(&format!("{json}\n"))?;
+        } else {
+            print(&format!("{}\n", audit.to_string().trim_end()))?;
+        }
+        Ok(if audit.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,249 @@
+//! The launcher: runs a program as N node processes and watches over them.
+//!
+//! Input: an executable, its arguments, [`LaunchOptions`]. Output: an [`Outcome`]: exit status, what failed, and what
+//! each node counted. The nodes share one region ([`region`]) that has no name in any file system.
+//!
+//! **Invariants**
+//! * Nothing is left behind: nodes die with the launcher even when that is killed ([`sys::tie_to_parent`]); processes that
+//!   nodes start are ended with the run ([`leftovers`]).
+//! * The first failure ends the run within a second ([`supervise`]).
+//! * With one node the launcher is transparent: standard streams are inherited, signals are passed on.
+//!
+//! Any executable can be launched; only a rewritten one uses the region.
+
+mod leftovers;
+mod output;
+pub mod region;
+mod spawn;
+pub mod stats;
+mod supervise;
+pub mod sys;
+
+use crate::error::{Error, Result};
+use blizzard_rt::abi;
+use output::{Sink, forward};
+use region::{NodeReport, Region};
+use signal_hook::low_level::signal_name as name_of;
+use spawn::{Node, describe, shell_status};
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use supervise::{Signals, Stop};
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct LaunchOptions {
+    /// 1 to [`abi::MAX_NODES`].
+    pub nodes: u32,
+    /// Bytes of shared memory that can be allocated at most; address space only, nothing is set aside.
+    pub segment_bytes: u64,
+    /// Start each line of output with `[node N] `.
+    pub tag_output: bool,
+    /// What the program sees as its own name; its path if not given.
+    pub arg0: Option<OsString>,
+}
+
+impl Default for LaunchOptions {
+    fn default() -> Self {
+        LaunchOptions { nodes: 1, segment_bytes: abi::SEGMENT_DEFAULT_BYTES, tag_output: false, arg0: None }
+    }
+}
+
+impl LaunchOptions {
+    /// Whether output goes through the launcher; a single untagged node writes to the launcher's own streams.
+    fn pipes_output(&self) -> bool {
+        self.nodes > 1 || self.tag_output
+    }
+}
+
+/// How one node ended.
+#[derive(Debug)]
+pub struct NodeEnd {
+    pub status: ExitStatus,
+    pub report: NodeReport,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the launcher is to exit with: 0, the first failing node's status, or 128 plus a signal's number.
+    pub exit_status: i32,
+    /// What to tell the user; none for a run that succeeded, nor for a lone program's own exit status.
+    pub failure: Option<Error>,
+    pub nodes: Vec<NodeEnd>,
+    /// From before the first node started until after the last ended.
+    pub wall: Duration,
+}
+
+/// Runs `program` as `options.nodes` processes and waits for them.
+///
+/// To be called once, from the main thread of a process without other children: it takes over the process's signals, and
+/// ends all children of the process at the end.
+///
+/// # Errors
+/// When the run cannot be started. A run that fails later is an [`Outcome`].
+pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result<Outcome> {
+    if options.nodes == 0 || options.nodes as usize > abi::MAX_NODES {
+        return Err(Error::new(format!("a run has 1 to {} nodes, not {}", abi::MAX_NODES, options.nodes)));
+    }
+    let region = Region::create(options.nodes, options.segment_bytes)?;
+    let mut signals = Signals::listen()?;
+    leftovers::adopt_orphans();
+    if let Err(e) = sys::disable_randomisation()
+        && options.nodes > 1
+    {
+        eprintln!(
+            "blizzard: warning: address-space randomisation stays on ({e}): addresses of code and private data differ \
+             between nodes"
+        );
+    }
+    let begin = Instant::now();
+    let mut nodes = spawn::start(program, args, &region, options)?;
+    let forwarders = Forwarders::start(&mut nodes, options);
+    let stop = supervise::until_all_ended(&mut nodes, &region, &mut signals);
+    let wall = begin.elapsed();
+    leftovers::end_all();
+    forwarders.finish();
+    let nodes: Vec<NodeEnd> = (0u32..)
+        .zip(nodes)
+        .map(|(number, node)| NodeEnd {
+            status: node.ended.expect("supervised until all have ended"),
+            report: region.report(number),
+        })
+        .collect();
+    let (exit_status, failure) = verdict(stop, &nodes);
+    Ok(Outcome { exit_status, failure, nodes, wall })
+}
+
+/// The run's exit status and what to say about it.
+fn verdict(stop: Option<Stop>, nodes: &[NodeEnd]) -> (i32, Option<Error>) {
+    let number = match stop {
+        None => return (0, None),
+        Some(Stop::Signal(signal)) => return (128 + signal, None),
+        Some(Stop::Node(number)) => number,
+    };
+    let NodeEnd { status, report } = &nodes[number as usize];
+    if nodes.len() == 1 && report.message.is_none() {
+        // SIGINT, SIGTERM and the like on a lone program are the user's own doing, SIGPIPE the reader's.
+        use std::os::unix::process::ExitStatusExt;
+        let quiet = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
+        match status.signal() {
+            None => return (shell_status(*status), None),
+            Some(signal) if quiet.contains(&signal) => return (shell_status(*status), None),
+            Some(_) => {}
+        }
+    }
+    let failure = match &report.message {
+        Some(message) => Error::new(format!("node {number}: {message}")),
+        None if status.success() => Error::new(format!(
+            "node {number} ended without taking its leave of the other nodes (exit status 0, but not through exit())"
+        )),
+        None => Error::new(format!("node {number} {}", describe(*status))),
+    };
+    let status = if status.success() { libc::EXIT_FAILURE } else { shell_status(*status) };
+    (status, Some(failure))
+}
+
+/// The name of a signal, as SIGSEGV.
+fn signal_name(signal: i32) -> &'static str {
+    name_of(signal).unwrap_or("unnamed signal")
+}
+
+/// The threads that pass output through.
+struct Forwarders {
+    done: mpsc::Receiver<()>,
+    running: usize,
+    out: Arc<Sink<io::Stdout>>,
+    err: Arc<Sink<io::Stderr>>,
+}
+
+impl Forwarders {
+    fn start(nodes: &mut [Node], options: &LaunchOptions) -> Self {
+        let (ended, done) = mpsc::channel();
+        let mut all = Forwarders {
+            done,
+            running: 0,
+            out: Arc::new(Sink::new(io::stdout())),
+            err: Arc::new(Sink::new(io::stderr())),
+        };
+        for (number, node) in nodes.iter_mut().enumerate() {
+            let prefix = if options.tag_output { format!("[node {number}] ") } else { String::new() };
+            if let Some(from) = node.child.stdout.take() {
+                let (sink, ended, prefix) = (Arc::clone(&all.out), ended.clone(), prefix.clone());
+                all.running += 1;
+                std::thread::spawn(move || {
+                    forward(from, &prefix, &sink);
+                    let _ = ended.send(());
+                });
+            }
+            if let Some(from) = node.child.stderr.take() {
+                let (sink, ended) = (Arc::clone(&all.err), ended.clone());
+                all.running += 1;
+                std::thread::spawn(move || {
+                    forward(from, &prefix, &sink);
+                    let _ = ended.send(());
+                });
+            }
+        }
+        all
+    }
+
+    /// Waits until all output has been passed on. Whoever still holds a pipe open without writing (a process that could
+    /// not be killed) is not waited for; a slow reader of the launcher's output is.
+    fn finish(self) {
+        let mut left = self.running;
+        while left > 0 {
+            match self.done.recv_timeout(Duration::from_millis(300)) {
+                Ok(()) => left -= 1,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.out.busy() || self.err.busy() => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    fn end(raw: i32, phase: u32, message: Option<&str>) -> NodeEnd {
+        let report = NodeReport { phase, message: message.map(Into::into), counters: [0; abi::COUNTER_COUNT] };
+        NodeEnd { status: ExitStatus::from_raw(raw), report }
+    }
+
+    #[test]
+    fn the_failing_node_is_named_with_its_signal() {
+        let nodes = [end(0, 2, None), end(0, 2, None), end(libc::SIGSEGV, 1, None)];
+        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes);
+        assert_eq!(status, 128 + libc::SIGSEGV);
+        assert_eq!(failure.unwrap().what, "node 2 was killed by signal 11 (SIGSEGV)");
+    }
+
+    #[test]
+    fn the_runtimes_message_is_passed_on() {
+        let nodes = [end(0, 2, None), end(9 << 8, 3, Some("cannot map the segment"))];
+        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes);
+        assert_eq!((status, failure.unwrap().what.as_str()), (9, "node 1: cannot map the segment"));
+    }
+
+    #[test]
+    fn a_lone_programs_status_passes_without_comment_but_a_crash_is_named() {
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)]), (3, None)));
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)]), (130, None)));
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)]);
+        assert_eq!(status, 134);
+        assert!(failure.is_some());
+    }
+
+    #[test]
+    fn a_node_that_vanishes_with_status_zero_fails_the_run() {
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)]);
+        assert_eq!(status, 1);
+        assert!(failure.unwrap().what.contains("without taking its leave"));
+    }
+}

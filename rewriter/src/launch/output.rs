@@ -1,0 +1,214 @@
+//! Passing the nodes' output through, unmixed by line.
+//!
+//! Input: one pipe for each node's standard output and standard error. Output: the launcher's own. Each pipe has a
+//! thread; a [`LineBuffer`] cuts what it reads into whole lines, and a [`Sink`] writes whole lines under one lock.
+//!
+//! **Invariants:** a line of one node is never interrupted by another's; each node's bytes keep their order; no byte is
+//! added, except the newline that separates an unfinished last line from what another node writes after it.
+
+use std::io::{self, Read, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A line longer than this is passed on in pieces, so that a node that writes no newline cannot fill the memory.
+const LONGEST_LINE_BYTES: usize = 16 << 20;
+
+/// Where all nodes' lines of one stream go.
+pub struct Sink<W> {
+    state: Mutex<SinkState<W>>,
+    writers: AtomicUsize,
+}
+
+struct SinkState<W> {
+    out: W,
+    at_line_start: bool,
+    /// Nobody reads the launcher's output any more.
+    closed: bool,
+}
+
+impl<W: Write> Sink<W> {
+    /// A sink at the start of a line.
+    pub fn new(out: W) -> Self {
+        Sink { state: Mutex::new(SinkState { out, at_line_start: true, closed: false }), writers: AtomicUsize::new(0) }
+    }
+
+    /// Whether a thread is writing at this moment (a reader further down may be slow).
+    pub fn busy(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) != 0
+    }
+
+    /// Writes `text`, which starts a line, or with `continues` is the next piece of a line begun before. Returns false once
+    /// nobody reads any more.
+    fn write(&self, text: &[u8], continues: bool) -> bool {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !state.closed {
+            let separate = !continues && !state.at_line_start;
+            let written = (|| {
+                if separate {
+                    state.out.write_all(b"\n")?;
+                }
+                state.out.write_all(text)?;
+                state.out.flush()
+            })();
+            state.closed = written.is_err();
+            state.at_line_start = text.last() == Some(&b'\n');
+        }
+        let open = !state.closed;
+        drop(state);
+        self.writers.fetch_sub(1, Ordering::SeqCst);
+        open
+    }
+}
+
+/// Cuts one node's stream into lines, each with the node's prefix.
+#[derive(Debug)]
+pub struct LineBuffer {
+    prefix: Vec<u8>,
+    /// The unfinished line, without prefix.
+    partial: Vec<u8>,
+    /// A first piece of the unfinished line has been written already.
+    begun: bool,
+}
+
+impl LineBuffer {
+    /// Lines will start with `prefix`.
+    pub fn new(prefix: impl Into<Vec<u8>>) -> Self {
+        LineBuffer { prefix: prefix.into(), partial: Vec::new(), begun: false }
+    }
+
+    /// Takes the next bytes of the stream; writes the lines they complete. Returns false once nobody reads.
+    pub fn feed<W: Write>(&mut self, bytes: &[u8], sink: &Sink<W>) -> bool {
+        let Some(end) = bytes.iter().rposition(|&b| b == b'\n') else {
+            self.partial.extend_from_slice(bytes);
+            return self.partial.len() < LONGEST_LINE_BYTES || self.flush(sink);
+        };
+        let (complete, rest) = bytes.split_at(end + 1);
+        let mut text = Vec::with_capacity(self.partial.len() + complete.len() + self.prefix.len());
+        let continues = std::mem::take(&mut self.begun);
+        for (k, line) in complete.split_inclusive(|&b| b == b'\n').enumerate() {
+            if k != 0 || !continues {
+                text.extend_from_slice(&self.prefix);
+            }
+            if k == 0 {
+                text.append(&mut self.partial);
+            }
+            text.extend_from_slice(line);
+        }
+        self.partial.extend_from_slice(rest);
+        sink.write(&text, continues)
+    }
+
+    /// Writes what is left of an unfinished line. Returns false once nobody reads.
+    pub fn flush<W: Write>(&mut self, sink: &Sink<W>) -> bool {
+        if self.partial.is_empty() {
+            return true;
+        }
+        let continues = std::mem::replace(&mut self.begun, true);
+        let mut text = if continues { Vec::new() } else { self.prefix.clone() };
+        text.append(&mut self.partial);
+        sink.write(&text, continues)
+    }
+}
+
+/// Copies `from` to `sink` by lines until `from` ends or nobody reads the sink; then `from` is closed, so that its writer
+/// gets SIGPIPE as it would without a launcher.
+pub fn forward<W: Write>(mut from: impl Read, prefix: &str, sink: &Sink<W>) {
+    let mut lines = LineBuffer::new(prefix);
+    let mut chunk = vec![0u8; 64 << 10];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) => {
+                if !lines.feed(&chunk[..n], sink) {
+                    return;
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    lines.flush(sink);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(sink: Sink<Vec<u8>>) -> String {
+        String::from_utf8(sink.state.into_inner().unwrap().out).unwrap()
+    }
+
+    #[test]
+    fn lines_of_two_nodes_are_not_mixed() {
+        let sink = Sink::new(Vec::new());
+        let (mut a, mut b) = (LineBuffer::new(""), LineBuffer::new(""));
+        a.feed(b"one ", &sink);
+        b.feed(b"three\nfo", &sink);
+        a.feed(b"two\n", &sink);
+        b.feed(b"ur\n", &sink);
+        assert_eq!(text(sink), "three\none two\nfour\n");
+    }
+
+    #[test]
+    fn an_unfinished_last_line_keeps_its_bytes_and_its_line() {
+        let sink = Sink::new(Vec::new());
+        let (mut a, mut b) = (LineBuffer::new(""), LineBuffer::new(""));
+        a.feed(b"x\nend of a", &sink);
+        a.flush(&sink);
+        b.feed(b"end of b", &sink);
+        b.flush(&sink);
+        assert_eq!(text(sink), "x\nend of a\nend of b");
+    }
+
+    #[test]
+    fn every_line_gets_the_prefix_once() {
+        let sink = Sink::new(Vec::new());
+        let mut a = LineBuffer::new("[node 2] ");
+        a.feed(b"p", &sink);
+        a.feed(b"q\n\nr\ns", &sink);
+        a.flush(&sink);
+        assert_eq!(text(sink), "[node 2] pq\n[node 2] \n[node 2] r\n[node 2] s");
+    }
+
+    #[test]
+    fn an_endless_line_is_passed_on_in_pieces_under_one_prefix() {
+        let sink = Sink::new(Vec::new());
+        let mut a = LineBuffer::new("> ");
+        let piece = vec![b'x'; LONGEST_LINE_BYTES - 1];
+        a.feed(&piece, &sink);
+        a.feed(b"yz", &sink);
+        assert!(a.partial.is_empty(), "held back no further");
+        a.feed(b"end\nnext\n", &sink);
+        let out = text(sink);
+        assert_eq!(out.len(), 2 + piece.len() + "yzend\n> next\n".len());
+        assert!(out.ends_with("xyzend\n> next\n"));
+        assert_eq!(out.matches("> ").count(), 2);
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_pass_unchanged() {
+        let sink = Sink::new(Vec::new());
+        let bytes: Vec<u8> = (0..=255u8).chain((0..=255).rev()).collect();
+        forward(&bytes[..], "", &sink);
+        assert_eq!(sink.state.into_inner().unwrap().out, bytes);
+    }
+
+    #[test]
+    fn a_closed_output_stops_the_forwarding() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let sink = Sink::new(Closed);
+        let mut lines = LineBuffer::new("");
+        assert!(!lines.feed(b"a\n", &sink));
+        // An endless input ends all the same.
+        forward(io::repeat(b'\n'), "", &sink);
+    }
+}

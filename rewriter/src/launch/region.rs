@@ -1,0 +1,212 @@
+//! The shared region of one run: a memfd that every node maps, laid out by [`RegionHeader`].
+//!
+//! Purpose: create and fill the region before the nodes start, read what they leave in their shared context pages, and
+//! wake all of them when the run is to stop. The memory has no name anywhere: it is gone when the last process
+//! that holds it is gone, however they end.
+//!
+//! **Invariant:** apart from `abort` and the doorbells the launcher writes nothing after the first node has started.
+
+use super::sys::SharedWords;
+use crate::error::{Error, Result};
+use blizzard_rt::abi::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
+use rustix::fs::MemfdFlags;
+use rustix::thread::futex;
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+/// The region of one run.
+#[derive(Debug)]
+pub struct Region {
+    file: File,
+    words: SharedWords,
+    header: RegionHeader,
+}
+
+/// What a node has written into its shared context page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeReport {
+    /// See [`node_phase`].
+    pub phase: u32,
+    /// The runtime's reason, when `phase` is FAILED.
+    pub message: Option<String>,
+    /// Indexed by [`blizzard_rt::abi::Counter`].
+    pub counters: [u64; COUNTER_COUNT],
+}
+
+impl Region {
+    /// Creates the region for `nodes` nodes with a segment of `segment_bytes` bytes.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn create(nodes: u32, segment_bytes: u64) -> Result<Self> {
+        let failed = |e: &dyn std::fmt::Display| {
+            Error::new("cannot create the memory that the nodes share")
+                .because(e)
+                .help("the run needs about 5 MB plus 17 kB for each pair of nodes of shared memory")
+        };
+        let header = RegionHeader::new(nodes, processors(), segment_bytes, random_incarnation());
+        let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
+        let fill = vec![TAG_INVALID; header.fill_bytes as usize];
+        file.set_len(header.total_bytes)
+            .and_then(|()| file.write_all_at(&fill, header.fill_off))
+            .and_then(|()| file.write_all_at(&header_bytes(&header), 0))
+            .map_err(|e| failed(&e))?;
+        let words = SharedWords::map(&file).map_err(|e| failed(&e))?;
+        Ok(Region { file, words, header })
+    }
+
+    /// The descriptor that the nodes inherit.
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// What node `node` has left in its context page.
+    pub fn report(&self, node: u32) -> NodeReport {
+        let mut page = [0u8; size_of::<SharedContext>()];
+        // A read inside a memfd of ours cannot fail; were it to, the page reads as "not started".
+        let _ = self.file.read_exact_at(&mut page, self.context_off(node));
+        let u32_at = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+        let text = &page[offset_of!(SharedContext, message)..offset_of!(SharedContext, counters)];
+        let text = String::from_utf8_lossy(text.split(|&b| b == 0).next().unwrap_or_default());
+        let phase = u32_at(offset_of!(SharedContext, phase));
+        NodeReport {
+            phase,
+            message: (phase == node_phase::FAILED && !text.trim().is_empty()).then(|| text.trim().to_owned()),
+            counters: std::array::from_fn(|k| u64_at(offset_of!(SharedContext, counters) + 8 * k)),
+        }
+    }
+
+    /// Ends the run: sets `abort`, rings every doorbell and wakes whoever sleeps on one.
+    pub fn abort(&self) {
+        self.words.word(offset_of!(RegionHeader, abort) as u64).store(1, Ordering::SeqCst);
+        for node in 0..self.header.nodes {
+            let doorbell = self.words.word(self.context_off(node) + offset_of!(SharedContext, poll) as u64);
+            doorbell.store(1, Ordering::SeqCst);
+            // Nobody may be asleep there; the wake is then without effect.
+            let _ = futex::wake(doorbell, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    fn context_off(&self, node: u32) -> u64 {
+        assert!(node < self.header.nodes, "no such node");
+        self.header.contexts_off + u64::from(node) * size_of::<SharedContext>() as u64
+    }
+}
+
+/// The header as the nodes read it: field by field at the offsets of `repr(C)`.
+fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
+    let mut bytes = [0u8; size_of::<RegionHeader>()];
+    let RegionHeader {
+        magic,
+        total_bytes,
+        incarnation,
+        nodes,
+        cpus,
+        ring_slots,
+        segment_bytes,
+        contexts_off,
+        rings_off,
+        ring_bytes,
+        fill_off,
+        fill_bytes,
+        abort,
+        _pad,
+    } = *header;
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
+    put(offset_of!(RegionHeader, total_bytes), &total_bytes.to_ne_bytes());
+    put(offset_of!(RegionHeader, incarnation), &incarnation.to_ne_bytes());
+    put(offset_of!(RegionHeader, nodes), &nodes.to_ne_bytes());
+    put(offset_of!(RegionHeader, cpus), &cpus.to_ne_bytes());
+    put(offset_of!(RegionHeader, ring_slots), &ring_slots.to_ne_bytes());
+    put(offset_of!(RegionHeader, segment_bytes), &segment_bytes.to_ne_bytes());
+    put(offset_of!(RegionHeader, contexts_off), &contexts_off.to_ne_bytes());
+    put(offset_of!(RegionHeader, rings_off), &rings_off.to_ne_bytes());
+    put(offset_of!(RegionHeader, ring_bytes), &ring_bytes.to_ne_bytes());
+    put(offset_of!(RegionHeader, fill_off), &fill_off.to_ne_bytes());
+    put(offset_of!(RegionHeader, fill_bytes), &fill_bytes.to_ne_bytes());
+    put(offset_of!(RegionHeader, abort), &abort.to_ne_bytes());
+    put(offset_of!(RegionHeader, _pad), &_pad.to_ne_bytes());
+    bytes
+}
+
+/// How many processors this process may run on.
+fn processors() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1))
+}
+
+/// A number that differs from run to run, so that a message of another run is recognised.
+fn random_incarnation() -> u32 {
+    let mut bytes = [0u8; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => u32::from_ne_bytes(bytes),
+        // No entropy device in sight: the process number and the clock still tell runs apart.
+        _ => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            std::process::id().rotate_left(16) ^ now.subsec_nanos()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_fill_and_contexts_are_where_the_contract_says() {
+        let region = Region::create(3, 1 << 30).unwrap();
+        let h = region.header;
+        assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
+        let mut first = [0u8; 8];
+        region.file.read_exact_at(&mut first, 0).unwrap();
+        assert_eq!(&first, b"BLZREGN1");
+        let mut field = [0u8; 4];
+        region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
+        assert_eq!(u32::from_ne_bytes(field), 3);
+        let mut edge = [0u8; 1];
+        region.file.read_exact_at(&mut edge, h.fill_off).unwrap();
+        assert_eq!(edge, [TAG_INVALID]);
+        region.file.read_exact_at(&mut edge, h.fill_off + h.fill_bytes - 1).unwrap();
+        assert_eq!(edge, [TAG_INVALID]);
+        region.file.read_exact_at(&mut edge, h.fill_off - 1).unwrap();
+        assert_eq!(edge, [0]);
+    }
+
+    #[test]
+    fn a_failed_node_is_read_back_with_its_message_and_counters() {
+        let region = Region::create(2, 1 << 30).unwrap();
+        assert_eq!(region.report(1).phase, node_phase::STARTING);
+        let at = region.context_off(1);
+        let put = |off: usize, bytes: &[u8]| region.file.write_all_at(bytes, at + off as u64).unwrap();
+        put(offset_of!(SharedContext, phase), &node_phase::FAILED.to_ne_bytes());
+        put(offset_of!(SharedContext, message), b"out of shared memory\0");
+        put(offset_of!(SharedContext, counters) + 8 * 3, &17u64.to_ne_bytes());
+        let report = region.report(1);
+        assert_eq!(report.message.as_deref(), Some("out of shared memory"));
+        assert_eq!(report.counters[3], 17);
+        assert_eq!(region.report(0).message, None);
+    }
+
+    #[test]
+    fn abort_rings_every_doorbell() {
+        let region = Region::create(2, 1 << 30).unwrap();
+        region.abort();
+        let mut word = [0u8; 4];
+        region.file.read_exact_at(&mut word, offset_of!(RegionHeader, abort) as u64).unwrap();
+        assert_eq!(u32::from_ne_bytes(word), 1);
+        for node in 0..2 {
+            region.file.read_exact_at(&mut word, region.context_off(node)).unwrap();
+            assert_eq!(u32::from_ne_bytes(word), 1, "doorbell of node {node}");
+        }
+    }
+
+    #[test]
+    fn incarnations_differ() {
+        let all: std::collections::HashSet<u32> = (0..8).map(|_| random_incarnation()).collect();
+        assert!(all.len() > 4);
+    }
+}

@@ -1,0 +1,121 @@
+//! The statistics file of a run (`--stats`): JSON, one object.
+//!
+//! ```json
+//! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
+//!   "options": { "check_loads": true, "check_stores": true, "polls": true, "counting": false },
+//!   "totals": { "read_misses": 7, … },
+//!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
+//! ```
+//!
+//! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
+//! `--count`; everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
+
+use super::Outcome;
+use super::spawn::shell_status;
+use crate::error::{Error, Result};
+use crate::marker::ModuleFlags;
+use blizzard_rt::abi::{COUNTER_COUNT, COUNTER_NAMES};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// The counters of one node or of all, by name and in the order of [`COUNTER_NAMES`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters(pub [u64; COUNTER_COUNT]);
+
+impl Serialize for Counters {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.collect_map(COUNTER_NAMES.iter().zip(&self.0))
+    }
+}
+
+/// What one node did.
+#[derive(Debug, Serialize)]
+pub struct NodeStats {
+    pub node: u32,
+    pub exit_status: i32,
+    pub counters: Counters,
+}
+
+/// The whole file.
+#[derive(Debug, Serialize)]
+pub struct Stats {
+    pub program: String,
+    pub args: Vec<String>,
+    pub nodes: u32,
+    pub wall_seconds: f64,
+    pub exit_status: i32,
+    /// How the program was rewritten; null for a program that was not.
+    pub options: Option<ModuleFlags>,
+    pub totals: Counters,
+    pub per_node: Vec<NodeStats>,
+}
+
+impl Stats {
+    /// Collects what `outcome` knows.
+    pub fn new(program: &Path, args: &[OsString], options: Option<ModuleFlags>, outcome: &Outcome) -> Self {
+        let per_node: Vec<NodeStats> = (0u32..)
+            .zip(&outcome.nodes)
+            .map(|(node, end)| NodeStats {
+                node,
+                exit_status: shell_status(end.status),
+                counters: Counters(end.report.counters),
+            })
+            .collect();
+        let total = |k: usize| per_node.iter().fold(0u64, |sum, node| sum.wrapping_add(node.counters.0[k]));
+        Stats {
+            program: program.display().to_string(),
+            args: args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            nodes: per_node.len() as u32,
+            wall_seconds: outcome.wall.as_secs_f64(),
+            exit_status: outcome.exit_status,
+            options,
+            totals: Counters(std::array::from_fn(total)),
+            per_node,
+        }
+    }
+}
+
+/// A statistics file to be written after the run; opened before it, so that a bad path is reported at once.
+#[derive(Debug)]
+pub struct StatsFile {
+    path: PathBuf,
+    temporary: NamedTempFile,
+}
+
+impl StatsFile {
+    /// Prepares to write `path`.
+    ///
+    /// # Errors
+    /// When its folder cannot be written to.
+    pub fn create(path: &Path) -> Result<Self> {
+        let failed = || Error::new(format!("cannot write the statistics to {}", path.display()));
+        if path.is_dir() {
+            return Err(failed().because("it is a directory"));
+        }
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let temporary = tempfile::Builder::new()
+            .prefix(".blizzard-stats-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(folder)
+            .map_err(|e| failed().because(e))?;
+        Ok(StatsFile { path: path.to_owned(), temporary })
+    }
+
+    /// Writes the file and gives it its name.
+    ///
+    /// # Errors
+    /// When the disk is full and the like.
+    pub fn write(self, stats: &Stats) -> Result<()> {
+        let StatsFile { path, mut temporary } = self;
+        let failed = |e: &dyn std::fmt::Display| {
+            Error::new(format!("cannot write the statistics to {}", path.display())).because(e)
+        };
+        serde_json::to_writer_pretty(&mut temporary, stats).map_err(|e| failed(&e))?;
+        temporary.write_all(b"\n").map_err(|e| failed(&e))?;
+        temporary.persist(&path).map_err(|e| failed(&e.error))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Recognising a file that Blizzard has written.
+//!
+//! Input: the bytes of any file. Output: whether it carries the section [`INFO_SECTION`], and the options it was
+//! rewritten with, read from the copy of [`ModuleInfo`] in that section. Damaged files are "not rewritten"; what is wrong
+//! with them is for the loader to say.
+
+use blizzard_rt::abi::{INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags};
+use object::{Object, ObjectSection};
+use serde::Serialize;
+use std::mem::offset_of;
+
+/// The options of a rewrite, as the output records them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ModuleFlags {
+    pub check_loads: bool,
+    pub check_stores: bool,
+    pub polls: bool,
+    pub counting: bool,
+}
+
+impl From<u64> for ModuleFlags {
+    fn from(bits: u64) -> Self {
+        ModuleFlags {
+            check_loads: bits & module_flags::CHECK_LOADS != 0,
+            check_stores: bits & module_flags::CHECK_STORES != 0,
+            polls: bits & module_flags::POLLS != 0,
+            counting: bits & module_flags::COUNTING != 0,
+        }
+    }
+}
+
+/// The options `file` was rewritten with; none if it is not an output of Blizzard.
+pub fn rewritten_with(file: &[u8]) -> Option<ModuleFlags> {
+    if !file.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let elf = object::File::parse(file).ok()?;
+    let info = elf.section_by_name(INFO_SECTION)?.data().ok()?;
+    let field = |at: usize| Some(u64::from_ne_bytes(info.get(at..at + 8)?.try_into().ok()?));
+    if field(offset_of!(ModuleInfo, magic))? != MODULE_MAGIC {
+        return None;
+    }
+    field(offset_of!(ModuleInfo, flags)).map(ModuleFlags::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::write::{Object as Writer, StandardSegment};
+    use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+
+    fn with_section(name: &str, data: &[u8]) -> Vec<u8> {
+        let mut elf = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let segment = elf.segment_name(StandardSegment::Data).to_vec();
+        let section = elf.add_section(segment, name.into(), SectionKind::ReadOnlyData);
+        elf.append_section_data(section, data, 8);
+        elf.write().unwrap()
+    }
+
+    #[test]
+    fn options_are_read_back() {
+        let mut info = MODULE_MAGIC.to_ne_bytes().to_vec();
+        info.extend((module_flags::CHECK_STORES | module_flags::COUNTING).to_ne_bytes());
+        let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
+        assert_eq!(flags, ModuleFlags { check_loads: false, check_stores: true, polls: false, counting: true });
+    }
+
+    #[test]
+    fn other_and_damaged_files_are_not_rewritten_ones() {
+        assert_eq!(rewritten_with(b""), None);
+        assert_eq!(rewritten_with(b"\x7fELF"), None);
+        assert_eq!(rewritten_with(&with_section(".data.other", &[0; 64])), None);
+        assert_eq!(rewritten_with(&with_section(INFO_SECTION, &[0; 64])), None);
+        assert_eq!(rewritten_with(&with_section(INFO_SECTION, &MODULE_MAGIC.to_ne_bytes())), None);
+        let whole = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(rewritten_with(&whole), None);
+        assert_eq!(rewritten_with(&whole[..whole.len() / 2]), None);
+    }
+}

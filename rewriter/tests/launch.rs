@@ -1,0 +1,290 @@
+//! The launcher with ordinary programs: how runs end, and that nothing is left behind.
+//!
+//! Each launch happens in a process of its own, as in real use (the launcher owns the process's signals and children): this test
+//! executable starts itself again with [`CONFIG_ENV`] set, and the test `launcher_process` then is the launcher.
+
+use blizzard::launch::{self, LaunchOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// `<nodes> <tag: 0 or 1>`; the program and its arguments follow in [`COMMAND_ENV`], separated by newlines.
+const CONFIG_ENV: &str = "BLIZZARD_TEST_LAUNCH";
+const COMMAND_ENV: &str = "BLIZZARD_TEST_COMMAND";
+/// The test harness writes a header of its own before the launcher begins.
+const BEGIN: &str = "==begin==\n";
+
+#[test]
+#[ignore = "not a test: the launcher that the tests of this file start"]
+fn launcher_process() {
+    let Ok(config) = std::env::var(CONFIG_ENV) else { return };
+    let (nodes, tag) = config.split_once(' ').unwrap();
+    let command = std::env::var(COMMAND_ENV).unwrap();
+    let mut words = command.split('\n').map(OsString::from);
+    let program = words.next().unwrap();
+    let options = LaunchOptions {
+        nodes: nodes.parse().unwrap(),
+        tag_output: tag == "1",
+        arg0: Some(program.clone()),
+        ..LaunchOptions::default()
+    };
+    print!("{BEGIN}");
+    std::io::stdout().flush().unwrap();
+    let outcome = launch::run(Path::new(&program), &words.collect::<Vec<_>>(), &options).unwrap();
+    if let Some(failure) = outcome.failure {
+        eprintln!("blizzard: error: {failure}");
+    }
+    std::process::exit(outcome.exit_status);
+}
+
+fn launcher(nodes: u32, tag: bool, command: &[&str]) -> Command {
+    let mut launcher = Command::new(std::env::current_exe().unwrap());
+    launcher
+        .args(["--exact", "launcher_process", "--ignored", "--nocapture", "--quiet"])
+        .env(CONFIG_ENV, format!("{nodes} {}", u8::from(tag)))
+        .env(COMMAND_ENV, command.join("\n"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    launcher
+}
+
+/// What a finished launcher has left: standard output without the harness's header, standard error, status.
+fn finished(output: Output) -> (String, String, i32) {
+    let out = String::from_utf8(output.stdout).unwrap();
+    let (_, out) = out.split_once(BEGIN).expect("the launcher has begun");
+    let status = output.status.code().expect("the launcher exits");
+    (out.to_owned(), String::from_utf8(output.stderr).unwrap(), status)
+}
+
+fn launch(nodes: u32, command: &[&str]) -> (String, String, i32) {
+    finished(launcher(nodes, false, command).output().unwrap())
+}
+
+/// A shell script that every node runs; `$me` is the node's number.
+fn script(text: &str) -> String {
+    format!("me=${{BLIZZARD_BOOT##*node=}}; {text}")
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Waits until `condition` holds; the tests' only use of time, and only as an upper limit.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn exists(pid: &str) -> bool {
+    // A zombie has ended, it only waits to be noticed by its parent.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat[stat.rfind(')').unwrap()..].starts_with(") Z"))
+}
+
+fn send(pid: Pid, signal: i32) {
+    kill_process(pid, Signal::from_named_raw(signal).unwrap()).unwrap();
+}
+
+/// Starts a launcher whose nodes each print one line of process numbers; gives the launcher and those numbers.
+fn start_and_collect(nodes: u32, text: &str) -> (Child, BufReader<ChildStdout>, Vec<String>) {
+    let mut child = launcher(nodes, false, &["/bin/sh", "-c", text]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while line != BEGIN {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the launcher ended before it began");
+    }
+    let mut pids = Vec::new();
+    for _ in 0..nodes {
+        line.clear();
+        lines.read_line(&mut line).unwrap();
+        pids.extend(line.split_whitespace().map(str::to_owned));
+    }
+    assert!(pids.iter().all(|pid| exists(pid)), "{pids:?}");
+    (child, lines, pids)
+}
+
+/// A node that starts a child, and a daemon that has left its session, prints the three process numbers, and sleeps.
+fn family(folder: &Path) -> String {
+    let file = folder.join("daemon.").display().to_string();
+    script(&format!(
+        "f={file}$me; sleep 1000 & child=$!; (setsid sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $f &); \
+         while ! [ -e $f ]; do sleep 0.01; done; echo $$ $child $(cat $f); exec sleep 1000"
+    ))
+}
+
+#[test]
+fn every_node_knows_its_number_and_has_the_region() {
+    let text = script("fd=${BLIZZARD_BOOT#fd=}; test -e /dev/fd/${fd%%,*} && echo $me");
+    let (out, err, status) = launch(3, &["/bin/sh", "-c", &text]);
+    assert_eq!((sorted(&out), err.as_str(), status), (vec!["0", "1", "2"], "", 0));
+}
+
+#[test]
+fn lines_are_tagged_on_demand() {
+    let launcher = launcher(2, true, &["/bin/sh", "-c", "echo out; echo err >&2"]).output().unwrap();
+    let (out, err, status) = finished(launcher);
+    assert_eq!(sorted(&out), ["[node 0] out", "[node 1] out"]);
+    assert_eq!(sorted(&err), ["[node 0] err", "[node 1] err"]);
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn lines_written_in_pieces_are_not_mixed() {
+    let text = script(
+        "i=0; while [ $i -lt 200 ]; do for k in 1 2 3 4; do printf \"$me$me$me$me\"; done; echo; i=$((i+1)); done",
+    );
+    let (out, _, status) = launch(4, &["/bin/sh", "-c", &text]);
+    assert_eq!(status, 0);
+    assert_eq!(out.lines().count(), 800);
+    for line in out.lines() {
+        assert_eq!(line, line[..1].repeat(16));
+    }
+}
+
+#[test]
+fn input_goes_to_node_0() {
+    let command = script("echo $me:$(cat)");
+    let mut child = launcher(3, false, &["/bin/sh", "-c", &command]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let (out, _, status) = finished(child.wait_with_output().unwrap());
+    assert_eq!((sorted(&out), status), (vec!["0:hello", "1:", "2:"], 0));
+}
+
+#[test]
+fn one_node_passes_bytes_and_status_unchanged() {
+    let (out, err, status) = launch(1, &["/bin/sh", "-c", "printf 'no newline'; exit 7"]);
+    assert_eq!((out.as_str(), err.as_str(), status), ("no newline", "", 7));
+}
+
+#[test]
+fn the_first_failing_node_gives_the_status_and_ends_the_others() {
+    let text = script("[ $me = 1 ] && exit 9; exec sleep 1000");
+    let begin = Instant::now();
+    let (_, err, status) = launch(3, &["/bin/sh", "-c", &text]);
+    assert_eq!(status, 9);
+    assert_eq!(err, "blizzard: error: node 1 exited with status 9\n");
+    // Users are promised one second; the rest is for a busy test machine.
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_node_killed_by_a_signal_is_named_with_it() {
+    let text = script("[ $me = 2 ] && kill -SEGV $$; exec sleep 1000");
+    let (_, err, status) = launch(3, &["/bin/sh", "-c", &text]);
+    assert_eq!(status, 128 + 11);
+    assert_eq!(err, "blizzard: error: node 2 was killed by signal 11 (SIGSEGV)\n");
+}
+
+#[test]
+fn a_node_that_ignores_polite_signals_is_ended_too() {
+    let text = script("trap '' TERM INT HUP; [ $me = 0 ] && exit 4; while :; do sleep 1000; done");
+    let (_, _, status) = launch(2, &["/bin/sh", "-c", &text]);
+    assert_eq!(status, 4);
+}
+
+#[test]
+fn what_nodes_started_ends_with_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut child, mut rest, pids) = start_and_collect(2, &family(folder.path()));
+    assert_eq!(pids.len(), 6, "{pids:?}");
+    // The first number is that of a node: its death ends the run.
+    send(Pid::from_raw(pids[0].parse().unwrap()).unwrap(), libc::SIGKILL);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+    for pid in &pids {
+        assert!(!exists(pid), "process {pid} is left");
+    }
+    rest.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn signals_that_ask_to_stop_end_everything() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, _rest, pids) = start_and_collect(2, &family(folder.path()));
+        send(Pid::from_child(&child), signal);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + signal));
+        for pid in &pids {
+            assert!(!exists(pid), "signal {signal}: process {pid} is left");
+        }
+    }
+}
+
+#[test]
+fn nodes_end_when_the_launcher_is_killed() {
+    for nodes in [1, 3] {
+        let (mut child, _rest, pids) = start_and_collect(nodes, "echo $$; exec sleep 1000");
+        send(Pid::from_child(&child), libc::SIGKILL);
+        child.wait().unwrap();
+        for pid in &pids {
+            eventually("the node ends with its launcher", || !exists(pid));
+        }
+    }
+}
+
+#[test]
+fn a_lone_program_decides_what_a_signal_means() {
+    let text = "trap 'echo caught; exit 5' INT; echo $$; while :; do sleep 0.01; done";
+    let (mut child, mut rest, _) = start_and_collect(1, text);
+    send(Pid::from_child(&child), libc::SIGINT);
+    let mut out = String::new();
+    rest.read_to_string(&mut out).unwrap();
+    assert_eq!((out.as_str(), child.wait().unwrap().code()), ("caught\n", Some(5)));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_endless_output() {
+    let mut child = launcher(2, false, &["/bin/sh", "-c", "while :; do echo line; done"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while line != "line\n" {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0);
+    }
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGPIPE));
+}
+
+#[test]
+fn the_shared_memory_has_no_name() {
+    let (mut child, _rest, pids) = start_and_collect(2, "echo $$; exec sleep 1000");
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", pids[0])).unwrap().flatten();
+    let links: Vec<_> = descriptors.filter_map(|e| std::fs::read_link(e.path()).ok()).collect();
+    assert!(links.iter().any(|l| l.to_string_lossy().contains("memfd:blizzard")), "{links:?}");
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    assert_eq!(entries.filter(|e| e.file_name().to_string_lossy().contains("blizzard")).count(), 0);
+    send(Pid::from_child(&child), libc::SIGTERM);
+    child.wait().unwrap();
+}
+
+#[test]
+fn addresses_are_the_same_on_all_nodes() {
+    let (out, err, status) = launch(3, &["/bin/sh", "-c", "grep -F '[stack]' /proc/self/maps"]);
+    // Where a container's filter forbids it, the launcher says so.
+    if !err.contains("randomisation stays on") {
+        let mut ends: Vec<_> = out.lines().filter_map(|l| l.split(' ').next()?.split('-').nth(1)).collect();
+        assert_eq!(ends.len(), 3, "{out}");
+        ends.dedup();
+        assert_eq!((ends.len(), status), (1, 0), "{out}");
+    }
+}
+
+#[test]
+fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
+    let run = |nodes| launch::run(Path::new("/bin/true"), &[], &LaunchOptions { nodes, ..LaunchOptions::default() });
+    // Neither starts anything, so no process of its own is needed.
+    assert!(run(0).unwrap_err().what.contains("1 to 32"));
+    assert!(run(33).unwrap_err().what.contains("1 to 32"));
+    let output = launcher(2, false, &["/nonexistent/program"]).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.contains("cannot start node 0: /nonexistent/program"), "{err}");
+}

@@ -56,7 +56,7 @@ impl Table {
             });
             let mut rows = fde.rows(&section, bases, &mut ctx).expect("rows");
             // gimli stops at an instruction that means nothing in its context: libgcrypt has two such functions, which set
-            // the offset of a CFA that is an expression.
+            // the register of a CFA that is an expression.
             while let Ok(Some(row)) = rows.next_row() {
                 let bytes =
                     |e: &gimli::UnwindExpression<usize>| format!("{:x?}", e.get(&section).expect("bytes").0.slice());

@@ -10,5 +10,6 @@ pub mod print;
 pub mod protocol;
 pub mod strings;
 pub mod sys;
+pub mod syscall_gate;
 pub mod trap;
 pub mod vsib;

@@ -263,6 +263,13 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     old
 }
 
+/// Lets blocked signals in; pending ones are delivered before this returns.
+pub fn unblock_signals(mask: u64) {
+    // SAFETY: the kernel reads one word.
+    let _ =
+        unsafe { raw(libc::SYS_rt_sigprocmask, [libc::SIG_UNBLOCK as u64, &mask as *const u64 as u64, 0, 8, 0, 0]) };
+}
+
 /// Process control.
 ///
 /// # Safety

@@ -19,12 +19,14 @@ pub const REG_RDI: usize = 8;
 pub const REG_RSI: usize = 9;
 pub const REG_RDX: usize = 12;
 pub const REG_RAX: usize = 13;
+pub const REG_RCX: usize = 14;
 pub const REG_RSP: usize = 15;
 pub const REG_RIP: usize = 16;
-/// r8, r9 and r10 are the first words.
+/// r8 to r11 are the first words.
 pub const REG_R8: usize = 0;
 pub const REG_R9: usize = 1;
 pub const REG_R10: usize = 2;
+pub const REG_R11: usize = 3;
 
 /// The kernel's `struct ucontext` as far as the runtime uses it.
 #[repr(C)]
@@ -142,8 +144,8 @@ fn action() -> KernelSigaction {
 #[unsafe(naked)]
 pub unsafe extern "C" fn restorer() {
     naked_asm!(
-        "mov eax, 15", // rt_sigreturn
-        "syscall",
+        // mov rax, 15 (rt_sigreturn); syscall. In the very bytes of the C library's restorer, by which unwinders know a signal frame.
+        ".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05",
         "ud2",
     )
 }
@@ -165,14 +167,17 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
             "jump into the middle of an instruction at {at:#x} (old code address {:#x} of the program)",
             at.wrapping_sub(map.old_base)
         )),
-        Found::Elsewhere => {
-            // The program's own breakpoint: what SIGTRAP does without a handler.
-            let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
-            // SAFETY: the default action runs no code.
-            let _ = unsafe { sys::rt_sigaction(signal, &default) };
-            let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
-        }
+        // The program's own breakpoint.
+        Found::Elsewhere => default_action(signal),
     }
+}
+
+/// What a signal does without a handler, as soon as the calling handler returns.
+pub fn default_action(signal: i32) {
+    let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
+    // SAFETY: the default action runs no code.
+    let _ = unsafe { sys::rt_sigaction(signal, &default) };
+    let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
 }
 
 const _: () = {

@@ -16,6 +16,7 @@ use super::access;
 use crate::abi::{Counter, VsibDesc, miss_desc, string_desc};
 use crate::node;
 use crate::strings::{self, Blocks, StringRegs};
+use crate::syscall_gate::{self, signals};
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
 use core::arch::naked_asm;
 
@@ -208,6 +209,21 @@ pub unsafe extern "C" fn vsib() {
     )
 }
 
+/// Not a gate of the program: a forked child comes here before it returns from its system call. Clobbers nothing.
+///
+/// # Safety
+/// Called from the system-call stub only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn fork_child() {
+    naked_asm!(
+        save!(),
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_fork_child,
+    )
+}
+
 /// The Rust half of [`miss`].
 extern "C" fn on_miss(frame: &mut Frame) {
     let desc = frame.args[0] as u32;
@@ -217,13 +233,23 @@ extern "C" fn on_miss(frame: &mut Frame) {
         bytes => u64::from(bytes),
     };
     access::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
+    signals::keep_ringing();
 }
 
 /// The Rust half of [`poll`].
 extern "C" fn on_poll() {
-    if !access::detached() {
+    if access::detached() {
+        syscall_gate::silence_doorbell();
+    } else {
         node::poll();
+        // A poll is a safe point: nothing of the program waits between a check and its access.
+        signals::safe_point();
     }
+}
+
+/// The Rust half of [`fork_child`].
+extern "C" fn on_fork_child() {
+    syscall_gate::on_fork_child();
 }
 
 /// Shared memory as the string gate uses it.
@@ -256,6 +282,7 @@ extern "C" fn on_string(frame: &mut Frame) {
     frame.gpr[RSI] = regs.rsi;
     frame.gpr[RDI] = regs.rdi;
     frame.rflags = regs.rflags;
+    signals::keep_ringing();
 }
 
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
@@ -279,6 +306,7 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     }
     if count > 0 {
         access::require_lanes(&shared[..count], desc.access & 2 != 0);
+        signals::keep_ringing();
     }
 }
 

@@ -25,18 +25,18 @@ const EM_X86_64: u16 = 62;
 /// `Elf64_Ehdr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Ehdr {
+pub(crate) struct Ehdr {
     ident: [u8; 16],
     e_type: u16,
     machine: u16,
     version: u32,
     entry: u64,
-    phoff: u64,
+    pub phoff: u64,
     shoff: u64,
     flags: u32,
     ehsize: u16,
     phentsize: u16,
-    phnum: u16,
+    pub phnum: u16,
     shentsize: u16,
     shnum: u16,
     shstrndx: u16,

@@ -13,7 +13,7 @@ pub mod loader;
 pub mod stack;
 
 use crate::abi::{self, ModuleInfo};
-use crate::{node, print, sys, trap, vsib};
+use crate::{node, print, sys, syscall_gate, trap, vsib};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
@@ -121,6 +121,15 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
+    if node::nodes() > 1 {
+        // SAFETY: `base` is the blob's ELF header; the program has not started and has one thread.
+        if let Err(e) = unsafe { syscall_gate::enable(base, &info, bias) } {
+            give_up(format_args!(
+                "cannot intercept system calls (Syscall User Dispatch: {e}); \
+                 a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
+            ));
+        }
+    }
     target
 }
 

@@ -1,0 +1,310 @@
+//! The system-call gate of runs of several nodes.
+//!
+//! Purpose: every system call of the program and of the libraries that it loads passes here, although only the program is
+//! rewritten: Syscall User Dispatch turns each `syscall` outside the runtime's text into SIGSYS. The handler makes the call's
+//! memory accessible, replaces calls that would harm the run, and lets the program continue at a stub that executes the call (see [`stubs`]).
+//! Input: the interrupted context. Output: a changed context. In a run of one node nothing is intercepted.
+//! **Invariants**
+//! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`node::miss`]).
+//! * Asynchronous signals are blocked while the handler runs; SIGSYS and SIGTRAP are never blocked while the program runs, or the
+//!   kernel would kill it.
+//! * `fork` and `execve` end the dispatch by themselves; a forked child also leaves the run ([`on_fork_child`]).
+//!
+//! Source: Linux `Documentation/admin-guide/syscall-user-dispatch.rst`, `kernel/entry/syscall_user_dispatch.c`; Reinhardt 1996, 4.2.4.
+
+pub mod signals;
+mod stubs;
+pub mod table;
+
+use crate::abi::{self, Counter, ModuleInfo};
+use crate::entry::access;
+use crate::entry::loader::{Ehdr, Phdr};
+use crate::sys::{self, KernelSigaction};
+use crate::trap::{
+    REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
+};
+use crate::{node, trap};
+use core::sync::atomic::Ordering;
+use stubs::{RED_ZONE, Stub};
+use table::Range;
+
+const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
+const PR_SYS_DISPATCH_ON: u64 = 1;
+/// `si_code` of a dispatched call.
+const SYS_USER_DISPATCH: i32 = 2;
+/// Bytes below the interrupted stack pointer where a mask stub puts the mask, and the pair of `pselect6`.
+const MASK_BELOW: u64 = RED_ZONE + 8;
+const PAIR_BELOW: u64 = RED_ZONE + 24;
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Done here, with this result.
+    Done(i64),
+    /// Executed at a stub, with these arguments; the word goes into r11.
+    Run(Stub, [u64; 6], u64),
+}
+
+/// Installs the SIGSYS handler and arms the dispatch.
+///
+/// # Errors
+/// The kernel's: it lacks Syscall User Dispatch (before Linux 5.11), or a filter forbids it.
+///
+/// # Safety
+/// Called once, before the program runs, by its only thread. `base` is the address of the blob's ELF header; `info` and `bias`
+/// describe the program.
+pub unsafe fn enable(base: u64, info: &ModuleInfo, bias: u64) -> sys::Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let (text, bytes) = own_text(base);
+        signals::set_ranges(info, bias, text, bytes);
+        arm(text, bytes)
+    }
+}
+
+/// Installs the handler and dispatches every call outside the range.
+///
+/// # Errors
+/// As [`enable`].
+///
+/// # Safety
+/// The process has one thread; the runtime's text lies in the range.
+unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
+    let action = KernelSigaction {
+        handler: on_sigsys as *const () as u64,
+        flags: libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        mask: signals::BLOCK_ALL,
+    };
+    // SAFETY: the handler is made for any instruction of the program.
+    unsafe { sys::rt_sigaction(libc::SIGSYS, &action) }?;
+    // A mask inherited from the launcher must not block what the runtime needs.
+    sys::unblock_signals(signals::RESERVED);
+    // SAFETY: affects this thread's system calls outside the range only.
+    unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, text, bytes, 0) }.map(drop)
+}
+
+/// Start and bytes of the runtime's executable segment.
+///
+/// # Safety
+/// `base` is the address of the blob's ELF header, whose program headers follow in the same mapping.
+unsafe fn own_text(base: u64) -> (u64, u64) {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    // SAFETY: the linker put the header and the table there; the rewriter checks that they are loaded.
+    let phdrs = unsafe {
+        let header = &*(base as *const Ehdr);
+        core::slice::from_raw_parts((base + header.phoff) as *const Phdr, header.phnum.into())
+    };
+    let text = phdrs.iter().find(|p| p.p_type == PT_LOAD && p.flags & PF_X != 0);
+    text.map_or((base, 0), |p| (base + p.vaddr, p.memsz))
+}
+
+/// The SIGSYS handler.
+extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
+    if info.si_code != SYS_USER_DISPATCH {
+        // A seccomp filter, or a signal that somebody sent: what it does without a handler.
+        trap::default_action(signal);
+        return;
+    }
+    access::count(Counter::Syscalls);
+    // What was put off comes in when this handler returns, in front of the call.
+    context.sigmask &= !(signals::take_put_off() | signals::RESERVED);
+    let g = &context.gregs;
+    let nr = i64::from(g[REG_RAX] as i32);
+    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    // SAFETY: the arguments are the program's own call.
+    match unsafe { dispatch(nr, args, context) } {
+        Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
+        Outcome::Run(stub, args, word) => {
+            let g = &mut context.gregs;
+            [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]] = args;
+            g[REG_RCX] = g[REG_RIP];
+            g[REG_R11] = word;
+            g[REG_RIP] = stub.address();
+        }
+    }
+}
+
+/// Decides what becomes of a call and prepares its memory.
+///
+/// # Safety
+/// `nr` and `args` are the program's call at `context`.
+unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
+    let rsp = context.gregs[REG_RSP];
+    let plain = Outcome::Run(Stub::Plain, args, 0);
+    match nr {
+        libc::SYS_exit | libc::SYS_exit_group => {
+            let status = args[0] as i32;
+            node::exiting(status);
+            sys::exit_group(status)
+        }
+        libc::SYS_rt_sigreturn => {
+            // The program's frame starts with its context; a mask that it put there must not block what the runtime needs.
+            // SAFETY: `rsp` is where the kernel will read the context from.
+            let frame = unsafe { &mut *(rsp as *mut Ucontext) };
+            frame.sigmask &= !signals::RESERVED;
+            return Outcome::Run(Stub::Sigreturn, args, 0);
+        }
+        // The C library falls back to `clone`, whose stack argument the gate can prepare.
+        libc::SYS_clone3 => return Outcome::Done(-i64::from(libc::ENOSYS)),
+        libc::SYS_fork => return Outcome::Run(Stub::Fork, args, 0),
+        libc::SYS_vfork => return vfork(args, context),
+        libc::SYS_clone => return clone(args, context),
+        libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(shared_futex(&args)),
+        libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => {
+            return Outcome::Done(-i64::from(libc::EINVAL));
+        }
+        _ => {}
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { make_accessible(nr, &args) };
+    match nr {
+        libc::SYS_rt_sigaction => {
+            // SAFETY: the program's pointers, accessible now.
+            Outcome::Done(unsafe { signals::sigaction(args[0], args[1], args[2], args[3]) })
+        }
+        libc::SYS_rt_sigprocmask => {
+            // SAFETY: the program's pointers, accessible now.
+            Outcome::Done(unsafe { signals::sigprocmask(&mut context.sigmask, args[0], args[1], args[2], args[3]) })
+        }
+        // Calls that replace the mask while they wait: a copy without the reserved signals.
+        libc::SYS_rt_sigsuspend => with_mask(args, 0, rsp),
+        libc::SYS_ppoll => with_mask(args, 3, rsp),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => with_mask(args, 4, rsp),
+        libc::SYS_pselect6 if args[5] != 0 => {
+            // SAFETY: the program passes a pair of a mask's address and its bytes, accessible now.
+            let [mask, bytes] = unsafe { (args[5] as *const [u64; 2]).read_unaligned() };
+            if mask == 0 || bytes != 8 {
+                return plain;
+            }
+            // SAFETY: the program's mask.
+            let mask = unsafe { (mask as *const u64).read_unaligned() } & !signals::RESERVED;
+            let mut args = args;
+            args[5] = rsp - PAIR_BELOW;
+            Outcome::Run(Stub::Pselect, args, mask)
+        }
+        _ => plain,
+    }
+}
+
+/// Runs a call whose argument `index` is the address of a signal mask with a mask of its own.
+fn with_mask(mut args: [u64; 6], index: usize, rsp: u64) -> Outcome {
+    if args[index] == 0 {
+        return Outcome::Run(Stub::Plain, args, 0);
+    }
+    // SAFETY: the program passes a mask's address.
+    let mask = unsafe { (args[index] as *const u64).read_unaligned() } & !signals::RESERVED;
+    args[index] = rsp - MASK_BELOW;
+    Outcome::Run(Stub::Mask, args, mask)
+}
+
+/// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
+fn vfork(args: [u64; 6], context: &Ucontext) -> Outcome {
+    stubs::VFORK_RETURN.store(context.gregs[REG_RIP], Ordering::Relaxed);
+    Outcome::Run(Stub::Vfork, args, 0)
+}
+
+/// `clone`: a process, not a thread.
+fn clone(mut args: [u64; 6], context: &Ucontext) -> Outcome {
+    let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
+    if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
+        node::fail(format_args!(
+            "the program starts a second thread: in a run of several nodes each node has one thread for now"
+        ));
+    }
+    let shares_memory = has(libc::CLONE_VM);
+    if args[1] == 0 {
+        return if shares_memory { vfork(args, context) } else { Outcome::Run(Stub::Fork, args, 0) };
+    }
+    // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
+    args[1] -= RED_ZONE + 8;
+    // SAFETY: the program passes the top of a stack for the child, which is free below.
+    unsafe { (args[1] as *mut u64).write(context.gregs[REG_RIP]) };
+    Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
+}
+
+/// A futex in shared memory: the kernel knows only this node's copy, so nobody on another node could wake a sleeper.
+/// A wait gives way once and reports a wake-up; callers look at the word again, as they must after any wake-up.
+fn shared_futex(args: &[u64; 6]) -> i64 {
+    let wanted = args[2] as u32;
+    match args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => 0,
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
+            access::require(args[0], 4, false, false);
+            // SAFETY: readable now.
+            let value = unsafe { (args[0] as *const u32).read_volatile() };
+            if value != wanted {
+                return -i64::from(libc::EAGAIN);
+            }
+            node::poll();
+            sys::sched_yield();
+            0
+        }
+        operation => node::fail(format_args!(
+            "futex operation {operation} on shared memory at {:#x} is not supported in a run of several nodes",
+            args[0]
+        )),
+    }
+}
+
+/// Makes everything that the call touches in the segment accessible, all of it at once.
+///
+/// # Safety
+/// As [`table::visit`].
+unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
+    loop {
+        let mut complete = true;
+        let mut acquire = |range: Range| {
+            if !access::accessible(range.addr, range.bytes, range.store) {
+                complete = false;
+                access::require(range.addr, range.bytes, range.store, false);
+            }
+        };
+        // SAFETY: passed on from the caller; `require` makes each range accessible.
+        if let Err(table::Unsupported(i)) = unsafe { table::visit(nr, args, &mut acquire) } {
+            node::fail(format_args!(
+                "system call {nr} has a pointer into shared memory ({:#x}) as argument {}, which the gate does not know how to prepare",
+                args[i],
+                i + 1
+            ));
+        }
+        // Acquiring one range can cost another: look again until one pass finds all of them accessible.
+        if complete {
+            return;
+        }
+    }
+}
+
+/// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol. It gets a
+/// doorbell of its own, so that no peer rings it.
+pub fn on_fork_child() {
+    access::detach();
+    if let Err(e) = private_context() {
+        crate::print::error(format_args!("cannot separate a forked process from its node: {e}"));
+        sys::exit_group(1);
+    }
+}
+
+/// Replaces the shared context page by a private copy with a silent doorbell.
+fn private_context() -> sys::Result<()> {
+    let (rw, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new page, filled and then moved over the shared context page in one step; both have its layout.
+    unsafe {
+        let page = sys::mmap(0, abi::CONTEXT_BYTES, rw, flags, -1, 0)?;
+        core::ptr::copy_nonoverlapping(abi::CONTEXT_SHARED as *const u8, page as *mut u8, abi::CONTEXT_BYTES as usize);
+        (page as *mut u32).write(0);
+        let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let args = [page, abi::CONTEXT_BYTES, abi::CONTEXT_BYTES, how, abi::CONTEXT_SHARED, 0];
+        sys::call(libc::SYS_mremap, args).map(drop)
+    }
+}
+
+/// Silences a doorbell that was rung before the fork.
+pub fn silence_doorbell() {
+    // SAFETY: the context page is mapped for the process's life.
+    unsafe { core::sync::atomic::AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests;

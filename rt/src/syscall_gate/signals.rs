@@ -1,0 +1,310 @@
+//! The program's signal handlers in runs of several nodes.
+//!
+//! Purpose: a handler is program code with checks and polls: if it ran between a check and its access, or inside the runtime, it could
+//! lose the block that the interrupted code relies on, or enter the protocol twice. So an asynchronous signal that arrives there is
+//! put off to the next safe point: a poll or a system call. Anywhere else (libraries without checks, a blocked call) it is
+//! delivered at once. Input: `rt_sigaction` of the program. Output: [`entry`] installed in place of each of its handlers, which
+//! jumps to the handler with the frame that the kernel built.
+//! **Invariants**
+//! * One thread (runs of several nodes), so the statics need no lock; signal masks order their use.
+//! * SIGSYS and SIGTRAP belong to the runtime: their actions are recorded for the program and never installed, and no mask blocks them.
+//! * A put-off signal is queued again with its information and blocked in the interrupted context, so it is neither lost nor
+//!   doubled.
+//!
+//! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
+
+use super::stubs;
+use crate::abi::{self, ModuleInfo};
+use crate::entry::access;
+use crate::sys::{self, Errno, KernelSigaction};
+use crate::trap::{REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Highest signal number.
+const SIGNAL_MAX: usize = 64;
+/// The handler values that are not addresses.
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+/// The bit of a signal in a mask.
+pub const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Signals that must reach the runtime whenever the program runs.
+pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP);
+/// Signals that an instruction raises: never put off when it did.
+const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
+/// What is blocked while the runtime's own handlers run.
+pub const BLOCK_ALL: u64 = !SYNCHRONOUS;
+
+/// The actions as the program set them.
+struct Actions(UnsafeCell<[KernelSigaction; SIGNAL_MAX + 1]>);
+
+// SAFETY: used in runs of several nodes only, whose processes have one thread; accesses copy whole entries with
+// asynchronous signals blocked.
+unsafe impl Sync for Actions {}
+
+const DEFAULT: KernelSigaction = KernelSigaction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+static ACTIONS: Actions = Actions(UnsafeCell::new([DEFAULT; SIGNAL_MAX + 1]));
+/// Put-off signals: queued again and blocked until the next safe point.
+static PUT_OFF: AtomicU64 = AtomicU64::new(0);
+/// Signals are being let in at a safe point.
+static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+/// Run-time range of the program's rewritten code.
+static CODE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Run-time range of the runtime's text.
+static RUNTIME: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+fn store(range: &[AtomicU64; 2], start: u64, bytes: u64) {
+    range[0].store(start, Ordering::Relaxed);
+    range[1].store(start.wrapping_add(bytes), Ordering::Relaxed);
+}
+
+fn within(range: &[AtomicU64; 2], at: u64) -> bool {
+    (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&at)
+}
+
+/// Tells where code with checks and the runtime are.
+pub fn set_ranges(info: &ModuleInfo, bias: u64, text: u64, text_bytes: u64) {
+    store(&CODE, info.code_va.wrapping_add(bias), info.code_bytes);
+    store(&RUNTIME, text, text_bytes);
+}
+
+/// Takes the put-off signals: the caller lets them in.
+pub fn take_put_off() -> u64 {
+    PUT_OFF.swap(0, Ordering::Relaxed)
+}
+
+/// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
+pub fn safe_point() {
+    if PUT_OFF.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let put_off = take_put_off();
+    AT_SAFE_POINT.store(true, Ordering::Relaxed);
+    // The kernel delivers them before this call returns.
+    sys::unblock_signals(put_off);
+    AT_SAFE_POINT.store(false, Ordering::Relaxed);
+}
+
+/// Rings this node's own doorbell again when a signal waits: a miss in between may have answered the first ring.
+pub fn keep_ringing() {
+    if PUT_OFF.load(Ordering::Relaxed) != 0 {
+        ring();
+    }
+}
+
+/// Makes the next poll enter the runtime.
+fn ring() {
+    // SAFETY: the shared context page is mapped for the whole run.
+    unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
+}
+
+/// `rt_sigaction` as the program calls it.
+///
+/// # Safety
+/// `act` and `old` are null or the program's pointers to kernel actions.
+pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64 {
+    let fixed = signal == libc::SIGKILL as u64 || signal == libc::SIGSTOP as u64;
+    if mask_bytes != 8 || signal == 0 || signal > SIGNAL_MAX as u64 || fixed && act != 0 {
+        return -i64::from(libc::EINVAL);
+    }
+    let slot = ACTIONS.0.get().cast::<KernelSigaction>().wrapping_add(signal as usize);
+    // SAFETY: in range; see `Actions`.
+    let before = unsafe { *slot };
+    if act != 0 {
+        // SAFETY: the caller vouches for the pointer.
+        let wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
+        if bit(signal as i32) & RESERVED == 0 {
+            // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
+            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &installed(&wanted)) } {
+                return -i64::from(e);
+            }
+        }
+        // SAFETY: in range; see `Actions`.
+        unsafe { *slot = wanted };
+    }
+    if old != 0 {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe { (old as *mut KernelSigaction).write_unaligned(before) };
+    }
+    0
+}
+
+/// What the kernel gets for an action of the program.
+fn installed(wanted: &KernelSigaction) -> KernelSigaction {
+    if matches!(wanted.handler, SIG_DFL | SIG_IGN) {
+        return KernelSigaction { mask: wanted.mask & !RESERVED, ..*wanted };
+    }
+    // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
+    let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
+    KernelSigaction {
+        handler: entry as *const () as u64,
+        flags: wanted.flags & kept | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        mask: wanted.mask & !RESERVED,
+    }
+}
+
+/// `rt_sigprocmask` as the program calls it, on the mask that its context will have when the handler returns.
+///
+/// # Safety
+/// `set` and `old` are null or the program's pointers to masks.
+pub unsafe fn sigprocmask(current: &mut u64, how: u64, set: u64, old: u64, mask_bytes: u64) -> i64 {
+    if mask_bytes != 8 {
+        return -i64::from(libc::EINVAL);
+    }
+    let before = *current;
+    if set != 0 {
+        // SAFETY: the caller vouches for the pointer.
+        let set = unsafe { (set as *const u64).read_unaligned() };
+        let unblockable = RESERVED | bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+        *current = !unblockable
+            & match how as i32 {
+                libc::SIG_BLOCK => before | set,
+                libc::SIG_UNBLOCK => before & !set,
+                libc::SIG_SETMASK => set,
+                _ => return -i64::from(libc::EINVAL),
+            };
+    }
+    if old != 0 {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe { (old as *mut u64).write_unaligned(before) };
+    }
+    0
+}
+
+/// The handler that stands in for each of the program's. Leaves the kernel's frame as it is, so unwinders see an ordinary signal frame.
+///
+/// # Safety
+/// Entered by the kernel only: edi signal, rsi information, rdx context.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {decide}",  // rsp is 8 off 16 at handler entry, aligned after three pushes
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",        // the program's handler, as if the kernel had called it
+        "2: ret",         // put off or ignored: to the restorer
+        decide = sym decide,
+    )
+}
+
+/// Returns the program's handler, or 0 when the signal is put off or ignored.
+extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    let at = context.gregs[REG_RIP];
+    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
+    let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
+    let stub = stubs::contains(at);
+    if !safe && !raised && !access::detached() && (within(&CODE, at) || within(&RUNTIME, at) && !stub) {
+        put_off(signal, info, context);
+        return 0;
+    }
+    if stub {
+        // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
+        // SAFETY: the context stopped at `at`.
+        if let Some((rip, rsp)) = unsafe { stubs::rewound(at, context.gregs[REG_RSP], context.gregs[REG_RCX]) } {
+            context.gregs[REG_RIP] = rip;
+            context.gregs[REG_RSP] = rsp;
+        }
+    }
+    let slot = ACTIONS.0.get().cast::<KernelSigaction>().wrapping_add((signal as usize).min(SIGNAL_MAX));
+    // SAFETY: signal numbers are 1..=64; see `Actions`.
+    let action = unsafe { *slot };
+    if matches!(action.handler, SIG_DFL | SIG_IGN) {
+        return 0;
+    }
+    if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+        // SAFETY: as above; the default action runs no code.
+        unsafe {
+            *slot = DEFAULT;
+            let _ = sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT });
+        }
+    }
+    if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & bit(signal) == 0 {
+        sys::unblock_signals(bit(signal));
+    }
+    action.handler
+}
+
+/// Queues the signal again, blocked until the next safe point.
+fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
+    // The signal is blocked while its handler runs, so this does not come back at once.
+    let args = [sys::getpid() as u64, sys::gettid() as u64, signal as u64, info as *const _ as u64, 0, 0];
+    // SAFETY: the kernel copies the information, which it has built itself.
+    let queued = unsafe { sys::call(libc::SYS_rt_tgsigqueueinfo, args) };
+    if queued.is_err() {
+        // The queue is full (RLIMIT_SIGPENDING): without its information, but not lost.
+        let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
+    }
+    context.sigmask |= bit(signal);
+    PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
+    ring();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_never_block_the_runtimes_signals() {
+        let mut mask = 0x10;
+        let (set, mut old) = (u64::MAX, 0u64);
+        let (set_at, old_at) = (&raw const set as u64, &raw mut old as u64);
+        // SAFETY: live words.
+        unsafe {
+            assert_eq!(sigprocmask(&mut mask, libc::SIG_SETMASK as u64, set_at, old_at, 8), 0);
+            assert_eq!(old, 0x10);
+            assert_eq!(mask & (RESERVED | bit(libc::SIGKILL)), 0);
+            assert_ne!(mask & bit(libc::SIGINT), 0);
+            assert_eq!(sigprocmask(&mut mask, libc::SIG_UNBLOCK as u64, set_at, 0, 8), 0);
+            assert_eq!(mask, 0);
+            assert_eq!(sigprocmask(&mut mask, 77, set_at, 0, 8), -i64::from(libc::EINVAL));
+            assert_eq!(sigprocmask(&mut mask, 0, 0, old_at, 16), -i64::from(libc::EINVAL));
+            assert_eq!(sigprocmask(&mut mask, 77, 0, old_at, 8), 0, "only asked: the operation does not matter");
+        }
+    }
+
+    #[test]
+    fn reserved_signals_are_recorded_but_not_installed() {
+        let ours = KernelSigaction::default();
+        // SAFETY: queries only, then an action that only the table sees.
+        unsafe {
+            let mut before = ours;
+            let wanted = KernelSigaction { handler: 0x1234, flags: 4, restorer: 0, mask: RESERVED | 1 };
+            let sigsys = libc::SIGSYS as u64;
+            assert_eq!(sigaction(sigsys, &raw const wanted as u64, &raw mut before as u64, 8), 0);
+            assert_eq!(before.handler, SIG_DFL);
+            assert_eq!(sigaction(sigsys, 0, &raw mut before as u64, 8), 0);
+            assert_eq!(before, wanted, "the program reads back what it set");
+            assert_eq!(sigaction(65, 0, 0, 8), -i64::from(libc::EINVAL));
+            assert_eq!(sigaction(libc::SIGKILL as u64, &raw const wanted as u64, 0, 8), -i64::from(libc::EINVAL));
+        }
+    }
+
+    #[test]
+    fn handlers_are_wrapped_and_defaults_are_not() {
+        let wanted = KernelSigaction {
+            handler: 0x5000,
+            flags: (libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK) as u64 | libc::SA_RESETHAND as u32 as u64,
+            restorer: 0x6000,
+            mask: u64::MAX,
+        };
+        let kernel = installed(&wanted);
+        assert_eq!(kernel.handler, entry as *const () as u64);
+        assert_eq!(kernel.mask & RESERVED, 0);
+        let expected = (libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 | sys::SA_RESTORER;
+        assert_eq!(kernel.flags, expected);
+        let ignored = KernelSigaction { handler: SIG_IGN, ..wanted };
+        assert_eq!(installed(&ignored).handler, SIG_IGN);
+    }
+}

@@ -54,7 +54,17 @@ impl NodeSet {
 
     /// The nodes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = NodeId> {
-        (0..MAX_NODES as u32).filter_map(NodeId::new).filter(move |&node| self.contains(node))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let lowest = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            NodeId::new(lowest)
+        })
+    }
+
+    /// The node that is the set's only member.
+    fn only(self) -> Option<NodeId> {
+        if self.0.is_power_of_two() { NodeId::new(self.0.trailing_zeros()) } else { None }
     }
 }
 
@@ -174,34 +184,43 @@ impl DirEntry {
             HOME_REQUESTER => Some(Requester::Home),
             node => Some(Requester::Node(NodeId::new(u32::from(node) - 1)?)),
         };
-        let mut members = set.iter();
-        let state = match (self.kind & !VECTOR, requester, members.next()) {
-            (IDLE, None, None) => DirState::Idle,
-            (SHARED, None, Some(_)) => DirState::Shared(set),
-            (EXCLUSIVE, None, Some(owner)) => DirState::Exclusive(owner),
-            (kind @ (AWAIT_ACKS | AWAIT_ACKS_UPGRADE), Some(requester), Some(_)) => {
-                DirState::AwaitAcks { waiting: set, requester, upgrade: kind == AWAIT_ACKS_UPGRADE }
+        if matches!(requester, Some(Requester::Node(node)) if set.contains(node)) {
+            return None;
+        }
+        Some(match (self.kind & !VECTOR, requester) {
+            (IDLE, None) if set.is_empty() => DirState::Idle,
+            (SHARED, None) if !set.is_empty() => DirState::Shared(set),
+            (EXCLUSIVE, None) => DirState::Exclusive(set.only()?),
+            (AWAIT_ACKS, Some(requester)) if !set.is_empty() => {
+                DirState::AwaitAcks { waiting: set, requester, upgrade: false }
             }
-            (RECALL_READ, Some(requester), Some(owner)) => DirState::RecallRead { owner, requester },
-            (RECALL_WRITE, Some(requester), Some(owner)) => DirState::RecallWrite { owner, requester },
+            (AWAIT_ACKS_UPGRADE, Some(requester @ Requester::Node(_))) if !set.is_empty() => {
+                DirState::AwaitAcks { waiting: set, requester, upgrade: true }
+            }
+            (RECALL_READ, Some(requester)) => DirState::RecallRead { owner: set.only()?, requester },
+            (RECALL_WRITE, Some(requester)) => DirState::RecallWrite { owner: set.only()?, requester },
             _ => return None,
-        };
-        let requester_in_set = matches!(requester, Some(Requester::Node(node)) if set.contains(node));
-        let upgrade_for_home = matches!(state, DirState::AwaitAcks { requester: Requester::Home, upgrade: true, .. });
-        // Also refuses second encodings: unsorted or repeated pointers, a vector of few nodes, several owners.
-        (DirEntry::encode(state) == self && !requester_in_set && !upgrade_for_home).then_some(state)
+        })
     }
 
+    /// The nodes, if they are written in the one way in which `encode` writes them.
     fn set(self) -> Option<NodeSet> {
         if self.kind & VECTOR != 0 {
-            let [a, b, c, d, _, _] = self.nodes;
-            return Some(NodeSet(u32::from_le_bytes([a, b, c, d])));
+            let [a, b, c, d, 0, 0] = self.nodes else { return None };
+            let set = NodeSet(u32::from_le_bytes([a, b, c, d]));
+            return (set.len() > POINTERS).then_some(set);
         }
         let mut set = NodeSet::EMPTY;
-        for pointer in self.nodes {
-            if pointer != 0 {
-                set = set.with(NodeId::new(u32::from(pointer) - 1)?);
+        let mut before = 0;
+        for (at, &pointer) in self.nodes.iter().enumerate() {
+            if pointer == 0 {
+                return self.nodes[at..].iter().all(|&rest| rest == 0).then_some(set);
             }
+            if pointer <= before {
+                return None;
+            }
+            before = pointer;
+            set = set.with(NodeId::new(u32::from(pointer) - 1)?);
         }
         Some(set)
     }

@@ -37,9 +37,10 @@
 //! node can lose the block again before it has used it, without end. At the home this leaves a moment in which a block is
 //! not busy while events wait in the queue; so a request for a block that has waiting events goes behind them, unstepped.
 //!
-//! *Straddles.* An access that straddles two blocks needs both: acquire the lower one first, and hold it while waiting for the
-//! higher one: set messages about it aside, in order, and at its home replay nothing of it. All nodes acquire in the same order,
-//! so they cannot wait in a circle; without holding, two nodes could take the blocks from each other without end.
+//! *Accesses to several blocks* (straddles, gathers, save areas) need all of them at once: acquire them in ascending order, and
+//! hold those acquired while waiting for the next: set messages about them aside, in order, and at their home replay nothing of
+//! them. All nodes acquire in the same order, so they cannot wait in a circle; without holding, two nodes could take the
+//! blocks from each other without end.
 //!
 //! *Channels* are reliable, and deliver the messages about one block from one node to another in the order of sending;
 //! every argument in [`stache`] about crossing messages rests on that. A send buffer must keep the order.

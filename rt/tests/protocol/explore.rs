@@ -144,7 +144,7 @@ pub const ONE_WRITER: &str = "one writer or many readers";
 pub const LATEST_VALUE: &str = "each load returns the latest value";
 pub const NOT_STUCK: &str = "nothing waits for a message that nobody sends";
 
-fn store<const N: usize, const B: usize>(world: &mut World<bool, N, B>, at: usize, block: usize) {
+pub fn store<const N: usize, const B: usize>(world: &mut World<bool, N, B>, at: usize, block: usize) {
     for from in 0..N {
         world.copies[from][block].data = from == at;
         for to in 0..N {
@@ -153,7 +153,7 @@ fn store<const N: usize, const B: usize>(world: &mut World<bool, N, B>, at: usiz
     }
 }
 
-fn readable_copies_are_the_latest<const N: usize, const B: usize>(world: &World<bool, N, B>) -> bool {
+pub fn readable_copies_are_the_latest<const N: usize, const B: usize>(world: &World<bool, N, B>) -> bool {
     (0..N).all(|at| (0..B).all(|block| !world.allows(at, block, Access::Load) || world.copies[at][block].data))
 }
 

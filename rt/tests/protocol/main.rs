@@ -5,6 +5,7 @@
 //!   copy, no impossible event, every miss is served.
 //! * [`consistency`]: all interleavings of short programs: only sequentially consistent results, and all of them.
 //! * [`mutants`]: planted errors, each of which the explorations must find.
+//! * [`straddle`]: accesses that need two blocks at once.
 //! * [`random`]: long runs of more nodes and blocks, false sharing and straddling accesses included.
 
 mod consistency;
@@ -13,3 +14,4 @@ mod graph;
 mod model;
 mod mutants;
 mod random;
+mod straddle;

@@ -3,7 +3,7 @@
 
 pub mod abi;
 pub mod entry;
-#[cfg(feature = "freestanding")]
+#[cfg(any(feature = "freestanding", test))]
 pub mod mem;
 pub mod node;
 pub mod print;

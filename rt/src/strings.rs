@@ -13,6 +13,9 @@ use core::arch::asm;
 
 /// Blocks looked at for one stretch: bounds the time between two looks.
 const STRETCH_BLOCKS: u64 = 4096;
+/// Fruitless acquisitions of one operand after which both are acquired at once: two nodes that want each other's blocks could
+/// otherwise take them from each other without end.
+const PATIENCE: u32 = 8;
 /// Direction flag.
 const DF: u64 = 1 << 10;
 /// Zero flag.
@@ -36,6 +39,8 @@ pub trait Blocks {
     fn accessible(&self, addr: u64, store: bool) -> bool;
     /// Makes `bytes` bytes at `addr` accessible; other blocks may become inaccessible meanwhile.
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool);
+    /// Makes `bytes` bytes at both addresses accessible at once.
+    fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool);
 }
 
 /// How many of at most `max` elements from `addr` on, in the given direction, lie in accessible blocks.
@@ -84,12 +89,19 @@ pub unsafe fn perform(desc: u32, regs: &mut StringRegs, blocks: &mut impl Blocks
     let down = regs.rflags & DF != 0;
     // Without a prefix the instruction runs once and leaves rcx alone.
     let mut left = if rep == 0 { 1 } else { regs.rcx };
+    let mut fruitless = 0;
     while left > 0 {
+        if fruitless == PATIENCE {
+            // Over-asks for the source of a move: rare, and it ends the contest.
+            blocks.acquire_both([regs.rsi, regs.rdi], size, writes_rdi);
+            fruitless = 0;
+        }
         let mut n = left;
         if reads_rsi && check_loads {
             n = stretch(blocks, regs.rsi, size, down, false, n);
             if n == 0 {
                 blocks.acquire(regs.rsi, size, false);
+                fruitless += u32::from(reads_rdi || writes_rdi);
                 continue;
             }
         }
@@ -97,9 +109,11 @@ pub unsafe fn perform(desc: u32, regs: &mut StringRegs, blocks: &mut impl Blocks
             n = stretch(blocks, regs.rdi, size, down, writes_rdi, n);
             if n == 0 {
                 blocks.acquire(regs.rdi, size, writes_rdi);
+                fruitless += u32::from(reads_rsi);
                 continue;
             }
         }
+        fruitless = 0;
         let mut chunk = StringRegs { rcx: n, ..*regs };
         // SAFETY: the caller vouches for the instruction; its first n elements are accessible.
         unsafe { execute(op, size_log2, rep == 2, &mut chunk) };
@@ -213,6 +227,20 @@ mod tests {
         acquired: u64,
         /// Acquiring a block takes others away with this chance in four.
         hostility: u64,
+        both: u64,
+    }
+
+    impl FakeBlocks {
+        fn new(seed: u64, hostility: u64) -> Self {
+            let (readable, writable) = (HashSet::new(), HashSet::new());
+            FakeBlocks { readable, writable, random: Random(seed | 1), acquired: 0, hostility, both: 0 }
+        }
+
+        fn grant(&mut self, addr: u64, bytes: u64, store: bool) {
+            for block in addr / BLOCK_BYTES..=(addr + bytes - 1) / BLOCK_BYTES {
+                if store { &mut self.writable } else { &mut self.readable }.insert(block);
+            }
+        }
     }
 
     impl Blocks for FakeBlocks {
@@ -226,8 +254,15 @@ mod tests {
             let (random, hostility) = (&mut self.random, self.hostility);
             self.readable.retain(|_| random.below(4) >= hostility);
             self.writable.retain(|_| random.below(4) >= hostility);
-            for block in addr / BLOCK_BYTES..=(addr + bytes - 1) / BLOCK_BYTES {
-                if store { &mut self.writable } else { &mut self.readable }.insert(block);
+            self.grant(addr, bytes, store);
+        }
+
+        fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
+            self.both += 1;
+            self.readable.clear();
+            self.writable.clear();
+            for addr in addrs {
+                self.grant(addr, bytes, store);
             }
         }
     }
@@ -262,7 +297,7 @@ mod tests {
     #[test]
     fn same_result_as_the_instruction_on_random_states() {
         let mut random = Random(0x1234_5678_9abc_def1);
-        let mut acquired = 0;
+        let (mut acquired, mut both) = (0, 0);
         for round in 0..20_000u32 {
             let op = random.below(5) as u32;
             let size_log2 = random.below(4) as u32;
@@ -289,31 +324,21 @@ mod tests {
             let mut copy = arena.clone();
             // SAFETY: the operands lie inside the arena.
             let expected = run(&mut copy, &mut |regs| unsafe { reference(op, size_log2, rep, regs) });
-            let mut fake = FakeBlocks {
-                readable: HashSet::new(),
-                writable: HashSet::new(),
-                random: Random(random.next() | 1),
-                acquired: 0,
-                hostility: random.below(3),
-            };
+            // Hostility 4: everything else is lost each time, so only both at once can get on.
+            let mut fake = FakeBlocks::new(random.next(), random.below(5));
             // SAFETY: the operands lie inside the arena.
             let got = run(&mut arena, &mut |regs| unsafe { perform(desc(op, size_log2, rep), regs, &mut fake) });
             assert_eq!(got, expected, "round {round}: op {op} size {size_log2} rep {rep} count {count} down {down}");
             assert_eq!(arena, copy, "round {round}: memory");
             acquired += fake.acquired;
+            both += fake.both;
         }
-        assert!(acquired > 20_000, "the rounds must meet inaccessible blocks");
+        assert!(acquired > 20_000 && both > 100, "the rounds must meet inaccessible blocks: {acquired}, {both}");
     }
 
     #[test]
     fn nothing_is_acquired_for_rcx_zero_or_unchecked_kinds() {
-        let mut fake = FakeBlocks {
-            readable: HashSet::new(),
-            writable: HashSet::new(),
-            random: Random(1),
-            acquired: 0,
-            hostility: 0,
-        };
+        let mut fake = FakeBlocks::new(1, 0);
         let mut buf = [1u8; 64];
         let at = buf.as_mut_ptr() as u64;
         let start = StringRegs { rax: 0, rcx: 0, rsi: at, rdi: at, rflags: 0x202 | 0x95 };
@@ -330,13 +355,9 @@ mod tests {
 
     #[test]
     fn a_stretch_ends_before_the_element_that_straddles_into_a_lost_block() {
-        let fake = FakeBlocks {
-            readable: HashSet::from([10, 11]),
-            writable: HashSet::from([10]),
-            random: Random(1),
-            acquired: 0,
-            hostility: 0,
-        };
+        let mut fake = FakeBlocks::new(1, 0);
+        fake.readable = HashSet::from([10, 11]);
+        fake.writable = HashSet::from([10]);
         assert_eq!(stretch(&fake, 10 * 64 + 4, 8, false, false, 100), 15);
         assert_eq!(stretch(&fake, 10 * 64 + 4, 8, false, true, 100), 7);
         assert_eq!(stretch(&fake, 11 * 64 + 60, 8, false, false, 100), 0);

@@ -263,6 +263,16 @@ impl Blocks for NodeBlocks {
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool) {
         access::require(addr, bytes, store, false);
     }
+
+    fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
+        let lanes = addrs.map(|addr| (addr, bytes));
+        match lanes.map(|(addr, _)| access::in_segment(addr)) {
+            [true, true] => access::require_lanes(&lanes, store),
+            [true, false] => access::require_lanes(&lanes[..1], store),
+            [false, true] => access::require_lanes(&lanes[1..], store),
+            [false, false] => {}
+        }
+    }
 }
 
 /// The Rust half of [`string`].

@@ -6,6 +6,8 @@
 //! **Invariants**: the nested cargo has a target folder of its own below OUT_DIR, so it never waits for the outer cargo's lock; it runs
 //! offline, because the outer cargo has already fetched the one dependency (`libc`).
 
+mod build_client;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -22,6 +24,7 @@ fn main() {
     build(&rt, &target_dir);
     let blob = target_dir.join(TARGET).join("release/blizzard-rt");
     println!("cargo::rustc-env=BLIZZARD_RT_BLOB={}", blob.display());
+    build_client::build(&manifest_dir, &PathBuf::from(variable("OUT_DIR")).join("client"));
 }
 
 fn variable(name: &str) -> String {

@@ -3,6 +3,9 @@
 //! Input: the process's arguments. Output: an exit status: 0, the launched program's, 1 after an error, 2 after a misuse of
 //! the command line. Errors go to standard error as `blizzard: error: …` with indented `caused by:` and `help:` lines.
 
+mod compiler;
+mod config;
+mod demo;
 mod input;
 mod inspect;
 mod rewrite;
@@ -23,6 +26,7 @@ use std::process::ExitCode;
     version,
     max_term_width = 100,
     after_help = "Examples:\n  \
+        blizzard demo                          see all of it at work\n  \
         blizzard run -n 4 -- ./em3d            run a program on four nodes\n  \
         blizzard rewrite ./em3d -o em3d.blz    keep the rewritten program\n\n\
         Each command has its own --help."
@@ -38,6 +42,8 @@ enum Command {
     Run(run::RunCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
+    Config(config::ConfigCommand),
+    Demo(demo::DemoCommand),
 }
 
 /// What a rewrite does; the same for every command that rewrites.
@@ -106,6 +112,8 @@ pub fn main() -> ExitCode {
         Command::Run(command) => command.execute(),
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
+        Command::Config(command) => command.execute(),
+        Command::Demo(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("blizzard: error: {error}");
@@ -160,7 +168,7 @@ mod tests {
             assert!(after.contains(&example), "{example}: {after}");
             commands += 1;
         }
-        assert_eq!(commands, 4);
+        assert_eq!(commands, 6);
     }
 
     #[test]
@@ -185,6 +193,7 @@ mod tests {
             ("blizzard rewrite a", "--output"),
             ("blizzard rewrite a -o b --checks some", "all, loads, stores, none"),
             ("blizzard rewrite a -o b --poll never", "backedge, none"),
+            ("blizzard config", "--cflags"),
             ("blizzard frobnicate", "frobnicate"),
         ] {
             let text = parse(line).expect_err(line).to_string();

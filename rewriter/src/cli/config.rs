@@ -1,0 +1,83 @@
+//! `blizzard config`: what a compiler needs for programs that use `blizzard.h`.
+//!
+//! The header and the client library are part of this executable; they are put into the cache folder on demand.
+
+use super::compiler::{self, Compiler};
+use super::print;
+use crate::cache::{Cache, Key, tool_identity};
+use crate::error::Result;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HEADER: &[u8] = include_bytes!("../../../rt/include/blizzard.h");
+const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
+
+/// Print the flags for compiling and linking programs that use blizzard.h
+///
+/// --cflags also keeps the compiler from turning loops into calls of memset and memcpy: libraries are not rewritten
+/// yet, so they must not be given shared memory. Which flags do that depends on the compiler; set CC if it is not cc.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    blizzard config --cflags --libs    for use as: cc -O2 $(blizzard config --cflags) prog.c $(blizzard config --libs)")]
+#[group(required = true, multiple = true)]
+pub struct ConfigCommand {
+    /// Flags for compiling
+    #[arg(long)]
+    cflags: bool,
+    /// Flags for linking
+    #[arg(long)]
+    libs: bool,
+}
+
+/// The client's files on disk.
+#[derive(Debug)]
+pub struct Client {
+    include_dir: PathBuf,
+    library: PathBuf,
+}
+
+impl Client {
+    /// Puts the files into the user's cache, unless they are there.
+    ///
+    /// # Errors
+    /// When the cache cannot be written to.
+    pub fn install() -> Result<Self> {
+        let cache = Cache::of_user()?;
+        let key = Key::new(&[b"client", tool_identity().as_bytes(), HEADER, LIBRARY]);
+        let put = |name: &str, bytes: &[u8]| cache.get_or_make(&key, name.as_ref(), 0o644, || Ok(bytes.to_vec()));
+        let header = put("blizzard.h", HEADER)?;
+        let library = put("libblizzard.a", LIBRARY)?;
+        let include_dir = header.parent().expect("a cache entry is in a folder").to_owned();
+        Ok(Client { include_dir, library })
+    }
+
+    /// For compiling.
+    pub fn cflags(&self, own: &[&str]) -> Vec<String> {
+        let mut flags = vec![format!("-I{}", self.include_dir.display())];
+        flags.extend(own.iter().map(|&flag| flag.to_owned()));
+        flags
+    }
+
+    /// For linking.
+    pub fn libs(&self) -> Vec<String> {
+        vec![self.library.display().to_string(), "-pthread".to_owned()]
+    }
+}
+
+impl ConfigCommand {
+    /// Prints the flags on one line.
+    pub fn execute(self) -> Result<ExitCode> {
+        let client = Client::install()?;
+        let mut flags = Vec::new();
+        if self.cflags {
+            let own = Compiler::find()?.map_or(compiler::default_flags(), |compiler| compiler.flags());
+            flags.extend(client.cflags(own));
+        }
+        if self.libs {
+            flags.extend(client.libs());
+        }
+        print(&format!("{}\n", flags.join(" ")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

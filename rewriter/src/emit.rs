@@ -127,8 +127,9 @@ pub fn emit(input: &Input) -> Code {
             code.begin.push(begin);
             Decoder::with_ip(64, insns.bytes(image, id), insns.va(id).0, DecoderOptions::NONE).decode_out(&mut insn);
             let site = Site { id, insn: &insn, live: live[k], begin, count: input.options.count };
-            let wild =
-                i + 1 == block.stop.0 && block.end == End::UnknownJmp && insns.list[id.ix()].flow == Flow::IndirectJmp;
+            let wild = i + 1 == block.stop.0
+                && matches!(block.end, End::FramedJmp | End::UnknownJmp)
+                && insns.list[id.ix()].flow == Flow::IndirectJmp;
             if input.options.poll == Poll::Backedge
                 && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
             {

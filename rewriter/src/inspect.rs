@@ -50,7 +50,9 @@ fn polled(a: &Analysed, id: InsnId) -> bool {
     let block = &a.cfg.blocks[b.ix()];
     let head = block.first == id && a.cfg.loop_head[b.ix()];
     let last = id.0 + 1 == block.stop.0;
-    let wild = last && block.end == End::UnknownJmp && a.insns.list[id.ix()].flow == Flow::IndirectJmp;
+    let wild = last
+        && matches!(block.end, End::FramedJmp | End::UnknownJmp)
+        && a.insns.list[id.ix()].flow == Flow::IndirectJmp;
     head || wild && a.cfg.unresolved[a.cfg.component[b.ix()] as usize]
 }
 

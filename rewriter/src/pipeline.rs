@@ -2,8 +2,9 @@
 
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
-use crate::cfg::{Cfg, jump_tables};
-use crate::disasm::{Explorer, InsnId, Insns};
+use crate::cfg::returns::Returns;
+use crate::cfg::{Cfg, End, jump_tables};
+use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, frames};
 use crate::emit::{self, Code};
 use crate::error::{Error, Result};
@@ -76,7 +77,19 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
             break (insns, found.tables);
         }
     };
-    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id));
+    let frame = |va| {
+        let i = frame_info.fdes.partition_point(|f| f.start <= va).checked_sub(1)?;
+        let f = &frame_info.fdes[i];
+        (va < f.end).then_some((f.start, f.end))
+    };
+    let returns = Returns::solve(&image, &insns);
+    let cfg = Cfg::build(
+        &insns,
+        tables,
+        |id| is_got_jump(&image, &insns, id),
+        |id| returns.call_returns(&image, &insns, id),
+        frame,
+    );
     let facts = plan::gather(&image, &insns);
     let stack = StackRegs::solve(&cfg, &facts.stack);
     let plan = plan::decide(&image, &insns, &cfg, &facts, &stack, options);
@@ -108,18 +121,14 @@ pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Re
 /// The stages behind the plan.
 fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
     let Analysed { image, insns, cfg, facts, plan } = analysed;
-    let got_jump = |id: InsnId| is_got_jump(image, insns, id);
-    let live = Liveness::solve(cfg, &facts.effects, got_jump);
+    let live = Liveness::solve(cfg, &facts.effects);
     let code = emit::emit(&emit::Input { image, insns, cfg, effects: &facts.effects, live: &live, plan, options });
     refuse(image, plan, &code)?;
     let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
     let written = elf_write::write(image, frame_input.as_ref(), insns, &placed, blob, options)?;
-    let unresolved = cfg.ids().filter(|b| {
-        let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
-        cfg.blocks[b.ix()].end == crate::cfg::End::UnknownJmp && !got_jump(last)
-    });
+    let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp));
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         new_code_bytes: placed.code.len() as u64,

@@ -1,9 +1,9 @@
 //! Which registers and flags are live before each instruction, over the whole module.
 //!
-//! A backward may-analysis on the graph of all functions. Returns lead to every return site of the component's
-//! direct callers, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
-//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where a jump's target is
-//! unknown, everything is live. Calls keep the callee-saved registers live, because an exception may resume in
+//! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
+//! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
+//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). An unresolved jump is a tail call or leads
+//! to any block of its function; without a frame that says what its function is, everything is live. Calls keep the callee-saved registers live, because an exception may resume in
 //! a landing pad that reads them.
 //!
 //! Invariant: a register outside [`Liveness::live_out`]-derived sets is never read again before it is written.
@@ -12,7 +12,7 @@ use super::effects::Effects;
 use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
-use crate::disasm::InsnId;
+use std::collections::HashMap;
 
 /// The result: live sets at block ends.
 #[derive(Debug)]
@@ -21,66 +21,14 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Solves the equations. `got_jump`: an indirect jump that is a call by ABI rules (PLT, tail call through the GOT).
-    pub fn solve(cfg: &Cfg, effects: &[Effects], got_jump: impl Fn(InsnId) -> bool) -> Liveness {
-        let n = cfg.blocks.len();
-        let transfer: Vec<Effects> = cfg.ids().map(|b| block_effects(cfg, effects, b)).collect();
-        let component_root = component_roots(cfg);
-        // What the callers of each component use after a return.
-        let mut returned = vec![RegSet::NONE; n];
-        for b in 0..n {
-            if component_root[cfg.component[b] as usize] {
-                returned[b] = RegSet::RETURNED;
-            }
+    /// Solves the equations.
+    pub fn solve(cfg: &Cfg, effects: &[Effects]) -> Liveness {
+        let mut s = Solver::new(cfg, effects);
+        while let Some(b) = s.work.pop() {
+            s.queued[b.ix()] = false;
+            s.visit(b);
         }
-        let mut live_in = vec![RegSet::NONE; n];
-        let mut out = vec![RegSet::NONE; n];
-        let preds = Preds::new(cfg);
-        let mut queued = vec![true; n];
-        let mut work: Vec<u32> = (0..n as u32).collect();
-        while let Some(b) = work.pop() {
-            let id = BlockId(b);
-            queued[id.ix()] = false;
-            let block = &cfg.blocks[id.ix()];
-            let after = cfg.succ(id).iter().fold(RegSet::NONE, |l, s| l | live_in[s.ix()]);
-            let last = InsnId(block.stop.0 - 1);
-            let live = match block.end {
-                End::Plain => after,
-                End::Stop => RegSet::CALLEE_SAVED,
-                End::Ret => returned[cfg.component[id.ix()] as usize],
-                End::UnknownJmp if got_jump(last) => RegSet::PASSED,
-                End::UnknownJmp => RegSet::ALL,
-                End::UnknownCall => after.without(RegSet::FLAGS) | RegSet::PASSED,
-                End::Call(callee) => after | live_in[callee.ix()] | RegSet::CALLEE_SAVED,
-            };
-            out[id.ix()] = live;
-            let before = live.without(transfer[id.ix()].kills) | transfer[id.ix()].reads;
-            if before == live_in[id.ix()] {
-                continue;
-            }
-            live_in[id.ix()] = before;
-            for &p in preds.of(id) {
-                if !std::mem::replace(&mut queued[p as usize], true) {
-                    work.push(p);
-                }
-                // `id` may be the return site of a call: then the callee's returns see more.
-                if let End::Call(callee) = cfg.blocks[p as usize].end
-                    && cfg.succ(BlockId(p)).contains(&id)
-                {
-                    let c = cfg.component[callee.ix()] as usize;
-                    let more = returned[c] | before;
-                    if more != returned[c] {
-                        returned[c] = more;
-                        for &r in preds.returns(c) {
-                            if !std::mem::replace(&mut queued[r as usize], true) {
-                                work.push(r);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Liveness { out }
+        Liveness { out: s.out }
     }
 
     /// Live behind the last instruction of `b`.
@@ -113,46 +61,150 @@ fn block_effects(cfg: &Cfg, effects: &[Effects], b: BlockId) -> Effects {
     total
 }
 
-/// Components that may be entered from outside the module or through a pointer.
-fn component_roots(cfg: &Cfg) -> Vec<bool> {
-    let mut roots = vec![false; cfg.blocks.len()];
-    for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
-        roots[cfg.component[b.ix()] as usize] = true;
-    }
-    roots
+/// The equations of one module while they are solved.
+struct Solver<'x> {
+    cfg: &'x Cfg,
+    transfer: Vec<Effects>,
+    preds: Preds,
+    live_in: Vec<RegSet>,
+    out: Vec<RegSet>,
+    /// What the callers of the functions that run through a block use after their calls: flows forward, from function
+    /// entries to returns.
+    needed: Vec<RegSet>,
+    /// Components with an unresolved jump: what is live at the start of any of their blocks, what is needed in any, and those of their
+    /// blocks that end in such a jump or a return.
+    wild: HashMap<u32, Wild>,
+    work: Vec<BlockId>,
+    queued: Vec<bool>,
 }
 
-/// Reverse edges: successors, and from a callee's entry to its calls; and the returns of each component.
+#[derive(Default)]
+struct Wild {
+    live: RegSet,
+    needed: RegSet,
+    ends: Vec<BlockId>,
+}
+
+impl<'x> Solver<'x> {
+    fn new(cfg: &'x Cfg, effects: &[Effects]) -> Self {
+        let n = cfg.blocks.len();
+        let mut wild: HashMap<u32, Wild> = HashMap::new();
+        for b in cfg.ids().filter(|b| cfg.blocks[b.ix()].end == End::FramedJmp) {
+            wild.entry(cfg.component[b.ix()]).or_default();
+        }
+        for b in cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::Ret)) {
+            if let Some(w) = wild.get_mut(&cfg.component[b.ix()]) {
+                w.ends.push(b);
+            }
+        }
+        let mut solver = Solver {
+            cfg,
+            transfer: cfg.ids().map(|b| block_effects(cfg, effects, b)).collect(),
+            preds: Preds::new(cfg),
+            live_in: vec![RegSet::NONE; n],
+            out: vec![RegSet::NONE; n],
+            needed: vec![RegSet::NONE; n],
+            wild,
+            work: cfg.ids().collect(),
+            queued: vec![true; n],
+        };
+        // Whoever enters from outside the module or through a pointer knows only the ABI.
+        for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
+            solver.need(b, RegSet::RETURNED);
+        }
+        solver
+    }
+
+    fn queue(&mut self, b: BlockId) {
+        if !std::mem::replace(&mut self.queued[b.ix()], true) {
+            self.work.push(b);
+        }
+    }
+
+    /// Notes that whoever entered at `b` uses `regs` after the return.
+    fn need(&mut self, b: BlockId, regs: RegSet) {
+        let mut work = vec![b];
+        while let Some(b) = work.pop() {
+            if self.needed[b.ix()].contains(regs) {
+                continue;
+            }
+            self.needed[b.ix()] |= regs;
+            if self.cfg.blocks[b.ix()].end == End::Ret {
+                self.queue(b);
+            }
+            work.extend(self.cfg.succ(b));
+            if let Some(w) = self.wild.get_mut(&self.cfg.component[b.ix()])
+                && !w.needed.contains(regs)
+            {
+                w.needed |= regs;
+                for e in w.ends.clone() {
+                    self.queue(e);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, b: BlockId) {
+        let cfg = self.cfg;
+        let after = cfg.succ(b).iter().fold(RegSet::NONE, |l, s| l | self.live_in[s.ix()]);
+        let wild = self.wild.get(&cfg.component[b.ix()]);
+        let live = match cfg.blocks[b.ix()].end {
+            End::Plain => after,
+            End::Stop => RegSet::CALLEE_SAVED,
+            End::Ret => self.needed[b.ix()] | wild.map_or(RegSet::NONE, |w| w.needed),
+            End::GotJmp => RegSet::PASSED,
+            End::FramedJmp => RegSet::PASSED | wild.map_or(RegSet::ALL, |w| w.live),
+            End::UnknownJmp => RegSet::ALL,
+            End::UnknownCall => after.without(RegSet::FLAGS) | RegSet::PASSED,
+            End::Call(callee) => after | self.live_in[callee.ix()] | RegSet::CALLEE_SAVED,
+        };
+        self.out[b.ix()] = live;
+        let before = live.without(self.transfer[b.ix()].kills) | self.transfer[b.ix()].reads;
+        if before == self.live_in[b.ix()] {
+            return;
+        }
+        self.live_in[b.ix()] = before;
+        if let Some(w) = self.wild.get_mut(&cfg.component[b.ix()])
+            && !w.live.contains(before)
+        {
+            w.live |= before;
+            for e in w.ends.clone() {
+                self.queue(e);
+            }
+        }
+        for i in self.preds.range(b) {
+            let p = BlockId(self.preds.list[i]);
+            self.queue(p);
+            // `b` may be the return site of a call: then the callee's returns see more.
+            if let End::Call(callee) = cfg.blocks[p.ix()].end
+                && cfg.succ(p).contains(&b)
+            {
+                self.need(callee, before);
+            }
+        }
+    }
+}
+
+/// Reverse edges: successors, and from a callee's entry to its calls.
 struct Preds {
     from: Vec<u32>,
     list: Vec<u32>,
-    ret_from: Vec<u32>,
-    rets: Vec<u32>,
 }
 
 impl Preds {
     fn new(cfg: &Cfg) -> Preds {
-        let n = cfg.blocks.len();
         let mut pairs = Vec::new();
-        let mut rets = Vec::new();
         for b in cfg.ids() {
             pairs.extend(cfg.succ(b).iter().map(|s| (s.0, b.0)));
-            match cfg.blocks[b.ix()].end {
-                End::Call(callee) => pairs.push((callee.0, b.0)),
-                End::Ret => rets.push((cfg.component[b.ix()], b.0)),
-                _ => {}
+            if let End::Call(callee) = cfg.blocks[b.ix()].end {
+                pairs.push((callee.0, b.0));
             }
         }
-        let (from, list) = group(n, &pairs);
-        let (ret_from, rets) = group(n, &rets);
-        Preds { from, list, ret_from, rets }
+        let (from, list) = group(cfg.blocks.len(), &pairs);
+        Preds { from, list }
     }
 
-    fn of(&self, b: BlockId) -> &[u32] {
-        &self.list[self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize]
-    }
-
-    fn returns(&self, component: usize) -> &[u32] {
-        &self.rets[self.ret_from[component] as usize..self.ret_from[component + 1] as usize]
+    fn range(&self, b: BlockId) -> std::ops::Range<usize> {
+        self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize
     }
 }

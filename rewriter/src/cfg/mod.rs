@@ -5,9 +5,10 @@
 //! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
 
 pub mod jump_tables;
-mod returns;
+pub mod returns;
 
 use crate::disasm::{Flow, InsnId, Insns};
+use crate::ids::Vaddr;
 use jump_tables::JumpTable;
 
 /// Index into [`Cfg::blocks`].
@@ -31,7 +32,12 @@ pub enum End {
     /// Call of something unknown; the successor is the return site.
     UnknownCall,
     Ret,
-    /// Indirect jump whose targets are not known.
+    /// Jump through the GOT: a PLT entry or a tail call, with the callee known only by the ABI.
+    GotJmp,
+    /// Indirect jump whose targets are not known, in code that a frame describes: a tail call (ABI), or somewhere in its own component,
+    /// to which all blocks of the frame belong.
+    FramedJmp,
+    /// Jump whose target is not known at all.
     UnknownJmp,
     /// Nothing follows.
     Stop,
@@ -67,7 +73,14 @@ pub struct Cfg {
 
 impl Cfg {
     /// Builds the graph.
-    pub fn build(insns: &Insns, tables: Vec<JumpTable>, got_jump: impl Fn(InsnId) -> bool) -> Cfg {
+    /// `got_jump`: whether an indirect jump goes through the GOT. `call_returns`: false for calls that never return. `frame`: the code range of the frame that describes an address.
+    pub fn build(
+        insns: &Insns,
+        tables: Vec<JumpTable>,
+        got_jump: impl Fn(InsnId) -> bool,
+        call_returns: impl Fn(InsnId) -> bool,
+        frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
+    ) -> Cfg {
         let count = insns.list.len();
         let mut leader = vec![false; count + 1];
         let mut root_insn = vec![false; count];
@@ -122,7 +135,7 @@ impl Cfg {
             let last = InsnId(stop.0 - 1);
             let insn = &insns.list[last.ix()];
             let from = succ.len() as u32;
-            let next = insns.next(last).map(id_of);
+            let next = insns.next(last).filter(|_| call_returns(last)).map(id_of);
             let end = match insn.flow {
                 Flow::Next => End::Plain,
                 Flow::Cond | Flow::Jmp => {
@@ -139,11 +152,23 @@ impl Cfg {
                         succ.extend(targets);
                         End::Plain
                     }
+                    None if got_jump(last) => End::GotJmp,
                     None => {
-                        if !got_jump(last) {
-                            wild.push(b);
+                        wild.push(b);
+                        match frame(insns.va(last)) {
+                            Some((start, stop)) => {
+                                // It may lead anywhere in its frame.
+                                let from =
+                                    insns.list[..insns.main].partition_point(|i| insns.base + u64::from(i.at) < start);
+                                let to =
+                                    insns.list[..insns.main].partition_point(|i| insns.base + u64::from(i.at) < stop);
+                                for i in from..to {
+                                    sets.join(b as u32, block_of[i]);
+                                }
+                                End::FramedJmp
+                            }
+                            None => End::UnknownJmp,
                         }
-                        End::UnknownJmp
                     }
                 },
                 Flow::Ret => End::Ret,

@@ -1,0 +1,154 @@
+//! Which node is the home of an address, and which allocator hands it out.
+//!
+//! Purpose: a static partition of the segment that every node computes alike, without messages. Input: an address of the segment.
+//! Output: the [`NodeId`] of its home, the [`ArenaId`] that owns it. Source: Reinhardt 1996, section 2.3 (round-robin homes).
+//!
+//! ```text
+//! SEGMENT_BASE                      + half                                                       + bytes
+//! | pages round-robin over the nodes | zone of node 0 | zone of node 1 | ... | zone of node n-1 | rest |
+//! | arena 0, allocator on node 0     | arena 1        | arena 2        |     | arena n          | none |
+//! ```
+//!
+//! **Invariant**: all blocks of a page have the same home. The rest (less than a page per node) belongs to nobody.
+
+use crate::abi::{MAX_NODES, SEGMENT_BASE};
+use crate::protocol::NodeId;
+
+/// Bytes of the pages that are dealt out.
+pub const PAGE_BYTES: u64 = 4096;
+/// Most arenas of a run: the interleaved one and a zone for each node.
+pub const MAX_ARENAS: usize = MAX_NODES + 1;
+
+/// Number of an arena: 0 the interleaved half, `n + 1` the zone of node `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaId(u8);
+
+impl ArenaId {
+    pub const INTERLEAVED: ArenaId = ArenaId(0);
+
+    pub const fn zone_of(node: NodeId) -> ArenaId {
+        ArenaId(node.index() as u8 + 1)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The partition of one run's segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Homes {
+    nodes: u64,
+    half_bytes: u64,
+    zone_bytes: u64,
+}
+
+impl Homes {
+    /// The partition of `segment_bytes` bytes over `nodes` nodes.
+    pub const fn new(nodes: u32, segment_bytes: u64) -> Homes {
+        let nodes = nodes as u64;
+        let half_bytes = segment_bytes / 2 / PAGE_BYTES * PAGE_BYTES;
+        Homes { nodes, half_bytes, zone_bytes: half_bytes / nodes / PAGE_BYTES * PAGE_BYTES }
+    }
+
+    pub const fn nodes(&self) -> u32 {
+        self.nodes as u32
+    }
+
+    /// The home of an address; `None` when it belongs to nobody.
+    pub fn home_of(&self, addr: u64) -> Option<NodeId> {
+        let offset = addr.checked_sub(SEGMENT_BASE)?;
+        let node = if offset < self.half_bytes {
+            (offset / PAGE_BYTES) % self.nodes
+        } else {
+            // Too small a segment has zones of no bytes.
+            (offset - self.half_bytes).checked_div(self.zone_bytes)?
+        };
+        if node < self.nodes { NodeId::new(node as u32) } else { None }
+    }
+
+    /// The arena of an address; `None` when it belongs to nobody.
+    pub fn arena_of(&self, addr: u64) -> Option<ArenaId> {
+        let offset = addr.checked_sub(SEGMENT_BASE)?;
+        if offset < self.half_bytes { Some(ArenaId::INTERLEAVED) } else { self.home_of(addr).map(ArenaId::zone_of) }
+    }
+
+    /// The node whose allocator manages an arena.
+    pub fn owner_of(&self, arena: ArenaId) -> Option<NodeId> {
+        let number = u32::from(arena.0).saturating_sub(1);
+        if u64::from(number) < self.nodes { NodeId::new(number) } else { None }
+    }
+
+    /// First address and bytes of an arena.
+    pub fn arena_range(&self, arena: ArenaId) -> (u64, u64) {
+        match arena.0 {
+            0 => (SEGMENT_BASE, self.half_bytes),
+            n => (SEGMENT_BASE + self.half_bytes + (u64::from(n) - 1) * self.zone_bytes, self.zone_bytes),
+        }
+    }
+
+    /// The arena with that number, if the run has it.
+    pub fn arena(&self, number: u64) -> Option<ArenaId> {
+        if number <= self.nodes { Some(ArenaId(number as u8)) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_first_half_is_dealt_out_page_by_page() {
+        let homes = Homes::new(3, 64 << 20);
+        for page in 0..100 {
+            for inside in [0, 64, 4095] {
+                let addr = SEGMENT_BASE + page * PAGE_BYTES + inside;
+                assert_eq!(homes.home_of(addr), Some(node((page % 3) as u32)));
+                assert_eq!(homes.arena_of(addr), Some(ArenaId::INTERLEAVED));
+            }
+        }
+    }
+
+    #[test]
+    fn every_arena_covers_exactly_the_addresses_that_name_it() {
+        for nodes in [1, 2, 3, 4, 7, 8, 31, 32] {
+            let bytes = 64 << 20;
+            let homes = Homes::new(nodes, bytes);
+            let mut end = SEGMENT_BASE;
+            for number in 0..=u64::from(nodes) {
+                let arena = homes.arena(number).unwrap();
+                let (base, len) = homes.arena_range(arena);
+                assert_eq!(base, end);
+                assert!(len > 0 && len.is_multiple_of(PAGE_BYTES));
+                end = base + len;
+                for addr in [base, base + len - 1] {
+                    assert_eq!(homes.arena_of(addr), Some(arena));
+                }
+                let owner = homes.owner_of(arena).unwrap();
+                assert_eq!(owner, node(if number == 0 { 0 } else { number as u32 - 1 }));
+                if number > 0 {
+                    assert_eq!(homes.home_of(base), Some(owner));
+                    assert_eq!(homes.home_of(base + len - 1), Some(owner));
+                }
+            }
+            assert!(end <= SEGMENT_BASE + bytes && SEGMENT_BASE + bytes - end < PAGE_BYTES * u64::from(nodes + 1));
+            assert_eq!(homes.home_of(end), None);
+            assert_eq!(homes.arena_of(end), None);
+            assert_eq!(homes.arena(u64::from(nodes) + 1), None);
+        }
+    }
+
+    #[test]
+    fn addresses_outside_belong_to_nobody() {
+        let homes = Homes::new(2, 1 << 20);
+        for addr in [0, SEGMENT_BASE - 1, SEGMENT_BASE + (1 << 20), u64::MAX] {
+            assert_eq!(homes.home_of(addr), None);
+            assert_eq!(homes.arena_of(addr), None);
+        }
+        assert_eq!(Homes::new(4, 4096).home_of(SEGMENT_BASE), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! The fixed mappings of a node: tag table, context pages, segment.
+//!
+//! Purpose: put everything of [`crate::abi`]'s address space where it belongs, before the program runs. Input: the segment's size, and in a
+//! launched run the shared region. Output: mappings. Source: design section 4.
+//! **Invariants**: nothing that exists is ever replaced, except parts of the tag table by its own fill; a failure names the range, the
+//! reason and the usual remedy in one line.
+
+use crate::abi::{self, CONTEXT_BYTES, RegionHeader};
+use crate::protocol::NodeId;
+use crate::sys::{self, Errno};
+use core::fmt;
+
+/// Inaccessible bytes on either side of the segment.
+pub const GUARD_BYTES: u64 = 2 << 20;
+
+const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// A mapping that could not be made.
+#[derive(Debug)]
+pub struct MapError {
+    what: &'static str,
+    addr: u64,
+    bytes: u64,
+    errno: Errno,
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let help = match self.errno.0 {
+            libc::EEXIST => "something else is mapped there: run with address-space randomisation off (`setarch -R`)",
+            libc::ENOMEM => {
+                "raise the address-space limit (`ulimit -v unlimited`), and set vm.overcommit_memory to 0 or 1 if it is 2"
+            }
+            _ => "a kernel of version 4.17 or later is needed",
+        };
+        write!(f, "cannot map the {} ({} KiB at {:#x}): {}; {help}", self.what, self.bytes >> 10, self.addr, self.errno)
+    }
+}
+
+/// Maps a range at a fixed address where nothing may be mapped yet.
+///
+/// # Safety
+/// With a file, its contents may change at any time: only atomics may look at a shared one.
+unsafe fn place(
+    what: &'static str,
+    addr: u64,
+    bytes: u64,
+    prot: i32,
+    flags: i32,
+    file: Option<(i32, u64)>,
+) -> Result<(), MapError> {
+    let (fd, offset) = file.map_or((-1, 0), |(fd, offset)| (fd, offset));
+    let error = |errno| MapError { what, addr, bytes, errno };
+    // SAFETY: NOREPLACE: nothing that exists is touched; the file is the caller's promise.
+    let got = unsafe { sys::mmap(addr, bytes, prot, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) }.map_err(error)?;
+    if got == addr {
+        return Ok(());
+    }
+    // A kernel that does not know the flag takes the address as a hint.
+    // SAFETY: the mapping just made; nobody knows it.
+    let _ = unsafe { sys::munmap(got, bytes) };
+    Err(error(Errno(libc::EEXIST)))
+}
+
+/// Keeps a huge sparse range out of core dumps and off huge pages. Advice: a refusal costs speed only.
+///
+/// # Safety
+/// The range is mapped.
+unsafe fn advise_sparse(addr: u64, bytes: u64) {
+    // SAFETY: neither advice changes contents.
+    unsafe {
+        let _ = sys::madvise(addr, bytes, libc::MADV_DONTDUMP);
+        let _ = sys::madvise(addr, bytes, libc::MADV_NOHUGEPAGE);
+    }
+}
+
+/// Maps the tag table, all Writable.
+///
+/// # Safety
+/// Called once per process.
+pub unsafe fn map_tag_table() -> Result<(), MapError> {
+    // SAFETY: anonymous memory.
+    unsafe {
+        place("tag table", abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, RW, PRIVATE, None)?;
+        advise_sparse(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES);
+    }
+    Ok(())
+}
+
+/// Maps the private context page, and anonymous memory or the node's page of the region as the shared one.
+///
+/// # Safety
+/// Called once per process; `region` is the descriptor of the region with that header.
+pub unsafe fn map_contexts(region: Option<(i32, &RegionHeader, NodeId)>) -> Result<(), MapError> {
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: anonymous memory; the shared page is used through atomics only.
+    unsafe {
+        place("private context page", abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW, private, None)?;
+        let what = "shared context page";
+        match region {
+            None => place(what, abi::CONTEXT_SHARED, CONTEXT_BYTES, RW, private, None),
+            Some((fd, header, node)) => {
+                let offset = header.contexts_off + node.index() as u64 * CONTEXT_BYTES;
+                place(what, abi::CONTEXT_SHARED, CONTEXT_BYTES, RW, libc::MAP_SHARED, Some((fd, offset)))
+            }
+        }
+    }
+}
+
+/// Fills the private context page and makes it read-only.
+///
+/// # Safety
+/// [`map_contexts`] has run; called once.
+pub unsafe fn fill_private_context(gates: [u64; 4], nodes: u32, node: u32) -> sys::Result<()> {
+    // SAFETY: the page is mapped, writable, and the program does not run yet.
+    unsafe {
+        for (slot, gate) in gates.into_iter().enumerate() {
+            (abi::GATE_MISS as *mut u64).add(slot).write(gate);
+        }
+        (abi::CTX_NODES as *mut u32).write(nodes);
+        (abi::CTX_NODE as *mut u32).write(node);
+        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+    }
+}
+
+/// Maps the segment between its guards.
+///
+/// # Safety
+/// Called once per process.
+pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
+    let end = abi::SEGMENT_BASE + bytes;
+    // SAFETY: anonymous memory.
+    unsafe {
+        place("shared segment", abi::SEGMENT_BASE, bytes, RW, PRIVATE, None)?;
+        let _ = sys::madvise(abi::SEGMENT_BASE, bytes, libc::MADV_NOHUGEPAGE);
+        for guard in [abi::SEGMENT_BASE - GUARD_BYTES, end] {
+            place("segment's guard", guard, GUARD_BYTES, libc::PROT_NONE, PRIVATE, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes every tag of the segment Invalid, by mapping the region's fill area over them again and again.
+///
+/// # Safety
+/// [`map_tag_table`] has run and no tag of the segment was used; `fd` is the region with that header.
+pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
+    let base = abi::TAG_TABLE_BASE + (abi::SEGMENT_BASE >> abi::BLOCK_SHIFT);
+    let total = header.segment_bytes >> abi::BLOCK_SHIFT;
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let mut done = 0;
+    while done < total {
+        let bytes = header.fill_bytes.min(total - done);
+        let addr = base + done;
+        // SAFETY: inside the tag table, which is the runtime's own. A private mapping: writes stay in this node.
+        unsafe { sys::mmap(addr, bytes, RW, flags, fd, header.fill_off) }.map_err(|errno| MapError {
+            what: "segment's tags",
+            addr,
+            bytes,
+            errno,
+        })?;
+        done += bytes;
+    }
+    // SAFETY: mapped just now.
+    unsafe { advise_sparse(base, total) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_occupied_address_is_refused_and_left_alone() {
+        // SAFETY: fresh memory of the test's own.
+        unsafe {
+            let taken = sys::mmap(0, 4096, RW, PRIVATE, -1, 0).unwrap();
+            (taken as *mut u8).write(9);
+            let error = place("thing", taken, 4096, RW, PRIVATE, None).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("cannot map the thing (4 KiB at {taken:#x}): File exists")), "{error}");
+            assert_eq!((taken as *const u8).read(), 9);
+            sys::munmap(taken, 4096).unwrap();
+        }
+    }
+
+    #[test]
+    fn too_large_a_mapping_names_the_limits() {
+        // SAFETY: fails: no address space of that size exists.
+        let error = unsafe { place("thing", 1 << 40, 1 << 62, RW, PRIVATE, None) }.unwrap_err();
+        assert!(error.to_string().contains("ulimit -v"), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Access tags of the segment's blocks, and the node's own copies of them.
+//!
+//! Purpose: [`Space`] is one node's view of the segment: where its copy and its tags lie. In a program both are at the addresses of
+//! [`crate::abi`]; a test has several nodes in one process, each with its own. Input and output: addresses of the segment, as
+//! programs use them on every node.
+//! **Invariants**: only the node's own thread changes its tags (design section 5, atomicity); every method panics on an address
+//! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
+
+use crate::abi::{self, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use crate::protocol::Tag;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Words of one block's data.
+pub const BLOCK_WORDS: usize = BLOCK_BYTES as usize / 8;
+
+/// First address of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Block(u64);
+
+impl Block {
+    /// The block that holds `addr`.
+    pub const fn of(addr: u64) -> Block {
+        Block(addr & !(BLOCK_BYTES - 1))
+    }
+
+    pub const fn addr(self) -> u64 {
+        self.0
+    }
+
+    /// The next higher block; `None` at the end of the address space.
+    pub const fn next(self) -> Option<Block> {
+        match self.0.checked_add(BLOCK_BYTES) {
+            Some(addr) => Some(Block(addr)),
+            None => None,
+        }
+    }
+}
+
+/// One node's copy of the segment and its tags.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Where the copy of address `SEGMENT_BASE` lies.
+    memory: u64,
+    /// Where the tag of address `SEGMENT_BASE` lies.
+    tags: u64,
+    bytes: u64,
+}
+
+impl Space {
+    /// A view of mapped memory.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `memory` and `bytes / 64` bytes at `tags` are mapped, readable and writable as long as the view is used, and
+    /// used by this node alone.
+    pub const unsafe fn new(memory: u64, tags: u64, bytes: u64) -> Space {
+        Space { memory, tags, bytes }
+    }
+
+    /// The view that the program has.
+    ///
+    /// # Safety
+    /// [`crate::segment`] has mapped a segment of `bytes` bytes and the tag table.
+    pub const unsafe fn program(bytes: u64) -> Space {
+        Space { memory: SEGMENT_BASE, tags: abi::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT), bytes }
+    }
+
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the segment holds `addr`.
+    pub const fn contains(&self, addr: u64) -> bool {
+        addr >= SEGMENT_BASE && addr - SEGMENT_BASE < self.bytes
+    }
+
+    fn offset(&self, block: Block) -> u64 {
+        assert!(self.contains(block.addr()), "{:#x} is outside the segment", block.addr());
+        block.addr() - SEGMENT_BASE
+    }
+
+    /// Number of the block, counted from the segment's start.
+    pub fn number(&self, block: Block) -> u64 {
+        self.offset(block) >> BLOCK_SHIFT
+    }
+
+    fn tag_cell(&self, block: Block) -> &AtomicU8 {
+        // SAFETY: inside the tags that the creator vouched for.
+        unsafe { AtomicU8::from_ptr((self.tags + self.number(block)) as *mut u8) }
+    }
+
+    /// The tag; `None` when the byte is no tag, which means that the table was overwritten.
+    pub fn tag(&self, block: Block) -> Option<Tag> {
+        Tag::from_byte(self.tag_cell(block).load(Ordering::Relaxed))
+    }
+
+    /// Sets the tag. Relaxed: the program's checks run on the same thread.
+    pub fn set_tag(&self, block: Block, tag: Tag) {
+        self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
+    }
+
+    /// Whether the block's tag allows the access now. Outside the segment everything is allowed.
+    pub fn allows(&self, block: Block, store: bool) -> bool {
+        if !self.contains(block.addr()) {
+            return true;
+        }
+        let forbidden = if store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD };
+        self.tag_cell(block).load(Ordering::Relaxed) & forbidden == 0
+    }
+
+    /// Where the node's own copy of `addr` lies; `addr` must be in the segment.
+    pub fn local(&self, addr: u64) -> *mut u8 {
+        assert!(self.contains(addr), "{addr:#x} is outside the segment");
+        (self.memory + (addr - SEGMENT_BASE)) as *mut u8
+    }
+
+    /// The block's data in the node's own copy.
+    pub fn read(&self, block: Block) -> [u64; BLOCK_WORDS] {
+        let from = (self.memory + self.offset(block)) as *const [u64; BLOCK_WORDS];
+        // SAFETY: a whole aligned block inside the copy; the program's thread is inside the runtime.
+        unsafe { from.read_volatile() }
+    }
+
+    /// Replaces the block's data in the node's own copy.
+    pub fn write(&self, block: Block, data: &[u64; BLOCK_WORDS]) {
+        let to = (self.memory + self.offset(block)) as *mut [u64; BLOCK_WORDS];
+        // SAFETY: as in `read`.
+        unsafe { to.write_volatile(*data) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(bytes: usize) -> (Space, Vec<u64>, Vec<u8>) {
+        let mut memory = vec![0u64; bytes / 8];
+        let mut tags = vec![abi::TAG_INVALID; bytes / 64];
+        // SAFETY: the vectors are returned with the view and not moved in memory.
+        let space = unsafe { Space::new(memory.as_mut_ptr() as u64, tags.as_mut_ptr() as u64, bytes as u64) };
+        (space, memory, tags)
+    }
+
+    #[test]
+    fn tags_decide_accesses() {
+        let (space, _memory, tags) = space(4096);
+        let block = Block::of(SEGMENT_BASE + 130);
+        assert_eq!((block.addr(), space.number(block)), (SEGMENT_BASE + 128, 2));
+        for (tag, load, store) in [
+            (Tag::Writable, true, true),
+            (Tag::ReadOnly, true, false),
+            (Tag::Invalid, false, false),
+            (Tag::Busy, false, false),
+        ] {
+            space.set_tag(block, tag);
+            assert_eq!(space.tag(block), Some(tag));
+            assert_eq!((space.allows(block, false), space.allows(block, true)), (load, store));
+        }
+        assert_eq!(tags[1], abi::TAG_INVALID);
+        assert_eq!(tags[2], abi::TAG_BUSY);
+        // Private memory and the address behind the segment are not the runtime's business.
+        assert!(space.allows(Block::of(SEGMENT_BASE + 4096), true) && space.allows(Block::of(64), true));
+    }
+
+    #[test]
+    fn data_goes_to_the_own_copy() {
+        let (space, memory, _tags) = space(4096);
+        let data = [1, 2, 3, 4, 5, 6, 7, 8];
+        space.write(Block::of(SEGMENT_BASE + 64), &data);
+        assert_eq!(space.read(Block::of(SEGMENT_BASE + 64)), data);
+        assert_eq!(memory[7..17], [0, 1, 2, 3, 4, 5, 6, 7, 8, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the segment")]
+    fn addresses_outside_are_not_touched() {
+        let (space, _memory, _tags) = space(4096);
+        space.read(Block::of(SEGMENT_BASE + 4096));
+    }
+}

@@ -1,0 +1,379 @@
+//! Messages between the nodes of a run, and waiting for them.
+//!
+//! Purpose: [`Transport`] is one node's end of all its rings. It sends without ever blocking, receives, and waits for the next
+//! message without wasting a processor that somebody else needs. Source: design section 6; Reinhardt 1996, 2.2.1 (a
+//! handler must be able to send).
+//!
+//! * [`message`]: what travels. * [`ring`]: how it travels.
+//!
+//! # Who rings the doorbell
+//!
+//! A receiver is in one of three states, in the word `sleeping` of its context page ([`waiting`]). A sender first publishes its
+//! message, then looks at the word: a *running* receiver gets its doorbell set, so that its next poll is taken; a *spinning* one looks
+//! at the rings anyway and gets nothing; a *sleeping* one gets the doorbell and a futex wake-up. A receiver that changes its state writes the word
+//! first and then looks at all rings. Both sides have a full fence between the two steps, so at least one of them sees the other
+//! and no message is left lying. **Invariant**: a node that leaves the runtime has its doorbell set unless every ring was seen empty after it
+//! had said that it runs.
+//!
+//! **Invariant**: messages from one node to another arrive in the order of sending. What does not fit into a ring waits in the
+//! sender's own queue, and while that queue is not empty everything for that ring goes through it.
+
+pub mod message;
+pub mod ring;
+
+use crate::abi::{Counter, MAX_NODES};
+use crate::buffer::Queue;
+use crate::config::Waiting;
+use crate::protocol::NodeId;
+use crate::region::{Context, Region};
+use crate::sys;
+use core::hint::spin_loop;
+use core::sync::atomic::{Ordering, fence};
+pub use message::Message;
+use ring::{Consumer, Producer};
+
+/// Values of [`crate::abi::SharedContext::sleeping`].
+pub mod waiting {
+    /// In the program, or about to return to it.
+    pub const RUNNING: u32 = 0;
+    /// In a futex on the doorbell, or about to be.
+    pub const SLEEPING: u32 = 1;
+    /// In the runtime, looking at its rings again and again.
+    pub const SPINNING: u32 = 2;
+}
+
+/// One other node.
+struct Peer {
+    out: Producer,
+    into: Consumer,
+    /// What did not fit into `out`.
+    overflow: Queue<Message>,
+    context: Context,
+}
+
+/// How long a wait has been going on; [`Transport::idle`] advances it.
+#[derive(Clone, Copy, Default)]
+pub struct Patience {
+    looks: u32,
+}
+
+impl Patience {
+    /// Something has happened: begin again.
+    pub fn reset(&mut self) {
+        self.looks = 0;
+    }
+}
+
+/// One node's end of all rings.
+pub struct Transport {
+    me: NodeId,
+    region: Region,
+    own: Context,
+    peers: [Option<Peer>; MAX_NODES],
+    /// Where the search for the next message begins: at the node that sent the last one.
+    turn: usize,
+    /// Messages in all overflow queues.
+    buffered: u64,
+    waiting: Waiting,
+}
+
+impl Transport {
+    /// The ends of node `me` in `region`.
+    ///
+    /// # Safety
+    /// `me` is a node of the region, nobody else is that node, and the region stays mapped.
+    pub unsafe fn new(region: Region, me: NodeId) -> Transport {
+        let header = *region.header();
+        let mut peers = [const { None }; MAX_NODES];
+        for (number, peer) in peers.iter_mut().enumerate().take(header.nodes as usize) {
+            let Some(other) = NodeId::new(number as u32).filter(|&other| other != me) else { continue };
+            // SAFETY: the region's rings, each used by this node at the one end that is its own.
+            let (out, into) = unsafe {
+                (
+                    Producer::new(region.ring(me, other), header.ring_slots),
+                    Consumer::new(region.ring(other, me), header.ring_slots),
+                )
+            };
+            *peer = Some(Peer { out, into, overflow: Queue::new(), context: region.context(other) });
+        }
+        let waiting = Waiting::new(header.nodes, header.cpus);
+        Transport { me, region, own: region.context(me), peers, turn: 0, buffered: 0, waiting }
+    }
+
+    /// Sends to another node; never blocks. Fails only when the kernel has no memory for the queue. Panics when `to` is this node or
+    /// none of the run: callers handle these.
+    pub fn send(&mut self, to: NodeId, mut message: Message) -> sys::Result<()> {
+        message.incarnation = self.region.header().incarnation;
+        message.source = self.me.index() as u8;
+        let peer = self.peers[to.index()].as_mut().expect("messages go to other nodes of the run");
+        self.own.add_alone(Counter::MessagesSent, 1);
+        self.own.add_alone(Counter::BytesSent, message.wire_bytes());
+        if peer.overflow.is_empty() && peer.out.send(&message) {
+            wake(&peer.context);
+            return Ok(());
+        }
+        self.own.add_alone(Counter::SendsBuffered, 1);
+        self.buffered += 1;
+        peer.overflow.push(message)
+    }
+
+    /// Moves what waits in the overflow queues into the rings, as far as there is room.
+    pub fn drain(&mut self) {
+        if self.buffered == 0 {
+            return;
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            let before = self.buffered;
+            while peer.out.has_room() {
+                let Some(message) = peer.overflow.pop() else { break };
+                peer.out.send(&message);
+                self.buffered -= 1;
+            }
+            if self.buffered != before {
+                wake(&peer.context);
+            }
+        }
+    }
+
+    /// Whether everything sent has reached a ring.
+    pub fn is_drained(&self) -> bool {
+        self.buffered == 0
+    }
+
+    /// Takes the next message and says whose ring it was in.
+    #[inline]
+    pub fn receive(&mut self) -> Option<(NodeId, Message)> {
+        let nodes = self.region.header().nodes as usize;
+        let mut number = self.turn;
+        for _ in 0..nodes {
+            if let Some(message) = self.peers[number].as_mut().and_then(|peer| peer.into.receive()) {
+                self.turn = number;
+                return NodeId::new(number as u32).map(|from| (from, message));
+            }
+            number = if number + 1 == nodes { 0 } else { number + 1 };
+        }
+        None
+    }
+
+    /// Gives the next search to the next node, so that a busy peer cannot starve the others.
+    pub fn next_turn(&mut self) {
+        let nodes = self.region.header().nodes as usize;
+        self.turn = if self.turn + 1 >= nodes { 0 } else { self.turn + 1 };
+    }
+
+    fn any_ready(&self) -> bool {
+        self.peers.iter().flatten().any(|peer| peer.into.is_ready())
+    }
+
+    /// From here on the node looks at its rings by itself.
+    pub fn begin_wait(&self) {
+        self.own.sleeping().store(waiting::SPINNING, Ordering::Relaxed);
+    }
+
+    /// Back to the program: says so, and sets the own doorbell if anything is left to do.
+    pub fn end_wait(&self) {
+        // A swap is a full fence: see the module's documentation.
+        self.own.sleeping().swap(waiting::RUNNING, Ordering::SeqCst);
+        if self.any_ready() || self.buffered != 0 {
+            self.remind();
+        }
+    }
+
+    /// Sets the own doorbell, so that the next poll is taken.
+    pub fn remind(&self) {
+        self.own.poll().store(1, Ordering::Relaxed);
+    }
+
+    /// Clears the own doorbell; afterwards the caller must look at all rings.
+    pub fn answer_doorbell(&self) {
+        self.own.poll().swap(0, Ordering::SeqCst);
+    }
+
+    /// Whether somebody has ended the run.
+    pub fn is_aborted(&self) -> bool {
+        self.region.abort().load(Ordering::Relaxed) != 0
+    }
+
+    /// One step of waiting after all rings were found empty, between [`Transport::begin_wait`] and [`Transport::end_wait`].
+    #[inline]
+    pub fn idle(&mut self, patience: &mut Patience) {
+        self.drain();
+        patience.looks += 1;
+        if patience.looks <= self.waiting.spins {
+            spin_loop();
+        } else if patience.looks - self.waiting.spins <= self.waiting.yields || self.buffered != 0 {
+            // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
+            sys::sched_yield();
+        } else {
+            self.sleep();
+            // Awake: spinning pays only when an answer is near.
+            patience.looks = self.waiting.spins;
+        }
+    }
+
+    #[cold]
+    fn sleep(&self) {
+        self.own.poll().store(0, Ordering::Relaxed);
+        self.own.sleeping().swap(waiting::SLEEPING, Ordering::SeqCst);
+        if !self.any_ready() && !self.is_aborted() {
+            // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
+            let _ = sys::futex_wait(self.own.poll(), 0, Some(self.waiting.sleep_ns));
+        }
+        self.own.sleeping().store(waiting::SPINNING, Ordering::Relaxed);
+    }
+}
+
+/// Tells a node that a message was published.
+#[inline]
+fn wake(context: &Context) {
+    // Between the message and the look at the receiver's state: see the module's documentation.
+    fence(Ordering::SeqCst);
+    match context.sleeping().load(Ordering::Relaxed) {
+        waiting::SPINNING => {}
+        waiting::SLEEPING => {
+            if context.poll().swap(1, Ordering::SeqCst) == 0 {
+                let _ = sys::futex_wake(context.poll(), 1);
+            }
+        }
+        _ => {
+            if context.poll().load(Ordering::Relaxed) == 0 {
+                context.poll().store(1, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Ends the run for everyone: sets the abort word, and wakes all who sleep.
+pub fn abort(region: &Region) {
+    region.abort().store(1, Ordering::SeqCst);
+    for node in (0..region.header().nodes).filter_map(NodeId::new) {
+        let context = region.context(node);
+        let doorbell = context.poll();
+        doorbell.store(1, Ordering::SeqCst);
+        let _ = sys::futex_wake(doorbell, i32::MAX as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::testing::TestRegion;
+
+    fn pair(slots: u32, cpus: u32) -> (TestRegion, Transport, Transport) {
+        let test = TestRegion::new(2, cpus, 1 << 20, slots);
+        let node = |n| NodeId::new(n).unwrap();
+        // SAFETY: each node exists once; the region is dropped after the transports' last use.
+        let (a, b) = unsafe { (Transport::new(test.region, node(0)), Transport::new(test.region, node(1))) };
+        (test, a, b)
+    }
+
+    fn numbered(n: u64) -> Message {
+        Message { handler: 7, args: [n, 0, 0], ..Message::default() }
+    }
+
+    #[test]
+    fn a_full_ring_buffers_in_order_and_drains() {
+        let (_test, mut a, mut b) = pair(4, 2);
+        let to = NodeId::new(1).unwrap();
+        let mut expected = 0;
+        let mut take = |b: &mut Transport| {
+            while let Some((from, message)) = b.receive() {
+                assert_eq!((from.index(), message.source, message.incarnation), (0, 0, 0x1234_5678));
+                assert_eq!(message.args[0], expected);
+                expected += 1;
+            }
+            expected
+        };
+        for n in 0..1000 {
+            a.send(to, numbered(n)).unwrap();
+            if n % 100 == 99 {
+                // Frees the ring while messages wait: later ones must not overtake them.
+                take(&mut b);
+            }
+        }
+        assert!(!a.is_drained());
+        assert!(a.own.counter(Counter::SendsBuffered) > 900);
+        while take(&mut b) < 1000 {
+            a.drain();
+        }
+        assert!(a.is_drained());
+        assert_eq!(a.own.counter(Counter::MessagesSent), 1000);
+    }
+
+    #[test]
+    fn the_doorbell_rings_for_running_nodes_only() {
+        let (_test, mut a, mut b) = pair(16, 2);
+        let to = NodeId::new(1).unwrap();
+        a.send(to, numbered(0)).unwrap();
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 1);
+        b.answer_doorbell();
+        assert!(b.receive().is_some());
+        b.begin_wait();
+        a.send(to, numbered(1)).unwrap();
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
+        // Leaving with a message unread sets the own doorbell.
+        b.end_wait();
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 1);
+        b.answer_doorbell();
+        assert!(b.receive().is_some());
+        b.begin_wait();
+        b.end_wait();
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
+    }
+
+    /// Every message races with a receiver that falls asleep. A single lost wake-up would cost the whole timeout.
+    #[test]
+    fn no_wake_up_is_lost() {
+        for cpus in [1, 2] {
+            let (_test, mut a, mut b) = pair(4, cpus);
+            a.waiting = Waiting { spins: 1, yields: 0, sleep_ns: 120_000_000_000 };
+            b.waiting = a.waiting;
+            const ROUNDS: u64 = 20_000;
+            let next = |end: &mut Transport| {
+                let mut patience = Patience::default();
+                end.begin_wait();
+                let (_, message) = loop {
+                    match end.receive() {
+                        Some(got) => break got,
+                        None => end.idle(&mut patience),
+                    }
+                };
+                end.end_wait();
+                message.args[0]
+            };
+            let started = std::time::Instant::now();
+            let other = std::thread::spawn(move || {
+                for n in 0..ROUNDS {
+                    assert_eq!(next(&mut b), n);
+                    b.send(NodeId::new(0).unwrap(), numbered(n)).unwrap();
+                }
+            });
+            for n in 0..ROUNDS {
+                a.send(NodeId::new(1).unwrap(), numbered(n)).unwrap();
+                assert_eq!(next(&mut a), n);
+            }
+            other.join().unwrap();
+            assert!(started.elapsed().as_secs() < 120);
+        }
+    }
+
+    #[test]
+    fn abort_wakes_a_sleeper() {
+        let (test, _a, mut b) = pair(4, 1);
+        b.waiting.sleep_ns = 3_600_000_000_000;
+        let sleeper = std::thread::spawn(move || {
+            let mut patience = Patience::default();
+            b.begin_wait();
+            while !b.is_aborted() {
+                assert!(b.receive().is_none());
+                b.idle(&mut patience);
+            }
+        });
+        let node = NodeId::new(1).unwrap();
+        while test.region.context(node).sleeping().load(Ordering::Relaxed) != waiting::SLEEPING {
+            std::thread::yield_now();
+        }
+        abort(&test.region);
+        sleeper.join().unwrap();
+    }
+}

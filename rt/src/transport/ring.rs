@@ -1,0 +1,225 @@
+//! One ring: single producer, single consumer, fixed slots of two cache lines.
+//!
+//! Purpose: move messages from one node to another. Input of [`Producer::send`] and output of [`Consumer::receive`]: a
+//! [`Message`]. Source: design section 6 (transport).
+//!
+//! ```text
+//! line 0   consumer index (u64), written by the consumer after it has copied a slot out
+//! line 1   producer index (u64), written by the producer; for inspection, nobody waits on it
+//! line 2   slot 0: sequence number (u32), header        written by the producer, the sequence number last
+//! line 3   slot 0: data of one block, when there is any
+//! line 4   slot 1 ...
+//! ```
+//!
+//! The sequence number of the slot for message `i` (counted from 0) becomes `i + 1` when the message is complete. So a receiver that
+//! waits looks at the one line that will bring the message, and the producer looks at the consumer's line only when the ring seems full.
+//! **Invariants**: a slot is rewritten only after the consumer's index has passed it; indexes only grow. A consumer index that is not
+//! between `producer index - slots` and the producer index is treated as a full ring.
+
+use super::message::Message;
+use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const PRODUCER_LINE: u64 = 64;
+/// Words of a slot's first line, sequence number and its neighbour included.
+const HEAD_WORDS: u64 = 8;
+
+/// Addresses of a ring's parts.
+#[derive(Clone, Copy)]
+struct Ring {
+    base: u64,
+    mask: u64,
+}
+
+impl Ring {
+    fn consumer_index(&self) -> &AtomicU64 {
+        // SAFETY: the creator vouched for the ring's memory; atomic on both sides.
+        unsafe { AtomicU64::from_ptr(self.base as *mut u64) }
+    }
+
+    fn producer_index(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr((self.base + PRODUCER_LINE) as *mut u64) }
+    }
+
+    fn slot(&self, index: u64) -> u64 {
+        self.base + RING_HEADER_BYTES + (index & self.mask) * SLOT_BYTES
+    }
+
+    fn sequence(&self, index: u64) -> &AtomicU32 {
+        // SAFETY: the mask keeps the slot inside the ring.
+        unsafe { AtomicU32::from_ptr(self.slot(index) as *mut u32) }
+    }
+
+    /// Word `word` (below 16) of a slot.
+    fn word(&self, index: u64, word: u64) -> &AtomicU64 {
+        // SAFETY: the mask and the callers' loops keep it inside the slot. Atomic, since a faulty peer may write meanwhile.
+        unsafe { AtomicU64::from_ptr((self.slot(index) + 8 * word) as *mut u64) }
+    }
+}
+
+/// The sending end.
+pub struct Producer {
+    ring: Ring,
+    next: u64,
+    /// The consumer's index when last looked at.
+    consumed: u64,
+}
+
+impl Producer {
+    /// The sending end of the fresh (zeroed) ring at `base` with `slots` slots, a power of two.
+    ///
+    /// # Safety
+    /// The ring's memory stays mapped while the end is used, and this is its only sending end.
+    pub unsafe fn new(base: *mut u8, slots: u32) -> Producer {
+        Producer { ring: Ring { base: base as u64, mask: u64::from(slots) - 1 }, next: 0, consumed: 0 }
+    }
+
+    /// Whether there is a free slot.
+    pub fn has_room(&mut self) -> bool {
+        let slots = self.ring.mask + 1;
+        if self.next.wrapping_sub(self.consumed) >= slots {
+            // Acquire: the consumer has copied the slot out before it moved its index.
+            self.consumed = self.ring.consumer_index().load(Ordering::Acquire);
+        }
+        self.next.wrapping_sub(self.consumed) < slots
+    }
+
+    /// Writes and publishes the message; false when the ring is full.
+    pub fn send(&mut self, message: &Message) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let words = message.words();
+        let used = if message.length == 0 { HEAD_WORDS } else { words.len() as u64 };
+        // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
+        // SAFETY: the second half of word 0 of the slot.
+        unsafe { AtomicU32::from_ptr((self.ring.slot(self.next) + 4) as *mut u32) }
+            .store(message.incarnation, Ordering::Relaxed);
+        for word in 1..used {
+            self.ring.word(self.next, word).store(words[word as usize], Ordering::Relaxed);
+        }
+        // Release: whoever sees the number sees the message.
+        self.ring.sequence(self.next).store((self.next as u32).wrapping_add(1), Ordering::Release);
+        self.next += 1;
+        self.ring.producer_index().store(self.next, Ordering::Relaxed);
+        true
+    }
+}
+
+/// The receiving end.
+pub struct Consumer {
+    ring: Ring,
+    next: u64,
+}
+
+impl Consumer {
+    /// The receiving end; see [`Producer::new`].
+    ///
+    /// # Safety
+    /// As for [`Producer::new`], with "receiving".
+    pub unsafe fn new(base: *mut u8, slots: u32) -> Consumer {
+        Consumer { ring: Ring { base: base as u64, mask: u64::from(slots) - 1 }, next: 0 }
+    }
+
+    /// Whether a message is there.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.sequence(self.next).load(Ordering::Acquire) == (self.next as u32).wrapping_add(1)
+    }
+
+    /// Copies the next message out and frees its slot. The contents are whatever the peer wrote.
+    #[inline]
+    pub fn receive(&mut self) -> Option<Message> {
+        if !self.is_ready() {
+            return None;
+        }
+        let mut words = [0u64; SLOT_BYTES as usize / 8];
+        for (word, value) in words.iter_mut().enumerate().take(HEAD_WORDS as usize) {
+            *value = self.ring.word(self.next, word as u64).load(Ordering::Relaxed);
+        }
+        let mut message = Message::from_words(&words);
+        if message.length != 0 {
+            for (word, value) in words.iter_mut().enumerate().skip(HEAD_WORDS as usize) {
+                *value = self.ring.word(self.next, word as u64).load(Ordering::Relaxed);
+            }
+            message = Message::from_words(&words);
+        }
+        self.next += 1;
+        // Release: the copy is complete before the producer may write the slot again.
+        self.ring.consumer_index().store(self.next, Ordering::Release);
+        Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::BLOCK_BYTES;
+
+    fn ring(slots: u32) -> (Producer, Consumer, Vec<[u64; 16]>) {
+        let mut memory = vec![[0u64; 16]; 1 + slots as usize];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: the vector is returned too, and its storage does not move.
+        unsafe { (Producer::new(base, slots), Consumer::new(base, slots), memory) }
+    }
+
+    fn message(n: u64) -> Message {
+        let mut m = Message { addr: n, args: [n + 1, n + 2, n + 3], handler: n as u16, ..Message::default() };
+        if n.is_multiple_of(2) {
+            m.length = BLOCK_BYTES as u8;
+            m.data = [n; 8];
+        }
+        m
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_recovers() {
+        let (mut out, mut into, _memory) = ring(4);
+        assert!(into.receive().is_none());
+        for n in 0..4 {
+            assert!(out.send(&message(n)));
+        }
+        assert!(!out.has_room() && !out.send(&message(4)));
+        for n in 0..4 {
+            assert_eq!(into.receive(), Some(message(n)));
+            assert!(out.send(&message(n + 4)), "slot {n} is free again");
+        }
+        for n in 4..8 {
+            assert_eq!(into.receive(), Some(message(n)));
+        }
+        assert!(!into.is_ready());
+    }
+
+    #[test]
+    fn a_wild_consumer_index_only_stops_the_sender() {
+        let (mut out, _into, mut memory) = ring(2);
+        assert!(out.send(&message(0)) && out.send(&message(1)));
+        memory[0][0] = 1 << 60;
+        assert!(!out.send(&message(2)));
+    }
+
+    #[test]
+    fn messages_pass_between_threads_in_order_and_whole() {
+        const COUNT: u64 = 200_000;
+        let (mut out, mut into, memory) = ring(8);
+        let sender = std::thread::spawn(move || {
+            for n in 0..COUNT {
+                while !out.send(&message(n)) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for n in 0..COUNT {
+            let got = loop {
+                match into.receive() {
+                    Some(got) => break got,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(got, message(n));
+        }
+        sender.join().unwrap();
+        drop(memory);
+    }
+}

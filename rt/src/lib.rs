@@ -3,18 +3,25 @@
 
 pub mod abi;
 pub mod alloc;
+pub mod api;
 pub mod buffer;
+pub mod coherence;
 pub mod config;
 pub mod entry;
+pub mod heap;
 pub mod homes;
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;
+pub mod msg;
 pub mod node;
 pub mod print;
 pub mod protocol;
 pub mod region;
 pub mod segment;
+pub mod single;
+pub mod stats;
 pub mod strings;
+pub mod sync;
 pub mod sys;
 pub mod syscall_gate;
 pub mod tags;

@@ -1,11 +1,30 @@
-//! A run of one node: tag table, context pages and an API table of plain local memory operations.
+//! The node: what the gates, the entry and the launcher need of it, and the object that a node of a larger run is.
 //!
-//! Purpose: what the gates, the entry and the launcher need of "the node". Input: the launcher's [`Boot`] word. In a run of
-//! one node every block is Writable all the time, so a miss never waits.
-//! **Invariant**: nothing here runs before [`start`], which the entry calls before any rewritten instruction.
+//! Purpose: [`start`] decides which kind of run this is and maps everything; the other functions are the ways into the runtime. In a
+//! run of several nodes they all lead to the one [`Node`], which receives messages only while one of them runs. Input: the
+//! launcher's [`Boot`] word, misses, polls, calls. Output: tags, messages, the end of the run.
+//!
+//! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
+//! **Invariants**: nothing here runs before [`start`], which the entry calls before any rewritten instruction; the node is used by one
+//! call at a time ([`GLOBAL`]'s `inside`); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
-use crate::{abi, entry, print, sys};
-use core::fmt;
+use crate::abi::{self, Counter, node_phase};
+use crate::coherence::Coherence;
+use crate::heap::Arenas;
+use crate::homes::Homes;
+use crate::msg::{self, Receiver};
+use crate::protocol::NodeId;
+use crate::region::{Context, Region};
+use crate::single::Single;
+use crate::stats::{self, Wait, WaitClock};
+use crate::sync::Sync;
+use crate::tags::Space;
+use crate::transport::{self, Message, Patience, Transport};
+use crate::{api, entry, print, segment, sys};
+use core::cell::UnsafeCell;
+use core::fmt::{self, Write};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Who this node is, from [`abi::BOOT_ENV`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,66 +33,520 @@ pub struct Boot {
     pub node: u32,
 }
 
-/// Maps tag table, context pages and segment.
+/// Exit status of a node that could not be started, as shells use it.
+const EXIT_CANNOT_START: i32 = 127;
+/// Exit status of a node that stops the run, or stops because another one has stopped it.
+const EXIT_FAILED: i32 = 1;
+/// Messages that one poll handles at most; the doorbell stays set when there are more.
+const POLL_BUDGET: u32 = 256;
+
+/// One node of a run of several.
+pub struct Node {
+    pub me: NodeId,
+    region: Region,
+    pub context: Context,
+    pub space: Space,
+    pub homes: Homes,
+    pub transport: Transport,
+    pub coherence: Coherence,
+    pub arenas: Arenas,
+    pub sync: Sync,
+    clock: WaitClock,
+    /// The answer that [`Node::call`] waits for: its handler, who sends it, and its key.
+    awaited: Option<(u16, NodeId, u64)>,
+    answer: Option<Message>,
+    requests: u64,
+}
+
+impl Node {
+    /// Node `me` of the run.
+    ///
+    /// # Safety
+    /// Nobody else is that node; region and space stay mapped; all tags of the space are Invalid and its memory zero.
+    pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
+        let homes = Homes::new(region.header().nodes, space.bytes());
+        Ok(Node {
+            me,
+            region,
+            context: region.context(me),
+            space,
+            homes,
+            // SAFETY: passed on from the caller.
+            transport: unsafe { Transport::new(region, me) },
+            coherence: Coherence::new(space.bytes() >> abi::BLOCK_SHIFT)?,
+            arenas: Arenas::new(&homes, me)?,
+            sync: Sync::new()?,
+            clock: WaitClock::start(),
+            awaited: None,
+            answer: None,
+            requests: 0,
+        })
+    }
+
+    /// Node 0, which manages collectives and publish slots.
+    pub fn manager(&self) -> NodeId {
+        const { NodeId::new(0).expect("0 is a node") }
+    }
+
+    /// Counts one event.
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        self.context.add_alone(counter, 1);
+    }
+
+    /// First thing in every entry but a false miss.
+    pub fn begin(&mut self) {
+        self.end_last_access();
+        self.transport.drain();
+    }
+
+    /// Last thing in every entry: leaves a reminder if anything is to be done at the next one.
+    pub fn leave(&mut self) {
+        if self.holds_work() || !self.transport.is_drained() {
+            self.transport.remind();
+        }
+    }
+
+    /// A block access fault: makes the range accessible.
+    pub fn miss(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
+        self.begin();
+        self.access(addr, bytes, store, masked);
+        self.leave();
+    }
+
+    /// Handles what has arrived.
+    pub fn poll(&mut self) {
+        self.count(Counter::PollsTaken);
+        if self.transport.is_aborted() {
+            self.stop();
+        }
+        self.begin();
+        self.transport.answer_doorbell();
+        self.serve();
+        self.leave();
+    }
+
+    /// Handles the messages that are there, up to a limit.
+    pub fn serve(&mut self) {
+        for _ in 0..POLL_BUDGET {
+            let Some((from, message)) = self.transport.receive() else { return };
+            self.transport.next_turn();
+            self.handle(from, &message);
+        }
+        self.transport.remind();
+    }
+
+    /// Judges a message and runs its handler.
+    #[inline]
+    fn handle(&mut self, from: NodeId, message: &Message) {
+        self.count(Counter::MessagesReceived);
+        let receiver = Receiver {
+            incarnation: self.region.header().incarnation,
+            me: self.me,
+            space: &self.space,
+            homes: &self.homes,
+        };
+        match msg::validate(&receiver, from, message) {
+            Ok(handler) => (handler.run)(self, from, message),
+            Err(_) => self.count(Counter::MessagesRejected),
+        }
+    }
+
+    /// Sends a message; one to this node itself is handled at once.
+    pub fn send(&mut self, to: NodeId, mut message: Message) {
+        if to == self.me {
+            message.source = to.index() as u8;
+            if let Some(handler) = usize::from(message.handler).checked_sub(1).and_then(|row| msg::HANDLERS.get(row)) {
+                (handler.run)(self, to, &message);
+            }
+        } else if let Err(e) = self.transport.send(to, message) {
+            self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
+        }
+    }
+
+    /// Sends a request and waits for the answer with handler number `answer` and the request's key.
+    pub fn call(&mut self, to: NodeId, request: Message, answer: u16, what: Wait) -> Message {
+        self.awaited = Some((answer, to, request.key));
+        self.answer = None;
+        self.send(to, request);
+        self.wait(what, |node| node.answer.is_some());
+        self.answer.take().unwrap_or_default()
+    }
+
+    /// A key that no request of this node had before.
+    pub fn fresh_key(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// Handler of all answers.
+    pub fn on_reply(&mut self, from: NodeId, message: &Message) {
+        if self.awaited == Some((message.handler, from, message.key)) {
+            self.awaited = None;
+            self.answer = Some(*message);
+        } else {
+            self.count(Counter::MessagesRejected);
+        }
+    }
+
+    /// Handles messages until `done`, and none after that.
+    pub fn wait(&mut self, what: Wait, done: impl Fn(&Node) -> bool) {
+        if done(self) {
+            return;
+        }
+        let since = stats::cycles();
+        let mut patience = Patience::default();
+        self.transport.begin_wait();
+        loop {
+            match self.transport.receive() {
+                Some((from, message)) => {
+                    patience.reset();
+                    self.handle(from, &message);
+                    if done(self) {
+                        break;
+                    }
+                    self.transport.next_turn();
+                }
+                None => {
+                    self.transport.idle(&mut patience);
+                    // What was sent from a queue may have been the last thing to wait for.
+                    if done(self) {
+                        break;
+                    }
+                    if self.transport.is_aborted() {
+                        self.stop();
+                    }
+                }
+            }
+        }
+        self.transport.end_wait();
+        self.clock.waited(what, since);
+    }
+
+    /// Adds to a word of shared or private memory; returns what it was.
+    pub fn fetch_add(&mut self, addr: u64, value: u64) -> u64 {
+        self.access(addr, 8, true, false);
+        let word = if self.space.contains(addr) { self.space.local(addr) } else { addr as *mut u8 };
+        let word = word.cast::<u64>();
+        // SAFETY: accessible now, and no handler runs before the store; a private word is the program's business, as with any store.
+        unsafe {
+            let old = word.read_volatile();
+            word.write_volatile(old.wrapping_add(value));
+            old
+        }
+    }
+
+    /// Converts the times for whoever reads the counters.
+    pub fn fold_times(&mut self) {
+        self.clock.fold(&self.context);
+    }
+
+    /// Stops because somebody else has ended the run.
+    #[cold]
+    fn stop(&self) -> ! {
+        end_process(EXIT_FAILED, "the run was ended by another node")
+    }
+
+    /// Reports an error and ends the run.
+    #[cold]
+    pub fn fail(&self, message: fmt::Arguments<'_>) -> ! {
+        fail_run(&self.region, self.context, EXIT_FAILED, message)
+    }
+}
+
+/// Leaves the message in the context page, ends the run for all nodes, and then this process.
+fn fail_run(region: &Region, context: Context, status: i32, message: fmt::Arguments<'_>) -> ! {
+    let mut line = print::Line::new();
+    // A failing Display leaves what was written before it.
+    let _ = write!(line, "{message}");
+    context.set_message(line.as_bytes());
+    announce(region, context, status);
+    end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
+}
+
+/// Marks this node as failed and wakes all others.
+fn announce(region: &Region, context: Context, status: i32) {
+    context.exit_status().store(status as u32, Ordering::Relaxed);
+    context.phase().store(node_phase::FAILED, Ordering::SeqCst);
+    transport::abort(region);
+}
+
+/// Ends the process; a test, which has several nodes in one process, ends the node's thread.
+fn end_process(status: i32, why: &str) -> ! {
+    if cfg!(test) {
+        panic!("{why}");
+    }
+    sys::exit_group(status)
+}
+
+/// Kinds of runs.
+mod mode {
+    /// Before [`super::start`].
+    pub const NONE: u32 = 0;
+    pub const SINGLE: u32 = 1;
+    pub const SEVERAL: u32 = 2;
+    /// A process forked from a node of a run of several.
+    pub const DETACHED: u32 = 3;
+}
+
+/// What a failing process must know.
+#[derive(Clone, Copy)]
+struct Identity {
+    node: u32,
+    nodes: u32,
+    /// Launched: the region and the own context page in it.
+    launched: Option<(Region, Context)>,
+}
+
+/// The process's node.
+struct Global {
+    mode: AtomicU32,
+    /// Some call is inside [`Node`].
+    inside: AtomicBool,
+    /// The program runs: errors are its own.
+    started: AtomicBool,
+    identity: UnsafeCell<Identity>,
+    node: UnsafeCell<MaybeUninit<Node>>,
+    single: UnsafeCell<MaybeUninit<Single>>,
+}
+
+// SAFETY: `identity`, `node` and `single` are written by `start` before any other use; `node` is then used under `inside`, the others
+// by shared reference.
+unsafe impl core::marker::Sync for Global {}
+
+static GLOBAL: Global = Global {
+    mode: AtomicU32::new(mode::NONE),
+    inside: AtomicBool::new(false),
+    started: AtomicBool::new(false),
+    identity: UnsafeCell::new(Identity { node: 0, nodes: 1, launched: None }),
+    node: UnsafeCell::new(MaybeUninit::uninit()),
+    single: UnsafeCell::new(MaybeUninit::uninit()),
+};
+
+fn identity() -> Identity {
+    // SAFETY: written by `start` only, on the only thread there is then.
+    unsafe { *GLOBAL.identity.get() }
+}
+
+/// What a call of the program leads to.
+pub enum Call<'a> {
+    Single(&'a Single),
+    Several(&'a mut Node),
+}
+
+/// Runs a call of the program's interface; `name` is for error lines.
+pub fn with_run<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+    match GLOBAL.mode.load(Ordering::Relaxed) {
+        // SAFETY: initialised by `start` before it set the mode.
+        mode::SINGLE => run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() })),
+        mode::SEVERAL => enter(name, |node| {
+            node.begin();
+            let result = run(Call::Several(node));
+            node.leave();
+            result
+        }),
+        mode::DETACHED => fail(format_args!(
+            "{name} was called in a process forked from a node: only the node itself takes part in the run"
+        )),
+        _ => fail(format_args!("{name} was called before the runtime was started")),
+    }
+}
+
+/// Uses the node; ends the run if a call is inside already.
+fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
+    if GLOBAL.inside.swap(true, Ordering::Acquire) {
+        fail(format_args!(
+            "{name} inside the runtime: a signal handler that interrupted it used shared memory; block the signal or let the \
+             handler only set a flag"
+        ));
+    }
+    // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
+    let result = run(unsafe { (*GLOBAL.node.get()).assume_init_mut() });
+    GLOBAL.inside.store(false, Ordering::Release);
+    result
+}
+
+/// Maps tag table, context pages and segment, and makes the node. Ends the process with an error line when that fails.
 ///
 /// # Safety
 /// Called once, by the entry, before the program runs.
 pub unsafe fn start(boot: Option<Boot>) {
-    if boot.is_some() {
-        fail(format_args!("this runtime serves one node"));
-    }
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    for (what, addr, bytes) in [
-        ("tag table", abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES),
-        ("context pages", abi::CONTEXT_SHARED, 2 * abi::CONTEXT_BYTES),
-    ] {
-        // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping.
-        match unsafe { sys::mmap(addr, bytes, rw, fixed, -1, 0) } {
-            Ok(got) if got == addr => {}
-            Ok(_) => fail(format_args!("cannot map the {what} at {addr:#x}: the kernel placed it elsewhere")),
-            Err(e) => fail(format_args!("cannot map the {what} at {addr:#x}: {e}")),
+    // SAFETY: once, before anything else; the descriptor is the launcher's.
+    unsafe {
+        or_fail(segment::map_tag_table());
+        match boot {
+            None => start_single(None),
+            Some(boot) => start_launched(boot),
+        }
+        let Identity { nodes, node, launched } = identity();
+        or_fail(segment::fill_private_context(entry::gates(), nodes, node));
+        if let Some((_, context)) = launched {
+            context.phase().store(node_phase::RUNNING, Ordering::Release);
         }
     }
-    // SAFETY: the table was mapped above and is the runtime's own.
+    GLOBAL.started.store(true, Ordering::Relaxed);
+}
+
+fn or_fail<T, E: fmt::Display>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(e) => fail(format_args!("{e}")),
+    }
+}
+
+fn require_memory<T>(result: sys::Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(e) => fail(format_args!("cannot reserve the runtime's own memory: {e}")),
+    }
+}
+
+/// # Safety
+/// As [`start`].
+unsafe fn start_single(region: Option<(i32, &Region)>) {
+    let zero = const { NodeId::new(0).expect("0 is a node") };
+    let bytes = region.map_or(abi::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
+    // SAFETY: once, before the program runs; the statics are not in use yet.
     unsafe {
-        let _ = sys::madvise(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, libc::MADV_DONTDUMP);
-        let _ = sys::madvise(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, libc::MADV_NOHUGEPAGE);
+        or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
+        or_fail(segment::map_segment(bytes));
+        (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
     }
-    for (slot, gate) in entry::gates().into_iter().enumerate() {
-        // SAFETY: the private context page was mapped above; its first words are the gate pointers.
-        unsafe { (abi::CONTEXT_PRIVATE as *mut u64).add(slot).write(gate) };
+    GLOBAL.mode.store(mode::SINGLE, Ordering::Release);
+}
+
+/// # Safety
+/// As [`start`].
+unsafe fn start_launched(boot: Boot) {
+    let region = or_fail(Region::map(boot.fd));
+    let header = *region.header();
+    let me = match NodeId::new(boot.node).filter(|_| boot.node < header.nodes) {
+        Some(me) => me,
+        None => fail(format_args!("the launcher calls this node {} of {}", boot.node, header.nodes)),
+    };
+    // SAFETY: once, before the program runs; the statics are not in use yet.
+    unsafe {
+        *GLOBAL.identity.get() =
+            Identity { node: boot.node, nodes: header.nodes, launched: Some((region, region.context(me))) };
+        if header.nodes == 1 {
+            start_single(Some((boot.fd, &region)));
+        } else {
+            or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
+            or_fail(segment::map_segment(header.segment_bytes));
+            or_fail(segment::invalidate_segment(boot.fd, &header));
+            let space = Space::program(header.segment_bytes);
+            (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
+            GLOBAL.mode.store(mode::SEVERAL, Ordering::Release);
+        }
     }
-    // SAFETY: inside the same page.
-    unsafe { (abi::CTX_NODES as *mut u32).write(1) };
-    // SAFETY: nothing writes the page after this.
-    let _ = unsafe { sys::mprotect(abi::CONTEXT_PRIVATE, abi::CONTEXT_BYTES, libc::PROT_READ) };
+    // The mappings stay; the program must not see the descriptor.
+    let _ = sys::close(boot.fd);
+}
+
+/// This node's number.
+pub fn number() -> u32 {
+    identity().node
 }
 
 /// Number of nodes of this run.
 pub fn nodes() -> u32 {
-    1
+    identity().nodes
 }
 
-/// Returns when every block of the range allows the access: at once.
-pub fn miss(_addr: u64, _bytes: u64, _store: bool, _masked: bool) {}
+fn is_several() -> bool {
+    GLOBAL.mode.load(Ordering::Relaxed) == mode::SEVERAL
+}
 
-/// As [`miss`], for all lanes at once.
-pub fn miss_lanes(_lanes: &[(u64, u64)], _store: bool) {}
+/// Returns when every block of the range allows the access. `masked`: blocks of memory that was never allocated do not matter.
+pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
+    if !is_several() {
+        return;
+    }
+    // SAFETY: only reads tags, which no call changes while this thread is here.
+    let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
+    if node.is_accessible(addr, bytes, store) {
+        return node.count(Counter::FalseMisses);
+    }
+    enter("a miss", |node| node.miss(addr, bytes, store, masked));
+}
+
+/// As [`miss`], for lanes given as address and bytes; on return all allow the access at once.
+pub fn miss_lanes(lanes: &[(u64, u64)], store: bool) {
+    if !is_several() {
+        return;
+    }
+    // SAFETY: as in `miss`.
+    let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
+    if lanes.iter().all(|&(addr, bytes)| node.is_accessible(addr, bytes, store)) {
+        return node.count(Counter::FalseMisses);
+    }
+    enter("a miss", |node| {
+        node.begin();
+        node.access_lanes(lanes, store);
+        node.leave();
+    });
+}
 
 /// Runs what is pending after the doorbell was set.
-pub fn poll() {}
+pub fn poll() {
+    // A signal handler that interrupted the runtime polls too; the interrupted call does the work.
+    if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
+        enter("a poll", Node::poll);
+    } else if let Some((region, context)) = identity().launched.filter(|_| !is_several()) {
+        // A run of one node: only the launcher rings.
+        context.poll().store(0, Ordering::Relaxed);
+        if region.abort().load(Ordering::Relaxed) != 0 {
+            sys::exit_group(EXIT_FAILED);
+        }
+    }
+}
 
-/// The program exits; returns when the process may really end.
-pub fn exiting(_status: i32) {}
+/// The program exits; returns when the process may really end. With status 0 in a run of several nodes: when all have got so far. With
+/// another status the run ends.
+pub fn exiting(status: i32) {
+    let Some((region, context)) = identity().launched else { return };
+    let several = is_several();
+    if several && !GLOBAL.inside.load(Ordering::Relaxed) {
+        enter("exit", Node::fold_times);
+    }
+    if status != 0 {
+        return announce(&region, context, status);
+    }
+    context.exit_status().store(0, Ordering::Relaxed);
+    context.phase().store(node_phase::DONE, Ordering::SeqCst);
+    if several {
+        enter("exit", |node| {
+            node.begin();
+            node.finish();
+            node.fold_times();
+        });
+    }
+}
 
-/// Reports and ends the run.
+/// In a process that was just forked from this one, on its only thread: takes no part in the run any more. The caller gives it
+/// a context page of its own.
+pub fn detach_child() {
+    if is_several() {
+        GLOBAL.mode.store(mode::DETACHED, Ordering::Relaxed);
+    }
+    // SAFETY: the child has one thread, and nobody holds a reference: `identity` copies.
+    unsafe { (*GLOBAL.identity.get()).launched = None };
+}
+
+/// Reports an error and ends the run. In a launched run the launcher prints the message, else it goes to standard error.
 pub fn fail(message: fmt::Arguments<'_>) -> ! {
+    let status = if GLOBAL.started.load(Ordering::Relaxed) { EXIT_FAILED } else { EXIT_CANNOT_START };
+    if let Some((region, context)) = identity().launched {
+        fail_run(&region, context, status, message);
+    }
     print::error(message);
-    sys::exit_group(1)
+    sys::exit_group(status)
 }
 
-/// The functions for client libraries; null: none.
+/// The functions for client libraries.
 pub fn api() -> *const abi::BzApi {
-    core::ptr::null()
+    &raw const api::TABLE
 }
+
+#[cfg(test)]
+mod tests;

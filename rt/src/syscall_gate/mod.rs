@@ -280,6 +280,7 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
 /// doorbell of its own, so that no peer rings it.
 pub fn on_fork_child() {
     access::detach();
+    node::detach_child();
     if let Err(e) = private_context() {
         crate::print::error(format_args!("cannot separate a forked process from its node: {e}"));
         sys::exit_group(1);

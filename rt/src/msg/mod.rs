@@ -1,0 +1,229 @@
+//! Handlers of messages: their numbers, what they accept, and the check that stands before belief.
+//!
+//! Purpose: [`HANDLERS`] is the one table of everything a node understands. [`validate`] compares a received message with the row that
+//! it names; only then [`Handler::run`] sees it. Input: a message and the ring it was in. Output: its handler, or the reason why
+//! it is dropped and counted. Source: design section 6 (wire); PPE seed, sections 3.2, 4.1 and 6.
+//! **Invariant**: a handler never waits: it changes state and sends, and returns.
+
+use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
+use crate::homes::Homes;
+use crate::node::Node;
+use crate::protocol::{Msg, NodeId};
+use crate::tags::Space;
+use crate::transport::Message;
+use crate::{coherence, heap, sync};
+
+/// Numbers of the handlers. 1 to 12 are the protocol's messages, [`Msg`].
+pub mod id {
+    pub const COLLECTIVE_ARRIVE: u16 = 13;
+    pub const COLLECTIVE_DONE: u16 = 14;
+    pub const LOCK_ACQUIRE: u16 = 15;
+    pub const LOCK_GRANTED: u16 = 16;
+    pub const LOCK_RELEASE: u16 = 17;
+    pub const LOCK_TRY: u16 = 18;
+    pub const LOCK_TRIED: u16 = 19;
+    pub const PUBLISH: u16 = 20;
+    pub const LOOKUP: u16 = 21;
+    pub const LOOKED_UP: u16 = 22;
+    pub const ALLOC: u16 = 23;
+    pub const ALLOCATED: u16 = 24;
+    pub const FREE: u16 = 25;
+    pub const FREED: u16 = 26;
+    pub const LIMIT_QUERY: u16 = 27;
+    pub const LIMIT: u16 = 28;
+    pub const EXITED: u16 = 29;
+}
+
+/// Who may send a message to whom, and what its address must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// About a block of which the receiver is the home and the sender is not.
+    ToHome,
+    /// About a block of which the sender is the home and the receiver is not.
+    FromHome,
+    /// To node 0, which manages collectives and publish slots.
+    ToManager,
+    /// From node 0.
+    FromManager,
+    /// Between any two nodes; the handler checks the arguments.
+    Any,
+}
+
+/// One row of the table.
+pub struct Handler {
+    pub name: &'static str,
+    route: Route,
+    /// Bytes of data: 0 or 64.
+    data_bytes: u8,
+    /// Acts on a validated message.
+    pub run: fn(&mut Node, NodeId, &Message),
+}
+
+const fn row(name: &'static str, route: Route, data_bytes: u8, run: fn(&mut Node, NodeId, &Message)) -> Handler {
+    Handler { name, route, data_bytes, run }
+}
+
+const fn protocol(name: &'static str, msg: Msg) -> Handler {
+    let route = if msg.is_for_home() { Route::ToHome } else { Route::FromHome };
+    let data_bytes = if msg.carries_data() { BLOCK_BYTES as u8 } else { 0 };
+    row(name, route, data_bytes, coherence::on_message)
+}
+
+/// All handlers; row `i` is handler number `i + 1`.
+pub static HANDLERS: [Handler; 29] = [
+    protocol("ReadRequest", Msg::ReadRequest),
+    protocol("WriteRequest", Msg::WriteRequest),
+    protocol("UpgradeRequest", Msg::UpgradeRequest),
+    protocol("InvalidateAck", Msg::InvalidateAck),
+    protocol("WriteBack", Msg::WriteBack),
+    protocol("Downgraded", Msg::Downgraded),
+    protocol("DataReadOnly", Msg::DataReadOnly),
+    protocol("DataWritable", Msg::DataWritable),
+    protocol("UpgradeAck", Msg::UpgradeAck),
+    protocol("Invalidate", Msg::Invalidate),
+    protocol("RecallRead", Msg::RecallRead),
+    protocol("RecallWrite", Msg::RecallWrite),
+    row("CollectiveArrive", Route::ToManager, 0, sync::on_collective_arrive),
+    row("CollectiveDone", Route::FromManager, 0, Node::on_reply),
+    row("LockAcquire", Route::Any, 0, sync::on_lock_acquire),
+    row("LockGranted", Route::Any, 0, Node::on_reply),
+    row("LockRelease", Route::Any, 0, sync::on_lock_release),
+    row("LockTry", Route::Any, 0, sync::on_lock_try),
+    row("LockTried", Route::Any, 0, Node::on_reply),
+    row("Publish", Route::ToManager, 0, sync::on_publish),
+    row("Lookup", Route::ToManager, 0, sync::on_lookup),
+    row("LookedUp", Route::FromManager, 0, Node::on_reply),
+    row("Alloc", Route::Any, 0, heap::on_alloc),
+    row("Allocated", Route::Any, 0, Node::on_reply),
+    row("Free", Route::Any, 0, heap::on_free),
+    row("Freed", Route::Any, 0, Node::on_reply),
+    row("LimitQuery", Route::Any, 0, heap::on_limit_query),
+    row("Limit", Route::Any, 0, Node::on_reply),
+    row("Exited", Route::Any, 0, sync::on_exited),
+];
+
+/// Why a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    Incarnation,
+    Source,
+    Handler,
+    Length,
+    Address,
+    /// Not a message that this sender may send to this receiver.
+    Route,
+}
+
+/// What a receiver knows when it judges a message.
+pub struct Receiver<'a> {
+    pub incarnation: u32,
+    pub me: NodeId,
+    pub space: &'a Space,
+    pub homes: &'a Homes,
+}
+
+/// Judges a message that was in the ring from node `from`.
+#[inline]
+pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Result<&'static Handler, Rejection> {
+    if message.incarnation != receiver.incarnation {
+        return Err(Rejection::Incarnation);
+    }
+    if usize::from(message.source) != from.index() {
+        return Err(Rejection::Source);
+    }
+    let handler =
+        usize::from(message.handler).checked_sub(1).and_then(|row| HANDLERS.get(row)).ok_or(Rejection::Handler)?;
+    if message.length != handler.data_bytes {
+        return Err(Rejection::Length);
+    }
+    let manager = NodeId::new(0);
+    let routed = match handler.route {
+        Route::ToHome | Route::FromHome => {
+            if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {
+                return Err(Rejection::Address);
+            }
+            let home = receiver.homes.home_of(message.addr);
+            let (at_home, away) =
+                if handler.route == Route::ToHome { (receiver.me, from) } else { (from, receiver.me) };
+            home == Some(at_home) && home != Some(away)
+        }
+        Route::ToManager => manager == Some(receiver.me),
+        Route::FromManager => manager == Some(from),
+        Route::Any => true,
+    };
+    if routed { Ok(handler) } else { Err(Rejection::Route) }
+}
+
+/// Whether a publish slot's number is in range.
+pub const fn is_publish_slot(slot: u64) -> bool {
+    slot < PUBLISH_SLOTS as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::SEGMENT_BASE;
+    use crate::homes::PAGE_BYTES;
+
+    fn node(n: u32) -> NodeId {
+        NodeId::new(n).unwrap()
+    }
+
+    #[test]
+    fn the_table_agrees_with_the_protocols_numbers() {
+        for msg in Msg::ALL {
+            let handler = &HANDLERS[usize::from(msg.byte()) - 1];
+            assert_eq!(handler.name, format!("{msg:?}"));
+            assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
+            assert_eq!(handler.data_bytes == 64, msg.carries_data());
+        }
+        assert_eq!(HANDLERS.len(), usize::from(id::EXITED));
+        assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
+        assert_eq!(HANDLERS[usize::from(id::LIMIT) - 1].name, "Limit");
+    }
+
+    #[test]
+    fn each_field_is_checked() {
+        // Never dereferenced: validation looks at numbers only.
+        // SAFETY: as just said.
+        let space = unsafe { Space::new(0, 0, 1 << 20) };
+        let homes = Homes::new(3, 1 << 20);
+        let judge = |me: u32, from: u32, message: Message| {
+            let receiver = Receiver { incarnation: 5, me: node(me), space: &space, homes: &homes };
+            validate(&receiver, node(from), &message).map(|handler| handler.name)
+        };
+        // Page 1 has its home on node 1.
+        let good = Message {
+            incarnation: 5,
+            source: 2,
+            handler: Msg::WriteBack.byte().into(),
+            length: 64,
+            addr: SEGMENT_BASE + PAGE_BYTES + 64,
+            ..Message::default()
+        };
+        assert_eq!(judge(1, 2, good), Ok("WriteBack"));
+        assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
+        assert_eq!(judge(1, 0, good), Err(Rejection::Source));
+        assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
+        for handler in [0, 30, u16::MAX] {
+            assert_eq!(judge(1, 2, Message { handler, ..good }), Err(Rejection::Handler));
+        }
+        for length in [0, 63, 255] {
+            assert_eq!(judge(1, 2, Message { length, ..good }), Err(Rejection::Length));
+        }
+        for addr in [0, good.addr + 1, SEGMENT_BASE - 64, SEGMENT_BASE + (1 << 20), u64::MAX - 63] {
+            assert_eq!(judge(1, 2, Message { addr, ..good }), Err(Rejection::Address));
+        }
+        // Not the home; a home that sends to itself; data that does not come from the home.
+        assert_eq!(judge(0, 2, good), Err(Rejection::Route));
+        assert_eq!(judge(1, 1, Message { source: 1, ..good }), Err(Rejection::Route));
+        let data = Message { handler: Msg::DataReadOnly.byte().into(), ..good };
+        assert_eq!(judge(0, 2, data), Err(Rejection::Route));
+        assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("DataReadOnly"));
+        let arrive = Message { handler: id::COLLECTIVE_ARRIVE, length: 0, addr: 0, ..good };
+        assert_eq!(judge(0, 2, arrive), Ok("CollectiveArrive"));
+        assert_eq!(judge(1, 2, arrive), Err(Rejection::Route));
+        let done = Message { handler: id::COLLECTIVE_DONE, ..arrive };
+        assert_eq!(judge(1, 2, done), Err(Rejection::Route));
+    }
+}

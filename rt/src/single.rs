@@ -1,0 +1,277 @@
+//! The interface of `blizzard.h` in a run of one node.
+//!
+//! Purpose: with one node no block is ever Invalid and nothing has to be sent, but the program may have threads, and they may call at the same
+//! time. So everything here is atomic or under a spin lock, and [`Single`] is used by shared reference.
+//! **Invariant**: no memory outside this object and the segment is touched.
+
+use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
+use crate::alloc::FreeError;
+use crate::heap::Arenas;
+use crate::homes::{ArenaId, Homes};
+use crate::protocol::NodeId;
+use crate::sync::LockHandle;
+use crate::sys;
+use core::cell::UnsafeCell;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Most locks of a run of one node. Unused ones cost address space only.
+const MAX_LOCKS: u64 = 1 << 24;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may sleep on it.
+const CONTENDED: u32 = 2;
+
+/// Why a call was refused; the text of the error line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    NotALock,
+    NotLocked,
+    TooManyLocks,
+    Free(FreeError),
+    NotShared,
+}
+
+impl Misuse {
+    pub const fn text(self) -> &'static str {
+        match self {
+            Misuse::NotALock => "is not a lock",
+            Misuse::NotLocked => "is not locked",
+            Misuse::TooManyLocks => "too many locks",
+            Misuse::Free(error) => error.text(),
+            Misuse::NotShared => "is not shared memory",
+        }
+    }
+}
+
+/// State of the only node.
+pub struct Single {
+    homes: Homes,
+    guard: AtomicU32,
+    arenas: UnsafeCell<Arenas>,
+    lock_count: AtomicU64,
+    /// Address of `MAX_LOCKS` words.
+    locks: u64,
+    slots: [AtomicU64; PUBLISH_SLOTS as usize],
+    published: [AtomicU8; PUBLISH_SLOTS as usize],
+}
+
+// SAFETY: `arenas` is used under `guard` only; the rest is atomic.
+unsafe impl Sync for Single {}
+// SAFETY: nothing belongs to a thread.
+unsafe impl Send for Single {}
+
+impl Single {
+    /// For a segment of that size.
+    pub fn new(segment_bytes: u64, me: NodeId) -> sys::Result<Single> {
+        let homes = Homes::new(1, segment_bytes);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new memory at an address of the kernel's choice; it stays for the rest of the process.
+        let locks = unsafe { sys::mmap(0, MAX_LOCKS * 4, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
+        Ok(Single {
+            homes,
+            guard: AtomicU32::new(FREE),
+            arenas: UnsafeCell::new(Arenas::new(&homes, me)?),
+            lock_count: AtomicU64::new(0),
+            locks,
+            slots: [const { AtomicU64::new(0) }; PUBLISH_SLOTS as usize],
+            published: [const { AtomicU8::new(0) }; PUBLISH_SLOTS as usize],
+        })
+    }
+
+    fn with_arenas<R>(&self, run: impl FnOnce(&mut Arenas) -> R) -> R {
+        let mut looks = 0u32;
+        while self.guard.swap(HELD, Ordering::Acquire) != FREE {
+            looks += 1;
+            if looks.is_multiple_of(64) { sys::sched_yield() } else { spin_loop() }
+        }
+        // SAFETY: the guard is held.
+        let result = run(unsafe { &mut *self.arenas.get() });
+        self.guard.store(FREE, Ordering::Release);
+        result
+    }
+
+    /// Allocates memory; gives address, bytes, and whether it has to be zeroed.
+    pub fn alloc(&self, home: Option<NodeId>, bytes: u64) -> Option<(u64, u64, bool)> {
+        let arena = home.map_or(ArenaId::INTERLEAVED, ArenaId::zone_of);
+        let chunk = self.with_arenas(|arenas| arenas.get(arena)?.alloc(bytes))?;
+        Some((chunk.addr, chunk.bytes, chunk.recycled))
+    }
+
+    /// Gives memory back.
+    pub fn free(&self, addr: u64) -> Result<(), Misuse> {
+        let arena = self.homes.arena_of(addr).ok_or(Misuse::NotShared)?;
+        self.with_arenas(|arenas| arenas.get(arena).map(|arena| arena.free(addr)))
+            .ok_or(Misuse::NotShared)?
+            .map(drop)
+            .map_err(Misuse::Free)
+    }
+
+    /// A new, free lock.
+    pub fn lock_new(&self) -> Result<u64, Misuse> {
+        let index = self.lock_count.fetch_add(1, Ordering::Relaxed);
+        let home = NodeId::new(0).filter(|_| index < MAX_LOCKS).ok_or(Misuse::TooManyLocks)?;
+        Ok(LockHandle { home, index }.encode())
+    }
+
+    fn lock_word(&self, value: u64) -> Result<&AtomicU32, Misuse> {
+        let known = self.lock_count.load(Ordering::Relaxed).min(MAX_LOCKS);
+        let handle = LockHandle::decode(value).filter(|handle| handle.home.index() == 0 && handle.index < known);
+        let index = handle.ok_or(Misuse::NotALock)?.index;
+        // SAFETY: below MAX_LOCKS, so inside the mapping, which stays.
+        Ok(unsafe { AtomicU32::from_ptr((self.locks + 4 * index) as *mut u32) })
+    }
+
+    /// Waits until the calling thread holds the lock.
+    pub fn lock(&self, value: u64) -> Result<(), Misuse> {
+        let word = self.lock_word(value)?;
+        if word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Ok(());
+        }
+        while word.swap(CONTENDED, Ordering::Acquire) != FREE {
+            // Woken, interrupted or changed meanwhile: look again.
+            let _ = sys::futex_wait(word, CONTENDED, None);
+        }
+        Ok(())
+    }
+
+    /// Takes the lock if it is free.
+    pub fn trylock(&self, value: u64) -> Result<bool, Misuse> {
+        let word = self.lock_word(value)?;
+        Ok(word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok())
+    }
+
+    /// Releases the lock.
+    pub fn unlock(&self, value: u64) -> Result<(), Misuse> {
+        let word = self.lock_word(value)?;
+        match word.swap(FREE, Ordering::Release) {
+            FREE => Err(Misuse::NotLocked),
+            HELD => Ok(()),
+            _ => {
+                let _ = sys::futex_wake(word, 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Stores a pointer in a slot below [`PUBLISH_SLOTS`].
+    pub fn publish(&self, slot: u32, value: u64) {
+        let slot = slot as usize;
+        self.slots[slot].store(value, Ordering::Relaxed);
+        self.published[slot].store(1, Ordering::Release);
+    }
+
+    /// The pointer in a slot, as soon as some thread has published it.
+    pub fn lookup(&self, slot: u32) -> u64 {
+        let slot = slot as usize;
+        while self.published[slot].load(Ordering::Acquire) == 0 {
+            // Rare, and there is no word to sleep on: a millisecond's nap on a private one.
+            let never = AtomicU32::new(0);
+            let _ = sys::futex_wait(&never, 0, Some(1_000_000));
+        }
+        self.slots[slot].load(Ordering::Relaxed)
+    }
+}
+
+/// Zeroes a chunk that was in use before.
+///
+/// # Safety
+/// The range is mapped and belongs to the caller alone.
+pub unsafe fn zero(addr: u64, bytes: u64) {
+    debug_assert!(bytes.is_multiple_of(BLOCK_BYTES));
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::write_bytes(addr as *mut u8, 0, bytes as usize) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn single() -> Arc<Single> {
+        Arc::new(Single::new(64 << 20, NodeId::new(0).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn locks_exclude_threads() {
+        let single = single();
+        let lock = single.lock_new().unwrap();
+        let shared = Arc::new((AtomicU64::new(0), AtomicU32::new(0)));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (single, shared) = (single.clone(), shared.clone());
+                std::thread::spawn(move || {
+                    for round in 0..20_000 {
+                        if round % 7 == 0 {
+                            while !single.trylock(lock).unwrap() {
+                                std::thread::yield_now();
+                            }
+                        } else {
+                            single.lock(lock).unwrap();
+                        }
+                        assert_eq!(shared.1.swap(1, Ordering::Relaxed), 0, "two holders");
+                        shared.0.store(shared.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        shared.1.store(0, Ordering::Relaxed);
+                        single.unlock(lock).unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(shared.0.load(Ordering::Relaxed), 80_000);
+    }
+
+    #[test]
+    fn misuse_is_told() {
+        let single = single();
+        assert_eq!(single.lock(0), Err(Misuse::NotALock));
+        let lock = single.lock_new().unwrap();
+        assert_eq!(single.unlock(lock), Err(Misuse::NotLocked));
+        assert_eq!(single.unlock(lock + 1), Err(Misuse::NotALock));
+        single.lock(lock).unwrap();
+        assert_eq!(single.trylock(lock), Ok(false));
+        assert_eq!(single.free(64), Err(Misuse::NotShared));
+        let (addr, ..) = single.alloc(None, 100).unwrap();
+        single.free(addr).unwrap();
+        assert_eq!(single.free(addr), Err(Misuse::Free(FreeError::AlreadyFree)));
+    }
+
+    #[test]
+    fn threads_allocate_at_the_same_time() {
+        let single = single();
+        let threads: Vec<_> = (0..4u64)
+            .map(|seed| {
+                let single = single.clone();
+                std::thread::spawn(move || {
+                    let home = seed.is_multiple_of(2).then(|| NodeId::new(0).unwrap());
+                    let mut live: Vec<u64> = Vec::new();
+                    for n in 0..2000 {
+                        live.push(single.alloc(home, 64 + (n * 37 + seed) % 3000).unwrap().0);
+                        if n % 3 == 0 {
+                            single.free(live.swap_remove((n as usize * 7) % live.len())).unwrap();
+                        }
+                    }
+                    live
+                })
+            })
+            .collect();
+        let mut all: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        all.into_iter().for_each(|addr| single.free(addr).unwrap());
+    }
+
+    #[test]
+    fn a_lookup_waits_for_another_threads_publish() {
+        let single = single();
+        let reader = {
+            let single = single.clone();
+            std::thread::spawn(move || single.lookup(1023))
+        };
+        single.publish(1023, 77);
+        assert_eq!(reader.join().unwrap(), 77);
+    }
+}

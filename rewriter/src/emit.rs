@@ -126,7 +126,8 @@ pub fn emit(input: &Input) -> Code {
             let begin = code.hot.pos();
             code.begin.push(begin);
             Decoder::with_ip(64, insns.bytes(image, id), insns.va(id).0, DecoderOptions::NONE).decode_out(&mut insn);
-            let site = Site { id, insn: &insn, live: live[k], begin, count: input.options.count };
+            let table = loads.binary_search_by_key(&id, |l| l.0).ok().map(|l| loads[l].1);
+            let site = Site { id, insn: &insn, live: live[k], begin, count: input.options.count, table };
             let wild = i + 1 == block.stop.0
                 && matches!(block.end, End::FramedJmp | End::UnknownJmp)
                 && insns.list[id.ix()].flow == Flow::IndirectJmp;
@@ -139,7 +140,6 @@ pub fn emit(input: &Input) -> Code {
                 let at = insns.va(id);
                 code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
             }
-            let table = loads.binary_search_by_key(&id, |l| l.0).ok().map(|l| loads[l].1);
             relocate(&mut code, input, id, &insn, table);
             check::land_behind(&mut code, &site);
             fall_through(&mut code, insns, id);

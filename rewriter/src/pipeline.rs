@@ -2,7 +2,6 @@
 
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
-use crate::cfg::returns::Returns;
 use crate::cfg::{Cfg, End, jump_tables};
 use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, frames};
@@ -82,14 +81,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
         let f = &frame_info.fdes[i];
         (va < f.end).then_some((f.start, f.end))
     };
-    let returns = Returns::solve(&image, &insns);
-    let cfg = Cfg::build(
-        &insns,
-        tables,
-        |id| is_got_jump(&image, &insns, id),
-        |id| returns.call_returns(&image, &insns, id),
-        frame,
-    );
+    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id), frame);
     let facts = plan::gather(&image, &insns);
     let stack = StackRegs::solve(&cfg, &facts.stack);
     let plan = plan::decide(&image, &insns, &cfg, &facts, &stack, options);

@@ -5,7 +5,7 @@
 //! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
 
 pub mod jump_tables;
-pub mod returns;
+mod returns;
 
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
@@ -73,12 +73,11 @@ pub struct Cfg {
 
 impl Cfg {
     /// Builds the graph.
-    /// `got_jump`: whether an indirect jump goes through the GOT. `call_returns`: false for calls that never return. `frame`: the code range of the frame that describes an address.
+    /// `got_jump`: whether an indirect jump goes through the GOT. `frame`: the code range of the frame that describes an address.
     pub fn build(
         insns: &Insns,
         tables: Vec<JumpTable>,
         got_jump: impl Fn(InsnId) -> bool,
-        call_returns: impl Fn(InsnId) -> bool,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.list.len();
@@ -135,7 +134,7 @@ impl Cfg {
             let last = InsnId(stop.0 - 1);
             let insn = &insns.list[last.ix()];
             let from = succ.len() as u32;
-            let next = insns.next(last).filter(|_| call_returns(last)).map(id_of);
+            let next = insns.next(last).map(id_of);
             let end = match insn.flow {
                 Flow::Next => End::Plain,
                 Flow::Cond | Flow::Jmp => {

@@ -1,8 +1,8 @@
 //! Which calls may return.
 //!
 //! Compilers put unrelated code behind a call of a function that never returns. Following the edge to it would make values
-//! that are constant look as if they were not, and registers live that are not. The code behind every call is emitted all the same.
-//! Which imported functions never return is known by name (C11, POSIX, Itanium C++ ABI).
+//! that are constant look as if they were not. Only the search for jump tables uses this: the code behind every call is emitted, and
+//! liveness assumes that every call returns. Which imported functions never return is known by name (C11, POSIX, Itanium C++ ABI).
 //!
 //! An instruction *returns* if a return, or a jump to something unknown, can be reached from it; a call returns if its callee and
 //! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.

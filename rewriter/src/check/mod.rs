@@ -26,6 +26,8 @@ pub struct Site<'x> {
     pub begin: u32,
     /// Sequences count themselves.
     pub count: bool,
+    /// The jump table that the instruction reads.
+    pub table: Option<u32>,
 }
 
 /// How many sequences of each kind were emitted.
@@ -159,7 +161,8 @@ fn operand(insn: &Instruction, moved: i32) -> Result<Mem, &'static str> {
 }
 
 /// Emits the address of `place` into `dst`, with rsp lower by `moved`. `temp` is used, and flags are changed, for bit strings only.
-fn address(out: &mut crate::emit::Buffer, insn: &Instruction, place: Place, dst: u8, temp: u8, moved: i32) -> Done {
+fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, temp: u8, moved: i32) -> Done {
+    let insn = site.insn;
     match place {
         Place::Register(r) => asm::mov(&mut out.bytes, dst, r.number() as u8),
         Place::Xlat => {
@@ -167,7 +170,13 @@ fn address(out: &mut crate::emit::Buffer, insn: &Instruction, place: Place, dst:
             asm::lea(&mut out.bytes, dst, Mem { base: Some(3), index: Some((dst, 1)), disp: 0 });
         }
         Place::Operand | Place::BitString { .. } => {
-            if insn.is_ip_rel_memory_operand() {
+            if let Some(table) = site.table {
+                // The instruction will read the new table, so that is what the check must look at.
+                let m = operand(insn, moved)?;
+                asm::lea(&mut out.bytes, dst, Mem { disp: i32::MAX, ..m });
+                let at = out.bytes.len() - 4;
+                out.fix(at, Target::TableDelta { table, disp: m.disp });
+            } else if insn.is_ip_rel_memory_operand() {
                 let at = asm::lea_rip(&mut out.bytes, dst);
                 out.fix(at, Target::Old(Vaddr(insn.ip_rel_memory_address())));
             } else {
@@ -204,29 +213,31 @@ fn place_regs(insn: &Instruction, place: Place) -> RegSet {
 pub fn insert(code: &mut Code, site: &Site, action: &Action) -> Done {
     match action {
         Action::Nothing | Action::Exempt(_) => Ok(()),
-        Action::Check(p) => access(code, site, p, code.hot.pos()),
+        Action::Check(p) => access(code, site, p, None),
         Action::CheckTwo(a, b) => {
             let start = code.hot.pos();
-            access(code, site, a, start)?;
-            // A miss of the second may give the first block away: it starts the group again.
-            access(code, site, b, start)
+            access(code, site, a, None)?;
+            // A miss of the second may give the first block away: it starts the group again. The second is a store to an
+            // aligned line (SDM, MOVDIR64B: #GP otherwise), so the tag of its first byte decides.
+            access(code, site, &Plain { bytes: 1, ..*b }, Some(start))
         }
         Action::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
         Action::Vsib(d) => vsib(code, site, d),
     }
 }
 
-fn access(code: &mut Code, site: &Site, p: &Plain, restart: u32) -> Done {
+/// `restart`: where a miss leads; None: to the access, which the gate has made possible.
+fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done {
     if is_big(p) {
         return big(code, site, p);
     }
     code.sites.checks += 1;
-    let restart = restart - site.begin;
+    let start = code.hot.pos();
     let (saved, s) = match p.at {
         Place::BitString { .. } => open_bit_string(code, site, p)?,
         _ => {
             let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
-            address(&mut code.hot, site.insn, p.at, s, s, saved.rsp_moved())?;
+            address(&mut code.hot, site, p.at, s, s, saved.rsp_moved())?;
             save_flags(code, &saved);
             (saved, s)
         }
@@ -242,13 +253,20 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: u32) -> Done {
     code.hot.fix(miss, Target::Cold(cold));
     saved.undo(&mut code.hot.bytes);
     let behind = code.hot.pos() - site.begin;
-    if saved.is_empty() && p.bytes > 1 {
+    let quick = saved.is_empty() && p.bytes > 1;
+    if quick {
         straddle_test(code, site, p, s, behind)?;
     }
     saved.undo(&mut code.cold.bytes);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(back, Target::Insn { id: site.id, delta: restart });
+    // A check of two blocks would fail again where only the block behind the access is missing, unless its stub finds that out.
+    let delta = match restart {
+        Some(group) => group - site.begin,
+        None if quick || p.bytes == 1 => start - site.begin,
+        None => behind,
+    };
+    code.cold.fix(back, Target::Insn { id: site.id, delta });
     Ok(())
 }
 
@@ -263,7 +281,7 @@ fn open_bit_string(code: &mut Code, site: &Site, p: &Plain) -> Result<(Saved, u8
     asm::pushfq(out);
     asm::push(out, s);
     asm::push(out, t);
-    address(&mut code.hot, site.insn, p.at, s, t, saved.rsp_moved())?;
+    address(&mut code.hot, site, p.at, s, t, saved.rsp_moved())?;
     Ok((saved, s))
 }
 
@@ -289,11 +307,11 @@ fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
 /// The second block's tag may be why the test failed though the access does not reach it.
 fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
     let cold = &mut code.cold;
-    address(cold, site.insn, p.at, s, s, 0)?;
+    address(cold, site, p.at, s, s, 0)?;
     asm::and32(&mut cold.bytes, s, 63);
     asm::cmp32(&mut cold.bytes, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
     let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
-    address(cold, site.insn, p.at, s, s, 0)?;
+    address(cold, site, p.at, s, s, 0)?;
     asm::shr(&mut cold.bytes, s, abi::BLOCK_SHIFT as u8);
     asm::test8(&mut cold.bytes, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
@@ -312,11 +330,11 @@ fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
         let t = (1..16u8).find(|r| *r != RSP && !avoid.contains(RegSet(1 << r))).expect("sixteen registers");
         asm::push(&mut cold.bytes, t);
         asm::pushfq(&mut cold.bytes);
-        address(cold, site.insn, p.at, RAX, t, RED_ZONE + 24)?;
+        address(cold, site, p.at, RAX, t, RED_ZONE + 24)?;
         asm::popfq(&mut cold.bytes);
         asm::pop(&mut cold.bytes, t);
     } else {
-        address(cold, site.insn, p.at, RAX, RAX, RED_ZONE + 8)?;
+        address(cold, site, p.at, RAX, RAX, RED_ZONE + 8)?;
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
     let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
@@ -342,7 +360,7 @@ fn in_segment(code: &mut Code, s: u8) -> usize {
 fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
     code.sites.checks += 1;
     let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
-    address(&mut code.hot, site.insn, p.at, s, s, saved.rsp_moved())?;
+    address(&mut code.hot, site, p.at, s, s, saved.rsp_moved())?;
     save_flags(code, &saved);
     count(code, site, p.store);
     let found = in_segment(code, s);

@@ -242,9 +242,9 @@ extern "C" fn on_poll() {
         syscall_gate::silence_doorbell();
     } else {
         node::poll();
-        // A poll is a safe point: nothing of the program waits between a check and its access.
-        signals::safe_point();
     }
+    // A poll is a safe point: nothing of the program waits between a check and its access.
+    signals::safe_point();
 }
 
 /// The Rust half of [`fork_child`].

@@ -3,7 +3,7 @@
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
 //! their addresses, so LSDAs come first); sort the pieces; write `.eh_frame` through gimli; index it.
 
-use super::cfi::{self, Step};
+use super::cfi::{self, Cfa, Step};
 use super::fde::{self, Fde};
 use super::lsda::{self, CallSite, Lsda};
 use super::pieces::{self, CodeMap, Run};
@@ -37,6 +37,8 @@ struct Mapped {
     gcc_except_table: Vec<u8>,
     report: Report,
     refused: Refused,
+    /// Steps repeated at the beginnings of further pieces.
+    repeats: usize,
 }
 
 /// Steps that may be repeated at the beginnings of further pieces, in all. Only a map that scatters every instruction of
@@ -57,7 +59,7 @@ pub(super) fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frame
         let reason = format!("its new code overlaps that of {}", units[pair[0].unit].fde.start);
         mapped.refused.add(fde.record, format!("frame of the code at {}", fde.start), reason);
     }
-    let Mapped { pieces, gcc_except_table, mut report, refused } = mapped;
+    let Mapped { pieces, gcc_except_table, mut report, refused, .. } = mapped;
     refused.into_result("unwind tables that cannot be moved")?;
     report.fdes = first.fdes;
     report.dropped.extend(first.dropped);
@@ -114,15 +116,14 @@ fn read<'a>(input: &Input<'a>, report: &mut Report, refused: &mut Refused) -> Ve
 fn map_units(input: &Input, units: &[Unit], map: &dyn CodeMap, tables_at: Vaddr) -> Mapped {
     let mut out = Mapped::default();
     let mut steps = Vec::new();
-    let mut repeats = 0;
     for (index, unit) in units.iter().enumerate() {
         steps.clear();
         let done = cfi::steps(input, &unit.fde, &mut steps)
-            .and_then(|()| map_unit(index, unit, &steps, map, tables_at, &mut out, &mut repeats));
+            .and_then(|()| map_unit(input, index, unit, &steps, map, tables_at, &mut out));
         if let Err(reason) = done {
             out.refused.add(unit.fde.record, format!("frame of the code at {}", unit.fde.start), reason);
         }
-        if repeats > MAX_REPEATS {
+        if out.repeats > MAX_REPEATS {
             break;
         }
     }
@@ -131,13 +132,13 @@ fn map_units(input: &Input, units: &[Unit], map: &dyn CodeMap, tables_at: Vaddr)
 
 /// Adds the pieces of one unit.
 fn map_unit(
+    input: &Input,
     index: usize,
     unit: &Unit,
     steps: &[Step],
     map: &dyn CodeMap,
     tables_at: Vaddr,
     out: &mut Mapped,
-    repeats: &mut usize,
 ) -> std::result::Result<(), String> {
     let fde = &unit.fde;
     let runs = pieces::runs(fde.start..fde.end, steps, map)?;
@@ -146,6 +147,7 @@ fn map_unit(
         return Ok(());
     }
     let parts = pieces::pieces(&runs);
+    let cfa = Cfa::initial(input, fde)?;
     out.report.split += usize::from(parts.len() > 1);
     let tables = unit.lsda.as_ref().map(|lsda| Ok::<_, String>((lsda, lsda.tables()?))).transpose()?;
     let mut first = true;
@@ -159,10 +161,10 @@ fn map_unit(
             out.report.call_sites += sites.len();
             lsda = Some(lsda_write::write(&mut out.gcc_except_table, tables_at, start, &sites, tables)?);
         }
-        let placed = place(steps, runs)?;
+        let placed = place(steps, runs, map, cfa.clone())?;
         if !std::mem::take(&mut first) {
-            *repeats += runs[0].steps;
-            if *repeats > MAX_REPEATS {
+            out.repeats += runs[0].steps;
+            if out.repeats > MAX_REPEATS {
                 return Err("its new code lies in too many places for unwind tables".to_string());
             }
         }
@@ -179,15 +181,29 @@ fn map_unit(
     Ok(())
 }
 
-/// The steps of the piece that `runs` form. The first run repeats all steps before it.
-fn place(steps: &[Step], runs: &[Run]) -> std::result::Result<Vec<(u32, gimli::write::CallFrameInstruction)>, String> {
+/// The steps of the piece that `runs` form. The first run repeats all steps before it. `cfa` is the rule at the function's
+/// entry.
+fn place(
+    steps: &[Step],
+    runs: &[Run],
+    map: &dyn CodeMap,
+    mut cfa: Cfa,
+) -> std::result::Result<Vec<(u32, gimli::write::CallFrameInstruction)>, String> {
     let start = runs[0].new.start;
     let mut placed = Vec::with_capacity(runs[runs.len() - 1].steps);
     let mut done = 0;
     for run in runs {
         let at = offset(run.new.start - start)?;
-        placed.extend(steps[done..run.steps].iter().map(|s| (at, s.op.clone())));
+        for step in &steps[done..run.steps] {
+            cfa.apply(&step.op);
+            placed.push((at, step.op.clone()));
+        }
         done = run.steps;
+        for m in map.stack_moves(run.new.clone()) {
+            if let Some(op) = cfa.lowered(m.lower_by) {
+                placed.push((offset(m.at - start)?, op));
+            }
+        }
     }
     Ok(placed)
 }

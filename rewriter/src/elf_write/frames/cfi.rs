@@ -12,7 +12,7 @@ use super::fde::Fde;
 use super::{Bytes, Input, Personality};
 use crate::ids::Vaddr;
 use gimli::write::{Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, Expression};
-use gimli::{CallFrameInstruction as In, CommonInformationEntry, EhFrame, UnwindExpression, X86_64};
+use gimli::{CallFrameInstruction as In, CommonInformationEntry, EhFrame, Register, UnwindExpression, X86_64};
 
 /// DWARF `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: what every pointer of the output uses.
 pub(super) const PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_pcrel.0 | gimli::DW_EH_PE_sdata4.0);
@@ -165,6 +165,48 @@ fn convert(
         In::Nop => return Ok(None),
         other => return Err(format!("call-frame instruction {other:?}")),
     }))
+}
+
+/// The CFA's rule while the steps of a function are gone through.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cfa {
+    /// `None`: an expression.
+    rule: Option<(Register, i32)>,
+    remembered: Vec<Option<(Register, i32)>>,
+}
+
+impl Cfa {
+    /// The rule at a function's entry.
+    pub fn initial(input: &Input, fde: &Fde) -> Result<Cfa, String> {
+        let (section, bases) = (input.section(), input.bases());
+        let mut cfa = Cfa::default();
+        let mut instructions = fde.raw.cie().instructions(&section, &bases);
+        while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
+            if let Some(op) = convert(&instruction, fde.raw.cie(), &section)? {
+                cfa.apply(&op);
+            }
+        }
+        Ok(cfa)
+    }
+
+    pub fn apply(&mut self, op: &Out) {
+        match *op {
+            Out::Cfa(register, offset) => self.rule = Some((register, offset)),
+            Out::CfaRegister(register) => self.rule = self.rule.map(|(_, offset)| (register, offset)),
+            Out::CfaOffset(offset) => self.rule = self.rule.map(|(register, _)| (register, offset)),
+            Out::CfaExpression(_) => self.rule = None,
+            Out::RememberState => self.remembered.push(self.rule),
+            Out::RestoreState => self.rule = self.remembered.pop().flatten(),
+            _ => {}
+        }
+    }
+
+    /// The step that describes rsp lower by `bytes`, where the CFA depends on rsp. An expression that does is left wrong:
+    /// compilers write those for frames whose pointer is in another register.
+    pub fn lowered(&self, bytes: u32) -> Option<Out> {
+        let (X86_64::RSP, offset) = self.rule? else { return None };
+        Some(Out::CfaOffset(offset.checked_add_unsigned(bytes)?))
+    }
 }
 
 /// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged.

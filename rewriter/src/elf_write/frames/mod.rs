@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! * a row that begins at old address L begins at the new address of L's instruction, inserted checks included:
-//!   inserted code runs in the state of the instruction that it precedes;
+//!   inserted code runs in the state of the instruction that it precedes, save where it moves rsp ([`StackMove`]);
 //! * an old call site covers the new code of the same instructions, and no other: a personality treats addresses
 //!   without a call site differently from those with an empty one;
 //! * nothing of the input is believed: every malformed record is an error with its address, never a panic.
@@ -28,7 +28,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
 
-pub use pieces::{CodeMap, MAX_PADDING};
+pub use pieces::{CodeMap, MAX_PADDING, StackMove};
 
 /// A section of the input: its link-time address and its bytes.
 #[derive(Clone, Copy)]

@@ -13,6 +13,14 @@ use std::ops::Range;
 /// Largest padding between two runs of a piece, in bytes: code is never aligned to more than a cache line.
 pub const MAX_PADDING: u64 = 64;
 
+/// A place in new code from which on rsp is lower than the rows of the old code say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackMove {
+    pub at: Vaddr,
+    /// In bytes; 0: inserted code has given everything back.
+    pub lower_by: u32,
+}
+
 /// Where old code went.
 pub trait CodeMap {
     /// New address where the code of the old instruction at `old` begins, its inserted checks included; `None`: no
@@ -39,6 +47,12 @@ pub trait CodeMap {
             previous = self.end(old + 1);
         }
         true
+    }
+
+    /// The moves of rsp by inserted code in the new code `new`, ascending. Each instruction's inserted code ends with a
+    /// move to 0, if it has any.
+    fn stack_moves(&self, _new: Range<Vaddr>) -> &[StackMove] {
+        &[]
     }
 }
 

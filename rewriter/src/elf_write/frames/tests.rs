@@ -54,6 +54,7 @@ struct Compared {
     plt: usize,
     split: usize,
     signal: usize,
+    lowered: usize,
 }
 
 /// Rewrites the file's frames by `rule` and compares, at every instruction, what unwinders and personalities see.
@@ -61,7 +62,10 @@ fn compare(file: &File, rule: Rule) -> Compared {
     file.with(|input, _| {
         let info = parse(input).expect("readable");
         let code = maps::instructions(input, &info);
-        let map = Map::new(&code, NEW_CODE, &rule);
+        let mut map = Map::new(&code, NEW_CODE, &rule);
+        if matches!(rule, Rule::Stretch) {
+            map.spill();
+        }
         let frames = build(input, &map, Vaddr(NEW_TABLES)).expect("buildable");
         let mut compared = Compared { split: frames.report.split, ..Compared::default() };
 
@@ -86,15 +90,19 @@ fn compare(file: &File, rule: Rule) -> Compared {
         for &(at, begin, end) in &map.places {
             let Some((old_row, old_context)) = old.at(at) else { continue };
             compared.instructions += 1;
-            for new_at in [begin, end - 1] {
+            let meant = if is_plt(old_row) { plt_row(old_row, at) } else { old_row.clone() };
+            compared.plt += usize::from(is_plt(old_row));
+            let points = if !map.moves.is_empty() && Map::spills(at) {
+                compared.lowered += 1;
+                maps::SPILL.iter().copied().zip([begin, begin + 1, end - 1]).collect()
+            } else {
+                vec![(0, begin), (0, end - 1)]
+            };
+            for (lower_by, new_at) in points {
                 let Some((row, context)) = new.at(new_at) else {
                     panic!("no row at {new_at:#x} for {at:#x}");
                 };
-                if *row != *old_row {
-                    assert_eq!(row.registers, old_row.registers, "{at:#x}");
-                    assert_eq!(*row, plt_row(old_row, at), "{at:#x} {new_at:#x}");
-                    compared.plt += 1;
-                }
+                assert_eq!(*row, lowered(&meant, lower_by), "{at:#x} {new_at:#x}");
                 if old_context.signal {
                     // A signal handler returns to the old address.
                     assert_eq!(new.at(at).map(|(row, context)| (row, context.signal)), Some((old_row, true)));
@@ -144,13 +152,28 @@ fn compare_verdicts(was: Verdict, is: Verdict, map: &Map, compared: &mut Compare
     assert_eq!(Verdict::Lands { pad: expected, actions }, is);
 }
 
+/// The row of inserted code that lowered rsp: other if the CFA depends on rsp.
+fn lowered(row: &Row, lower_by: u32) -> Row {
+    let offset = row.cfa.strip_prefix("RegisterAndOffset { register: Register(7), offset: ");
+    let Some(offset) = offset.and_then(|o| o.strip_suffix(" }")) else { return row.clone() };
+    let offset: i64 = offset.parse().expect("an offset");
+    Row { cfa: rsp_plus(offset + i64::from(lower_by)), ..row.clone() }
+}
+
+fn rsp_plus(offset: i64) -> String {
+    format!("{:?}", gimli::CfaRule::<usize>::RegisterAndOffset { register: gimli::Register(7), offset })
+}
+
+/// Whether the CFA is the PLT's expression.
+fn is_plt(row: &Row) -> bool {
+    row.cfa.starts_with("[77, 8, 80, 0, 3f, 1a, ")
+}
+
 /// The row that the PLT's expression means at `at`.
 fn plt_row(old: &Row, at: u64) -> Row {
-    assert!(old.cfa.starts_with("[77, 8, 80, 0, 3f, 1a, "), "{}", old.cfa);
     let threshold = u64::from_str_radix(&old.cfa[23..25], 16).expect("a literal") - 0x30;
     let offset = if at & 15 >= threshold { 16 } else { 8 };
-    let cfa = format!("{:?}", gimli::CfaRule::<usize>::RegisterAndOffset { register: gimli::Register(7), offset });
-    Row { cfa, ..old.clone() }
+    Row { cfa: rsp_plus(offset), ..old.clone() }
 }
 
 const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
@@ -174,12 +197,13 @@ fn landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text() {
 fn an_installed_cpp_library_keeps_every_row_and_call_site() {
     let Some(file) = File::open(LIBSTDCXX) else { return };
     for rule in [Rule::Shift, Rule::Stretch, Rule::Scatter(0x1234_5678_9abc)] {
-        let scattered = matches!(rule, Rule::Scatter(_));
+        let (scattered, spills) = (matches!(rule, Rule::Scatter(_)), matches!(rule, Rule::Stretch));
         let compared = compare(&file, rule);
         assert!(compared.instructions > 100_000, "{compared:?}");
         assert!(compared.landings > 1000 && compared.catches > 1000, "{compared:?}");
         assert!(compared.plt > 1000, "{compared:?}");
         assert_eq!(compared.split > 1000, scattered, "{compared:?}");
+        assert_eq!(compared.lowered > 50_000, spills, "{compared:?}");
     }
 }
 

@@ -41,7 +41,7 @@ impl Parts {
             got: Some(Vaddr(0x1000)),
         };
         let parsed = parse(&input);
-        let map = Map { places: self.map.places.clone(), in_order };
+        let map = Map { places: self.map.places.clone(), moves: self.map.moves.clone(), in_order };
         let built = build(&input, &map, Vaddr(NEW_TABLES));
         if let Ok(frames) = &built {
             assert!(parsed.is_ok(), "built, but could not be listed");

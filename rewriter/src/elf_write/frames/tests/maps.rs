@@ -1,12 +1,15 @@
 //! Code maps for tests: every instruction of the input's frames gets a new place by some rule.
 
-use super::super::{CodeMap, FrameInfo, Input};
+use super::super::{CodeMap, FrameInfo, Input, StackMove};
 use crate::ids::Vaddr;
+use std::ops::Range;
 
 /// New places by old address.
 pub struct Map {
     /// (old begin, new begin, new end), ascending by old address.
     pub places: Vec<(u64, u64, u64)>,
+    /// Ascending by address.
+    pub moves: Vec<StackMove>,
     /// What [`CodeMap::in_order`] answers at once; `None`: the default looks.
     pub in_order: Option<bool>,
 }
@@ -81,11 +84,36 @@ impl Map {
                 places.sort_unstable();
             }
         }
-        Map { places, in_order: None }
+        Map { places, moves: Vec::new(), in_order: None }
+    }
+}
+
+/// By how much [`Map::spill`] lowers rsp, one byte apart.
+pub const SPILL: [u32; 3] = [128, 136, 0];
+
+impl Map {
+    /// Whether inserted code spills registers before the instruction.
+    pub fn spills(old: u64) -> bool {
+        old % 3 == 1
+    }
+
+    /// Lets inserted code before every third instruction move rsp. New code must be at least three times as long as old.
+    pub fn spill(&mut self) {
+        for &(_, begin, _) in self.places.iter().filter(|p| Map::spills(p.0)) {
+            let moves = SPILL.iter().zip(begin..).map(|(&lower_by, at)| StackMove { at: Vaddr(at), lower_by });
+            self.moves.extend(moves);
+        }
+        self.moves.sort_by_key(|m| m.at);
     }
 }
 
 impl CodeMap for Map {
+    fn stack_moves(&self, new: Range<Vaddr>) -> &[StackMove] {
+        let place = |a: Vaddr| self.moves.partition_point(|m| m.at < a);
+        // A damaged table may name code where nothing is in order.
+        self.moves.get(place(new.start)..place(new.end)).unwrap_or(&[])
+    }
+
     fn begin(&self, old: Vaddr) -> Option<Vaddr> {
         let i = self.places.binary_search_by_key(&old.0, |p| p.0).ok()?;
         Some(Vaddr(self.places[i].1))

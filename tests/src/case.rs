@@ -1,0 +1,317 @@
+//! A case: a source file with directives, in every configuration compiled, run, rewritten, run again and compared.
+//!
+//! Input: `tests/cases/<folder>/<file>`. Output: a `libtest_mimic::Trial` per source file, whose failure text names each
+//! configuration that went wrong and what differed.
+
+use crate::compile::{self, Job, Language};
+use crate::directives::{Directives, StderrRule};
+use crate::run::{Ending, Outcome, run};
+use crate::tool::{self, Mode};
+use crate::workdir::WorkDir;
+use crate::{cpu, matrix, normalise};
+use libtest_mimic::{Failed, Trial};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Failures shown in full; the rest of a case's failures are only counted and named.
+const SHOWN: usize = 4;
+
+/// One source file with directives.
+#[derive(Clone)]
+pub struct Case {
+    name: String,
+    source: PathBuf,
+    language: Language,
+    directives: Directives,
+}
+
+/// One way of compiling a case.
+struct Config {
+    compiler: String,
+    flags: Vec<String>,
+    /// The `link:` part again, for the name only.
+    name: String,
+}
+
+/// All cases below `folder` as trials; a source whose directives are wrong becomes a failing trial.
+pub fn trials(folder: &Path) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for folder in sorted(folder).into_iter().filter(|f| f.is_dir()) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for source in sorted(&folder) {
+            let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let name = if stem == name { name.clone() } else { format!("{name}::{stem}") };
+            match Case::read(&source, &name) {
+                Ok(Some(case)) => trials.push(case.trial()),
+                Ok(None) => {}
+                Err(e) => trials.push(Trial::test(name, move || Err(Failed::from(e)))),
+            }
+        }
+    }
+    trials
+}
+
+fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
+impl Case {
+    /// Reads the case in `source`; `None` when the file is no case.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a directive is not understood.
+    pub fn read(source: &Path, name: &str) -> Result<Option<Case>, String> {
+        let Some(language) = Language::of(source) else { return Ok(None) };
+        let text = std::fs::read_to_string(source).map_err(|e| format!("{}: {e}", source.display()))?;
+        let Some(directives) = Directives::parse(&text, language == Language::Rust)? else { return Ok(None) };
+        Ok(Some(Case { name: name.into(), source: source.into(), language, directives }))
+    }
+
+    fn trial(self) -> Trial {
+        let lacking = cpu::missing(&self.directives.needs_cpu);
+        let (present, absent): (Vec<String>, Vec<String>) = self
+            .directives
+            .compilers
+            .iter()
+            .cloned()
+            .partition(|c| compile::installed(&compile::program(c, self.language)));
+        let mut notes = Vec::new();
+        if !lacking.is_empty() {
+            notes.push(format!("no {}", lacking.join(" ")));
+        }
+        if !absent.is_empty() {
+            notes.push(format!("without {}", absent.join(" ")));
+        }
+        let skip = !lacking.is_empty() || present.is_empty();
+        let mut case = self;
+        case.directives.compilers = present;
+        let name = case.name.clone();
+        Trial::test(name, move || case.run().map_err(Failed::from)).with_kind(notes.join(", ")).with_ignored_flag(skip)
+    }
+
+    /// Runs the case in all its configurations.
+    ///
+    /// # Errors
+    /// The text of all failures.
+    pub fn run(&self) -> Result<(), String> {
+        let work = WorkDir::new(&self.name)?;
+        let mut failures = Vec::new();
+        for (number, config) in self.configs().iter().enumerate() {
+            self.run_config(number, config, &work, &mut failures);
+        }
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let mut text = format!("{} failures\n", failures.len());
+        for (index, (config, what)) in failures.iter().enumerate() {
+            let what = if index < SHOWN { what.as_str() } else { what.lines().next().unwrap_or("") };
+            let _ = writeln!(text, "[{config}] {what}");
+        }
+        Err(text)
+    }
+
+    fn configs(&self) -> Vec<Config> {
+        let d = &self.directives;
+        let sizes = [d.compilers.len(), d.flags.len(), d.link.len()];
+        let chosen = if d.full_matrix { matrix::full(sizes) } else { matrix::pairs(sizes) };
+        let config = |[compiler, flags, link]: [usize; 3]| {
+            let compiler = d.compilers[compiler].clone();
+            let flags: Vec<String> = d.flags[flags].iter().chain(&d.link[link]).cloned().collect();
+            Config { name: format!("{compiler} {}", flags.join(" ")), compiler, flags }
+        };
+        chosen.into_iter().map(config).collect()
+    }
+
+    fn run_config(&self, number: usize, config: &Config, work: &WorkDir, failures: &mut Vec<(String, String)>) {
+        let mut fail = |what: &str, e: String| failures.push((format!("{} {what}", config.name), e));
+        let prepared = work.sub(&format!("{number}/original")).and_then(|folder| {
+            let program = folder.join("prog");
+            self.compile(config, &program, false)?;
+            Ok((program.clone(), self.run_original(&program)?))
+        });
+        let (program, originals) = match prepared {
+            Ok(prepared) => prepared,
+            Err(e) => return fail("original", e),
+        };
+        if std::env::var_os("BLIZZARD_TESTS_ORIGINALS").is_some() {
+            return;
+        }
+        let modes = Mode::USUAL.iter().chain(if number == 0 { &Mode::RARE[..] } else { &[] });
+        for mode in modes {
+            let result = work
+                .sub(&format!("{number}/{}", mode.name()))
+                .and_then(|folder| self.run_mode(&program, &folder.join("prog"), *mode, &originals));
+            if let Err(e) = result {
+                fail(&mode.name(), e);
+            }
+        }
+        for nodes in &self.directives.shared {
+            let result = work.sub(&format!("{number}/shared")).and_then(|folder| {
+                let program = folder.join("prog");
+                self.compile(config, &program, true)?;
+                let output = folder.join("prog.blz");
+                rewritten(&program, &output, Mode::ALL)?;
+                self.compare_nodes(&output, *nodes, &originals)
+            });
+            if let Err(e) = result {
+                fail(&format!("shared on {nodes} nodes"), e);
+            }
+        }
+    }
+
+    fn compile(&self, config: &Config, output: &Path, shared: bool) -> Result<(), String> {
+        let folder = self.source.parent().unwrap_or(Path::new("."));
+        let mut sources = vec![self.source.clone()];
+        sources.extend(self.directives.with.iter().map(|f| folder.join(f)));
+        let mut flags = config.flags.clone();
+        let mut libraries = Vec::new();
+        if shared {
+            flags.push("-DSHARED".into());
+        }
+        if shared || self.directives.uses_blizzard {
+            flags.extend(tool::config("--cflags")?);
+            libraries = tool::config("--libs")?;
+        }
+        compile::compile(&Job {
+            sources,
+            language: self.language,
+            compiler: &config.compiler,
+            flags,
+            libraries,
+            output,
+        })
+    }
+
+    fn command(&self, program: &Path, arguments: &[String]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.environment(&mut command, program);
+        command
+    }
+
+    fn environment(&self, command: &mut Command, program: &Path) {
+        command.current_dir(program.parent().unwrap_or(Path::new(".")));
+        command.env("LC_ALL", "C").env_remove("RUST_BACKTRACE").env_remove("LD_BIND_NOW");
+        command.envs(self.directives.env.iter().map(|(name, value)| (name, value)));
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.directives.timeout_s)
+    }
+
+    /// The plain program's behaviour, one outcome per `args:` line; it must be what the directives say.
+    fn run_original(&self, program: &Path) -> Result<Vec<Outcome>, String> {
+        let d = &self.directives;
+        let mut outcomes = Vec::new();
+        for arguments in &d.args {
+            let outcome = run(&mut self.command(program, arguments), &d.stdin, self.limit())?;
+            if outcome.ending != d.ending {
+                return Err(format!("expected {}, but: {}", d.ending, outcome.describe()));
+            }
+            if outcome.stdout.is_empty() && d.ending == Ending::Exit(0) {
+                return Err("the program prints nothing that could be compared".into());
+            }
+            check_mentions(&d.stderr, &outcome, "the original")?;
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn run_mode(&self, program: &Path, output: &Path, mode: Mode, originals: &[Outcome]) -> Result<(), String> {
+        let d = &self.directives;
+        if let Some(text) = &d.refuse {
+            if mode.checks != Mode::ALL.checks {
+                return Ok(());
+            }
+            let outcome = tool::rewrite(program, output, mode)?;
+            let refused = outcome.ending == Ending::Exit(1) && outcome.stderr_text().contains(text.as_str());
+            return match (refused, output.exists()) {
+                (true, false) => Ok(()),
+                (true, true) => Err("refused, but an output was written".into()),
+                (false, _) => Err(format!("expected a refusal with {text:?}, but: {}", outcome.describe())),
+            };
+        }
+        rewritten(program, output, mode)?;
+        for (arguments, original) in d.args.iter().zip(originals) {
+            let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
+            self.compare(&outcome, original, (output, program))?;
+        }
+        if mode == Mode::ALL {
+            for nodes in std::iter::once(&1).chain(&d.nodes) {
+                self.compare_nodes(output, *nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `output` under the launcher. Standard error carries the launcher's own lines and is not compared; a node that
+    /// dies by a signal is reported by an exit status.
+    fn compare_nodes(&self, output: &Path, nodes: u32, originals: &[Outcome]) -> Result<(), String> {
+        let d = &self.directives;
+        for (arguments, original) in d.args.iter().zip(originals) {
+            let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+            command.arg(output).args(arguments);
+            self.environment(&mut command, output);
+            let outcome = run(&mut command, &d.stdin, self.limit())?;
+            let same_end = match original.ending {
+                Ending::Exit(status) => outcome.ending == Ending::Exit(status),
+                Ending::Signal(_) | Ending::TimedOut => !matches!(outcome.ending, Ending::Exit(0) | Ending::TimedOut),
+            };
+            if !same_end {
+                return Err(format!("expected {}, but: {}", original.ending, outcome.describe()));
+            }
+            same_text("standard output", &original.stdout_text(), &outcome.stdout_text())?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, outcome: &Outcome, original: &Outcome, paths: (&Path, &Path)) -> Result<(), String> {
+        if outcome.ending != original.ending {
+            return Err(format!("expected {}, but: {}", original.ending, outcome.describe()));
+        }
+        same_text("standard output", &original.stdout_text(), &outcome.stdout_text())?;
+        if outcome.stdout != original.stdout {
+            return Err("standard output differs in bytes that are not text".into());
+        }
+        if self.directives.stderr == StderrRule::Same {
+            let folder = |p: &Path| p.parent().unwrap_or(p).to_string_lossy().into_owned();
+            let was = normalise::stderr(&original.stderr_text(), &folder(paths.1));
+            let is = normalise::stderr(&outcome.stderr_text(), &folder(paths.0));
+            same_text("standard error", &was, &is)?;
+        }
+        check_mentions(&self.directives.stderr, outcome, "the rewritten program")
+    }
+}
+
+/// Rewrites `program` to `output` and, where anything is checked, audits the result.
+fn rewritten(program: &Path, output: &Path, mode: Mode) -> Result<(), String> {
+    tool::rewrite(program, output, mode)?.success().map_err(|e| format!("rewrite: {e}"))?;
+    if mode.checks != "none" {
+        tool::verify(output)?.success().map_err(|e| format!("verify: {e}"))?;
+    }
+    Ok(())
+}
+
+fn check_mentions(rule: &StderrRule, outcome: &Outcome, who: &str) -> Result<(), String> {
+    let StderrRule::Mentions(words) = rule else { return Ok(()) };
+    let text = outcome.stderr_text();
+    match words.iter().find(|w| !text.contains(w.as_str())) {
+        Some(word) => Err(format!("{who}'s standard error does not mention {word:?}: {}", outcome.describe())),
+        None => Ok(()),
+    }
+}
+
+fn same_text(what: &str, expected: &str, found: &str) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    let diff = similar::TextDiff::from_lines(expected, found);
+    let text = diff.unified_diff().context_radius(2).header("original", "rewritten").to_string();
+    let shown: Vec<&str> = text.lines().take(40).collect();
+    Err(format!("{what} differs:\n{}", shown.join("\n")))
+}

@@ -1,0 +1,105 @@
+//! The `blizzard` program under test.
+//!
+//! Cargo builds a package's program only for that package's own tests, so it is built here, once per test process, with
+//! the profile and in the target folder that this test was built with.
+
+use crate::run::{Outcome, run};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The path of the `blizzard` program.
+pub fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| build().unwrap_or_else(|e| panic!("building blizzard: {e}")))
+}
+
+fn build() -> Result<PathBuf, String> {
+    if let Some(given) = std::env::var_os("BLIZZARD") {
+        return Ok(PathBuf::from(given));
+    }
+    // <target>/<profile>/deps/<this test>
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let profile_dir = exe.parent().and_then(Path::parent).ok_or("no profile folder above this test")?;
+    let target_dir = profile_dir.parent().ok_or("no target folder")?;
+    let profile = match profile_dir.file_name().and_then(OsStr::to_str) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--package", "blizzard", "--bin", "blizzard", "--profile", profile, "--target-dir"]);
+    command.arg(target_dir).current_dir(env!("CARGO_MANIFEST_DIR"));
+    run(&mut command, "", Duration::from_secs(900))?.success()?;
+    Ok(profile_dir.join("blizzard"))
+}
+
+/// A `blizzard` command with `arguments`.
+pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(path());
+    command.args(arguments);
+    command
+}
+
+/// One way of rewriting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    pub checks: &'static str,
+    pub poll: &'static str,
+    pub count: bool,
+}
+
+impl Mode {
+    /// The modes in which each case is run.
+    pub const USUAL: [Mode; 4] = [
+        Mode { checks: "all", poll: "backedge", count: false },
+        Mode { checks: "loads", poll: "backedge", count: false },
+        Mode { checks: "stores", poll: "backedge", count: false },
+        Mode { checks: "none", poll: "none", count: false },
+    ];
+    /// The modes that are added once per case.
+    pub const RARE: [Mode; 3] = [
+        Mode { checks: "none", poll: "backedge", count: false },
+        Mode { checks: "all", poll: "none", count: false },
+        Mode { checks: "all", poll: "backedge", count: true },
+    ];
+    /// Everything checked: what a run of several nodes needs.
+    pub const ALL: Mode = Mode::USUAL[0];
+
+    /// A short name for messages and file names.
+    pub fn name(self) -> String {
+        format!("checks-{}-poll-{}{}", self.checks, self.poll, if self.count { "-count" } else { "" })
+    }
+}
+
+/// Rewrites `input` to `output`.
+///
+/// # Errors
+/// `blizzard` could not be started.
+pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, String> {
+    let mut command = blizzard(["rewrite"]);
+    command.arg(input).arg("-o").arg(output).args(["--checks", mode.checks, "--poll", mode.poll]);
+    if mode.count {
+        command.arg("--count");
+    }
+    run(&mut command, "", Duration::from_secs(60))
+}
+
+/// Audits `output`.
+///
+/// # Errors
+/// `blizzard` could not be started.
+pub fn verify(output: &Path) -> Result<Outcome, String> {
+    run(blizzard(["verify"]).arg(output), "", Duration::from_secs(60))
+}
+
+/// The compiler flags of `blizzard config --cflags` and `--libs`.
+///
+/// # Errors
+/// The command failed.
+pub fn config(option: &str) -> Result<Vec<String>, String> {
+    let outcome = run(&mut blizzard(["config", option]), "", Duration::from_secs(60))?.success()?;
+    Ok(outcome.stdout_text().split_whitespace().map(String::from).collect())
+}

@@ -1,0 +1,118 @@
+        .text
+        .macro  FUNCTION name
+        .globl  \name
+        .type   \name, @function
+        .balign 16
+\name:
+        .endm
+        .macro  TARGETS
+10:     lea     1(%rsi), %rax
+        ret
+11:     lea     (%rsi,%rsi,2), %rax
+        ret
+12:     mov     %rsi, %rax
+        not     %rax
+        ret
+13:     mov     %rsi, %rax
+        rol     $7, %rax
+        ret
+        .endm
+
+        FUNCTION absolute8
+        cmp     $5, %rdi
+        ja      12f
+        lea     1f(%rip), %rax
+        jmp     *(%rax,%rdi,8)
+        TARGETS
+        .section .data.rel.ro, "aw"
+        .balign 8
+1:      .quad   10b, 11b, 12b, 13b, 10b
+        .quad   11b
+        .text
+
+        FUNCTION relative4
+        lea     1f(%rip), %rdx
+        cmp     $6, %edi
+        ja      12f
+        movslq  (%rdx,%rdi,4), %rax
+        add     %rdx, %rax
+        jmp     *%rax
+        TARGETS
+        .section .rodata
+        .balign 4
+1:      .long   10b - 1b, 11b - 1b, 12b - 1b, 13b - 1b, 12b - 1b, 11b - 1b, 10b - 1b
+        .text
+
+        FUNCTION from_label
+        cmp     $3, %rdi
+        ja      12f
+        lea     1f(%rip), %rcx
+        mov     (%rcx,%rdi,4), %eax
+        lea     10f(%rip), %rcx
+        cltq
+        add     %rcx, %rax
+        jmp     *%rax
+        TARGETS
+        .section .rodata
+1:      .long   10b - 10b, 11b - 10b, 12b - 10b, 13b - 10b
+        .text
+
+        // The table lies between the jump and its targets.
+        FUNCTION in_text
+        cmp     $4, %edi
+        ja      12f
+        lea     1f(%rip), %rdx
+        movslq  (%rdx,%rdi,4), %rcx
+        add     %rcx, %rdx
+        jmp     *%rdx
+        .balign 4
+1:      .long   10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b, 11f - 1b
+        TARGETS
+
+        FUNCTION shared_one
+        and     $3, %edi
+        lea     shared_table(%rip), %rdx
+        movslq  (%rdx,%rdi,4), %rax
+        add     %rdx, %rax
+        jmp     *%rax
+        FUNCTION shared_two
+        add     $5, %rsi
+        and     $3, %edi
+        lea     shared_table(%rip), %rcx
+        movslq  (%rcx,%rdi,4), %rax
+        add     %rcx, %rax
+        jmp     *%rax
+        TARGETS
+        .section .rodata
+        .balign 4
+shared_table:
+        .long   10b - shared_table, 11b - shared_table, 12b - shared_table, 13b - shared_table
+        .text
+
+        FUNCTION memory_index
+        mov     (%rdi), %rax
+        cmp     $4, %rax
+        ja      12f
+        lea     1f(%rip), %rdx
+        movslq  (%rdx,%rax,4), %rax
+        add     %rdx, %rax
+        jmp     *%rax
+        TARGETS
+        .section .rodata
+        .balign 4
+1:      .long   13b - 1b, 12b - 1b, 11b - 1b, 10b - 1b, 13b - 1b
+        .text
+
+        // Targets at fixed distances, reached by arithmetic on a byte of a table.
+        FUNCTION byte_offsets
+        and     $3, %edi
+        lea     1f(%rip), %rdx
+        movzbl  (%rdx,%rdi), %eax
+        lea     2f(%rip), %rdx
+        add     %rdx, %rax
+        jmp     *%rax
+2:
+        TARGETS
+        .section .rodata
+1:      .byte   10b - 2b, 11b - 2b, 12b - 2b, 13b - 2b
+        .section .note.GNU-stack, "", @progbits

@@ -3,7 +3,8 @@
 //! Purpose: the kernel does not look at tags, so what a call reads or writes in shared memory must be made accessible before it. Input: a
 //! call's number and arguments. Output: the ranges in the segment that it touches, through a visitor.
 //! **Invariant**: a call that is not in the table, or an argument whose layout is not known, is an error as soon as the argument
-//! points into the segment; it is never let through unchecked.
+//! points into the segment; it is never let through unchecked. Calls that take fewer arguments than six are in the table even if they
+//! take no pointer: what their unused registers hold means nothing.
 //! Source: Reinhardt 1996, 4.2.4; Linux `include/linux/syscalls.h`; the structure sizes are those of x86-64.
 
 use crate::abi::BLOCK_BYTES;
@@ -42,8 +43,14 @@ pub enum Arg {
     MsgIn,
     /// The same; the kernel writes the buffers.
     MsgOut,
-    /// The argument of `ioctl`: its size is in bits 16..30 of the command.
+    /// The argument of `ioctl`, by the command.
     Ioctl,
+    /// The argument of `fcntl`, by the command.
+    Fcntl,
+    /// The first argument of a `prctl` option.
+    Prctl,
+    /// Bytes that `futex` reads or writes if its operation is one of these (bit = operation).
+    Futex(u32, u32),
     /// Must not point into the segment.
     Never,
 }
@@ -69,7 +76,7 @@ macro_rules! call {
     }};
 }
 
-use Arg::{In, Ioctl, IovIn, IovOut, MsgIn, MsgOut, Never, Num, Out, Str};
+use Arg::{Fcntl, Futex, In, Ioctl, IovIn, IovOut, MsgIn, MsgOut, Never, Num, Out, Prctl, Str};
 use Len::{Arg as By, At, Bits, Bytes, Times};
 
 const STAT: u32 = 144;
@@ -79,6 +86,10 @@ const SIGINFO: u32 = 128;
 const STATFS: u32 = 120;
 const EPOLL_EVENT: u32 = 12;
 const POLLFD: u32 = 8;
+/// Futex operations with a timeout: WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI.
+const FUTEX_TIMED: u32 = 1 | 1 << 6 | 1 << 9 | 1 << 11;
+/// Futex operations with a second word: REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_REQUEUE_PI, CMP_REQUEUE_PI.
+const FUTEX_TWO_WORDS: u32 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 11 | 1 << 12;
 
 /// The table, by ascending number.
 #[rustfmt::skip]
@@ -92,6 +103,10 @@ pub static CALLS: &[Call] = &[
     call!(SYS_lstat, Str, Out(Bytes(STAT))),
     call!(SYS_poll, Out(Times(1, POLLFD))),
     call!(SYS_lseek),
+    call!(SYS_mmap, Never),
+    call!(SYS_mprotect, Never),
+    call!(SYS_munmap, Never),
+    call!(SYS_brk),
     call!(SYS_rt_sigaction, Num, In(Bytes(32)), Out(Bytes(32))),
     call!(SYS_rt_sigprocmask, Num, In(Bytes(8)), Out(Bytes(8))),
     call!(SYS_ioctl, Num, Num, Ioctl),
@@ -102,17 +117,33 @@ pub static CALLS: &[Call] = &[
     call!(SYS_access, Str),
     call!(SYS_pipe, Out(Bytes(8))),
     call!(SYS_select, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(16))),
+    call!(SYS_sched_yield),
+    call!(SYS_mremap, Never),
+    call!(SYS_msync, Never),
+    call!(SYS_mincore, Never, Num, Never),
+    call!(SYS_madvise, Never),
+    call!(SYS_shmget),
+    call!(SYS_shmat, Num, Never),
+    call!(SYS_shmctl, Num, Num, Never),
+    call!(SYS_dup),
+    call!(SYS_dup2),
+    call!(SYS_pause),
     call!(SYS_nanosleep, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC))),
     call!(SYS_getitimer, Num, Out(Bytes(32))),
+    call!(SYS_alarm),
     call!(SYS_setitimer, Num, In(Bytes(32)), Out(Bytes(32))),
+    call!(SYS_getpid),
     call!(SYS_sendfile, Num, Num, Out(Bytes(8))),
+    call!(SYS_socket),
     call!(SYS_connect, Num, In(By(2))),
     call!(SYS_accept, Num, Out(At(2)), Out(Bytes(4))),
     call!(SYS_sendto, Num, In(By(2)), Num, Num, In(By(5))),
     call!(SYS_recvfrom, Num, Out(By(2)), Num, Num, Out(At(5)), Out(Bytes(4))),
     call!(SYS_sendmsg, Num, MsgIn),
     call!(SYS_recvmsg, Num, MsgOut),
+    call!(SYS_shutdown),
     call!(SYS_bind, Num, In(By(2))),
+    call!(SYS_listen),
     call!(SYS_getsockname, Num, Out(At(2)), Out(Bytes(4))),
     call!(SYS_getpeername, Num, Out(At(2)), Out(Bytes(4))),
     call!(SYS_socketpair, Num, Num, Num, Out(Bytes(8))),
@@ -120,14 +151,26 @@ pub static CALLS: &[Call] = &[
     call!(SYS_getsockopt, Num, Num, Num, Out(At(4)), Out(Bytes(4))),
     call!(SYS_execve, Str, Never, Never),
     call!(SYS_wait4, Num, Out(Bytes(4)), Num, Out(Bytes(RUSAGE))),
+    call!(SYS_kill),
     call!(SYS_uname, Out(Bytes(390))),
-    // Locks are the only pointers, `struct flock` of 32 bytes; numbers are never as large as a segment address.
-    call!(SYS_fcntl, Num, Num, Out(Bytes(32))),
+    call!(SYS_semget),
+    call!(SYS_semop, Num, In(Times(2, 6))),
+    call!(SYS_semctl, Num, Num, Num, Never),
+    call!(SYS_shmdt, Never),
+    call!(SYS_msgget),
+    call!(SYS_msgsnd, Num, Never),
+    call!(SYS_msgrcv, Num, Never),
+    call!(SYS_msgctl, Num, Num, Never),
+    call!(SYS_fcntl, Num, Num, Fcntl),
+    call!(SYS_flock),
+    call!(SYS_fsync),
+    call!(SYS_fdatasync),
     call!(SYS_truncate, Str),
     call!(SYS_ftruncate),
     call!(SYS_getdents, Num, Out(By(2))),
     call!(SYS_getcwd, Out(By(1))),
     call!(SYS_chdir, Str),
+    call!(SYS_fchdir),
     call!(SYS_rename, Str, Str),
     call!(SYS_mkdir, Str),
     call!(SYS_rmdir, Str),
@@ -137,41 +180,133 @@ pub static CALLS: &[Call] = &[
     call!(SYS_symlink, Str, Str),
     call!(SYS_readlink, Str, Out(By(2))),
     call!(SYS_chmod, Str),
+    call!(SYS_fchmod),
     call!(SYS_chown, Str),
+    call!(SYS_fchown),
     call!(SYS_lchown, Str),
+    call!(SYS_umask),
     call!(SYS_gettimeofday, Out(Bytes(16)), Out(Bytes(8))),
     call!(SYS_getrlimit, Num, Out(Bytes(16))),
     call!(SYS_getrusage, Num, Out(Bytes(RUSAGE))),
     call!(SYS_sysinfo, Out(Bytes(112))),
     call!(SYS_times, Out(Bytes(32))),
+    call!(SYS_ptrace, Num, Num, Num, Never),
+    call!(SYS_getuid),
+    call!(SYS_syslog, Num, Out(By(2))),
+    call!(SYS_getgid),
+    call!(SYS_setuid),
+    call!(SYS_setgid),
+    call!(SYS_geteuid),
+    call!(SYS_getegid),
+    call!(SYS_setpgid),
+    call!(SYS_getppid),
+    call!(SYS_getpgrp),
+    call!(SYS_setsid),
+    call!(SYS_setreuid),
+    call!(SYS_setregid),
     call!(SYS_getgroups, Num, Out(Times(0, 4))),
+    call!(SYS_setgroups, Num, In(Times(0, 4))),
+    call!(SYS_setresuid),
+    call!(SYS_getresuid, Out(Bytes(4)), Out(Bytes(4)), Out(Bytes(4))),
+    call!(SYS_setresgid),
+    call!(SYS_getresgid, Out(Bytes(4)), Out(Bytes(4)), Out(Bytes(4))),
+    call!(SYS_getpgid),
+    call!(SYS_setfsuid),
+    call!(SYS_setfsgid),
+    call!(SYS_getsid),
+    call!(SYS_capget, Never, Never),
+    call!(SYS_capset, Never, Never),
     call!(SYS_rt_sigpending, Out(By(1))),
     call!(SYS_rt_sigtimedwait, In(Bytes(8)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC))),
     call!(SYS_rt_sigqueueinfo, Num, Num, In(Bytes(SIGINFO))),
     call!(SYS_rt_sigsuspend, In(Bytes(8))),
     call!(SYS_sigaltstack, In(Bytes(24)), Out(Bytes(24))),
     call!(SYS_utime, Str, In(Bytes(16))),
+    call!(SYS_mknod, Str),
+    call!(SYS_personality),
     call!(SYS_statfs, Str, Out(Bytes(STATFS))),
     call!(SYS_fstatfs, Num, Out(Bytes(STATFS))),
+    call!(SYS_getpriority),
+    call!(SYS_setpriority),
+    call!(SYS_sched_setparam, Num, In(Bytes(4))),
+    call!(SYS_sched_getparam, Num, Out(Bytes(4))),
+    call!(SYS_sched_setscheduler, Num, Num, In(Bytes(4))),
+    call!(SYS_sched_getscheduler),
+    call!(SYS_sched_get_priority_max),
+    call!(SYS_sched_get_priority_min),
+    call!(SYS_sched_rr_get_interval, Num, Out(Bytes(TIMESPEC))),
+    call!(SYS_mlock, Never),
+    call!(SYS_munlock, Never),
+    call!(SYS_mlockall),
+    call!(SYS_munlockall),
+    call!(SYS_prctl, Num, Prctl),
+    call!(SYS_arch_prctl, Num, Never),
     call!(SYS_setrlimit, Num, In(Bytes(16))),
-    call!(SYS_futex, Out(Bytes(4)), Num, Num, In(Bytes(TIMESPEC)), Out(Bytes(4))),
+    call!(SYS_chroot, Str),
+    call!(SYS_sync),
+    call!(SYS_settimeofday, In(Bytes(16)), In(Bytes(8))),
+    call!(SYS_mount, Str, Str, Str, Num, Str),
+    call!(SYS_umount2, Str),
+    call!(SYS_sethostname, In(By(1))),
+    call!(SYS_setdomainname, In(By(1))),
+    call!(SYS_gettid),
+    call!(SYS_readahead),
+    call!(SYS_setxattr, Str, Str, In(By(3))),
+    call!(SYS_lsetxattr, Str, Str, In(By(3))),
+    call!(SYS_fsetxattr, Num, Str, In(By(3))),
+    call!(SYS_getxattr, Str, Str, Out(By(3))),
+    call!(SYS_lgetxattr, Str, Str, Out(By(3))),
+    call!(SYS_fgetxattr, Num, Str, Out(By(3))),
+    call!(SYS_listxattr, Str, Out(By(2))),
+    call!(SYS_llistxattr, Str, Out(By(2))),
+    call!(SYS_flistxattr, Num, Out(By(2))),
+    call!(SYS_removexattr, Str, Str),
+    call!(SYS_lremovexattr, Str, Str),
+    call!(SYS_fremovexattr, Num, Str),
+    call!(SYS_tkill),
+    call!(SYS_time, Out(Bytes(8))),
+    call!(SYS_futex, Out(Bytes(4)), Num, Num, Futex(FUTEX_TIMED, TIMESPEC), Futex(FUTEX_TWO_WORDS, 4)),
     call!(SYS_sched_setaffinity, Num, Num, In(By(1))),
     call!(SYS_sched_getaffinity, Num, Num, Out(By(1))),
+    call!(SYS_epoll_create),
     call!(SYS_getdents64, Num, Out(By(2))),
+    call!(SYS_set_tid_address, Never),
+    call!(SYS_restart_syscall),
+    call!(SYS_semtimedop, Num, In(Times(2, 6)), Num, In(Bytes(TIMESPEC))),
     call!(SYS_fadvise64),
     call!(SYS_timer_create, Num, In(Bytes(64)), Out(Bytes(4))),
     call!(SYS_timer_settime, Num, Num, In(Bytes(32)), Out(Bytes(32))),
+    call!(SYS_timer_gettime, Num, Out(Bytes(32))),
+    call!(SYS_timer_getoverrun),
+    call!(SYS_timer_delete),
     call!(SYS_clock_settime, Num, In(Bytes(TIMESPEC))),
     call!(SYS_clock_gettime, Num, Out(Bytes(TIMESPEC))),
     call!(SYS_clock_getres, Num, Out(Bytes(TIMESPEC))),
     call!(SYS_clock_nanosleep, Num, Num, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC))),
     call!(SYS_epoll_wait, Num, Out(Times(2, EPOLL_EVENT))),
     call!(SYS_epoll_ctl, Num, Num, Num, In(Bytes(EPOLL_EVENT))),
+    call!(SYS_tgkill),
     call!(SYS_utimes, Str, In(Bytes(32))),
+    call!(SYS_mbind, Never, Num, Num, Never),
+    call!(SYS_set_mempolicy, Num, Never),
+    call!(SYS_get_mempolicy, Never, Never, Num, Never),
+    call!(SYS_mq_open, Str, Num, Num, In(Bytes(64))),
+    call!(SYS_mq_unlink, Str),
+    call!(SYS_mq_timedsend, Num, In(By(2)), Num, Num, In(Bytes(TIMESPEC))),
+    call!(SYS_mq_timedreceive, Num, Out(By(2)), Num, Out(Bytes(4)), In(Bytes(TIMESPEC))),
+    call!(SYS_mq_notify, Num, Never),
+    call!(SYS_mq_getsetattr, Num, In(Bytes(64)), Out(Bytes(64))),
     call!(SYS_waitid, Num, Num, Out(Bytes(SIGINFO)), Num, Out(Bytes(RUSAGE))),
+    call!(SYS_ioprio_set),
+    call!(SYS_ioprio_get),
+    call!(SYS_inotify_init),
+    call!(SYS_inotify_add_watch, Num, Str),
+    call!(SYS_inotify_rm_watch),
     call!(SYS_openat, Num, Str),
     call!(SYS_mkdirat, Num, Str),
+    call!(SYS_mknodat, Num, Str),
     call!(SYS_fchownat, Num, Str),
+    call!(SYS_futimesat, Num, Str, In(Bytes(32))),
     call!(SYS_newfstatat, Num, Str, Out(Bytes(STAT))),
     call!(SYS_unlinkat, Num, Str),
     call!(SYS_renameat, Num, Str, Num, Str),
@@ -182,24 +317,65 @@ pub static CALLS: &[Call] = &[
     call!(SYS_faccessat, Num, Str),
     call!(SYS_pselect6, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC)), In(Bytes(16))),
     call!(SYS_ppoll, Out(Times(1, POLLFD)), Num, Out(Bytes(TIMESPEC)), In(Bytes(8))),
+    call!(SYS_unshare),
+    call!(SYS_set_robust_list, Never),
+    call!(SYS_get_robust_list, Num, Out(Bytes(8)), Out(Bytes(8))),
     call!(SYS_splice, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
+    call!(SYS_tee),
+    call!(SYS_sync_file_range),
+    call!(SYS_vmsplice, Num, IovIn(2)),
     call!(SYS_utimensat, Num, Str, In(Bytes(32))),
     call!(SYS_epoll_pwait, Num, Out(Times(2, EPOLL_EVENT)), Num, Num, In(Bytes(8))),
+    call!(SYS_signalfd, Num, In(Bytes(8))),
+    call!(SYS_timerfd_create),
+    call!(SYS_eventfd),
     call!(SYS_fallocate),
+    call!(SYS_timerfd_settime, Num, Num, In(Bytes(32)), Out(Bytes(32))),
+    call!(SYS_timerfd_gettime, Num, Out(Bytes(32))),
     call!(SYS_accept4, Num, Out(At(2)), Out(Bytes(4))),
+    call!(SYS_signalfd4, Num, In(Bytes(8))),
+    call!(SYS_eventfd2),
+    call!(SYS_epoll_create1),
+    call!(SYS_dup3),
     call!(SYS_pipe2, Out(Bytes(8))),
+    call!(SYS_inotify_init1),
     call!(SYS_preadv, Num, IovOut(2)),
     call!(SYS_pwritev, Num, IovIn(2)),
+    call!(SYS_rt_tgsigqueueinfo, Num, Num, Num, In(Bytes(SIGINFO))),
+    call!(SYS_perf_event_open, Never),
+    call!(SYS_recvmmsg, Num, Never, Num, Num, Out(Bytes(TIMESPEC))),
     call!(SYS_prlimit64, Num, Num, In(Bytes(16)), Out(Bytes(16))),
+    call!(SYS_syncfs),
+    call!(SYS_sendmmsg, Num, Never),
+    call!(SYS_setns),
+    call!(SYS_getcpu, Out(Bytes(4)), Out(Bytes(4))),
+    call!(SYS_process_vm_readv, Num, Never, Num, Never),
+    call!(SYS_process_vm_writev, Num, Never, Num, Never),
+    call!(SYS_kcmp),
+    call!(SYS_sched_setattr, Num, Never),
+    call!(SYS_sched_getattr, Num, Out(By(2))),
     call!(SYS_renameat2, Num, Str, Num, Str),
+    call!(SYS_seccomp, Num, Num, Never),
     call!(SYS_getrandom, Out(By(1))),
     call!(SYS_memfd_create, Str),
+    call!(SYS_bpf, Num, Never),
     call!(SYS_execveat, Num, Str, Never, Never),
+    call!(SYS_userfaultfd),
+    call!(SYS_membarrier),
+    call!(SYS_mlock2, Never),
     call!(SYS_copy_file_range, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
     call!(SYS_preadv2, Num, IovOut(2)),
     call!(SYS_pwritev2, Num, IovIn(2)),
+    call!(SYS_pkey_mprotect, Never),
+    call!(SYS_pkey_alloc),
+    call!(SYS_pkey_free),
     call!(SYS_statx, Num, Str, Num, Num, Out(Bytes(256))),
+    call!(SYS_rseq, Never),
+    call!(SYS_pidfd_send_signal, Num, Num, In(Bytes(SIGINFO))),
+    call!(SYS_pidfd_open),
+    call!(SYS_close_range),
     call!(SYS_openat2, Num, Str, In(By(3))),
+    call!(SYS_pidfd_getfd),
     call!(SYS_faccessat2, Num, Str),
     call!(SYS_epoll_pwait2, Num, Out(Times(2, EPOLL_EVENT)), Num, In(Bytes(TIMESPEC)), In(Bytes(8))),
 ];
@@ -267,17 +443,54 @@ pub unsafe fn visit(nr: i64, args: &[u64; 6], visit: &mut impl FnMut(Range)) -> 
             // SAFETY: passed on from the caller.
             Arg::MsgIn | Arg::MsgOut => unsafe { message(addr, matches!(kind, Arg::MsgOut), visit) },
             Arg::Ioctl if in_segment(addr) => {
-                // _IOC_SIZE; old commands carry no size, hence an unknown layout.
-                let bytes = args[1] >> 16 & 0x3fff;
-                if bytes == 0 {
-                    return Err(Unsupported(i));
-                }
+                let bytes = ioctl_bytes(args[1]).ok_or(Unsupported(i))?;
                 put(visit, addr, bytes, true);
             }
             Arg::Ioctl => {}
+            Arg::Fcntl => put(visit, addr, fcntl_bytes(args[1]), true),
+            Arg::Prctl => put(visit, addr, prctl_bytes(args[0]), true),
+            Arg::Futex(operations, bytes) => {
+                let operation = args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+                if operations.checked_shr(operation as u32).unwrap_or(0) & 1 != 0 {
+                    put(visit, addr, bytes.into(), true);
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Bytes behind the argument of an `ioctl` command; `None`: unknown.
+fn ioctl_bytes(command: u64) -> Option<u64> {
+    match command {
+        // The commands from before sizes were encoded.
+        libc::FIOCLEX | libc::FIONCLEX | libc::TIOCSCTTY | libc::TIOCNOTTY | libc::TIOCEXCL | libc::TIOCNXCL => Some(0),
+        libc::FIONREAD | libc::FIONBIO | libc::FIOASYNC | libc::TIOCGPGRP | libc::TIOCSPGRP | libc::TIOCOUTQ => Some(4),
+        libc::TIOCGWINSZ | libc::TIOCSWINSZ => Some(8),
+        libc::TCGETS | libc::TCSETS | libc::TCSETSW | libc::TCSETSF => Some(36),
+        // _IOC_SIZE: bits 16..30.
+        _ => Some(command >> 16 & 0x3fff).filter(|&bytes| bytes > 0),
+    }
+}
+
+/// Bytes behind the argument of an `fcntl` command; 0: a number, or unused.
+fn fcntl_bytes(command: u64) -> u64 {
+    match command as i32 {
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => 32,
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => 32,
+        // F_SETOWN_EX, F_GETOWN_EX; the read-write hints.
+        15 | 16 | 1035..=1038 => 8,
+        _ => 0,
+    }
+}
+
+/// Bytes behind the first argument of a `prctl` option; 0: a number, or unused.
+fn prctl_bytes(option: u64) -> u64 {
+    match option as i32 {
+        libc::PR_SET_NAME | libc::PR_GET_NAME => 16,
+        libc::PR_GET_PDEATHSIG | libc::PR_GET_TSC | libc::PR_GET_CHILD_SUBREAPER => 4,
+        _ => 0,
+    }
 }
 
 fn put(visit: &mut impl FnMut(Range), addr: u64, bytes: u64, store: bool) {
@@ -394,7 +607,13 @@ mod tests {
         assert_eq!(ranges(libc::SYS_read, [0, 0x7000, 100, 0, 0, 0]), Ok(vec![]));
         assert_eq!(ranges(libc::SYS_lseek, [0, S, 0, 0, 0, 0]), Ok(vec![]), "an offset is not an address");
         assert_eq!(ranges(libc::SYS_pread64, [0, 0x7000, 10, S, 0, 0]), Ok(vec![]));
-        assert_eq!(ranges(libc::SYS_getpid, [0; 6]), Ok(vec![]));
+        assert_eq!(ranges(libc::SYS_getpid, [S; 6]), Ok(vec![]), "unused registers mean nothing");
+        assert_eq!(ranges(libc::SYS_fcntl, [1, libc::F_GETFD as u64, S, 0, 0, 0]), Ok(vec![]));
+        assert_eq!(ranges(libc::SYS_fcntl, [1, libc::F_SETLK as u64, S, 0, 0, 0]), Ok(vec![(S, 32, true)]));
+        let wake = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64;
+        assert_eq!(ranges(libc::SYS_futex, [0x7000, wake, 1, S, S, 0]), Ok(vec![]));
+        let wait = libc::FUTEX_WAIT as u64;
+        assert_eq!(ranges(libc::SYS_futex, [0x7000, wait, 1, S, S, 0]), Ok(vec![(S, 16, true)]));
     }
 
     #[test]
@@ -422,8 +641,9 @@ mod tests {
         assert_eq!(ranges(UNKNOWN_CALL, [0, 1, S + 5, 0, 0, 0]), Err(Unsupported(2)));
         assert_eq!(ranges(libc::SYS_munmap, [S, 4096, 0, 0, 0, 0]), Err(Unsupported(0)));
         assert_eq!(ranges(libc::SYS_execve, [0, S, 0, 0, 0, 0]), Err(Unsupported(1)));
-        let tcgets = 0x5401;
-        assert_eq!(ranges(libc::SYS_ioctl, [0, tcgets, S, 0, 0, 0]), Err(Unsupported(2)));
+        let unknown_command = 0x5499;
+        assert_eq!(ranges(libc::SYS_ioctl, [0, unknown_command, S, 0, 0, 0]), Err(Unsupported(2)));
+        assert_eq!(ranges(libc::SYS_ioctl, [0, libc::TCGETS, S, 0, 0, 0]), Ok(vec![(S, 36, true)]));
         let with_size = 0x8008_0000 | 0x1234;
         assert_eq!(ranges(libc::SYS_ioctl, [0, with_size, S, 0, 0, 0]), Ok(vec![(S, 8, true)]));
     }

@@ -18,6 +18,7 @@ use crate::region::{Context, Region};
 use crate::single::Single;
 use crate::stats::{self, Wait, WaitClock};
 use crate::sync::Sync;
+use crate::syscall_gate::signals;
 use crate::tags::Space;
 use crate::transport::{self, Message, Patience, Transport};
 use crate::{api, entry, print, segment, sys};
@@ -339,12 +340,17 @@ pub fn with_run<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     match GLOBAL.mode.load(Ordering::Relaxed) {
         // SAFETY: initialised by `start` before it set the mode.
         mode::SINGLE => run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() })),
-        mode::SEVERAL => enter(name, |node| {
-            node.begin();
-            let result = run(Call::Several(node));
-            node.leave();
+        mode::SEVERAL => {
+            let result = enter(name, |node| {
+                node.begin();
+                let result = run(Call::Several(node));
+                node.leave();
+                result
+            });
+            // A call of the program is a safe point, as a poll is.
+            signals::safe_point();
             result
-        }),
+        }
         mode::DETACHED => fail(format_args!(
             "{name} was called in a process forked from a node: only the node itself takes part in the run"
         )),

@@ -278,29 +278,11 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
     }
 }
 
-/// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol. It gets a
-/// doorbell of its own, so that no peer rings it.
+/// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol, and gets a
+/// context page of its own, so that no peer rings its doorbell.
 pub fn on_fork_child() {
     access::detach();
     node::detach_child();
-    if let Err(e) = private_context() {
-        crate::print::error(format_args!("cannot separate a forked process from its node: {e}"));
-        sys::exit_group(1);
-    }
-}
-
-/// Replaces the shared context page by a private copy with a silent doorbell.
-fn private_context() -> sys::Result<()> {
-    let (rw, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new page, filled and then moved over the shared context page in one step; both have its layout.
-    unsafe {
-        let page = sys::mmap(0, abi::CONTEXT_BYTES, rw, flags, -1, 0)?;
-        core::ptr::copy_nonoverlapping(abi::CONTEXT_SHARED as *const u8, page as *mut u8, abi::CONTEXT_BYTES as usize);
-        (page as *mut u32).write(0);
-        let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        let args = [page, abi::CONTEXT_BYTES, abi::CONTEXT_BYTES, how, abi::CONTEXT_SHARED, 0];
-        sys::call(libc::SYS_mremap, args).map(drop)
-    }
 }
 
 /// Silences a doorbell that was rung before the fork.

@@ -242,17 +242,14 @@ mod dispatched {
             // SAFETY: plain calls of the C library in a child of its own; the page holds the code above.
             unsafe {
                 let mut status = 0;
-                // The doorbell rings in the node; the forked child has a silent one and no dispatch.
-                AtomicU32::from_ptr(abi::POLL_WORD as *mut u32).store(1, Ordering::Relaxed);
+                // The forked child has no dispatch and is no node.
                 let child = libc::fork();
                 if child == 0 {
-                    let silent = AtomicU32::from_ptr(abi::POLL_WORD as *mut u32).load(Ordering::Relaxed) == 0;
                     let apart = access::detached() && libc::getpid() == sys::getpid();
-                    libc::_exit(if silent && apart { 7 } else { 8 });
+                    libc::_exit(if apart { 7 } else { 8 });
                 }
                 need(1, child > 0 && !access::detached());
                 need(2, libc::waitpid(child, &mut status, 0) == child && status == 7 << 8);
-                need(3, AtomicU32::from_ptr(abi::POLL_WORD as *mut u32).load(Ordering::Relaxed) == 1);
                 let mut spawned = 0;
                 let argv = [c"true".as_ptr().cast_mut(), core::ptr::null_mut()];
                 let envp = [core::ptr::null_mut()];

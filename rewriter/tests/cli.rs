@@ -1,0 +1,289 @@
+//! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A folder with a compiled program, and a cache of its own.
+struct Bench {
+    folder: TempDir,
+}
+
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static unsigned table[97];
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        for (char *c = argv[i]; *c; c++) table[(unsigned char)*c % 97] += (unsigned)i;
+    unsigned sum = 0;
+    for (int i = 0; i < 97; i++) sum = sum * 31 + table[i];
+    printf("%s %u\n", strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0], sum);
+    return argc > 1 ? atoi(argv[1]) : 0;
+}
+"#;
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Bench { folder: tempfile::tempdir().unwrap() };
+        fs::write(bench.at("prog.c"), PROGRAM).unwrap();
+        let status = Command::new("cc").arg("-O2").arg(bench.at("prog.c")).arg("-o").arg(bench.at("prog")).status();
+        assert!(status.unwrap().success(), "the tests need a C compiler");
+        bench
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn blizzard(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> (String, String, i32) {
+        text(self.blizzard().args(args).output().unwrap())
+    }
+
+    /// Everything in the folder, with sizes: to see that a command changed nothing.
+    fn contents(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|e| e.unwrap())
+            .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len()))
+            .collect();
+        all.sort();
+        all
+    }
+}
+
+fn text(output: Output) -> (String, String, i32) {
+    let utf8 = |bytes| String::from_utf8(bytes).unwrap();
+    (utf8(output.stdout), utf8(output.stderr), output.status.code().expect("blizzard exits by itself"))
+}
+
+fn plain(program: &Path, args: &[&str]) -> (String, String, i32) {
+    text(Command::new(program).args(args).output().unwrap())
+}
+
+#[test]
+fn misuse_is_status_2_and_names_the_option() {
+    let bench = Bench::new();
+    for args in [&["run", "-n", "0", "--", "./prog"][..], &["rewrite", "prog"], &["frobnicate"], &[]] {
+        let (out, err, status) = bench.run(args);
+        assert_eq!((out.as_str(), status), ("", 2), "{args:?}: {err}");
+        assert!(err.starts_with("blizzard: "), "{args:?}: {err}");
+    }
+    let (_, err, _) = bench.run(&["run", "-n", "33", "--", "./prog"]);
+    assert!(err.contains("1 to 32"), "{err}");
+}
+
+#[test]
+fn bad_input_is_one_clear_error_and_nothing_is_written() {
+    let bench = Bench::new();
+    let prog = fs::read(bench.at("prog")).unwrap();
+    fs::write(bench.at("empty"), b"").unwrap();
+    fs::write(bench.at("text"), b"just some text, longer than an ELF header, to be sure of that, and more\n").unwrap();
+    fs::write(bench.at("script"), b"#!/bin/sh\n").unwrap();
+    fs::write(bench.at("head"), &prog[..40]).unwrap();
+    fs::write(bench.at("half"), &prog[..prog.len() / 2]).unwrap();
+    let with = |at: usize, value: u8| {
+        let mut bytes = prog.clone();
+        bytes[at] = value;
+        bytes
+    };
+    fs::write(bench.at("arm"), with(18, 183)).unwrap();
+    fs::write(bench.at("elf32"), with(4, 1)).unwrap();
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "again"]).2, 0);
+    let before = bench.contents();
+    for name in ["absent", "empty", "text", "script", "head", "half", "arm", "elf32", "again", ".", "/dev/null"] {
+        for args in [&["rewrite", name, "-o", "out"][..], &["inspect", name]] {
+            if name == "again" && args[0] == "inspect" {
+                continue;
+            }
+            let (out, err, status) = bench.run(args);
+            assert_eq!((out.as_str(), status), ("", 1), "{args:?}: {err}");
+            assert!(err.starts_with("blizzard: error: "), "{args:?}: {err}");
+            assert!(err.contains(name), "{args:?}: {err}");
+            assert_eq!(err.matches("error:").count(), 1, "{args:?}: {err}");
+        }
+    }
+    assert_eq!(bench.contents(), before);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_leaves_nothing() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("dir")).unwrap();
+    let before = bench.contents();
+    for out in ["prog", "./prog", "dir", "absent/out", "/dev/null"] {
+        let (_, err, status) = bench.run(&["rewrite", "prog", "-o", out]);
+        assert_eq!(status, 1, "{out}: {err}");
+        assert!(err.starts_with("blizzard: error: ") && err.contains(out), "{out}: {err}");
+    }
+    assert_eq!(bench.contents(), before);
+}
+
+#[test]
+fn the_output_runs_and_keeps_the_permissions() {
+    let bench = Bench::new();
+    for (mode, expected) in [(0o755, 0o755), (0o700, 0o700), (0o644, 0o755), (0o4755, 0o755)] {
+        fs::set_permissions(bench.at("prog"), fs::Permissions::from_mode(mode)).unwrap();
+        let (out, err, status) = bench.run(&["rewrite", "prog", "-o", "out"]);
+        assert_eq!((out.as_str(), err.as_str(), status), ("", "", 0));
+        assert_eq!(fs::metadata(bench.at("out")).unwrap().permissions().mode() & 0o7777, expected, "{mode:o}");
+    }
+    let (out, err, status) = plain(&bench.at("out"), &["5", "abc"]);
+    let (expected, _, _) = plain(&bench.at("prog"), &["5", "abc"]);
+    assert_eq!((out, err.as_str(), status), (expected.replace("prog ", "out "), "", 5));
+}
+
+#[test]
+fn rewriting_replaces_an_older_output_even_while_it_runs() {
+    let bench = Bench::new();
+    fs::copy("/bin/sleep", bench.at("out")).unwrap();
+    let mut running = Command::new(bench.at("out")).arg("1000").spawn().unwrap();
+    let (_, err, status) = bench.run(&["rewrite", "prog", "-o", "out"]);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert_eq!(plain(&bench.at("out"), &[]).2, 0);
+}
+
+#[test]
+fn verify_and_inspect_report() {
+    let bench = Bench::new();
+    let (_, err, status) = bench.run(&["verify", "prog"]);
+    assert_eq!(status, 1);
+    assert!(err.starts_with("blizzard: error: "), "{err}");
+    let (out, _, status) = bench.run(&["inspect", "prog", "--json"]);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let main = json["functions"].as_array().unwrap().iter().find(|f| f["name"] == "main").expect("main is a function");
+    assert!(main["accesses"]["checked_loads"].as_u64().unwrap() > 0, "{main}");
+    assert!(bench.run(&["inspect", "prog"]).0.contains("  main\n"));
+
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
+    let (out, _, _) = bench.run(&["verify", "out", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
+}
+
+#[test]
+fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {
+    let bench = Bench::new();
+    let expected = plain(&bench.at("prog"), &["3", "xyz"]);
+    let start = || {
+        let mut command = bench.blizzard();
+        command.args(["run", "--", "./prog", "3", "xyz"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let runs: Vec<_> = (0..8).map(|_| start()).collect();
+    for run in runs {
+        assert_eq!(text(run.wait_with_output().unwrap()), expected);
+    }
+    let entries: Vec<_> = fs::read_dir(bench.at("cache")).unwrap().map(|e| e.unwrap().path()).collect();
+    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+    let files: Vec<_> = fs::read_dir(entry).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(files, ["prog"]);
+}
+
+#[test]
+fn a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
+    let (out, _, status) = bench.run(&["run", "--", "./out", "2"]);
+    assert!(out.starts_with("out "), "{out}");
+    assert_eq!(status, 2);
+    assert!(!bench.at("cache").exists());
+    let output = bench.blizzard().args(["run", "--", "out", "4"]).env("PATH", bench.folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let (_, err, status) = bench.run(&["run", "--", "no-such-program"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("no-such-program: no such program in PATH"), "{err}");
+}
+
+#[test]
+fn statistics_count_exactly_in_a_counting_rewrite() {
+    let bench = Bench::new();
+    let counters = |args: &[&str]| {
+        let mut all = vec!["run", "--stats", "stats.json"];
+        all.extend(args);
+        let (_, err, status) = bench.run(&all);
+        assert_eq!((err.as_str(), status), ("", 0));
+        let text = fs::read_to_string(bench.at("stats.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let stats = counters(&["--", "./prog"]);
+    assert_eq!(stats["totals"]["load_checks"], 0);
+    assert_eq!(stats["options"]["counting"], false);
+    assert_eq!(stats["per_node"][0]["exit_status"], 0);
+    let stats = counters(&["--count", "--", "./prog", "0", "aaaa"]);
+    let more = counters(&["--count", "--", "./prog", "0", "aaaaaaaa"]);
+    let loads = |stats: &serde_json::Value| stats["totals"]["load_checks"].as_u64().unwrap();
+    assert!(loads(&stats) > 0);
+    // Each further character costs the program the same checks.
+    let (short, long) = (loads(&stats), loads(&more));
+    assert_eq!((long - short) % 4, 0, "{short} {long}");
+    assert!(long > short);
+    let (_, err, status) = bench.run(&["run", "--stats", "absent/stats.json", "--", "./prog"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("absent/stats.json"), "{err}");
+}
+
+#[test]
+fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
+    let bench = Bench::new();
+    fs::write(
+        bench.at("sum.c"),
+        "#include <blizzard.h>\n#include <stdio.h>\nint main(void) {\n\
+         if (bz_node() == 0) bz_publish(0, bz_alloc(8));\n uint64_t *p = bz_lookup(0);\n\
+         bz_fetch_add_u64(p, bz_node() + 1);\n bz_barrier();\n\
+         uint64_t sum = *p;\n printf(\"%u of %u: %u\\n\", bz_node(), bz_nodes(), (unsigned)sum);\n return 0; }\n",
+    )
+    .unwrap();
+    let flags = |what| bench.run(&["config", what]).0.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let status = Command::new("cc")
+        .args(flags("--cflags"))
+        .arg(bench.at("sum.c"))
+        .args(flags("--libs"))
+        .arg("-o")
+        .arg(bench.at("sum"))
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(plain(&bench.at("sum"), &[]), ("0 of 1: 1\n".into(), String::new(), 0));
+    let (out, err, status) = bench.run(&["run", "-n", "3", "--", "./sum"]);
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, err.as_str(), status), (vec!["0 of 3: 6", "1 of 3: 6", "2 of 3: 6"], "", 0));
+}
+
+#[test]
+fn the_demonstration_shows_equal_checksums_and_misses() {
+    let bench = Bench::new();
+    let (out, err, status) =
+        bench.run(&["demo", "--nodes", "1,2,3", "--graph-nodes", "1920", "--iters", "3", "--runs", "1"]);
+    assert_eq!((err.as_str(), status), ("", 0), "{out}");
+    let row = |name: &str| {
+        let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));
+        line.replace(',', "").split_whitespace().skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    // Checks executed, misses, messages, bytes.
+    let (one, two) = (row("1 node "), row("2 nodes "));
+    assert!(one[0] > 0 && one[1] == 0, "{out}");
+    assert!(two.iter().all(|&n| n > 0), "{out}");
+    assert!(out.contains("all checksums are 0x"), "{out}");
+}
+
+#[test]
+fn without_a_compiler_the_demonstration_says_so_in_one_line() {
+    let bench = Bench::new();
+    let output = bench.blizzard().arg("demo").env("PATH", bench.at("nowhere")).env_remove("CC").output().unwrap();
+    let (out, err, status) = text(output);
+    assert_eq!((out.as_str(), status, err.lines().count()), ("", 1, 1), "{err}");
+    assert!(err.contains("C compiler"), "{err}");
+}

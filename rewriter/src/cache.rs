@@ -148,7 +148,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result
     file.write_all(bytes)?;
     file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_data()?;
-    file.persist(path).map_err(|e| e.error)?;
+    // Closed before it gets its name: a file that is open for writing cannot be executed.
+    file.into_temp_path().persist(path).map_err(|e| e.error)?;
     Ok(())
 }
 

@@ -86,6 +86,7 @@ impl DemoCommand {
             .prefix("blizzard-demo-")
             .tempdir()
             .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
+        remove_when_interrupted(folder.path())?;
         let at = |name: &str| folder.path().join(name);
         // Hidden where standard error is not a terminal.
         let steps = 3 + u64::from(self.runs) * (1 + self.nodes.len() as u64) + self.nodes.len() as u64;
@@ -181,6 +182,21 @@ impl DemoCommand {
         all.sort_by(|a, b| a.reading.seconds.total_cmp(&b.reading.seconds));
         Ok(all.swap_remove(all.len() / 2))
     }
+}
+
+/// Removes the temporary folder also when the user interrupts the demonstration. The processes it has started end with this one.
+fn remove_when_interrupted(folder: &Path) -> Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+        .map_err(|e| Error::new("cannot listen for signals").because(e))?;
+    let folder = folder.to_owned();
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // What cannot be removed now is left to whoever cleans the temporary folder.
+            let _ = fs::remove_dir_all(folder);
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
 }
 
 /// Compiles EM3D as a user would: `cc -O2 $(blizzard config --cflags) em3d.c $(blizzard config --libs)`.

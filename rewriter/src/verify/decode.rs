@@ -18,6 +18,8 @@ pub const RIP: u8 = 0xfe;
 pub const VECTOR: u8 = 0xfd;
 /// A register the audit does not model (eiz, a 32-bit address).
 pub const OTHER: u8 = 0xfc;
+/// "Bytes" of ah, bh, ch, dh.
+const HIGH: u8 = 0;
 /// No branch target.
 pub const NO_TARGET: u64 = u64::MAX;
 
@@ -248,7 +250,7 @@ impl Decoder {
         let cs = Capstone::new().x86().mode(arch::x86::ArchMode::Mode64).detail(true).build().ok()?;
         let mut regs = vec![(NONE, 0); 512];
         for (n, quad, dword, word, byte, high) in GPR {
-            for (id, bytes) in [(quad, 8), (dword, 4), (word, 2), (byte, 1), (high, 1)] {
+            for (id, bytes) in [(quad, 8), (dword, 4), (word, 2), (byte, 1), (high, HIGH)] {
                 if id != X86Reg::X86_REG_INVALID {
                     regs[id as usize] = (n, bytes);
                 }
@@ -372,7 +374,7 @@ fn record(
         _ => NO_TARGET,
     };
     let gpr = |k: usize| match ops.get(k) {
-        Some(Operand::Gpr { reg, bytes }) => (*reg, *bytes),
+        Some(Operand::Gpr { reg, bytes }) if *bytes != HIGH => (*reg, *bytes),
         _ => (NONE, 0),
     };
     let ((r0, r0_bytes), (r1, _)) = (gpr(0), gpr(1));

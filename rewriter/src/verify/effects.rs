@@ -64,6 +64,8 @@ pub enum Touch {
     Xlat,
     /// maskmovq, maskmovdqu: store to [rdi].
     MaskMov,
+    /// clzero: 64-byte store at [rax].
+    ZeroLine,
     /// movdir64b, enqcmd: load of the operand and 64-byte store at the address in a register.
     Move64,
     /// The area XCR0 describes.
@@ -158,6 +160,9 @@ pub fn touch(r: &Raw, has_mem: bool) -> Touch {
     let maskmov = r.op == 0xf7 && r.map == 1 && matches!(r.enc, Enc::Legacy | Enc::Vex);
     if maskmov && r.reg_form() {
         return Touch::MaskMov;
+    }
+    if r.enc == Enc::Legacy && r.map == 1 && r.op == 0x01 && r.modrm == Some(0xfc) {
+        return Touch::ZeroLine;
     }
     if !has_mem {
         return Touch::None;
@@ -309,7 +314,7 @@ fn pure_destinations(r: &Raw) -> usize {
         (Enc::Legacy, 0) => {
             matches!(
                 r.op,
-                0x58..=0x5f | 0x63 | 0x69 | 0x6b | 0x88..=0x8d | 0x8f | 0xa0 | 0xa1 | 0xb0..=0xbf | 0xc6 | 0xc7
+                0x58..=0x5f | 0x63 | 0x69 | 0x6b | 0x88..=0x8d | 0x8f | 0xa0 | 0xa1 | 0xb0..=0xbf | 0xc6 | 0xc7 | 0xe4 | 0xe5 | 0xec | 0xed
             ) || (r.op == 0xdf && r.modrm == Some(0xe0))
         } // fnstsw ax
         (Enc::Legacy, 1) => match r.op {
@@ -432,11 +437,13 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 0, 0xd2 | 0xd3) => rw(cx, 0, 0),
         (Enc::Legacy, 0, 0xd7) => rw(ax | bx, 0, ax),
         (Enc::Legacy, 0, 0xe0..=0xe3) => rw(cx, 0, cx),
-        (Enc::Legacy, 0, 0xe4..=0xe7 | 0xec..=0xef) => rw(ax | dx, 0, ax),
+        (Enc::Legacy, 0, 0xe4 | 0xe5 | 0xec | 0xed) => rw(dx, 0, ax),
+        (Enc::Legacy, 0, 0xe6 | 0xe7 | 0xee | 0xef) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 0, 0xc7) if r.modrm == Some(0xf8) => rw(0, 0, ax),
         (Enc::Legacy, 1, 0x01) if r.reg_form() => match r.modrm {
             Some(0xd0) => rw(cx, ax | dx, 0),     // xgetbv
             Some(0xf9) => rw(0, ax | cx | dx, 0), // rdtscp
+            Some(0xfc) => rw(ax, 0, 0),           // clzero
             _ => rw(0xffff, 0, 0xffff),
         },
         (Enc::Legacy, 1, 0x05) => rw(ax | di | si | dx | 0x0700, cx | 0x0800, ax),

@@ -9,7 +9,8 @@
 //!
 //! Liveness is computed over the whole program: a call leads into its callee, a return to every place behind a call of a
 //! function that the return belongs to (`-fipa-ra` lets callers keep values in registers that a local callee does not
-//! use), and besides to an unknown caller, to whom the return and callee-saved registers matter.
+//! use), and, unless nothing but known calls reaches the function, to an unknown caller, to whom the return and
+//! callee-saved registers matter.
 
 use super::decode::{ADDR32, Code, Insn, NONE, WIDE};
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
@@ -86,7 +87,9 @@ impl Stack {
                     }
                     End::Call(_) | End::CallInd { .. } => {
                         let after = s & CALLEE_SAVED;
-                        fall(next, n, |t| to(t, after));
+                        if !get(&g.no_return, b) {
+                            fall(next, n, |t| to(t, after));
+                        }
                         let va = text.insns[range.end - 1].va;
                         let at = pads.partition_point(|&p| g.pads[p].0.from <= va);
                         if let Some(&p) = pads[..at].last()
@@ -95,7 +98,7 @@ impl Stack {
                             to(g.pads[p].1, after);
                         }
                     }
-                    End::Table(k) => g.tables_of[k as usize].iter().for_each(|&t| to(t, s)),
+                    End::Table(k) => g.table_targets[k as usize].iter().for_each(|&t| to(t, s)),
                     End::Unresolved { .. } | End::Ret | End::Stop => {}
                 }
             }
@@ -146,6 +149,8 @@ fn stack_step(s: u16, i: &Insn) -> u16 {
         (0x89 | 0x8b, None) if wide && i.r0 < 16 => set(i.r0, derived(i.r1)),
         (0x8d, Some(m)) if wide && i.r0 < 16 => set(i.r0, m.index == NONE && m.seg == 0 && derived(m.base)),
         (0x81 | 0x83, None) if wide && matches!(i.ext, 0 | 5) => s,
+        // Realignment clears low bits.
+        (0x83, None) if wide && i.ext == 4 && (-128..0).contains(&i.imm) => s,
         (0x05 | 0x2d, None) if wide => s,
         (0xff, None) if wide && i.ext < 2 => s,
         _ => (s & !i.fx.writes) | bit(RSP),
@@ -203,17 +208,17 @@ impl Live {
                 End::Call(callee) => {
                     if let Some(c) = callee {
                         edge(c);
-                        if has_next && !get(&g.function_starts, b + 1) {
+                        if has_next && !get(&g.no_return, b) {
                             returns_to.push((next, component[c as usize]));
                         }
                     }
                 }
                 End::CallInd { .. } => {
-                    if has_next {
+                    if has_next && !get(&g.no_return, b) {
                         edge(next);
                     }
                 }
-                End::Table(k) => g.tables_of[k as usize].iter().for_each(|&t| edge(t)),
+                End::Table(k) => g.table_targets[k as usize].iter().for_each(|&t| edge(t)),
                 End::Ret => rets[component[b] as usize].push(b as u32),
                 End::Unresolved { .. } | End::Stop => {}
             }
@@ -221,7 +226,11 @@ impl Live {
         preds.sort_unstable();
         returns_to.sort_unstable();
         let mut live = Live { at_start: vec![0; n], at_end: vec![0; n] };
-        let mut returned = vec![Set::from(RETURNED); components];
+        // A function that only known calls reach returns to them alone.
+        let mut returned = vec![Set::from(CALLEE_SAVED); components];
+        for &b in &g.roots {
+            returned[component[b as usize] as usize] = RETURNED.into();
+        }
         let mut work: Vec<u32> = (0..n as u32).collect();
         let mut queued = vec![true; n];
         let call = Set::from(ARGUMENTS | CALLEE_SAVED);
@@ -238,7 +247,7 @@ impl Live {
                 End::Call(None) => call,
                 End::CallInd { through_rax: true } => call | (at(next) & !Set::from(bit(RAX)) & 0xffff),
                 End::CallInd { .. } => call,
-                End::Table(k) => g.tables_of[k as usize].iter().fold(0, |s, &t| s | at(t)),
+                End::Table(k) => g.table_targets[k as usize].iter().fold(0, |s, &t| s | at(t)),
                 End::Unresolved { got } if got || assume.jumps_are_tail_calls => call,
                 End::Unresolved { .. } => EVERYTHING,
                 End::Ret => returned[component[b] as usize],
@@ -317,9 +326,9 @@ fn components(g: &Graph, n: usize) -> (Vec<u32>, usize) {
                     join(me, next);
                 }
             }
-            End::Call(_) | End::CallInd { .. } if has_next && !get(&g.function_starts, b + 1) => join(me, next),
+            End::Call(_) | End::CallInd { .. } if has_next && !get(&g.no_return, b) => join(me, next),
             End::Fall if has_next => join(me, next),
-            End::Table(k) => g.tables_of[k as usize].iter().for_each(|&t| join(me, t)),
+            End::Table(k) => g.table_targets[k as usize].iter().for_each(|&t| join(me, t)),
             _ => {}
         }
     }

@@ -20,6 +20,7 @@ mod oldcode;
 mod raw;
 mod sites;
 mod symbolic;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -85,7 +86,7 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
     let indirect = indirect_targets(&m, &text, &sites, &old);
     let g = graph::build(&m, &text, &cold, &sites, &indirect);
-    audit.jump_tables = g.tables.iter().filter(|t| !t.1.is_empty()).count() as u64;
+    audit.jump_tables = g.tables.iter().filter(|t| !t.targets.is_empty()).count() as u64;
     landings(&m, &text, &cold, &sites, &g, &indirect, &mut audit);
     accesses(&m, &cx, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
@@ -192,11 +193,11 @@ fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indi
         }
         _ => {}
     };
-    for code in [text, cold] {
-        for i in &code.insns {
-            if matches!(i.flow, Flow::Cond | Flow::Jump | Flow::Call) {
-                land(i.va, i.target, "branch");
-            }
+    // Cold code that belongs to no check is a finding of its own.
+    let claimed = cold.insns.iter().enumerate().filter(|(k, _)| get(&sites.claimed, *k)).map(|(_, i)| i);
+    for i in text.insns.iter().chain(claimed) {
+        if matches!(i.flow, Flow::Cond | Flow::Jump | Flow::Call) {
+            land(i.va, i.target, "branch");
         }
     }
     for &va in indirect {
@@ -208,9 +209,9 @@ fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indi
     for p in &m.pads {
         land(p.pad, p.pad, "landing pad");
     }
-    for (table, targets) in &g.tables {
-        for &t in targets {
-            land(*table, t, "jump-table entry");
+    for table in &g.tables {
+        for &t in &table.targets {
+            land(table.va, t, "jump-table entry");
         }
     }
     // A branch of the program itself into cold code would run a stub on foreign state.
@@ -288,9 +289,7 @@ enum Class {
 
 /// Classifies an unchecked access. `derived` are the registers that hold stack addresses.
 fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
-    let wanted = |a: Access| {
-        (a.writes() && cx.check_stores) || (a.reads() && cx.check_loads && (a == Access::Load || cx.check_stores))
-    };
+    let wanted = |a: Access| (a.writes() && cx.check_stores) || (a.reads() && cx.check_loads);
     let (access, what) = match i.touch {
         Touch::Mem(a) | Touch::Xsave(a) => (a, "unchecked access"),
         Touch::BitString(a) => (a, "unchecked bit-string access (reaches outside its operand)"),
@@ -309,6 +308,7 @@ fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
         }
         Touch::Xlat => (Access::Load, "unchecked xlat"),
         Touch::MaskMov => (Access::Store, "unchecked masked store"),
+        Touch::ZeroLine => (Access::Store, "unchecked store of a line"),
         Touch::Move64 => (Access::Rmw, "unchecked 64-byte move"),
         Touch::Opaque => (Access::Rmw, "access that the audit does not know"),
         Touch::None => return Class::Exempt("no-access"),

@@ -146,8 +146,11 @@ impl<'a> Module<'a> {
             })
             .collect();
         let mut pointers = Vec::new();
+        // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
+        let mut slots = Vec::new();
         if let Some(relocations) = elf.dynamic_relocations() {
-            for (_, r) in relocations {
+            for (place, r) in relocations {
+                slots.push(place);
                 let symbol = match r.target() {
                     object::RelocationTarget::Symbol(i) => elf
                         .dynamic_symbol_table()
@@ -176,7 +179,13 @@ impl<'a> Module<'a> {
             pads: Vec::new(),
         };
         module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
-        module.static_pointers();
+        if let Some(relr) = module.sections.iter().find(|s| s.name == ".relr.dyn") {
+            slots.extend(relr_places(relr.data));
+        }
+        let words: Vec<u64> =
+            slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
+        module.pointers.extend(words);
+        module.data_pointers(header.e_type(endian) == elf::ET_EXEC);
         module.frames();
         Ok(module)
     }
@@ -214,22 +223,19 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// In a file without dynamic relocations code pointers stand in the data as they are: every aligned word of a data
-    /// section counts.
-    fn static_pointers(&mut self) {
+    /// Adds the code pointers that stand in data as they are: in a fixed-address file any aligned word may be one, else
+    /// only those of the arrays of initialisers. Keeps only what leads to old code.
+    fn data_pointers(&mut self, fixed: bool) {
         let old: Vec<(u64, u64)> = self.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
         let code = |v: u64| old.iter().any(|r| r.0 <= v && v < r.1);
         let mut found = Vec::new();
         for s in self.sections.iter().filter(|s| !s.exec && !s.name.starts_with(".blizzard") && s.va % 8 == 0) {
-            if matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym" | ".rela.dyn")
-            {
+            let frames = matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym");
+            if frames || s.name.starts_with(".rel") || !(fixed || s.name.ends_with("_array")) {
                 continue;
             }
             found.extend(
-                s.data
-                    .chunks_exact(8)
-                    .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-                    .filter(|&v| code(v)),
+                s.data.chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes)).filter(|&v| code(v)),
             );
         }
         self.pointers.append(&mut found);
@@ -305,6 +311,22 @@ impl<'a> Module<'a> {
         }
         Some(pads)
     }
+}
+
+/// The places that a table of relative relocations names (gABI, "Relative Relocation Table").
+fn relr_places(table: &[u8]) -> Vec<u64> {
+    let mut places = Vec::new();
+    let mut next = 0u64;
+    for word in table.chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes)) {
+        if word & 1 == 0 {
+            places.push(word);
+            next = word.wrapping_add(8);
+        } else {
+            places.extend((0..63).filter(|bit| word >> (bit + 1) & 1 == 1).map(|bit| next.wrapping_add(8 * bit)));
+            next = next.wrapping_add(63 * 8);
+        }
+    }
+    places
 }
 
 fn module_info(b: &[u8]) -> Option<ModuleInfo> {

@@ -6,7 +6,7 @@
 //! Source: `rewriter/DESIGN.md`, "The check sequences".
 
 use super::decode::{Code, Insn, MASKED, REP, REPNE};
-use super::effects::{ALL_FLAGS, Access, Flow, RAX, RCX, RDI, RSI, Touch, bit};
+use super::effects::{ALL_FLAGS, Access, Flow, RAX, RBX, RCX, RDI, RSI, RSP, Touch, bit};
 use super::symbolic::{Cond, Lin, State, Step, Val};
 use blizzard_rt::abi::{self, miss_desc, string_desc};
 
@@ -104,6 +104,8 @@ struct Hot {
     passed: Vec<Cond>,
     /// Branches to cold code: state, target, condition.
     colds: Vec<(State, u64, Cond, u64)>,
+    /// Where a stub may rejoin: address, and how many tests lie before it.
+    joins: Vec<(u64, usize)>,
 }
 
 /// Finds all sites.
@@ -179,7 +181,10 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
             Ok(site) => {
                 let changes = site.dirty_flags.count_ones() + site.dirty_after_flags.count_ones();
                 let changes = changes * 32 + (site.dirty | site.dirty_after).count_ones();
-                if best.as_ref().is_none_or(|b| changes < b.0) {
+                // Between two that change as much, the one that keeps rax is the whole sequence.
+                let first = &cx.text.insns[start];
+                let keeps_rax = matches!(first.op, 0x89 | 0x8b) && first.r1 == RAX && first.mem.is_none();
+                if best.as_ref().is_none_or(|b| changes < b.0 || (changes == b.0 && keeps_rax)) {
                     best = Some((changes, site, used));
                 }
             }
@@ -223,7 +228,10 @@ fn claimed_start(cx: &Context, probe: usize) -> Option<usize> {
 fn may_be_inserted(i: &Insn) -> bool {
     i.flow == Flow::Next
         && (i.is_nop()
-            || matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x50..=0x57 | 0x83 | 0xc1)
+            || matches!(
+                i.op,
+                0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x50..=0x57 | 0x83 | 0xc1 | 0x9c | 0x63 | 0x1bf | 0x1b6
+            )
             || (i.op == 0xff && i.ext == 0))
 }
 
@@ -234,14 +242,14 @@ fn may_start(i: &Insn) -> bool {
 
 /// Opcodes an inserted sequence begins with.
 fn may_begin(i: &Insn) -> bool {
-    matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190) || (i.op == 0x83 && i.mem.is_some())
+    matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x1b6) || (matches!(i.op, 0x83 | 0xff) && i.mem.is_some())
 }
 
 /// Follows the fall-through way from `start` until an instruction that is no inserted code. `None` when the
 /// way does not pass `probe` or ends in the middle of an undo.
 fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
     let mut state = State::new();
-    let mut hot = Hot { access: start, state: State::new(), passed: Vec::new(), colds: Vec::new() };
+    let mut hot = Hot { access: start, state: State::new(), passed: Vec::new(), colds: Vec::new(), joins: Vec::new() };
     let mut k = start;
     while k < text.insns.len() && k < start + LONGEST {
         let i = &text.insns[k];
@@ -251,6 +259,9 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
         }
         if k > start && i.va != text.insns[k - 1].end() {
             return None;
+        }
+        if !hot.passed.is_empty() && !state.undo_pending() {
+            hot.joins.push((i.va, hot.passed.len()));
         }
         let mut next = state.clone();
         match next.step(i) {
@@ -380,8 +391,9 @@ fn spread(mask: u32, bytes: u8) -> u32 {
 fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result<Site, String> {
     let access = &cx.text.insns[hot.access];
     let start_va = cx.text.insns[start].va;
+    let (kind, targets) = targets_of(cx, access, &hot.state, hot.passed[0])?;
     let mut site = Site {
-        kind: Kind::Poll,
+        kind,
         start,
         access: hot.access,
         dirty: hot.state.dirty(),
@@ -391,13 +403,11 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         own_edges: Vec::new(),
         problem: None,
     };
-    // What must be true of every branch to cold code, by the condition that leads there.
-    let target = target_of(access, &hot.state, hot.passed[0])?;
-    site.kind = target.kind;
-    match (&target.kind, hot.passed.as_slice()) {
-        (Kind::Poll, [Cond::Poll]) => {}
-        (Kind::Lanes, [Cond::Nodes { with: 1 }]) => {}
-        (Kind::Large, [Cond::Range { lin, with }]) => range_is(&[(*lin, *with)], &[target.lin])?,
+    // Which target each test is about.
+    let mut about = vec![0; hot.passed.len()];
+    match (kind, hot.passed.as_slice()) {
+        (Kind::Poll, [Cond::Poll]) | (Kind::Lanes, [Cond::Nodes { with: 1 }]) => {}
+        (Kind::Large, [Cond::Range { lin, with }]) => range_is(&[(*lin, *with)], &[targets[0].lin])?,
         (Kind::String, ranges) => {
             let mut tested = Vec::new();
             for c in ranges {
@@ -406,33 +416,30 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
             range_is(&tested, &string_pointers(cx, access)?)?;
         }
-        (Kind::Check { .. }, [Cond::Tag { lin, bytes, mask }]) => {
-            if *lin != target.lin {
-                return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
+        (Kind::Check { .. }, tests) => {
+            if tests.len() != targets.len() {
+                return Err("the tests in front of the access do not fit it".into());
             }
-            let need = required_mask(cx, target.access);
-            if *mask != spread(need, *bytes) {
-                return Err(format!("the check tests mask {mask:#x}, the access needs {:#x}", spread(need, *bytes)));
+            for (k, test) in tests.iter().enumerate() {
+                about[k] = tag_test_fits(cx, access, &targets, test, &mut site.kind)?;
             }
-            if *bytes == 1 && target.size > 1 {
-                return Err(format!(
-                    "the check tests one tag, the access at {:#x} has {} bytes",
-                    access.va, target.size
-                ));
+            if (0..targets.len()).any(|t| !about.contains(&t)) {
+                return Err(format!("one of the addresses accessed at {:#x} is not checked", access.va));
             }
-            if *bytes != 1 && *bytes != 4 {
-                return Err(format!("the check reads {bytes} tags at once"));
-            }
-            site.kind = Kind::Check { straddle: *bytes == 4 };
         }
         _ => return Err("the tests in front of the access do not fit it".into()),
     }
-    for (state, to, cond, from) in &hot.colds {
+    for (k, (state, to, cond, from)) in hot.colds.iter().enumerate() {
         if !cx.cold.contains(*to) {
             return Err(format!("branch at {from:#x} does not lead to a cold stub"));
         }
+        let target = &targets[about[k]];
         for exit in walk_cold(cx, state.clone(), *to, used)? {
-            let at_access = exit.to == access.va;
+            // A stub may continue behind its own test when more tests follow, with what they need unchanged.
+            let ready = (0..16).all(|r| access.fx.reads & bit(r) == 0 || exit.state.intact(r));
+            let at_next = hot.joins.contains(&(exit.to, k + 1)) && ready && !exit.state.undo_pending();
+            let at_access = exit.to == access.va && k + 1 == hot.passed.len().max(1);
+            let on = at_access || (at_next && k + 1 < hot.passed.len());
             let behind = exit.to == access.end();
             let dirty = exit.state.dirty();
             let dirty_flags = ALL_FLAGS & !exit.state.clean;
@@ -441,28 +448,27 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
             match &exit.gate {
                 None => {
-                    let tests = straddle_resolved(cx, &exit.path, &target, *cond);
-                    if !at_access || !tests {
+                    if !on || !straddle_resolved(cx, &exit.path, target, *cond) {
                         return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
                     }
                 }
                 Some(g) => {
-                    let want = gate_arguments(cx, access, &target, g)?;
+                    let want = gate_arguments(cx, access, target, site.kind, g)?;
                     let back = match want {
-                        Back::Recheck => exit.to == start_va,
-                        Back::Access => at_access,
+                        Back::Recheck if targets.len() > 1 => exit.to == start_va,
+                        Back::Access => exit.to == access.va,
                         Back::Behind => behind,
-                        Back::Anywhere => exit.to == start_va || at_access,
+                        Back::Recheck | Back::Anywhere => exit.to == start_va || exit.to == access.va,
                     };
                     if !back {
                         return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
                     }
-                    if want == Back::Recheck && target.size > 1 {
-                        progress(&exit.path, &target, site.kind)?;
+                    if want == Back::Recheck && exit.to == start_va && target.size > 1 {
+                        progress(&exit.path, target, site.kind)?;
                     }
                 }
             }
-            if behind && !at_access && exit.to != start_va {
+            if behind && exit.to != access.va && exit.to != start_va {
                 let own = string_results(access);
                 site.dirty_after |= dirty & !own;
                 site.dirty_after_flags |= dirty_flags & !access.fx.flag_kills;
@@ -470,7 +476,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
                 site.dirty |= dirty;
                 site.dirty_flags |= dirty_flags;
             }
-            if at_access {
+            if exit.to != start_va && !behind {
                 site.own_edges.push((exit.from, exit.to));
             }
         }
@@ -478,47 +484,108 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
     Ok(site)
 }
 
-/// What the guarded instruction accesses.
+/// Which target a tag test is about, when it is a right test for it.
+fn tag_test_fits(
+    cx: &Context,
+    access: &Insn,
+    targets: &[Target],
+    test: &Cond,
+    kind: &mut Kind,
+) -> Result<usize, String> {
+    let Cond::Tag { lin, bytes, mask } = test else {
+        return Err("the tests in front of the access do not fit it".into());
+    };
+    let Some(t) = targets.iter().position(|t| t.lin == *lin) else {
+        return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
+    };
+    let target = &targets[t];
+    let need = required_mask(cx, target.access);
+    if *bytes != 1 && *bytes != 4 {
+        return Err(format!("the check reads {bytes} tags at once"));
+    }
+    if *mask != spread(need, *bytes) {
+        return Err(format!("the check tests mask {mask:#x}, the access needs {:#x}", spread(need, *bytes)));
+    }
+    if *bytes == 1 && target.size > 1 {
+        return Err(format!("the check tests one tag, the access at {:#x} has {} bytes", access.va, target.size));
+    }
+    if *bytes == 4 {
+        *kind = Kind::Check { straddle: true };
+    }
+    Ok(t)
+}
+
+/// What the guarded instruction accesses at one address.
 struct Target {
-    kind: Kind,
     lin: Lin,
     size: u32,
     access: Access,
     masked: bool,
 }
 
-const NOWHERE: Lin = Lin { base: 0xff, index: 0xff, scale: 1, disp: 0 };
+const NOWHERE: Lin = Lin::reg(super::decode::NONE);
+const CHECK: Kind = Kind::Check { straddle: false };
 
-fn target_of(access: &Insn, state: &State, first: Cond) -> Result<Target, String> {
-    let target = |kind, lin, size, access, masked| Ok(Target { kind, lin, size, access, masked });
+fn targets_of(cx: &Context, access: &Insn, state: &State, first: Cond) -> Result<(Kind, Vec<Target>), String> {
+    let one = |kind, lin, size, access, masked| Ok((kind, vec![Target { lin, size, access, masked }]));
     if first == Cond::Poll {
-        return target(Kind::Poll, NOWHERE, 0, Access::Load, false);
+        return one(Kind::Poll, NOWHERE, 0, Access::Load, false);
     }
-    let lin = |state: &State| {
+    let operand = || {
         let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
         state.address(m).ok_or("the access uses a register that the check has changed")
     };
+    let register = |r: u8| {
+        if r < 16 && state.intact(r) {
+            Ok(Lin::reg(r))
+        } else {
+            Err("the check changed a register that the access uses")
+        }
+    };
+    let bytes = u32::from(access.size);
     match access.touch {
         Touch::Mem(a) if access.size <= 64 => {
-            target(Kind::Check { straddle: false }, lin(state)?, access.size.into(), a, access.has(MASKED))
+            let mut lin = operand()?;
+            if access.op == 0x8f && access.mem.is_some_and(|m| m.base == RSP) {
+                // pop forms its address after it has moved rsp.
+                lin.disp += i64::from(bytes);
+            }
+            one(CHECK, lin, bytes, a, access.has(MASKED))
         }
-        Touch::Mem(a) => target(Kind::Large, lin(state)?, access.size.into(), a, false),
-        Touch::Xsave(a) => target(Kind::Large, lin(state)?, miss_desc::SIZE_XSAVE, a, false),
+        Touch::Mem(a) => one(Kind::Large, operand()?, bytes, a, false),
+        Touch::Xsave(a) => one(Kind::Large, operand()?, miss_desc::SIZE_XSAVE, a, false),
+        Touch::BitString(a) => {
+            register(access.r1)?;
+            let lin = Lin { word: Some((access.r1, access.size as u8)), ..operand()? };
+            one(CHECK, lin, bytes, a, false)
+        }
+        Touch::Xlat => {
+            register(RAX)?;
+            one(CHECK, Lin { word: Some((RAX, 1)), ..register(RBX)? }, 1, Access::Load, false)
+        }
+        Touch::ZeroLine => one(CHECK, register(RAX)?, 64, Access::Store, false),
+        Touch::Move64 => {
+            let mut v = Vec::new();
+            if cx.check_loads {
+                v.push(Target { lin: operand()?, size: 64, access: Access::Load, masked: false });
+            }
+            if cx.check_stores {
+                v.push(Target { lin: register(access.r0)?, size: 64, access: Access::Store, masked: false });
+            }
+            Ok((CHECK, v))
+        }
         Touch::String { .. } => {
             if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !state.intact(r)) {
                 return Err("the range test changed a register of the string instruction".into());
             }
-            target(Kind::String, NOWHERE, access.size.into(), Access::Load, false)
+            one(Kind::String, NOWHERE, bytes, Access::Load, false)
         }
-        Touch::Lanes(a) => target(Kind::Lanes, NOWHERE, access.size.into(), a, true),
+        Touch::Lanes(a) => one(Kind::Lanes, NOWHERE, bytes, a, true),
         Touch::MaskMov => {
             let size = if access.op >> 8 == 1 && !access.has(super::decode::PREFIXED) { 8 } else { 16 };
-            let Val::Lin(at) = state.regs[RDI as usize] else {
-                return Err("the check changed rdi in front of a masked store".into());
-            };
-            target(Kind::Check { straddle: false }, at, size, Access::Store, true)
+            one(CHECK, register(RDI)?, size, Access::Store, true)
         }
-        _ => Err(format!("no check form is known for the access at {:#x}", access.va)),
+        Touch::None | Touch::Opaque => Err(format!("no check form is known for the access at {:#x}", access.va)),
     }
 }
 
@@ -589,11 +656,11 @@ enum Back {
 }
 
 /// Whether the gate and its arguments fit the access.
-fn gate_arguments(cx: &Context, access: &Insn, target: &Target, g: &Gate) -> Result<Back, String> {
+fn gate_arguments(cx: &Context, access: &Insn, target: &Target, kind: Kind, g: &Gate) -> Result<Back, String> {
     let gate = |want: u64| {
         if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
     };
-    match target.kind {
+    match kind {
         Kind::Poll => {
             gate(abi::GATE_POLL)?;
             Ok(Back::Anywhere)
@@ -626,7 +693,7 @@ fn gate_arguments(cx: &Context, access: &Insn, target: &Target, g: &Gate) -> Res
             if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
                 return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
             }
-            Ok(if target.kind == Kind::Large { Back::Access } else { Back::Recheck })
+            Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
         }
         Kind::String => {
             gate(abi::GATE_STRING)?;

@@ -9,18 +9,21 @@ use super::decode::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
 use super::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
 use blizzard_rt::abi;
 
-/// `base + index * scale + disp` over initial register values.
+/// `base + index * scale + disp` over initial register values, plus the word that a bit offset selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lin {
     pub base: u8,
     pub index: u8,
     pub scale: u8,
     pub disp: i64,
+    /// (register, bytes of a word): `bytes * (register >> log2(8 * bytes))`, the register sign-extended from that
+    /// many bytes; with 1 byte: the register's low byte, zero-extended.
+    pub word: Option<(u8, u8)>,
 }
 
 impl Lin {
     pub const fn reg(r: u8) -> Lin {
-        Lin { base: r, index: NONE, scale: 1, disp: 0 }
+        Lin { base: r, index: NONE, scale: 1, disp: 0, word: None }
     }
 
     fn canonical(mut self) -> Lin {
@@ -43,6 +46,12 @@ pub enum Val {
     Range(Lin),
     /// `lin & 63`.
     Offset(Lin),
+    /// A register sign-extended from its low 4 or 2 bytes.
+    Sext(u8, u8),
+    /// See [`Lin::word`], not yet scaled.
+    Word(u8, u8),
+    /// Pushed status flags: which are the initial ones.
+    Rflags(u8),
     /// rax after lahf and seto: which initial flags ah and al hold.
     Flags {
         ah: u8,
@@ -164,12 +173,20 @@ impl State {
             return None;
         }
         let mut sum = match m.base {
-            NONE | RIP => Lin { base: NONE, index: NONE, scale: 1, disp: 0 },
+            NONE | RIP => Lin::reg(NONE),
             b => self.lin(b)?,
         };
         sum.disp = sum.disp.wrapping_add(m.disp);
-        if m.index != NONE {
+        if let Some(Val::Word(r, bytes)) = self.regs.get(m.index as usize) {
+            if *bytes != m.scale || sum.word.is_some() {
+                return None;
+            }
+            sum.word = Some((*r, *bytes));
+        } else if m.index != NONE {
             let i = self.lin(m.index)?;
+            if i.word.is_some() {
+                return None;
+            }
             if i.index != NONE || sum.index != NONE {
                 return None;
             }
@@ -258,6 +275,31 @@ impl State {
                     _ => return None,
                 };
                 self.clobber_flags(0);
+            }
+            (0xc1, None) if wide && i.ext == 7 && i.r0 < 16 && i.r0 != RSP => {
+                let (r, bytes) = match self.regs[i.r0 as usize] {
+                    Val::Sext(r, bytes) => (r, bytes),
+                    Val::Lin(l) if l == Lin::reg(l.base) && l.base < 16 => (l.base, 8),
+                    _ => return None,
+                };
+                if i.imm != 3 + i64::from(bytes.trailing_zeros()) {
+                    return None;
+                }
+                self.regs[i.r0 as usize] = Val::Word(r, bytes);
+                self.clobber_flags(0);
+            }
+            (0x63 | 0x1bf, None) if wide && i.r0 < 16 && i.r1 < 16 && i.r0 != RSP && self.intact(i.r1) => {
+                self.regs[i.r0 as usize] = Val::Sext(i.r1, if i.op == 0x63 { 4 } else { 2 });
+            }
+            (0x1b6, None) if i.r0 < 16 && i.r0_bytes >= 4 && i.r1 == RAX && i.r0 != RSP && self.intact(RAX) => {
+                self.regs[i.r0 as usize] = Val::Word(RAX, 1);
+            }
+            (0x9c, None) => self.push(Val::Rflags(self.clean)),
+            (0x9d, None) => {
+                let Val::Rflags(clean) = self.slot(self.rsp()?) else { return None };
+                self.popped(8);
+                self.clobber_flags(0);
+                self.clean = clean;
             }
             (0x83, None) if i.ext == 4 && i.imm == 63 && i.r0 < 16 && i.r0 != RSP && i.r0_bytes >= 4 => {
                 let l = self.lin(i.r0)?;

@@ -110,7 +110,7 @@ fn differences(ours: &Insn, iced: &iced_x86::Instruction, factory: &mut Instruct
         .collect();
     let touches = match ours.touch {
         Touch::None => 0,
-        Touch::Mem(_) | Touch::BitString(_) | Touch::Xlat | Touch::MaskMov | Touch::Xsave(_) => 1,
+        Touch::Mem(_) | Touch::BitString(_) | Touch::Xlat | Touch::MaskMov | Touch::ZeroLine | Touch::Xsave(_) => 1,
         Touch::Move64 => 2,
         Touch::String { reads_si, reads_di, writes_di } => usize::from(reads_si) + usize::from(reads_di || writes_di),
         Touch::Lanes(_) | Touch::Opaque => return out,

@@ -1,0 +1,71 @@
+//! The examples and EM3D print the same on any number of nodes as by themselves.
+
+use blizzard_tests::tool;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Standard output of a command that must succeed.
+fn output(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {err}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn compile(source: &Path) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let flags = |option| tool::config(option).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
+    output(cc.arg("-o").arg(&program));
+    (folder, program)
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs `program` by itself, rewritten by itself, and on each number of nodes.
+fn compare(program: &Path, args: &[&str], nodes: &[u32]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let rewritten = folder.path().join("rewritten");
+    let mode = tool::Mode::ALL;
+    tool::rewrite(program, &rewritten, mode).and_then(|outcome| outcome.success()).unwrap();
+    let expected = output(Command::new(program).args(args));
+    assert!(!expected.is_empty());
+    assert_eq!(output(Command::new(&rewritten).args(args)), expected, "rewritten, not launched");
+    for n in nodes {
+        let mut launch = tool::blizzard(["run", "-n", &n.to_string(), "--"]);
+        assert_eq!(output(launch.arg(&rewritten).args(args)), expected, "{n} nodes, {args:?}");
+    }
+    expected
+}
+
+#[test]
+fn heat() {
+    let (_folder, program) = compile(&repository().join("examples/heat.c"));
+    compare(&program, &[], &[1, 2, 3, 4]);
+}
+
+#[test]
+fn histogram() {
+    let file = repository().join("Cargo.lock");
+    let program = Path::new(env!("CARGO_BIN_EXE_histogram"));
+    let out = compare(program, &[file.to_str().unwrap()], &[1, 2, 4]);
+    let bytes = std::fs::metadata(&file).unwrap().len();
+    assert!(out.starts_with(&format!("{bytes} bytes, ")), "{out}");
+}
+
+#[test]
+fn em3d() {
+    let (_folder, program) = compile(&repository().join("bench-apps/em3d/em3d.c"));
+    let all = &[1, 2, 3, 4, 8];
+    let usual = compare(&program, &["--nodes", "1920", "--iters", "5"], all);
+    let seed = compare(&program, &["--nodes", "1920", "--iters", "5", "--seed", "2"], &[2]);
+    assert_ne!(usual.lines().last(), seed.lines().last());
+    compare(&program, &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"], all);
+    compare(&program, &["--nodes", "128", "--iters", "0"], &[4]);
+    compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
+}

@@ -263,6 +263,23 @@ fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
 }
 
 #[test]
+fn the_demonstration_shows_equal_checksums_and_misses() {
+    let bench = Bench::new();
+    let (out, err, status) =
+        bench.run(&["demo", "--nodes", "1,2,3", "--graph-nodes", "1920", "--iters", "3", "--runs", "1"]);
+    assert_eq!((err.as_str(), status), ("", 0), "{out}");
+    let row = |name: &str| {
+        let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));
+        line.replace(',', "").split_whitespace().skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    // Checks executed, misses, messages, bytes.
+    let (one, two) = (row("1 node "), row("2 nodes "));
+    assert!(one[0] > 0 && one[1] == 0, "{out}");
+    assert!(two.iter().all(|&n| n > 0), "{out}");
+    assert!(out.contains("all checksums are 0x"), "{out}");
+}
+
+#[test]
 fn without_a_compiler_the_demonstration_says_so_in_one_line() {
     let bench = Bench::new();
     let output = bench.blizzard().arg("demo").env("PATH", bench.at("nowhere")).env_remove("CC").output().unwrap();

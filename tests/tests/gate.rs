@@ -1,0 +1,144 @@
+//! What a program must not do in a run of several nodes, and what it is told: these programs behave differently there, so they are no
+//! cases of the differential harness.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool;
+use blizzard_tests::workdir::WorkDir;
+use std::time::Duration;
+
+/// Compiles `body`, the inside of `main` with `node` and a shared array of 512 longs that node 0 has written last, and runs it on `nodes`
+/// nodes.
+fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
+    let work = WorkDir::new(&format!("gate::{name}")).unwrap();
+    let source = work.path().join("prog.c");
+    let text = format!(
+        "#define _GNU_SOURCE
+        #include \"blizzard.h\"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void *nothing(void *p) {{ return p; }}
+        int main(void) {{
+            unsigned node = bz_node();
+            volatile long *shared;
+            if (node == 0) {{ shared = bz_alloc(512 * sizeof(long)); bz_publish(0, (void *)shared); }}
+            else shared = bz_lookup(0);
+            bz_barrier();
+            if (node == 0) for (int i = 0; i < 512; i++) shared[i] = i;
+            bz_barrier();
+            (void)nothing;
+            {body}
+        }}"
+    );
+    std::fs::write(&source, text).unwrap();
+    let program = work.path().join("prog");
+    let job = Job {
+        sources: vec![source],
+        language: Language::C,
+        compiler: "gcc",
+        flags: [vec!["-O1".into()], tool::config("--cflags").unwrap()].concat(),
+        libraries: tool::config("--libs").unwrap(),
+        output: &program,
+    };
+    compile(&job).unwrap();
+    let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+    run(command.arg(&program), "", Duration::from_secs(60)).unwrap()
+}
+
+fn assert_fails(outcome: &Outcome, text: &str) {
+    assert!(matches!(outcome.ending, Ending::Exit(status) if status != 0), "{}", outcome.describe());
+    assert!(outcome.stderr_text().contains(text), "{}", outcome.describe());
+}
+
+#[test]
+fn a_second_thread_is_refused_on_several_nodes_and_works_on_one() {
+    let body = "pthread_t t;
+        if (node == 1 || bz_nodes() == 1) {
+            if (pthread_create(&t, 0, nothing, 0) || pthread_join(t, 0)) return 3;
+            puts(\"joined\");
+        }
+        bz_barrier();
+        return 0;";
+    assert_fails(&run_on("thread", 2, body), "node 1: the program starts a second thread");
+    let one = run_on("thread-alone", 1, body).success().unwrap();
+    assert_eq!(one.stdout_text(), "joined\n");
+}
+
+/// A forked child has what was valid in its node, and is told when it uses something else; the run goes on.
+#[test]
+fn a_forked_child_has_only_the_blocks_that_its_node_had() {
+    let outcome = run_on(
+        "fork",
+        2,
+        "int status = 0;
+        if (node == 1) {
+            long sum = shared[0];           /* now this block is valid here */
+            fflush(0);
+            if (fork() == 0) { _exit(shared[1] == 1 && sum == 0 ? 21 : 22); }
+            wait(&status);
+            printf(\"valid %d\\n\", WEXITSTATUS(status));
+            fflush(0);
+            if (fork() == 0) { _exit((int)shared[500] + 30); }
+            wait(&status);
+            printf(\"invalid %d\\n\", WEXITSTATUS(status));
+            fflush(0);
+            if (fork() == 0) { bz_barrier(); _exit(30); }
+            wait(&status);
+            printf(\"call %d\\n\", WEXITSTATUS(status));
+            printf(\"parent %ld\\n\", shared[500]);
+        }
+        bz_barrier();
+        return 0;",
+    );
+    let outcome = outcome.success().unwrap();
+    assert_eq!(outcome.stdout_text(), "valid 21\ninvalid 1\ncall 1\nparent 500\n", "{}", outcome.describe());
+    let stderr = outcome.stderr_text();
+    assert!(stderr.contains("a process forked from a node used shared memory at 0x20000000"), "{stderr}");
+    assert!(stderr.contains("bz_barrier was called in a process forked from a node"), "{stderr}");
+}
+
+#[test]
+fn a_shared_pointer_of_unknown_layout_is_refused_with_the_call() {
+    let outcome = run_on("layout", 2, "if (node == 1) munmap((void *)shared, 4096); bz_barrier(); return 0;");
+    let text = format!("node 1: system call {MUNMAP} has a pointer into shared memory (0x20000000");
+    assert_fails(&outcome, &text);
+}
+
+/// The number of `munmap` on x86-64.
+const MUNMAP: u32 = 11;
+
+/// A futex in shared memory: a waiter looks again instead of sleeping for ever, whoever changes the word.
+#[test]
+fn a_futex_word_in_shared_memory_is_seen_to_change() {
+    let outcome = run_on(
+        "futex",
+        2,
+        "volatile int *word = (volatile int *)&shared[100];
+        if (node == 0) { *word = 7; }
+        bz_barrier();
+        if (node == 1) {
+            while (*word == 7) syscall(SYS_futex, word, 0 /* FUTEX_WAIT */, 7, (void *)0);
+            printf(\"changed to %d\\n\", *word);
+        } else {
+            usleep(20000);
+            *word = 8;
+            syscall(SYS_futex, word, 1 /* FUTEX_WAKE */, 1);
+        }
+        bz_barrier();
+        return 0;",
+    );
+    assert_eq!(outcome.success().unwrap().stdout_text(), "changed to 8\n");
+}
+
+/// The exit status of a node passes through the gate.
+#[test]
+fn exit_statuses_pass() {
+    let outcome = run_on("exit", 2, "bz_barrier(); return node == 1 ? 5 : 0;");
+    assert_eq!(outcome.ending, Ending::Exit(5), "{}", outcome.describe());
+}

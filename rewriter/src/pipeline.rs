@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::plan::{self, Facts, Plan};
 use crate::rt_blob::Blob;
 use blizzard_rt::abi;
+use iced_x86::Register;
 
 /// What a rewrite produced.
 #[derive(Debug)]
@@ -81,7 +82,13 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
         let f = &frame_info.fdes[i];
         (va < f.end).then_some((f.start, f.end))
     };
-    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id), frame);
+    let descriptor_call = |id| {
+        let insn = insns.decode(&image, id);
+        insn.memory_base() == Register::RAX
+            && insn.memory_index() == Register::None
+            && insn.memory_displacement64() == 0
+    };
+    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id), descriptor_call, frame);
     let facts = plan::gather(&image, &insns);
     let stack = StackRegs::solve(&cfg, &facts.stack);
     let plan = plan::decide(&image, &insns, &cfg, &facts, &stack, options);

@@ -155,8 +155,10 @@ impl<'x> Solver<'x> {
             End::GotJmp => RegSet::PASSED,
             End::FramedJmp => RegSet::PASSED | wild.map_or(RegSet::ALL, |w| w.live),
             End::UnknownJmp => RegSet::ALL,
-            End::UnknownCall => after.without(RegSet::FLAGS) | RegSet::PASSED,
-            End::Call(callee) => after | self.live_in[callee.ix()] | RegSet::CALLEE_SAVED,
+            End::UnknownCall => RegSet::PASSED,
+            End::DescriptorCall => RegSet::PASSED | after & RegSet::GPRS,
+            // What is live behind it and not written by the callee is live at the callee's returns, so at its entry.
+            End::Call(callee) => self.live_in[callee.ix()] | RegSet::CALLEE_SAVED,
         };
         self.out[b.ix()] = live;
         let before = live.without(self.transfer[b.ix()].kills) | self.transfer[b.ix()].reads;

@@ -103,7 +103,7 @@ impl StackRegs {
             for e in &effects[cfg.blocks[id.ix()].first.ix()..cfg.blocks[id.ix()].stop.ix()] {
                 set = e.apply(set);
             }
-            if matches!(cfg.blocks[id.ix()].end, End::Call(_) | End::UnknownCall) {
+            if matches!(cfg.blocks[id.ix()].end, End::Call(_) | End::UnknownCall | End::DescriptorCall) {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
             }
             for s in cfg.succ(id) {

@@ -31,6 +31,8 @@ pub enum End {
     Call(BlockId),
     /// Call of something unknown; the successor is the return site.
     UnknownCall,
+    /// `call [rax]`: may call a TLS descriptor, whose function preserves all registers but rax (psABI TLS descriptors).
+    DescriptorCall,
     Ret,
     /// Jump through the GOT: a PLT entry or a tail call, with the callee known only by the ABI.
     GotJmp,
@@ -73,11 +75,12 @@ pub struct Cfg {
 
 impl Cfg {
     /// Builds the graph.
-    /// `got_jump`: whether an indirect jump goes through the GOT. `frame`: the code range of the frame that describes an address.
+    /// `got_jump`: whether an indirect jump goes through the GOT. `descriptor_call`: whether an indirect call reads its target at rax. `frame`: the code range of the frame that describes an address.
     pub fn build(
         insns: &Insns,
         tables: Vec<JumpTable>,
         got_jump: impl Fn(InsnId) -> bool,
+        descriptor_call: impl Fn(InsnId) -> bool,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.list.len();
@@ -142,6 +145,7 @@ impl Cfg {
                     if insn.target.is_none() { End::UnknownJmp } else { End::Plain }
                 }
                 Flow::Call => insn.target.map_or(End::UnknownCall, |t| End::Call(id_of(t))),
+                Flow::IndirectCall if descriptor_call(last) => End::DescriptorCall,
                 Flow::IndirectCall => End::UnknownCall,
                 Flow::IndirectJmp => match table_of(last) {
                     Some(t) => {

@@ -187,10 +187,8 @@ impl Live {
                 kill[b] |= w;
             }
         }
-        let (component, components) = components(g, n);
-        let mut rets: Vec<Vec<u32>> = vec![Vec::new(); components];
         let mut preds: Vec<(u32, u32)> = Vec::new();
-        // Blocks behind calls, by block: which components return there.
+        // Blocks behind calls: (that block, the callee's first).
         let mut returns_to: Vec<(u32, u32)> = Vec::new();
         for b in 0..n {
             let next = b as u32 + 1;
@@ -209,7 +207,7 @@ impl Live {
                     if let Some(c) = callee {
                         edge(c);
                         if has_next && !get(&g.no_return, b) {
-                            returns_to.push((next, component[c as usize]));
+                            returns_to.push((next, c));
                         }
                     }
                 }
@@ -219,20 +217,19 @@ impl Live {
                     }
                 }
                 End::Table(k) => g.table_targets[k as usize].iter().for_each(|&t| edge(t)),
-                End::Ret => rets[component[b] as usize].push(b as u32),
-                End::Unresolved { .. } | End::Stop => {}
+                End::Ret | End::Unresolved { .. } | End::Stop => {}
             }
         }
         preds.sort_unstable();
         returns_to.sort_unstable();
         let mut live = Live { at_start: vec![0; n], at_end: vec![0; n] };
-        // A function that only known calls reach returns to them alone.
-        let mut returned = vec![Set::from(CALLEE_SAVED); components];
-        for &b in &g.roots {
-            returned[component[b as usize] as usize] = RETURNED.into();
-        }
         let mut work: Vec<u32> = (0..n as u32).collect();
         let mut queued = vec![true; n];
+        // A function that only known calls reach returns to them alone.
+        let mut needed = Needed { of: vec![0; n] };
+        for &b in &g.roots {
+            needed.add(g, b, RETURNED.into(), |_| {});
+        }
         let call = Set::from(ARGUMENTS | CALLEE_SAVED);
         while let Some(b) = work.pop() {
             let b = b as usize;
@@ -250,7 +247,7 @@ impl Live {
                 End::Table(k) => g.table_targets[k as usize].iter().fold(0, |s, &t| s | at(t)),
                 End::Unresolved { got } if got || assume.jumps_are_tail_calls => call,
                 End::Unresolved { .. } => EVERYTHING,
-                End::Ret => returned[component[b] as usize],
+                End::Ret => needed.of[b] | Set::from(CALLEE_SAVED),
                 End::Stop => 0,
             };
             live.at_end[b] = out;
@@ -268,15 +265,11 @@ impl Live {
             if assume.follow_returns {
                 let from = returns_to.partition_point(|p| p.0 < b as u32);
                 for &(_, c) in returns_to[from..].iter().take_while(|p| p.0 == b as u32) {
-                    let c = c as usize;
-                    if returned[c] | new != returned[c] {
-                        returned[c] |= new;
-                        for &r in &rets[c] {
-                            if !std::mem::replace(&mut queued[r as usize], true) {
-                                work.push(r);
-                            }
+                    needed.add(g, c, new, |r| {
+                        if !std::mem::replace(&mut queued[r as usize], true) {
+                            work.push(r);
                         }
-                    }
+                    });
                 }
             }
         }
@@ -301,50 +294,28 @@ fn use_and_kill(i: &Insn) -> (Set, Set) {
     (set(i.fx.reads, i.fx.flag_reads), set(i.fx.kills, i.fx.flag_kills))
 }
 
-/// Numbers the connected parts of the graph without call and return edges: a return belongs to every function of its part.
-fn components(g: &Graph, n: usize) -> (Vec<u32>, usize) {
-    let mut parent: Vec<u32> = (0..n as u32).collect();
-    fn root(parent: &mut [u32], mut x: u32) -> u32 {
-        while parent[x as usize] != x {
-            parent[x as usize] = parent[parent[x as usize] as usize];
-            x = parent[x as usize];
-        }
-        x
-    }
-    let mut join = |a: u32, b: u32| {
-        let (a, b) = (root(&mut parent, a), root(&mut parent, b));
-        parent[a as usize] = b;
-    };
-    for b in 0..n {
-        let (me, next) = (b as u32, b as u32 + 1);
-        let has_next = (next as usize) < n;
-        match g.ends[b] {
-            End::Jump(t) => join(me, t),
-            End::Cond(t) => {
-                join(me, t);
-                if has_next {
-                    join(me, next);
-                }
+/// What the callers that can have led to a block use after their calls: flows forward from callees' first blocks to returns.
+struct Needed {
+    of: Vec<Set>,
+}
+
+impl Needed {
+    /// Adds `regs` at `b` and everything that runs behind it before its return; calls `at_return` for the returns that see more.
+    fn add(&mut self, g: &Graph, b: u32, regs: Set, mut at_return: impl FnMut(u32)) {
+        let mut work = vec![b];
+        while let Some(b) = work.pop() {
+            let Some(old) = self.of.get_mut(b as usize).filter(|old| **old | regs != **old) else { continue };
+            *old |= regs;
+            match g.ends[b as usize] {
+                End::Fall => work.push(b + 1),
+                End::Jump(t) => work.push(t),
+                End::Cond(t) => work.extend([t, b + 1]),
+                End::Call(_) | End::CallInd { .. } if get(&g.no_return, b as usize) => {}
+                End::Call(_) | End::CallInd { .. } => work.push(b + 1),
+                End::Table(k) => work.extend(&g.table_targets[k as usize]),
+                End::Ret => at_return(b),
+                End::Unresolved { .. } | End::Stop => {}
             }
-            End::Call(_) | End::CallInd { .. } if has_next && !get(&g.no_return, b) => join(me, next),
-            End::Fall if has_next => join(me, next),
-            End::Table(k) => g.table_targets[k as usize].iter().for_each(|&t| join(me, t)),
-            _ => {}
         }
     }
-    for &(_, pad, from) in &g.pads {
-        join(from, pad);
-    }
-    let mut number = vec![u32::MAX; n];
-    let mut count = 0;
-    let mut component = vec![0; n];
-    for b in 0..n as u32 {
-        let r = root(&mut parent, b) as usize;
-        if number[r] == u32::MAX {
-            number[r] = count;
-            count += 1;
-        }
-        component[b as usize] = number[r];
-    }
-    (component, count as usize)
 }

@@ -152,7 +152,9 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
                 Flow::Jump => block(i.target).map_or(End::Unresolved { got: true }, End::Jump),
                 Flow::Cond => block(i.target).map_or(End::Fall, End::Cond),
                 Flow::Call => End::Call(block(i.target)),
-                Flow::CallInd => End::CallInd { through_rax: i.mem.is_some_and(|m| m.base == 0 && m.index == NONE) },
+                Flow::CallInd => {
+                    End::CallInd { through_rax: i.mem.is_some_and(|m| m.base == 0 && m.index == NONE && m.disp == 0) }
+                }
                 Flow::Ret => End::Ret,
                 Flow::Stop => End::Stop,
                 Flow::JumpInd if through_constant(i) => End::Unresolved { got: true },

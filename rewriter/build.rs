@@ -43,11 +43,11 @@ fn build(rt: &Path, target_dir: &Path) {
         .arg(rt.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir);
-    // Nothing of the outer build's settings may leak in: wrappers (clippy, coverage), flags, profile overrides.
+    // Nothing of the outer build's settings may leak in: wrappers (clippy, coverage), flags, profile overrides. Which linker to use may.
     for (name, _) in env::vars_os() {
         let leaks = name.to_str().is_some_and(|name| {
             name.starts_with("CARGO_PROFILE_")
-                || name.starts_with("CARGO_TARGET_")
+                || name.starts_with("CARGO_TARGET_") && !name.ends_with("_LINKER")
                 || name.starts_with("CARGO_BUILD_")
                 || name.starts_with("CARGO_CFG_")
                 || name.starts_with("CARGO_FEATURE_")

@@ -216,7 +216,7 @@ pub struct SharedContext {
     /// Written 1 by peers, cleared by the owner: the doorbell.
     pub poll: u32,
     _line0: [u32; 15],
-    /// Written by the owner: 1 while it sleeps in a futex on `poll`.
+    /// Written by the owner: 1 while it sleeps in a futex on `poll`, 2 while it looks at its rings, 0 otherwise.
     pub sleeping: u32,
     /// Written by the owner: see [`node_phase`].
     pub phase: u32,

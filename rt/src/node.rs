@@ -201,7 +201,7 @@ impl Node {
         loop {
             match self.transport.receive() {
                 Some((from, message)) => {
-                    patience.reset();
+                    self.transport.answered(&mut patience);
                     self.handle(from, &message);
                     if done(self) {
                         break;

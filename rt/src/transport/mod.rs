@@ -23,7 +23,7 @@ pub mod ring;
 
 use crate::abi::{Counter, MAX_NODES};
 use crate::buffer::Queue;
-use crate::config::Waiting;
+use crate::config::{Spins, Waiting};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
@@ -54,14 +54,12 @@ struct Peer {
 /// How long a wait has been going on; [`Transport::idle`] advances it.
 #[derive(Clone, Copy, Default)]
 pub struct Patience {
+    /// Looks with a pause in between.
     looks: u32,
-}
-
-impl Patience {
-    /// Something has happened: begin again.
-    pub fn reset(&mut self) {
-        self.looks = 0;
-    }
+    /// Their number is used up.
+    is_spun_out: bool,
+    /// Looks with a yield, since the last sleep.
+    yields: u32,
 }
 
 /// One node's end of all rings.
@@ -75,6 +73,7 @@ pub struct Transport {
     /// Messages in all overflow queues.
     buffered: u64,
     waiting: Waiting,
+    spins: Spins,
 }
 
 impl Transport {
@@ -97,7 +96,16 @@ impl Transport {
             *peer = Some(Peer { out, into, overflow: Queue::new(), context: region.context(other) });
         }
         let waiting = Waiting::new(header.nodes, header.cpus);
-        Transport { me, region, own: region.context(me), peers, turn: 0, buffered: 0, waiting }
+        Transport {
+            me,
+            region,
+            own: region.context(me),
+            peers,
+            turn: 0,
+            buffered: 0,
+            waiting,
+            spins: Spins::new(&waiting),
+        }
     }
 
     /// Sends to another node; never blocks. Fails only when the kernel has no memory for the queue. Panics when `to` is this node or
@@ -198,17 +206,31 @@ impl Transport {
     #[inline]
     pub fn idle(&mut self, patience: &mut Patience) {
         self.drain();
-        patience.looks += 1;
-        if patience.looks <= self.waiting.spins {
-            spin_loop();
-        } else if patience.looks - self.waiting.spins <= self.waiting.yields || self.buffered != 0 {
+        if !patience.is_spun_out {
+            patience.looks += 1;
+            if patience.looks <= self.spins.now() {
+                return spin_loop();
+            }
+            patience.is_spun_out = true;
+            self.spins.in_vain(&self.waiting);
+        }
+        if patience.yields < self.waiting.yields || self.buffered != 0 {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
+            patience.yields += 1;
             sys::sched_yield();
         } else {
+            patience.yields = 0;
             self.sleep();
-            // Awake: spinning pays only when an answer is near.
-            patience.looks = self.waiting.spins;
         }
+    }
+
+    /// A message came: the wait begins again.
+    #[inline]
+    pub fn answered(&mut self, patience: &mut Patience) {
+        if patience.looks != 0 && !patience.is_spun_out {
+            self.spins.answered(&self.waiting);
+        }
+        *patience = Patience::default();
     }
 
     #[cold]
@@ -219,6 +241,8 @@ impl Transport {
             // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
             let _ = sys::futex_wait(self.own.poll(), 0, Some(self.waiting.sleep_ns));
         }
+        // Whatever rang is looked for next; a doorbell left set would cost a poll for nothing.
+        self.own.poll().store(0, Ordering::Relaxed);
         self.own.sleeping().store(waiting::SPINNING, Ordering::Relaxed);
     }
 }
@@ -326,8 +350,9 @@ mod tests {
     fn no_wake_up_is_lost() {
         for cpus in [1, 2] {
             let (_test, mut a, mut b) = pair(4, cpus);
-            a.waiting = Waiting { spins: 1, yields: 0, sleep_ns: 120_000_000_000 };
+            a.waiting = Waiting { spins_min: 1, spins_max: 1, yields: 0, sleep_ns: 120_000_000_000 };
             b.waiting = a.waiting;
+            (a.spins, b.spins) = (Spins::new(&a.waiting), Spins::new(&a.waiting));
             const ROUNDS: u64 = 20_000;
             let next = |end: &mut Transport| {
                 let mut patience = Patience::default();

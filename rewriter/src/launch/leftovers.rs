@@ -3,6 +3,9 @@
 //! A node may have started processes of its own. The launcher is their *subreaper*: when their parent ends they become the
 //! launcher's children, daemons included. After the last node has ended, everything below the launcher is killed,
 //! again and again until nothing is left.
+//!
+//! When the launcher itself is killed, nobody is left to do this: the nodes end with it all the same (`sys::tie_to_parent`), but processes
+//! that nodes have started by themselves live on, as they do when their parent ends in a shell.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use std::collections::HashMap;

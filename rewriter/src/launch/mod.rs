@@ -27,6 +27,7 @@ use signal_hook::low_level::signal_name as name_of;
 use spawn::{Node, describe, shell_status};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     let stop = supervise::until_all_ended(&mut nodes, &region, &mut signals);
     let wall = begin.elapsed();
     leftovers::end_all();
-    forwarders.finish();
+    let reader_left = forwarders.finish();
     let nodes: Vec<NodeEnd> = (0u32..)
         .zip(nodes)
         .map(|(number, node)| NodeEnd {
@@ -115,21 +116,24 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             report: region.report(number),
         })
         .collect();
-    let (exit_status, failure) = verdict(stop, &nodes);
+    let (exit_status, failure) = verdict(stop, &nodes, reader_left);
     Ok(Outcome { exit_status, failure, nodes, wall })
 }
 
-/// The run's exit status and what to say about it.
-fn verdict(stop: Option<Stop>, nodes: &[NodeEnd]) -> (i32, Option<Error>) {
+/// The run's exit status and what to say about it. `reader_left`: whoever read the run's output has gone away (`| head`), and
+/// nodes get SIGPIPE for that.
+fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
     let number = match stop {
         None => return (0, None),
         Some(Stop::Signal(signal)) => return (128 + signal, None),
         Some(Stop::Node(number)) => number,
     };
     let NodeEnd { status, report } = &nodes[number as usize];
+    if reader_left && status.signal() == Some(libc::SIGPIPE) {
+        return (shell_status(*status), None);
+    }
     if nodes.len() == 1 && report.message.is_none() {
         // SIGINT, SIGTERM and the like on a lone program are the user's own doing, SIGPIPE the reader's.
-        use std::os::unix::process::ExitStatusExt;
         let quiet = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
         match status.signal() {
             None => return (shell_status(*status), None),
@@ -193,23 +197,23 @@ impl Forwarders {
     }
 
     /// Waits until all output has been passed on. Whoever still holds a pipe open without writing (a process that could
-    /// not be killed) is not waited for; a slow reader of the launcher's output is.
-    fn finish(self) {
+    /// not be killed) is not waited for; a slow reader of the launcher's output is. Returns whether a reader has gone away.
+    fn finish(self) -> bool {
         let mut left = self.running;
         while left > 0 {
             match self.done.recv_timeout(Duration::from_millis(300)) {
                 Ok(()) => left -= 1,
                 Err(mpsc::RecvTimeoutError::Timeout) if self.out.busy() || self.err.busy() => {}
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        self.out.is_closed() || self.err.is_closed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
 
     fn end(raw: i32, phase: u32, message: Option<&str>) -> NodeEnd {
         let report = NodeReport { phase, message: message.map(Into::into), counters: [0; abi::COUNTER_COUNT] };
@@ -219,7 +223,7 @@ mod tests {
     #[test]
     fn the_failing_node_is_named_with_its_signal() {
         let nodes = [end(0, 2, None), end(0, 2, None), end(libc::SIGSEGV, 1, None)];
-        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes);
+        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes, false);
         assert_eq!(status, 128 + libc::SIGSEGV);
         assert_eq!(failure.unwrap().what, "node 2 was killed by signal 11 (SIGSEGV)");
     }
@@ -227,22 +231,22 @@ mod tests {
     #[test]
     fn the_runtimes_message_is_passed_on() {
         let nodes = [end(0, 2, None), end(9 << 8, 3, Some("cannot map the segment"))];
-        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes);
+        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes, false);
         assert_eq!((status, failure.unwrap().what.as_str()), (9, "node 1: cannot map the segment"));
     }
 
     #[test]
     fn a_lone_programs_status_passes_without_comment_but_a_crash_is_named() {
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)]), (3, None)));
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)]), (130, None)));
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)]);
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)], false), (3, None)));
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)], false), (130, None)));
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)], false);
         assert_eq!(status, 134);
         assert!(failure.is_some());
     }
 
     #[test]
     fn a_node_that_vanishes_with_status_zero_fails_the_run() {
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)]);
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)], false);
         assert_eq!(status, 1);
         assert!(failure.unwrap().what.contains("without taking its leave"));
     }

@@ -8,7 +8,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A line longer than this is passed on in pieces, so that a node that writes no newline cannot fill the memory.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
@@ -17,19 +17,23 @@ const LONGEST_LINE_BYTES: usize = 16 << 20;
 pub struct Sink<W> {
     state: Mutex<SinkState<W>>,
     writers: AtomicUsize,
+    /// Nobody reads the launcher's output any more.
+    closed: AtomicBool,
 }
 
 struct SinkState<W> {
     out: W,
     at_line_start: bool,
-    /// Nobody reads the launcher's output any more.
-    closed: bool,
 }
 
 impl<W: Write> Sink<W> {
     /// A sink at the start of a line.
     pub fn new(out: W) -> Self {
-        Sink { state: Mutex::new(SinkState { out, at_line_start: true, closed: false }), writers: AtomicUsize::new(0) }
+        Sink {
+            state: Mutex::new(SinkState { out, at_line_start: true }),
+            writers: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// Whether a thread is writing at this moment (a reader further down may be slow).
@@ -37,12 +41,17 @@ impl<W: Write> Sink<W> {
         self.writers.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether the reader of this output has gone away.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Writes `text`, which starts a line, or with `continues` is the next piece of a line begun before. Returns false once
     /// nobody reads any more.
     fn write(&self, text: &[u8], continues: bool) -> bool {
         self.writers.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !state.closed {
+        if !self.is_closed() {
             let separate = !continues && !state.at_line_start;
             let written = (|| {
                 if separate {
@@ -51,13 +60,12 @@ impl<W: Write> Sink<W> {
                 state.out.write_all(text)?;
                 state.out.flush()
             })();
-            state.closed = written.is_err();
+            self.closed.store(written.is_err(), Ordering::SeqCst);
             state.at_line_start = text.last() == Some(&b'\n');
         }
-        let open = !state.closed;
         drop(state);
         self.writers.fetch_sub(1, Ordering::SeqCst);
-        open
+        !self.is_closed()
     }
 }
 
@@ -206,8 +214,10 @@ mod tests {
             }
         }
         let sink = Sink::new(Closed);
+        assert!(!sink.is_closed());
         let mut lines = LineBuffer::new("");
         assert!(!lines.feed(b"a\n", &sink));
+        assert!(sink.is_closed());
         // An endless input ends all the same.
         forward(io::repeat(b'\n'), "", &sink);
     }

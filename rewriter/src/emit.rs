@@ -61,6 +61,16 @@ pub struct Item {
     pub kind: ItemKind,
 }
 
+/// A place in an instruction's new code from which on rsp is lower than the program's.
+#[derive(Clone, Copy, Debug)]
+pub struct StackPlace {
+    pub id: InsnId,
+    /// Bytes behind the beginning of the instruction's new code; nothing that may grow stands between.
+    pub delta: u32,
+    /// In bytes; 0: the program's again.
+    pub lower_by: u32,
+}
+
 /// Bytes with fields to fill in.
 #[derive(Debug, Default)]
 pub struct Buffer {
@@ -89,6 +99,8 @@ pub struct Code {
     /// Hot position of each instruction, checks included; one more for the end.
     pub begin: Vec<u32>,
     pub vsib: Vec<VsibDesc>,
+    /// Moves of rsp by the sequences, ascending, for the unwind tables.
+    pub stack: Vec<StackPlace>,
     /// Inserted checks and polls, for reports.
     pub sites: check::Counts,
     pub refusals: Vec<Refusal>,

@@ -6,6 +6,7 @@
 
 use crate::cfg::jump_tables::{Entries, JumpTable};
 use crate::disasm::{InsnId, Insns};
+use crate::elf_write::frames::StackMove;
 use crate::emit::{Buffer, Code, Fixup, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
@@ -20,6 +21,8 @@ pub struct Placed {
     pub cold_at: u32,
     pub rodata_va: Vaddr,
     pub rodata: Vec<u8>,
+    /// Moves of rsp by inserted code, ascending.
+    pub stack: Vec<StackMove>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
     begin: Vec<u32>,
     /// (instruction, bytes of padding in front of it), sorted.
@@ -162,8 +165,10 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
             (id, at_last.begin[id.ix()] - at)
         })
         .collect();
+    let stack = code.stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
+    let stack = stack.collect();
     debug_assert!(insns.list.len() + 1 == at_last.begin.len());
-    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, begin: at_last.begin, padding })
+    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, stack, begin: at_last.begin, padding })
 }
 
 /// The hot bytes with branches and padding at their final sizes.

@@ -9,7 +9,7 @@ pub mod asm;
 use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
 use crate::analysis::regs::RegSet;
 use crate::disasm::InsnId;
-use crate::emit::{Code, Target, operand_regs};
+use crate::emit::{Code, StackPlace, Target, operand_regs};
 use crate::ids::Vaddr;
 use crate::plan::{Action, is_big};
 use asm::{Mem, RAX, RSP};
@@ -28,6 +28,13 @@ pub struct Site<'x> {
     pub count: bool,
     /// The jump table that the instruction reads.
     pub table: Option<u32>,
+}
+
+impl Site<'_> {
+    /// A move of rsp that has happened at position `pos` of the hot buffer.
+    fn stack_place(&self, pos: usize, lower_by: i32) -> StackPlace {
+        StackPlace { id: self.id, delta: pos as u32 - self.begin, lower_by: lower_by as u32 }
+    }
 }
 
 /// How many sequences of each kind were emitted.
@@ -68,7 +75,19 @@ impl Saved {
         if slots == 0 { 0 } else { RED_ZONE + 8 * slots }
     }
 
-    fn undo(&self, out: &mut Vec<u8>) {
+    /// In a cold stub, which no unwind row describes.
+    fn undo_cold(&self, code: &mut Code) {
+        self.undo(&mut code.cold.bytes, |_, _| {});
+    }
+
+    fn undo_hot(&self, code: &mut Code, site: &Site) {
+        let Code { hot, stack, .. } = code;
+        self.undo(&mut hot.bytes, |pos, lower_by| stack.push(site.stack_place(pos, lower_by)));
+    }
+
+    /// `moved` is told of each move of rsp: where it has happened, and by how much rsp is lower then.
+    fn undo(&self, out: &mut Vec<u8>, mut moved: impl FnMut(usize, i32)) {
+        let mut lower_by = self.rsp_moved();
         if let Some(rax) = self.flags {
             asm::restore_flags(out);
             if let Some(r) = rax {
@@ -77,12 +96,17 @@ impl Saved {
         }
         for &r in self.spilled.iter().rev() {
             asm::pop(out, r);
+            lower_by -= 8;
+            moved(out.len(), lower_by);
         }
         if self.pushed_flags {
             asm::popfq(out);
+            lower_by -= 8;
+            moved(out.len(), lower_by);
         }
         if self.rsp_moved() != 0 {
             asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
+            moved(out.len(), 0);
         }
     }
 }
@@ -120,8 +144,10 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
     if !saved.spilled.is_empty() {
         code.sites.spills += 1;
         asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
-        for &r in &saved.spilled {
+        code.stack.push(site.stack_place(out.len(), RED_ZONE));
+        for (k, &r) in (1..).zip(&saved.spilled) {
             asm::push(out, r);
+            code.stack.push(site.stack_place(out.len(), RED_ZONE + 8 * k));
         }
     }
     let s = if want_scratch { pool[0] } else { RAX };
@@ -251,13 +277,13 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let miss = asm::jcc32(out, asm::CC_NE);
     let cold = code.cold.pos();
     code.hot.fix(miss, Target::Cold(cold));
-    saved.undo(&mut code.hot.bytes);
+    saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
     let quick = saved.is_empty() && p.bytes > 1;
     if quick {
         straddle_test(code, site, p, s, behind)?;
     }
-    saved.undo(&mut code.cold.bytes);
+    saved.undo_cold(code);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
     // A check of two blocks would fail again where only the block behind the access is missing, unless its stub finds that out.
@@ -278,9 +304,13 @@ fn open_bit_string(code: &mut Code, site: &Site, p: &Plain) -> Result<(Saved, u8
     let saved = Saved { spilled: vec![s, t], flags: None, pushed_flags: true };
     let out = &mut code.hot.bytes;
     asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+    code.stack.push(site.stack_place(out.len(), RED_ZONE));
     asm::pushfq(out);
+    code.stack.push(site.stack_place(out.len(), RED_ZONE + 8));
     asm::push(out, s);
+    code.stack.push(site.stack_place(out.len(), RED_ZONE + 16));
     asm::push(out, t);
+    code.stack.push(site.stack_place(out.len(), RED_ZONE + 24));
     address(&mut code.hot, site, p.at, s, t, saved.rsp_moved())?;
     Ok((saved, s))
 }
@@ -366,9 +396,9 @@ fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
     let found = in_segment(code, s);
     let cold = code.cold.pos();
     code.hot.fix(found, Target::Cold(cold));
-    saved.undo(&mut code.hot.bytes);
+    saved.undo_hot(code, site);
     let access = code.hot.pos() - site.begin;
-    saved.undo(&mut code.cold.bytes);
+    saved.undo_cold(code);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
     code.cold.fix(back, Target::Insn { id: site.id, delta: access });
@@ -400,9 +430,9 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     for at in found {
         code.hot.fix(at, Target::Cold(cold));
     }
-    saved.undo(&mut code.hot.bytes);
+    saved.undo_hot(code, site);
+    saved.undo_cold(code);
     let cold = &mut code.cold;
-    saved.undo(&mut cold.bytes);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
     asm::call_abs(&mut cold.bytes, abi::GATE_STRING);
@@ -422,10 +452,10 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     let found = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let cold = code.cold.pos();
     code.hot.fix(found, Target::Cold(cold));
-    saved.undo(&mut code.hot.bytes);
+    saved.undo_hot(code, site);
     let access = code.hot.pos() - site.begin;
+    saved.undo_cold(code);
     let cold = &mut code.cold;
-    saved.undo(&mut cold.bytes);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push(&mut cold.bytes, RAX);
     let at = asm::lea_rip(&mut cold.bytes, RAX);
@@ -451,10 +481,10 @@ pub fn poll(code: &mut Code, site: &Site) {
     let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let cold = code.cold.pos();
     code.hot.fix(rung, Target::Cold(cold));
-    saved.undo(&mut code.hot.bytes);
+    saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
+    saved.undo_cold(code);
     let cold = &mut code.cold;
-    saved.undo(&mut cold.bytes);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));

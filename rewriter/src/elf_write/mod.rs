@@ -18,8 +18,9 @@ use crate::layout::Placed;
 use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
 use blizzard_rt::abi::{self, ModuleInfo, module_flags};
-use frames::{CodeMap, Frames, MAX_PADDING};
+use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
+use std::ops::Range;
 
 /// The output and what reports say of it.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ impl CodeMap for Map<'_> {
         // The main run is emitted in address order, with padding only at function starts.
         const { assert!(MAX_PADDING >= 15) };
         true
+    }
+
+    fn stack_moves(&self, new: Range<Vaddr>) -> &[StackMove] {
+        let moves = &self.placed.stack;
+        let place = |va: Vaddr| moves.partition_point(|m| m.at < va);
+        &moves[place(new.start)..place(new.end)]
     }
 }
 

@@ -94,6 +94,13 @@ impl Insns {
         }
     }
 
+    /// Indices of the main run's instructions that start in `[start, stop)`.
+    pub fn main_range(&self, start: Vaddr, stop: Vaddr) -> std::ops::Range<usize> {
+        let main = &self.list[..self.main];
+        let at = |va: Vaddr| main.partition_point(|i| self.base + u64::from(i.at) < va);
+        at(start)..at(stop)
+    }
+
     /// Decodes an instruction again.
     pub fn decode(&self, image: &Image, id: InsnId) -> Instruction {
         let va = self.va(id);

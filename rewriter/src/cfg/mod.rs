@@ -161,12 +161,8 @@ impl Cfg {
                         match frame(insns.va(last)) {
                             Some((start, stop)) => {
                                 // It may lead anywhere in its frame.
-                                let from =
-                                    insns.list[..insns.main].partition_point(|i| insns.base + u64::from(i.at) < start);
-                                let to =
-                                    insns.list[..insns.main].partition_point(|i| insns.base + u64::from(i.at) < stop);
-                                for i in from..to {
-                                    sets.join(b as u32, block_of[i]);
+                                for &of in &block_of[insns.main_range(start, stop)] {
+                                    sets.join(b as u32, of);
                                 }
                                 End::FramedJmp
                             }

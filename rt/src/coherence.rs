@@ -141,14 +141,18 @@ impl Node {
         let mut list = [0u64; LANE_BLOCKS];
         let mut len = 0;
         for &(addr, bytes) in lanes {
-            let Some((first, last)) = blocks_of(addr, bytes) else { continue };
-            for block in [first, last] {
+            let Some((mut block, last)) = blocks_of(addr, bytes) else { continue };
+            loop {
                 if !list[..len].contains(&block.addr()) {
                     if len == LANE_BLOCKS {
                         self.fail(format_args!("a gather or scatter has more than {LANE_BLOCKS} blocks"));
                     }
                     list[len] = block.addr();
                     len += 1;
+                }
+                match block.next() {
+                    Some(next) if block < last => block = next,
+                    _ => break,
                 }
             }
         }

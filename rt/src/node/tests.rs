@@ -232,8 +232,11 @@ fn gathers_get_all_lanes_at_once() {
     run(3, |program| {
         let array = program.shared(4 * PAGE_BYTES);
         for round in 0..1000u64 {
-            let lanes: Vec<(u64, u64)> =
-                (0..16).map(|lane| (array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 8), 8)).collect();
+            let lanes: Vec<(u64, u64)> = (0..14)
+                .map(|lane| {
+                    (array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200), if lane < 12 { 8 } else { 140 })
+                })
+                .collect();
             let store = (round + program.me()) % 4 == 0;
             program.call(|node| node.access_lanes(&lanes, store));
             for &(addr, bytes) in &lanes {

@@ -16,7 +16,7 @@ use crate::launch::sys;
 use crate::options::Options;
 use crate::{pipeline, verify};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -77,6 +77,18 @@ struct Launched {
     totals: serde_json::Value,
 }
 
+/// EM3D, compiled and rewritten, in a temporary folder.
+struct Prepared {
+    program: PathBuf,
+    rewritten: PathBuf,
+    counting: PathBuf,
+    stats: PathBuf,
+    /// What was inserted, in words.
+    summary: String,
+    rewriting: Duration,
+    audit: verify::Audit,
+}
+
 impl DemoCommand {
     /// Runs the demonstration and prints the table.
     pub fn execute(self) -> Result<ExitCode> {
@@ -87,55 +99,53 @@ impl DemoCommand {
             .tempdir()
             .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
         remove_when_interrupted(folder.path())?;
-        let at = |name: &str| folder.path().join(name);
-        // Hidden where standard error is not a terminal.
-        let steps = 3 + u64::from(self.runs) * (1 + self.nodes.len() as u64) + self.nodes.len() as u64;
-        let progress = ProgressBar::new(steps).with_style(
-            ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}").expect("the template is well-formed"),
-        );
+        let progress = self.progress();
+        let prepared = prepare(&compiler, folder.path(), &progress)?;
+        let rows = self.measure(&prepared, &progress)?;
+        progress.finish_and_clear();
+        print(&self.report(&compiler, &prepared, &rows))?;
+        match prepared.audit.open.first() {
+            None => Ok(ExitCode::SUCCESS),
+            Some(first) => Err(Error::new(format!(
+                "the audit of the rewritten program has {} findings",
+                prepared.audit.open.len()
+            ))
+            .because(format!("{:#x} ({}): {}", first.at, first.place, first.reason))
+            .help("blizzard verify lists them for a program of your own")),
+        }
+    }
+
+    /// The bar that shows how far the demonstration is; hidden where standard error is not a terminal.
+    fn progress(&self) -> ProgressBar {
+        let configurations = 1 + self.nodes.len() as u64;
+        let steps = 3 + u64::from(self.runs) * configurations + self.nodes.len() as u64;
+        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}");
+        let progress = ProgressBar::new(steps)
+            .with_style(style.expect("the template is well-formed"))
+            .with_finish(ProgressFinish::AndClear);
         progress.enable_steady_tick(Duration::from_millis(250));
-        let begin_step = |text: String| {
-            progress.set_message(text);
-        };
+        progress
+    }
 
-        begin_step(format!("compiling EM3D with {}", compiler.name()));
-        let program = at("em3d");
-        compile(&compiler, &at("em3d.c"), &program)?;
-        progress.inc(1);
-
-        begin_step("rewriting".into());
-        let (rewritten, counting) = (at("em3d.blz"), at("em3d.count"));
-        let began = Instant::now();
-        let summary = rewrite(&program, &rewritten, &Options::default())?;
-        let rewriting = began.elapsed();
-        rewrite(&program, &counting, &Options { count: true, ..Options::default() })?;
-        progress.inc(1);
-
-        begin_step("auditing the rewritten program".into());
-        let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
-        let audit = verify::verify(&bytes, "em3d.blz")?;
-        progress.inc(1);
-
+    /// Runs the plain program, then the rewritten one on each number of nodes.
+    fn measure(&self, prepared: &Prepared, progress: &ProgressBar) -> Result<Vec<Row>> {
         let args = ["--nodes", &self.graph_nodes.to_string(), "--iters", &self.iters.to_string()].map(str::to_owned);
-        let mut rows = Vec::new();
         let plain = self.median(|run| {
-            begin_step(format!("plain program, run {run} of {}", self.runs));
-            let reading = run_plain(&program, &args)?;
-            progress.inc(1);
-            Ok(Launched { reading, totals: serde_json::Value::Null })
+            step(progress, format!("plain program, run {run} of {}", self.runs), || {
+                Ok(Launched { reading: run_plain(&prepared.program, &args)?, totals: serde_json::Value::Null })
+            })
         })?;
-        rows.push(Row { name: "plain program".into(), reading: plain.reading, counts: None });
+        let mut rows = vec![Row { name: "plain program".into(), reading: plain.reading, counts: None }];
         for &nodes in &self.nodes {
             let name = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
             let timed = self.median(|run| {
-                begin_step(format!("{name}, run {run} of {}", self.runs));
-                let launched = run_launched(&rewritten, nodes, &args, &at("stats.json"))?;
-                progress.inc(1);
-                Ok(launched)
+                step(progress, format!("{name}, run {run} of {}", self.runs), || {
+                    run_launched(&prepared.rewritten, nodes, &args, &prepared.stats)
+                })
             })?;
-            begin_step(format!("{name}, counting checks"));
-            let counted = run_launched(&counting, nodes, &args, &at("stats.json"))?;
-            progress.inc(1);
+            let counted = step(progress, format!("{name}, counting checks"), || {
+                run_launched(&prepared.counting, nodes, &args, &prepared.stats)
+            })?;
             same_as_plain(&rows[0].reading, &name, &timed.reading)?;
             same_as_plain(&rows[0].reading, &name, &counted.reading)?;
             let counts = Counts {
@@ -146,31 +156,30 @@ impl DemoCommand {
             };
             rows.push(Row { name, reading: timed.reading, counts: Some(counts) });
         }
-        progress.finish_and_clear();
+        Ok(rows)
+    }
 
-        let open = audit.open.len();
-        print(&format!(
+    fn report(&self, compiler: &Compiler, prepared: &Prepared, rows: &[Row]) -> String {
+        let audit = match prepared.audit.open.len() {
+            0 => "nothing open".to_owned(),
+            open => format!("{open} findings open"),
+        };
+        format!(
             "EM3D, {} graph nodes, degree 5, 5 % remote, {} iterations; compiled by {} -O2\n\
-             rewritten in {:.1} ms; {summary}; audit: {}\n\n{}\n\
+             rewritten in {:.1} ms; {}; audit: {audit}\n\n{}\n\
              all checksums are {}\n\
              time: of the iterations, median of {} {}; checks: counted in a separate run\n{}",
             grouped(self.graph_nodes),
             self.iters,
             compiler.name(),
-            rewriting.as_secs_f64() * 1e3,
-            if open == 0 { "nothing open".to_owned() } else { format!("{open} findings open") },
-            table(&rows),
+            prepared.rewriting.as_secs_f64() * 1e3,
+            prepared.summary,
+            table(rows),
             rows[0].reading.checksum,
             self.runs,
             if self.runs == 1 { "run" } else { "runs" },
             processors_note(&self.nodes),
-        ))?;
-        if open != 0 {
-            return Err(Error::new(format!("the audit of the rewritten program has {open} findings"))
-                .because(format!("{:#x} ({}): {}", audit.open[0].at, audit.open[0].place, audit.open[0].reason))
-                .help("blizzard verify lists them for a program of your own"));
-        }
-        Ok(ExitCode::SUCCESS)
+        )
     }
 
     /// Runs `one` as often as asked; the run with the median time. All must have computed the same.
@@ -182,6 +191,33 @@ impl DemoCommand {
         all.sort_by(|a, b| a.reading.seconds.total_cmp(&b.reading.seconds));
         Ok(all.swap_remove(all.len() / 2))
     }
+}
+
+/// Does one step of the demonstration, shown by the bar.
+fn step<T>(progress: &ProgressBar, what: String, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    progress.set_message(what);
+    let done = work()?;
+    progress.inc(1);
+    Ok(done)
+}
+
+/// Compiles EM3D, rewrites it twice (once with counting), and audits the result.
+fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result<Prepared> {
+    let at = |name: &str| folder.join(name);
+    let (program, rewritten, counting) = (at("em3d"), at("em3d.blz"), at("em3d.count"));
+    step(progress, format!("compiling EM3D with {}", compiler.name()), || compile(compiler, &at("em3d.c"), &program))?;
+    let (summary, rewriting) = step(progress, "rewriting".into(), || {
+        let began = Instant::now();
+        let summary = rewrite(&program, &rewritten, &Options::default())?;
+        let took = began.elapsed();
+        rewrite(&program, &counting, &Options { count: true, ..Options::default() })?;
+        Ok((summary, took))
+    })?;
+    let audit = step(progress, "auditing the rewritten program".into(), || {
+        let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
+        verify::verify(&bytes, "em3d.blz")
+    })?;
+    Ok(Prepared { program, rewritten, counting, stats: at("stats.json"), summary, rewriting, audit })
 }
 
 /// Removes the temporary folder also when the user interrupts the demonstration. The processes it has started end with this one.
@@ -238,7 +274,7 @@ fn run_plain(program: &Path, args: &[String]) -> Result<Reading> {
 }
 
 /// Runs through `blizzard run` itself, as a user would.
-fn run_launched(program: &Path, nodes: u32, args: &[String], stats: &PathBuf) -> Result<Launched> {
+fn run_launched(program: &Path, nodes: u32, args: &[String], stats: &Path) -> Result<Launched> {
     let own = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
     let mut command = Command::new(own);
     command.args(["run", "-n", &nodes.to_string(), "--stats"]).arg(stats).arg("--").arg(program).args(args);

@@ -4,7 +4,8 @@
 //! handler, in runs of several nodes arms the system-call gate, loads the interpreter of a dynamic program and rebuilds the
 //! initial stack. [`gates`] are the addresses that rewritten code calls through the private context page.
 //! Input: the kernel's initial stack and the [`ModuleInfo`] that the rewriter wrote into the blob. Output: where to jump.
-//! **Invariant**: an error before the program runs is one line on file descriptor 2 and exit status 127.
+//! **Invariant**: an error before the program runs is one line on file descriptor 2, or at the launcher, and an exit status that is not
+//! zero: 127, or the node's own once the node is up.
 //! Source: psABI 3.4.1 (initial stack and registers); ELF gABI chapter 5 (program loading); Linux `fs/binfmt_elf.c`.
 
 pub mod access;

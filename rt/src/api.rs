@@ -129,7 +129,7 @@ fn collective(function: &str, kind: Collective, value: u64) -> u64 {
     with_run(function, |call| match call {
         Call::Several(node) => {
             let result = node.collective(kind, value);
-            node.fold_times();
+            node.fold_times_if_due();
             result
         }
         Call::Single(_) => {

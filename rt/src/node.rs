@@ -237,6 +237,13 @@ impl Node {
         }
     }
 
+    /// [`Node::fold_times`] now and then, so that the counters of a node that dies are nearly right.
+    pub fn fold_times_if_due(&mut self) {
+        if self.clock.is_due() {
+            self.fold_times();
+        }
+    }
+
     /// Converts the times for whoever reads the counters.
     pub fn fold_times(&mut self) {
         self.clock.fold(&self.context);

@@ -1,8 +1,8 @@
 //! Image -> [`Insns`]: every instruction that may run, in the order in which it will be emitted.
 //!
 //! Purpose: find code and only code. Recursive descent from *hard* roots (entry point, frame descriptions, function
-//! symbols, landing pads, direct branches), then the rest of each frame's range, then *soft* roots (addresses that data or
-//! `lea` name) where what stands there decodes plausibly. Overlapping instructions are both kept: glibc jumps
+//! symbols, landing pads, direct branches), then, where what stands there decodes plausibly, the rest of each frame's range
+//! and *soft* roots (untyped labels, addresses that data or `lea` name). Overlapping instructions are both kept: glibc jumps
 //! over `lock` prefixes.
 //!
 //! Invariants: [`Insns::list`] first holds non-overlapping instructions by rising address (the main run), then the overlapping
@@ -160,7 +160,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
         // A library's entry point may be 0 or its first byte; those outside code drop out below.
         let mut hard = vec![image.entry];
         hard.extend(frames.fdes.iter().map(code_start));
-        hard.extend(image.functions.iter().map(|f| f.va));
+        hard.extend(image.functions.iter().filter(|f| f.typed).map(|f| f.va));
+        e.soft.extend(image.functions.iter().filter(|f| !f.typed).map(|f| f.va));
         hard.retain(|&va| image.exec_at(va).is_some());
         e.starts.extend(&hard);
         hard.extend(frames.landing_pads());
@@ -258,7 +259,6 @@ impl<'i, 'a> Explorer<'i, 'a> {
     /// code reads (hand-written assembly), which stays as it is.
     fn sweep_frames(&mut self, frames: &FrameInfo) {
         self.data_refs.sort();
-        let mut insn = Instruction::default();
         for f in &frames.fdes {
             let mut va = code_start(f);
             while va < f.end && self.image.exec_at(va).is_some() {
@@ -266,12 +266,12 @@ impl<'i, 'a> Explorer<'i, 'a> {
                     Some(0) => {
                         let run_end = self.unreached_end(va, f.end);
                         let first_ref = self.data_refs.partition_point(|r| *r < va);
-                        if self.data_refs.get(first_ref).is_some_and(|r| *r < run_end) {
+                        // Constants that the code finds by arithmetic are in nobody's list of references.
+                        let read = self.data_refs.get(first_ref).is_some_and(|r| *r < run_end);
+                        if read || !self.plausible(va) {
                             va = run_end;
-                        } else if self.decode_at(va, &mut insn) {
-                            self.descend(vec![va]);
                         } else {
-                            va = va + 1;
+                            self.descend(vec![va]);
                         }
                     }
                     Some(INSIDE) | None => va = va + 1,
@@ -430,6 +430,16 @@ fn odd_in_programs(insn: &Instruction) -> bool {
             | Mnemonic::Int
             | Mnemonic::Int1
     ) || matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall) && is_far(insn)
+        || is_zeros(insn)
+}
+
+/// `add [rax], al`, two zero bytes: adds a part of an address to what is there, which no program does; small numbers in
+/// tables look like it.
+fn is_zeros(insn: &Instruction) -> bool {
+    insn.code() == Code::Add_rm8_r8
+        && insn.len() == 2
+        && insn.memory_base() == Register::RAX
+        && insn.op1_register() == Register::AL
 }
 
 /// Far jumps and calls through memory.

@@ -36,6 +36,8 @@ pub struct ExecSection {
 pub struct FuncSymbol {
     pub va: Vaddr,
     pub bytes: u64,
+    /// The symbol says that it names a function; a label of assembly may as well name data.
+    pub typed: bool,
     pub name: String,
 }
 

@@ -12,20 +12,18 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
     let mut out = Vec::new();
     for (table, names) in [(&elf.syms, &elf.strtab), (&elf.dynsyms, &elf.dynstrtab)] {
         for s in table.iter() {
-            let typed = matches!(s.st_type(), sym::STT_FUNC | sym::STT_GNU_IFUNC | sym::STT_NOTYPE);
-            if !typed || s.st_shndx == 0 || image.exec_at(Vaddr(s.st_value)).is_none() {
+            let kind = matches!(s.st_type(), sym::STT_FUNC | sym::STT_GNU_IFUNC | sym::STT_NOTYPE);
+            if !kind || s.st_shndx == 0 || image.exec_at(Vaddr(s.st_value)).is_none() {
                 continue;
             }
             let Some(name) = names.get_at(s.st_name).filter(|n| !n.is_empty()) else { continue };
-            out.push((
-                s.st_type() == sym::STT_NOTYPE,
-                FuncSymbol { va: Vaddr(s.st_value), bytes: s.st_size, name: name.to_owned() },
-            ));
+            let typed = s.st_type() != sym::STT_NOTYPE;
+            out.push(FuncSymbol { va: Vaddr(s.st_value), bytes: s.st_size, typed, name: name.to_owned() });
         }
     }
-    out.sort_by(|(na, a), (nb, b)| (a.va, na, &a.name).cmp(&(b.va, nb, &b.name)));
-    out.dedup_by(|(_, b), (_, a)| a.va == b.va);
-    out.into_iter().map(|(_, f)| f).collect()
+    out.sort_by(|a, b| (a.va, !a.typed, &a.name).cmp(&(b.va, !b.typed, &b.name)));
+    out.dedup_by(|b, a| a.va == b.va);
+    out
 }
 
 /// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names.

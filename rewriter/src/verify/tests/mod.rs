@@ -5,7 +5,6 @@
 
 mod decoding;
 mod mutations;
-mod planted;
 
 use super::{Audit, verify};
 use std::path::Path;

@@ -1,0 +1,87 @@
+//! Litmus programs (`tests/litmus`) through rewritten binaries on two to four nodes: at least 10^5 rounds each, and only
+//! outcomes that some interleaving of the nodes' accesses in program order explains. One run without checks shows that
+//! the harness does see a violation.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Outcome, run};
+use blizzard_tests::tool::{self, Mode};
+use blizzard_tests::workdir::WorkDir;
+use libtest_mimic::{Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Programs and how many nodes their smallest run takes.
+const PROGRAMS: [(&str, u32); 6] = [("sb", 2), ("mp", 2), ("lb", 2), ("corr", 2), ("2+2w", 2), ("iriw", 4)];
+const MOST_NODES: u32 = 4;
+const LEAST_ROUNDS: u64 = 100_000;
+
+fn main() {
+    let mut trials = Vec::new();
+    for (program, roles) in PROGRAMS {
+        for nodes in roles..=MOST_NODES {
+            trials.push(Trial::test(format!("{program}_on_{nodes}_nodes"), move || {
+                sequentially_consistent(program, nodes).map_err(Failed::from)
+            }));
+        }
+    }
+    for (program, roles) in [("sb", 2), ("mp", 2)] {
+        trials.push(Trial::test(format!("{program}_without_checks_is_seen_to_be_wrong"), move || {
+            violation_is_seen(program, roles).map_err(Failed::from)
+        }));
+    }
+    blizzard_tests::run_trials(trials);
+}
+
+fn build(work: &WorkDir, program: &str, mode: Mode) -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("litmus").join(format!("{program}.c"));
+    let plain = work.path().join("plain");
+    let mut flags = tool::config("--cflags")?;
+    flags.push("-O2".into());
+    compile(&Job {
+        sources: vec![source],
+        language: Language::C,
+        compiler: "cc",
+        flags,
+        libraries: tool::config("--libs")?,
+        output: &plain,
+    })?;
+    let output = work.path().join("rewritten");
+    tool::rewrite(&plain, &output, mode)?.success()?;
+    Ok(output)
+}
+
+fn play(program: &Path, nodes: u32) -> Result<Outcome, String> {
+    let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+    run(command.arg(program), "", Duration::from_secs(240))?.success()
+}
+
+/// The number behind `word` on a line of its own.
+fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
+    let text = outcome.stdout_text();
+    let found = text.lines().find_map(|l| l.strip_prefix(word)?.trim().parse().ok());
+    found.ok_or_else(|| format!("no line `{word} NUMBER` in: {}", outcome.describe()))
+}
+
+fn sequentially_consistent(program: &str, nodes: u32) -> Result<(), String> {
+    let work = WorkDir::new(&format!("litmus-{program}-{nodes}"))?;
+    let output = build(&work, program, Mode::ALL)?;
+    tool::verify(&output)?.success()?;
+    let outcome = play(&output, nodes)?;
+    if number(&outcome, "rounds")? < LEAST_ROUNDS {
+        return Err(format!("too few rounds: {}", outcome.describe()));
+    }
+    match number(&outcome, "forbidden")? {
+        0 => Ok(()),
+        _ => Err(format!("outcomes that are not sequentially consistent: {}", outcome.describe())),
+    }
+}
+
+fn violation_is_seen(program: &str, nodes: u32) -> Result<(), String> {
+    let work = WorkDir::new(&format!("litmus-{program}-unchecked"))?;
+    let output = build(&work, program, Mode { checks: "none", poll: "backedge", count: false })?;
+    let outcome = play(&output, nodes)?;
+    match number(&outcome, "forbidden")? {
+        0 => Err(format!("no forbidden outcome without checks: {}", outcome.describe())),
+        _ => Ok(()),
+    }
+}

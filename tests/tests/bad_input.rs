@@ -1,0 +1,288 @@
+//! Inputs that are no programs, or damaged ones: each is one clear error, soon, and nothing is written.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool::{self, Mode};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A good program's bytes, compiled once.
+fn program() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| {
+        let dir = folder();
+        let source = dir.path().join("good.c");
+        let text = "#include <stdio.h>\nint numbers[100];\nint main(int argc, char **argv) {\n\
+                    switch (argc) { case 1: puts(\"a\"); break; case 2: puts(\"b\"); break; case 3: puts(\"c\"); break;\n\
+                    case 4: puts(\"d\"); break; case 5: numbers[argc] = 1; break; }\nreturn numbers[argc + 3]; }\n";
+        std::fs::write(&source, text).unwrap();
+        let output = dir.path().join("good");
+        let flags = vec!["-O1".into()];
+        let job = Job {
+            sources: vec![source],
+            language: Language::C,
+            compiler: "cc",
+            flags,
+            libraries: Vec::new(),
+            output: &output,
+        };
+        compile(&job).unwrap();
+        std::fs::read(output).unwrap()
+    })
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("blizzard-bad-").tempdir().unwrap()
+}
+
+fn write(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Whether `outcome` is one error as users should see it; what is wrong otherwise.
+fn one_error(outcome: &Outcome) -> Result<(), String> {
+    let stderr = outcome.stderr_text();
+    let headlines = stderr.lines().filter(|l| l.starts_with("blizzard: error: ")).count();
+    let rest_indented =
+        stderr.lines().all(|l| l.starts_with("blizzard: error: ") || l.starts_with("  ") || l.is_empty());
+    let good = matches!(outcome.ending, Ending::Exit(1 | 2))
+        && headlines == 1
+        && rest_indented
+        && !stderr.contains("panicked")
+        && outcome.stdout.is_empty();
+    if good { Ok(()) } else { Err(format!("not one clear error: {}", outcome.describe())) }
+}
+
+/// `rewrite`, and the other commands that read programs, refuse `input`; the folder is left as it was.
+fn assert_refused(input: &Path) -> String {
+    let dir = folder();
+    let output = dir.path().join("out");
+    let outcome = tool::rewrite(input, &output, Mode::ALL).unwrap();
+    one_error(&outcome).unwrap_or_else(|e| panic!("rewrite {}: {e}", input.display()));
+    assert_eq!(names(dir.path()), [""; 0], "something was written for {}", input.display());
+    for arguments in [&["inspect"][..], &["verify"], &["run", "-n", "2", "--"]] {
+        let outcome = run(tool::blizzard(arguments).arg(input), "", LIMIT).unwrap();
+        one_error(&outcome).unwrap_or_else(|e| panic!("{arguments:?} {}: {e}", input.display()));
+    }
+    outcome.stderr_text()
+}
+
+#[test]
+fn truncated_files() {
+    let bytes = program();
+    let dir = folder();
+    let out = dir.path().join("out");
+    let steps = (1..64).chain((64..bytes.len()).step_by(bytes.len() / 150)).chain([bytes.len() - 1]);
+    for length in steps {
+        let input = write(&dir, "cut", &bytes[..length]);
+        let outcome = tool::rewrite(&input, &out, Mode::ALL).unwrap();
+        one_error(&outcome).unwrap_or_else(|e| panic!("cut to {length} of {} bytes: {e}", bytes.len()));
+        assert_eq!(names(dir.path()), ["cut"], "cut to {length} bytes");
+    }
+}
+
+/// A generator with a fixed seed (xorshift), so that a failure can be repeated.
+struct Random(u64);
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// Flips bits in `range` of the program: a clear error, or a file that is fit to be audited.
+fn flip(seed: u64, range: std::ops::Range<usize>, count: usize) -> usize {
+    let dir = folder();
+    let out = dir.path().join("out");
+    let mut random = Random(seed);
+    let mut refused = 0;
+    for _ in 0..count {
+        let mut bytes = program().to_vec();
+        let flips: Vec<(usize, u8)> =
+            (0..1 + random.below(3)).map(|_| (range.start + random.below(range.len()), 1 << random.below(8))).collect();
+        for &(at, bit) in &flips {
+            bytes[at] ^= bit;
+        }
+        let input = write(&dir, "flipped", &bytes);
+        let outcome = tool::rewrite(&input, &out, Mode::ALL).unwrap();
+        if outcome.ending == Ending::Exit(0) {
+            assert!(!outcome.stderr_text().contains("panicked"));
+            std::fs::remove_file(&out).unwrap();
+        } else {
+            one_error(&outcome).unwrap_or_else(|e| panic!("flips {flips:x?}: {e}"));
+            refused += 1;
+        }
+        assert_eq!(names(dir.path()), ["flipped"], "flips {flips:x?}");
+    }
+    refused
+}
+
+#[test]
+fn flipped_bits_in_the_file_header() {
+    assert!(flip(1, 0..64, 150) > 50);
+}
+
+#[test]
+fn flipped_bits_in_the_program_headers() {
+    assert!(flip(2, 64..64 + 13 * 56, 150) > 10);
+}
+
+#[test]
+fn flipped_bits_in_the_section_headers() {
+    let bytes = program();
+    let at = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    assert!(flip(3, at..bytes.len(), 150) > 0);
+}
+
+#[test]
+fn flipped_bits_anywhere() {
+    flip(4, 64..program().len(), 200);
+}
+
+#[test]
+fn foreign_architectures() {
+    let dir = folder();
+    // 40 ARM, 62 is x86-64, 183 AArch64, 243 RISC-V, 21 PowerPC, 3 i386
+    for machine in [40u16, 183, 243, 21, 3, 0xffff] {
+        let mut bytes = program().to_vec();
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        let text = assert_refused(&write(&dir, "foreign", &bytes));
+        assert!(text.contains("x86-64"), "{text}");
+    }
+}
+
+#[test]
+fn other_classes_and_byte_orders() {
+    let dir = folder();
+    for (at, value) in [(4, 1), (4, 0), (5, 2), (5, 0)] {
+        let mut bytes = program().to_vec();
+        bytes[at] = value;
+        assert_refused(&write(&dir, "class", &bytes));
+    }
+}
+
+#[test]
+fn files_that_are_no_programs() {
+    let dir = folder();
+    for (name, bytes) in [
+        ("empty", &b""[..]),
+        ("newline", b"\n"),
+        ("script", b"#!/bin/sh\necho hello\n"),
+        ("magic", b"\x7fELF"),
+        ("text", b"just some text that is longer than an ELF header, so that only its contents can tell what it is\n"),
+        ("archive", b"!<arch>\nfoo.o/          0           0     0     644     4         `\nabcd"),
+    ] {
+        assert_refused(&write(&dir, name, bytes));
+    }
+    assert_refused(&write(&dir, "zeros", &[0; 4096]));
+}
+
+#[test]
+fn objects_cores_and_other_types() {
+    let dir = folder();
+    let source = write(&dir, "unit.c", b"int f(int x) { return x + 1; }\n");
+    let object = dir.path().join("unit.o");
+    assert!(Command::new("cc").arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    assert_refused(&object);
+    let archive = dir.path().join("libunit.a");
+    assert!(Command::new("ar").arg("rcs").arg(&archive).arg(&object).status().unwrap().success());
+    assert_refused(&archive);
+    // 0 none, 1 relocatable, 4 core, others unknown
+    for kind in [0u16, 1, 4, 5, 0xfe00, 0xffff] {
+        let mut bytes = program().to_vec();
+        bytes[16..18].copy_from_slice(&kind.to_le_bytes());
+        assert_refused(&write(&dir, "kind", &bytes));
+    }
+}
+
+#[test]
+fn directories_and_missing_files() {
+    let dir = folder();
+    assert_refused(dir.path());
+    let text = assert_refused(&dir.path().join("missing"));
+    assert!(text.contains("missing"), "{text}");
+}
+
+#[test]
+fn a_file_without_read_permission() {
+    let dir = folder();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let input = write(&dir, "secret", program());
+    std::fs::set_permissions(&input, std::fs::Permissions::from_mode(0o111)).unwrap();
+    let mut command = if rustix::process::geteuid().is_root() {
+        // root reads everything: take a user who does not, and the tool to where that user can start it.
+        let copy = dir.path().join("blizzard");
+        std::fs::copy(tool::path(), &copy).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
+        command
+    } else {
+        tool::blizzard(["--"; 0])
+    };
+    let writable = dir.path().join("writable");
+    std::fs::create_dir(&writable).unwrap();
+    std::fs::set_permissions(&writable, std::fs::Permissions::from_mode(0o777)).unwrap();
+    command.env("HOME", &writable).arg("rewrite").arg(&input).arg("-o").arg(writable.join("out"));
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    one_error(&outcome).unwrap();
+    assert!(outcome.stderr_text().contains("no permission"), "{}", outcome.describe());
+    assert!(!writable.join("out").exists());
+}
+
+#[test]
+fn a_file_that_is_rewritten_already() {
+    let dir = folder();
+    let input = write(&dir, "good", program());
+    let once = dir.path().join("once");
+    tool::rewrite(&input, &once, Mode::ALL).unwrap().success().unwrap();
+    let twice = dir.path().join("twice");
+    let outcome = tool::rewrite(&once, &twice, Mode::ALL).unwrap();
+    one_error(&outcome).unwrap();
+    assert!(outcome.stderr_text().contains("already"), "{}", outcome.describe());
+    assert!(!twice.exists());
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let dir = folder();
+    let input = write(&dir, "good", program());
+    for output in [dir.path().join("no/such/folder/out"), dir.path().to_path_buf(), PathBuf::from("/proc/out")] {
+        let outcome = tool::rewrite(&input, &output, Mode::ALL).unwrap();
+        one_error(&outcome).unwrap_or_else(|e| panic!("{}: {e}", output.display()));
+    }
+    assert_eq!(names(dir.path()), ["good"]);
+}
+
+#[test]
+fn an_existing_output_survives_a_failed_rewrite() {
+    let dir = folder();
+    let input = write(&dir, "bad", b"\x7fELF and so on");
+    let output = write(&dir, "out", b"what was there before");
+    one_error(&tool::rewrite(&input, &output, Mode::ALL).unwrap()).unwrap();
+    assert_eq!(std::fs::read(&output).unwrap(), b"what was there before");
+    assert_eq!(names(dir.path()), ["bad", "out"]);
+}
+
+#[test]
+fn verify_refuses_programs_that_are_not_rewritten() {
+    let dir = folder();
+    let input = write(&dir, "good", program());
+    one_error(&tool::verify(&input).unwrap()).unwrap();
+}

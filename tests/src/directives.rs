@@ -18,7 +18,7 @@
 //! | `needs-cpu: avx2 fma` | skipped, visibly, on a processor without these flags |
 //! | `uses: blizzard` | compiled against `blizzard.h` |
 //! | `nodes: 2 4` | also run on so many nodes; standard output must stay that of the plain program |
-//! | `shared: 2` | also built with `-DSHARED` against `blizzard.h` and run on so many nodes, likewise |
+//! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
 //! | `timeout: 60` | seconds for one run |
 

@@ -4,7 +4,8 @@
  * runs the case, and the other nodes do nothing but take the blocks away from it all the time, without changing a byte:
  * so the same accesses miss at every point where they can miss, and the output must stay that of the plain program.
  *
- * Use: arena_begin(bytes) first thing in main, ARENA for the memory (4096-byte aligned), arena_end() last.
+ * Use: arena_begin(bytes) first thing in main, ARENA for the memory (4096-byte aligned), arena_end() last. A case that works
+ * on a few blocks only defines ARENA_HOT, a list of {offset, bytes}, so that these are the ones taken away.
  */
 #ifndef ARENA_H
 #define ARENA_H
@@ -21,13 +22,19 @@ static unsigned char *arena_memory;
 #include <blizzard.h>
 static volatile uint64_t *arena_stop;
 
-/* Takes blocks in turn for writing and for reading until told to stop. */
+/* Takes blocks, by chance for writing or for reading, until told to stop. */
 static void arena_steal(unsigned char *memory, size_t bytes) {
+#ifdef ARENA_HOT
+    static const size_t ranges[][2] = {ARENA_HOT};
+#else
+    const size_t ranges[][2] = {{0, bytes}};
+#endif
     uint64_t random = 88172645463325252u + bz_node();
     while (!*arena_stop) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        unsigned char *block = memory + random % (bytes / 64) * 64;
-        if (random >> 40 & 1)
+        const size_t *range = ranges[(random >> 50) % (sizeof ranges / sizeof *ranges)];
+        unsigned char *block = memory + range[0] + random % (range[1] / 64) * 64;
+        if (random >> 40 & 3)
             __asm__ volatile("lock addq $0, %0" : "+m"(*(uint64_t *)block) : : "cc");
         else
             (void)*(volatile uint64_t *)block;

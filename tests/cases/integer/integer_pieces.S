@@ -288,12 +288,22 @@
         pop     (%rdi)
         pop     (%rsi)
         END
+        // Callers through a pointer know the ABI only: what it lets a callee change is set afterwards.
         PIECE   "call through memory", ALL
         lea     zoo_callee(%rip), %rax
         mov     %rax, (%rdi)
+        mov     %rdi, %rbx
+        mov     %rsi, %rbp
         call    *(%rdi)
+        mov     %rbx, %rdi
+        mov     %rbp, %rsi
         movq    $0, (%rdi)
-        xor     %eax, %eax
+        xor     %ecx, %ecx
+        xor     %edx, %edx
+        xor     %r8d, %r8d
+        xor     %r9d, %r9d
+        xor     %r10d, %r10d
+        xor     %r11d, %r11d
         END
         PIECE   "jump through memory", ALL
         lea     1f(%rip), %rax
@@ -357,5 +367,5 @@
 
         .text
 zoo_callee:
-        mov     $77, %r10d
+        mov     $77, %eax
         ret

@@ -49,10 +49,10 @@ enum Command {
 /// What a rewrite does; the same for every command that rewrites.
 #[derive(Debug, Clone, Copy, Args)]
 struct RewriteOptions {
-    /// Which accesses are checked [default: all]
+    /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
     checks: Option<Checks>,
-    /// Where the program looks for messages [default: backedge]
+    /// Where the program looks for messages of other nodes [default: backedge]
     #[arg(long, value_name = "WHERE", value_enum)]
     poll: Option<Poll>,
     /// Count executed checks and polls, exactly; the program runs slower

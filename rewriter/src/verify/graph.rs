@@ -9,6 +9,7 @@ use super::effects::Flow;
 use super::module::{Module, Pad};
 use super::sites::{Sites, get};
 use super::tables::{self, Table, through_constant};
+use std::collections::HashMap;
 
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +27,11 @@ pub enum End {
     },
     /// Targets from jump tables: index into [`Graph::table_targets`].
     Table(u32),
-    /// `got`: through a constant address, hence a tail call.
+    /// Through a constant address (PLT, GOT): a tail call.
+    GotJump,
+    /// To an unknown place. `framed`: in a function whose extent is known: a tail call, or to any block of the function.
     Unresolved {
-        got: bool,
+        framed: bool,
     },
     Ret,
     Stop,
@@ -44,18 +47,88 @@ pub struct Graph {
     pub entries: Vec<u32>,
     /// Those of them that unknown code may call.
     pub roots: Vec<u32>,
-    /// Landing pads: the covered addresses, block of the pad, block of the first covered instruction.
-    pub pads: Vec<(Pad, u32, u32)>,
     /// Bitmap of blocks that end with a call behind which the function ends: such a call does not return.
     pub no_return: Vec<u64>,
+    /// Successors within a function, behind calls the return site: of block `b` those in
+    /// `succ[succ_from[b]..succ_from[b + 1]]`.
+    succ: Vec<u32>,
+    /// Landing pads by the block of the call.
+    pads: HashMap<u32, u32>,
+    succ_from: Vec<u32>,
+    /// Connected part of each block, call and return edges left out.
+    pub component: Vec<u32>,
+    /// By component: contains an unresolved jump.
+    pub wild: Vec<bool>,
     /// Targets (blocks) of the table jumps, one list for each.
     pub table_targets: Vec<Vec<u32>>,
     pub tables: Vec<Table>,
-    /// Branches to something that is no instruction of the text: (from, to).
-    pub wild: Vec<(u64, u64)>,
 }
 
 impl Graph {
+    /// The landing pad of the call that ends a block.
+    pub fn pad(&self, b: usize) -> Option<u32> {
+        self.pads.get(&(b as u32)).copied()
+    }
+
+    /// Successors within the function, behind a call the return site.
+    pub fn succ(&self, b: usize) -> &[u32] {
+        &self.succ[self.succ_from[b] as usize..self.succ_from[b + 1] as usize]
+    }
+
+    /// Fills in successors and components.
+    fn link(&mut self, m: &Module, text: &Code) {
+        let n = self.starts.len();
+        let mut pads: Vec<(Pad, u32)> =
+            m.pads.iter().filter_map(|&p| Some((p, self.block_of(text.at(p.pad)?) as u32))).collect();
+        pads.sort_by_key(|p| p.0.from);
+        let mut sets = Sets::new(n);
+        self.succ_from.push(0);
+        for b in 0..n {
+            let next = (b + 1 < n).then_some(b as u32 + 1);
+            match self.ends[b] {
+                End::Fall => self.succ.extend(next),
+                End::Jump(t) => self.succ.push(t),
+                End::Cond(t) => {
+                    self.succ.push(t);
+                    self.succ.extend(next);
+                }
+                End::Call(_) | End::CallInd { .. } => {
+                    if !get(&self.no_return, b) {
+                        self.succ.extend(next);
+                    }
+                    let va = text.insns[self.range(b, text).end - 1].va;
+                    let at = pads.partition_point(|p| p.0.from <= va);
+                    if let Some(p) = pads[..at].last().filter(|p| va < p.0.to) {
+                        self.pads.insert(b as u32, p.1);
+                        sets.join(b, p.1 as usize);
+                    }
+                }
+                End::Table(k) => self.succ.extend(&self.table_targets[k as usize]),
+                End::Unresolved { framed: true } => {
+                    let va = text.insns[self.range(b, text).end - 1].va;
+                    if let Some((from, to)) = m.function_at(va) {
+                        let first = self.block_of(text.lower_bound(from));
+                        (first..n)
+                            .take_while(|&k| text.insns[self.starts[k] as usize].va < to)
+                            .for_each(|k| sets.join(b, k));
+                    }
+                }
+                End::Unresolved { .. } | End::GotJump | End::Ret | End::Stop => {}
+            }
+            for k in self.succ_from[b] as usize..self.succ.len() {
+                sets.join(b, self.succ[k] as usize);
+            }
+            self.succ_from.push(self.succ.len() as u32);
+        }
+        self.component = (0..n).map(|b| sets.root(b) as u32).collect();
+        self.wild = vec![false; n];
+        for b in 0..n {
+            if matches!(self.ends[b], End::Unresolved { .. }) {
+                self.wild[self.component[b] as usize] = true;
+            }
+        }
+    }
+
     /// The block of an instruction.
     pub fn block_of(&self, insn: usize) -> usize {
         self.starts.partition_point(|&s| s as usize <= insn).saturating_sub(1)
@@ -70,7 +143,7 @@ impl Graph {
 
 /// Builds the graph. `indirect` are addresses in the text that may be reached from outside: entries, springboards,
 /// redirected pointers.
-pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u64]) -> Graph {
+pub fn build(m: &Module, text: &Code, sites: &Sites, indirect: &[u64]) -> Graph {
     let tables = tables::find(m, text, sites);
     let mut g = Graph { tables: tables.list, ..Graph::default() };
     let n = text.insns.len();
@@ -94,9 +167,7 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
         }
         match i.flow {
             Flow::Cond | Flow::Jump | Flow::Call => {
-                if !mark(i.target) && (text.contains(i.target) || cold.contains(i.target) || i.flow == Flow::Cond) {
-                    g.wild.push((i.va, i.target));
-                }
+                mark(i.target);
                 if i.flow == Flow::Call {
                     entry_vas.push(i.target);
                 }
@@ -125,11 +196,6 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
     let mut entries: Vec<u32> = entry_vas.iter().filter_map(|&va| block(va)).collect();
     entries.sort_unstable();
     entries.dedup();
-    let pads = m.pads.iter().filter_map(|&p| {
-        let from = text.lower_bound(p.from);
-        Some((p, block(p.pad)?, g.starts.partition_point(|&s| s as usize <= from).saturating_sub(1) as u32))
-    });
-    let pads = pads.collect();
     let mut table_targets: Vec<Vec<u32>> = Vec::new();
     let mut no_return = vec![0u64; g.starts.len() / 64 + 1];
     for b in 0..g.starts.len() {
@@ -149,7 +215,7 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
             match flow {
                 Flow::Next if gap => End::Stop,
                 Flow::Next => End::Fall,
-                Flow::Jump => block(i.target).map_or(End::Unresolved { got: true }, End::Jump),
+                Flow::Jump => block(i.target).map_or(End::GotJump, End::Jump),
                 Flow::Cond => block(i.target).map_or(End::Fall, End::Cond),
                 Flow::Call => End::Call(block(i.target)),
                 Flow::CallInd => {
@@ -157,7 +223,7 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
                 }
                 Flow::Ret => End::Ret,
                 Flow::Stop => End::Stop,
-                Flow::JumpInd if through_constant(i) => End::Unresolved { got: true },
+                Flow::JumpInd if through_constant(i) => End::GotJump,
                 Flow::JumpInd => match tables.by_jump.get(&last) {
                     Some(used) => {
                         let mut list: Vec<u32> =
@@ -167,7 +233,7 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
                         table_targets.push(list);
                         End::Table(table_targets.len() as u32 - 1)
                     }
-                    None => End::Unresolved { got: false },
+                    None => End::Unresolved { framed: m.function_at(i.va).is_some() },
                 },
             }
         })
@@ -175,8 +241,30 @@ pub fn build(m: &Module, text: &Code, cold: &Code, sites: &Sites, indirect: &[u6
     g.ends = ends;
     g.entries = entries;
     g.roots = indirect.iter().filter_map(|&va| text.at(va)).map(|i| g.block_of(i) as u32).collect();
-    g.pads = pads;
     g.no_return = no_return;
     g.table_targets = table_targets;
+    g.link(m, text);
     g
+}
+
+/// Disjoint sets of blocks.
+struct Sets(Vec<u32>);
+
+impl Sets {
+    fn new(n: usize) -> Sets {
+        Sets((0..n as u32).collect())
+    }
+
+    fn root(&mut self, mut x: usize) -> usize {
+        while self.0[x] as usize != x {
+            self.0[x] = self.0[self.0[x] as usize];
+            x = self.0[x] as usize;
+        }
+        x
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a] = b as u32;
+    }
 }

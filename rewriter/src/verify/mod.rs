@@ -13,12 +13,13 @@
 mod audit;
 mod decode;
 mod effects;
-mod flow;
 mod graph;
+mod live;
 mod module;
 mod oldcode;
 mod raw;
 mod sites;
+mod stack;
 mod symbolic;
 mod tables;
 #[cfg(test)]
@@ -31,10 +32,11 @@ use crate::ids::Vaddr;
 use blizzard_rt::abi::{self, module_flags};
 use decode::{ADDR32, Code, Insn, NONE, RIP, STACK};
 use effects::{Access, Flow, RSP, Touch, bit};
-use flow::{Assumptions, Live, Set, Stack};
 use graph::Graph;
+use live::{Assumptions, Live, Set};
 use module::Module;
 use sites::{Kind, Site, Sites, get};
+use stack::Stack;
 use std::collections::HashMap;
 
 /// Audits the rewritten file `file`; `name` is used in messages.
@@ -85,7 +87,7 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
     let indirect = indirect_targets(&m, &text, &sites, &old);
-    let g = graph::build(&m, &text, &cold, &sites, &indirect);
+    let g = graph::build(&m, &text, &sites, &indirect);
     audit.jump_tables = g.tables.iter().filter(|t| !t.targets.is_empty()).count() as u64;
     landings(&m, &text, &cold, &sites, &g, &indirect, &mut audit);
     accesses(&m, &cx, &sites, &g, &mut audit);

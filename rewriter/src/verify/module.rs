@@ -203,6 +203,12 @@ impl<'a> Module<'a> {
         self.sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"))
     }
 
+    /// The function whose frame description covers a new address.
+    pub fn function_at(&self, va: u64) -> Option<(u64, u64)> {
+        let at = self.functions.partition_point(|f| f.0 <= va);
+        self.functions[..at].last().copied().filter(|f| va < f.1)
+    }
+
     /// The trap map.
     pub fn traps(&self) -> Option<Vec<TrapEntry>> {
         let n = usize::try_from(self.info.trap_count).ok()?;

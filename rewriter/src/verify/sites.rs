@@ -181,10 +181,11 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
             Ok(site) => {
                 let changes = site.dirty_flags.count_ones() + site.dirty_after_flags.count_ones();
                 let changes = changes * 32 + (site.dirty | site.dirty_after).count_ones();
-                // Between two that change as much, the one that keeps rax is the whole sequence.
+                // Between two that change as much, the one that keeps rax or counts itself is the whole sequence.
                 let first = &cx.text.insns[start];
                 let keeps_rax = matches!(first.op, 0x89 | 0x8b) && first.r1 == RAX && first.mem.is_none();
-                if best.as_ref().is_none_or(|b| changes < b.0 || (changes == b.0 && keeps_rax)) {
+                let counts = first.op == 0xff && first.ext == 0 && first.mem.is_some();
+                if best.as_ref().is_none_or(|b| changes < b.0 || (changes == b.0 && (keeps_rax || counts))) {
                     best = Some((changes, site, used));
                 }
             }

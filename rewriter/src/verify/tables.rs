@@ -9,6 +9,7 @@ use super::decode::{Code, Insn, NONE, RIP};
 use super::effects::{Access, Flow, Touch};
 use super::module::Module;
 use super::sites::{Sites, get};
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// Most instructions between the read of a table and its jump.
@@ -156,45 +157,49 @@ fn reads_of(
     if i.touch != Touch::Mem(Access::Load) || m.seg != 0 || !matches!(i.size, 4 | 8) || m.base == RIP {
         return;
     }
-    let valid = |va: u64, form: Form| {
-        inside(va) && entries(&data[(va - data_va) as usize..], form).next().is_some_and(|t| text.at(t).is_some())
+    // How many entries from `va` on lead to instructions.
+    let fits = |va: u64, form: Form| match inside(va) {
+        true => entries(&data[(va - data_va) as usize..], form).take(256).take_while(|&t| text.at(t).is_some()).count(),
+        false => 0,
     };
-    let mut add = |va: u64, relative_to: &mut dyn Iterator<Item = u64>| {
-        if !inside(va) {
-            return false;
+    let best: Cell<Option<(usize, u64, Form)>> = Cell::new(None);
+    let consider = |va: u64, form: Form| {
+        let n = fits(va, form);
+        if n > best.get().map_or(0, |b| b.0) {
+            best.set(Some((n, va, form)));
         }
-        let form = match i.size {
-            8 => Some(Form::Absolute).filter(|&f| valid(va, f)),
-            _ => relative_to.map(Form::Relative).find(|&f| valid(va, f)),
-        };
-        if let Some(form) = form {
-            out.push(Candidate { insn: k, va, form });
-        }
-        form.is_some()
     };
-    let bases = || formed.iter().map(|f| f.2);
     if m.base == NONE || m.index == NONE {
         // A constant in the displacement; an unscaled index may stand where the base would.
-        if m.disp > 0 {
-            add(m.disp as u64, &mut std::iter::once(m.disp as u64).chain(bases()));
-        }
-        if m.base == NONE {
-            return;
+        let va = m.disp as u64;
+        match i.size {
+            8 => consider(va, Form::Absolute),
+            _ => std::iter::once(va).chain(formed.iter().map(|f| f.2)).for_each(|b| consider(va, Form::Relative(b))),
         }
     }
-    // The last address formed in one of the operand's registers before the read, else any that fits. Entries are nearly
-    // always relative to the same address, so other bases are tried only when that fits nowhere.
-    let of_operand = |f: &&(usize, u8, u64)| f.1 == m.base || f.1 == m.index;
-    let before = || formed.iter().rev().filter(|f| f.0 < k).filter(of_operand);
-    let after = || formed.iter().filter(|f| f.0 > k).filter(of_operand);
-    for any_base in [false, true] {
-        for f in before().chain(after()).chain(formed) {
-            let va = f.2.wrapping_add(m.disp as u64);
-            let own = [f.2, va];
-            let others = if any_base { formed } else { &[] };
-            if add(va, &mut own.into_iter().chain(others.iter().map(|f| f.2))) {
-                return;
+    if m.base != NONE && best.get().is_none() {
+        // The last address formed in one of the operand's registers before the read, then behind it, then the best of all.
+        // Entries are nearly always relative to the same address: other bases are tried only when that fits nowhere.
+        let of_operand = |f: &&(usize, u8, u64)| f.1 == m.base || (m.scale == 1 && f.1 == m.index);
+        let before = formed.iter().rev().filter(|f| f.0 < k).filter(of_operand);
+        let after = formed.iter().filter(|f| f.0 > k).filter(of_operand);
+        let one_by_one = before.chain(after).map(|f| (std::slice::from_ref(f), &[][..]));
+        for (addresses, bases) in one_by_one.chain([(formed, &[][..]), (formed, formed)]) {
+            for f in addresses {
+                let va = f.2.wrapping_add(m.disp as u64);
+                if i.size == 8 {
+                    consider(va, Form::Absolute);
+                } else if inside(va) {
+                    let own = [f.2, va];
+                    own.into_iter().chain(bases.iter().map(|b| b.2)).for_each(|b| consider(va, Form::Relative(b)));
+                }
+            }
+            if best.get().is_some() {
+                break;
             }
         }
+    }
+    if let Some((_, va, form)) = best.get() {
+        out.push(Candidate { insn: k, va, form });
     }
 }

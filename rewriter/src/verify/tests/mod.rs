@@ -5,6 +5,7 @@
 
 mod decoding;
 mod mutations;
+mod planted;
 
 use super::{Audit, verify};
 use std::path::Path;

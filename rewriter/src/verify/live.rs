@@ -1,0 +1,214 @@
+//! Which registers and status flags are live.
+//!
+//! Input: [`Graph`], decoded text. Output: [`Live`], the result of a backward may-analysis over the whole program. Inserted
+//! instructions are skipped. Source: psABI section 3.2 (registers across calls).
+//!
+//! A call leads into its callee. What is live behind it is *needed* by its caller; that need travels forward from the
+//! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
+//! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
+//! callers that need what the ABI says. An unresolved jump is a tail call, or leads to any block of its function.
+
+use super::decode::{Code, Insn};
+use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
+use super::graph::{End, Graph};
+use super::sites::{Sites, get};
+use std::collections::HashMap;
+
+/// Registers that a call preserves, rsp included.
+pub const CALLEE_SAVED: u16 = bit(RBX) | bit(RBP) | bit(RSP) | 0xf000;
+/// Registers that may carry arguments: integer arguments, al, the static chain.
+const ARGUMENTS: u16 = bit(RDI) | bit(RSI) | bit(RDX) | bit(RCX) | bit(8) | bit(9) | bit(RAX) | bit(10);
+const RETURNED: u16 = bit(RAX) | bit(RDX) | CALLEE_SAVED;
+
+/// Registers (low 16 bits) and status flags (next 6).
+pub type Set = u32;
+pub const EVERYTHING: Set = 0x3f_ffff;
+
+/// How liveness treats what it cannot see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assumptions {
+    /// An indirect jump without a known table is a tail call.
+    pub jumps_are_tail_calls: bool,
+    /// Known callers' needs reach the returns.
+    pub follow_returns: bool,
+}
+
+/// Live registers and flags at each block's start and end.
+pub struct Live {
+    at_start: Vec<Set>,
+    at_end: Vec<Set>,
+}
+
+/// What holds for a whole part with an unresolved jump.
+#[derive(Default)]
+struct Wild {
+    live: Set,
+    needed: Set,
+    /// Its blocks that end in such a jump or a return.
+    ends: Vec<u32>,
+}
+
+struct Solver<'x> {
+    g: &'x Graph,
+    gens: Vec<Set>,
+    kills: Vec<Set>,
+    /// By block: what callers of the functions that run through it need.
+    needed: Vec<Set>,
+    wild: HashMap<u32, Wild>,
+    /// (to, from), sorted: successors, and callees' entries to calls.
+    preds: Vec<(u32, u32)>,
+    /// (return site, callee's entry), sorted.
+    returns: Vec<(u32, u32)>,
+    live: Live,
+    work: Vec<u32>,
+    queued: Vec<bool>,
+}
+
+impl Live {
+    /// Runs the analysis.
+    pub fn new(g: &Graph, text: &Code, sites: &Sites, assume: Assumptions) -> Live {
+        let mut s = Solver::new(g, text, sites);
+        for &b in &g.roots {
+            s.need(b, RETURNED.into());
+        }
+        while let Some(b) = s.work.pop() {
+            s.queued[b as usize] = false;
+            s.visit(b as usize, assume);
+        }
+        s.live
+    }
+
+    /// Live in front of instruction `insn` of `block`.
+    pub fn before(&self, g: &Graph, text: &Code, sites: &Sites, block: usize, insn: usize) -> Set {
+        let mut s = self.at_end[block];
+        for k in (insn..g.range(block, text).end).rev() {
+            if !get(&sites.inserted, k) {
+                let (r, w) = use_and_kill(&text.insns[k]);
+                s = r | (s & !w);
+            }
+        }
+        s
+    }
+}
+
+fn use_and_kill(i: &Insn) -> (Set, Set) {
+    let set = |r: u16, f: u8| Set::from(r) | Set::from(f) << 16;
+    (set(i.fx.reads, i.fx.flag_reads), set(i.fx.kills, i.fx.flag_kills))
+}
+
+impl<'x> Solver<'x> {
+    fn new(g: &'x Graph, text: &Code, sites: &Sites) -> Solver<'x> {
+        let n = g.starts.len();
+        let mut s = Solver {
+            g,
+            gens: vec![0; n],
+            kills: vec![0; n],
+            needed: vec![0; n],
+            wild: HashMap::new(),
+            preds: Vec::new(),
+            returns: Vec::new(),
+            live: Live { at_start: vec![0; n], at_end: vec![0; n] },
+            work: (0..n as u32).collect(),
+            queued: vec![true; n],
+        };
+        for b in 0..n {
+            for k in g.range(b, text).rev() {
+                if !get(&sites.inserted, k) {
+                    let (r, w) = use_and_kill(&text.insns[k]);
+                    s.gens[b] = r | (s.gens[b] & !w);
+                    s.kills[b] |= w;
+                }
+            }
+            s.preds.extend(g.succ(b).iter().map(|&t| (t, b as u32)));
+            if let End::Call(Some(callee)) = g.ends[b] {
+                s.preds.push((callee, b as u32));
+                if !get(&g.no_return, b) {
+                    s.returns.push((b as u32 + 1, callee));
+                }
+            }
+            let component = g.component[b];
+            if g.wild[component as usize] && matches!(g.ends[b], End::Ret | End::Unresolved { .. }) {
+                s.wild.entry(component).or_default().ends.push(b as u32);
+            }
+        }
+        s.preds.sort_unstable();
+        s.returns.sort_unstable();
+        s
+    }
+
+    fn queue(&mut self, b: u32) {
+        if !std::mem::replace(&mut self.queued[b as usize], true) {
+            self.work.push(b);
+        }
+    }
+
+    /// Whoever entered at `entry` needs `regs` after the return.
+    fn need(&mut self, entry: u32, regs: Set) {
+        let g = self.g;
+        let mut work = vec![(entry, regs)];
+        while let Some((b, regs)) = work.pop() {
+            let k = b as usize;
+            if self.needed[k] | regs == self.needed[k] {
+                continue;
+            }
+            self.needed[k] |= regs;
+            if g.ends[k] == End::Ret {
+                self.queue(b);
+            }
+            work.extend(g.succ(k).iter().map(|&t| (t, regs)));
+            // What unwinds clobbers the other registers: nobody keeps values in them over a call that may end in a pad.
+            work.extend(g.pad(k).map(|t| (t, regs & Set::from(RETURNED))));
+            if let Some(w) = self.wild.get_mut(&g.component[k])
+                && w.needed | regs != w.needed
+            {
+                w.needed |= regs;
+                for e in w.ends.clone() {
+                    self.queue(e);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, b: usize, assume: Assumptions) {
+        let g = self.g;
+        let after = g.succ(b).iter().fold(0, |s, &t| s | self.live.at_start[t as usize]);
+        let wild = self.wild.get(&g.component[b]);
+        let call = Set::from(ARGUMENTS | CALLEE_SAVED);
+        let out = match g.ends[b] {
+            End::Fall | End::Jump(_) | End::Cond(_) | End::Table(_) => after,
+            End::Call(Some(c)) => self.live.at_start[c as usize],
+            End::CallInd { through_rax: true } => call | (after & !Set::from(bit(RAX)) & 0xffff),
+            End::Call(None) | End::CallInd { .. } | End::GotJump => call,
+            End::Unresolved { .. } if assume.jumps_are_tail_calls => call,
+            End::Unresolved { framed: true } => call | wild.map_or(EVERYTHING, |w| w.live),
+            End::Unresolved { framed: false } => EVERYTHING,
+            End::Ret => Set::from(CALLEE_SAVED) | self.needed[b] | wild.map_or(0, |w| w.needed),
+            End::Stop => 0,
+        };
+        self.live.at_end[b] = out;
+        let new = self.gens[b] | (out & !self.kills[b]);
+        if new == self.live.at_start[b] {
+            return;
+        }
+        self.live.at_start[b] = new;
+        if let Some(w) = self.wild.get_mut(&g.component[b])
+            && w.live | new != w.live
+        {
+            w.live |= new;
+            for e in w.ends.clone() {
+                self.queue(e);
+            }
+        }
+        let mut k = self.preds.partition_point(|p| p.0 < b as u32);
+        while let Some(&(to, from)) = self.preds.get(k).filter(|p| p.0 == b as u32) {
+            debug_assert_eq!(to, b as u32);
+            self.queue(from);
+            k += 1;
+        }
+        let mut k = self.returns.partition_point(|p| p.0 < b as u32);
+        while let Some(&(_, callee)) = self.returns.get(k).filter(|p| assume.follow_returns && p.0 == b as u32) {
+            self.need(callee, new);
+            k += 1;
+        }
+    }
+}

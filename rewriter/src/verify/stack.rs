@@ -1,0 +1,117 @@
+//! Which registers certainly hold a stack address.
+//!
+//! Input: [`Graph`], decoded text. Output: [`Stack`], the result of a forward must-analysis. Inserted instructions are skipped.
+//! Source: psABI section 3.2 (registers across calls).
+//!
+//! A register holds a stack address when on every path it was computed from rsp by moves and constant offsets. Nothing
+//! is known at function entries and indirect targets, nor anywhere in a part with an unresolved jump; at a landing pad,
+//! what holds at every call that may lead there and lies in a callee-saved register, which the unwinder restores.
+
+use super::decode::{ADDR32, Code, Insn, NONE, WIDE};
+use super::effects::{RSP, bit};
+use super::graph::{End, Graph};
+use super::live::CALLEE_SAVED;
+use super::sites::{Sites, get};
+
+/// Registers that hold stack addresses at each block's start.
+pub struct Stack {
+    at_start: Vec<u16>,
+}
+
+impl Stack {
+    /// Runs the analysis.
+    pub fn new(g: &Graph, text: &Code, sites: &Sites) -> Stack {
+        let n = g.starts.len();
+        let mut state = vec![0xffffu16; n];
+        let mut reached = vec![false; n];
+        let mut work: Vec<u32> = Vec::new();
+        // An unresolved jump may lead to any block of its part.
+        let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
+        for e in g.entries.iter().copied().chain(wild) {
+            state[e as usize] = bit(RSP);
+            reached[e as usize] = true;
+            work.push(e);
+        }
+        let mut queued = vec![false; n];
+        for &e in &work {
+            queued[e as usize] = true;
+        }
+        let (mut cursor, mut second, mut first_phase) = (0, false, Vec::new());
+        loop {
+            while let Some(b) = work.pop() {
+                let b = b as usize;
+                queued[b] = false;
+                let mut s = state[b];
+                for k in g.range(b, text) {
+                    if !get(&sites.inserted, k) {
+                        s = stack_step(s, &text.insns[k]);
+                    }
+                }
+                let mut to = |t: u32, s: u16| {
+                    let t = t as usize;
+                    if second && first_phase[t] {
+                        return;
+                    }
+                    let new = state[t] & s;
+                    if new != state[t] || !reached[t] {
+                        state[t] = new;
+                        reached[t] = true;
+                        if !queued[t] {
+                            queued[t] = true;
+                            work.push(t as u32);
+                        }
+                    }
+                };
+                if matches!(g.ends[b], End::Call(_) | End::CallInd { .. }) {
+                    s &= CALLEE_SAVED;
+                }
+                g.succ(b).iter().copied().chain(g.pad(b)).for_each(|t| to(t, s));
+            }
+            // Code that no known way reaches is analysed as if entered from outside, without a say in what holds in
+            // reached code: else the padding in front of a loop would spoil it.
+            while cursor < n && reached[cursor] {
+                cursor += 1;
+            }
+            if cursor == n {
+                break;
+            }
+            if !second {
+                second = true;
+                first_phase.clone_from(&reached);
+            }
+            reached[cursor] = true;
+            state[cursor] = bit(RSP);
+            queued[cursor] = true;
+            work.push(cursor as u32);
+        }
+        Stack { at_start: state }
+    }
+
+    /// Calls `f` for each instruction of a block that is not inserted, with the registers that hold stack addresses in
+    /// front of it.
+    pub fn each(&self, g: &Graph, text: &Code, sites: &Sites, block: usize, mut f: impl FnMut(usize, u16)) {
+        let mut s = self.at_start[block];
+        for k in g.range(block, text) {
+            if !get(&sites.inserted, k) {
+                f(k, s);
+                s = stack_step(s, &text.insns[k]);
+            }
+        }
+    }
+}
+
+fn stack_step(s: u16, i: &Insn) -> u16 {
+    let wide = i.has(WIDE) && !i.has(ADDR32);
+    let derived = |r: u8| r < 16 && s & bit(r) != 0;
+    let set = |r: u8, on: bool| (if on { s | bit(r) } else { s & !bit(r) }) | bit(RSP);
+    match (i.op, &i.mem) {
+        (0x89 | 0x8b, None) if wide && i.r0 < 16 => set(i.r0, derived(i.r1)),
+        (0x8d, Some(m)) if wide && i.r0 < 16 => set(i.r0, m.index == NONE && m.seg == 0 && derived(m.base)),
+        (0x81 | 0x83, None) if wide && matches!(i.ext, 0 | 5) => s,
+        // Realignment clears low bits.
+        (0x83, None) if wide && i.ext == 4 && (-128..0).contains(&i.imm) => s,
+        (0x05 | 0x2d, None) if wide => s,
+        (0xff, None) if wide && i.ext < 2 => s,
+        _ => (s & !i.fx.writes) | bit(RSP),
+    }
+}

@@ -35,6 +35,14 @@ impl Bench {
         bench
     }
 
+    /// Compiles `<name>.c` against blizzard.h.
+    fn compile_shared(&self, name: &str) {
+        let flags = |what| self.run(&["config", what]).0.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut cc = Command::new("cc");
+        cc.arg("-O2").args(flags("--cflags")).arg(self.at(&format!("{name}.c"))).args(flags("--libs"));
+        assert!(cc.arg("-o").arg(self.at(name)).status().unwrap().success());
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -246,20 +254,51 @@ fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
          uint64_t sum = *p;\n printf(\"%u of %u: %u\\n\", bz_node(), bz_nodes(), (unsigned)sum);\n return 0; }\n",
     )
     .unwrap();
-    let flags = |what| bench.run(&["config", what]).0.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let status = Command::new("cc")
-        .args(flags("--cflags"))
-        .arg(bench.at("sum.c"))
-        .args(flags("--libs"))
-        .arg("-o")
-        .arg(bench.at("sum"))
-        .status();
-    assert!(status.unwrap().success());
+    bench.compile_shared("sum");
     assert_eq!(plain(&bench.at("sum"), &[]), ("0 of 1: 1\n".into(), String::new(), 0));
     let (out, err, status) = bench.run(&["run", "-n", "3", "--", "./sum"]);
     let mut lines: Vec<_> = out.lines().collect();
     lines.sort_unstable();
     assert_eq!((lines, err.as_str(), status), (vec!["0 of 3: 6", "1 of 3: 6", "2 of 3: 6"], "", 0));
+}
+
+#[test]
+fn nodes_that_wait_for_a_dead_one_are_ended() {
+    let bench = Bench::new();
+    // Node 1 ends in the way that the argument names; the others wait for it, in the runtime and in a computation.
+    fs::write(
+        bench.at("wait.c"),
+        r#"
+#include <blizzard.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    bz_barrier();
+    if (bz_node() == 1) {
+        if (argv[1][0] == 'e') exit(7);
+        if (argv[1][0] == 'k') kill(getpid(), SIGKILL);
+        if (argv[1][0] == '_') _exit(0);
+        *(volatile int *)8 = 1;
+    }
+    if (bz_node() == 2) for (volatile unsigned i = 0;; i++) {}
+    bz_barrier();
+    return 0;
+}
+"#,
+    )
+    .unwrap();
+    bench.compile_shared("wait");
+    for (how, status, says) in [
+        ("exit", 7, "node 1 exited with status 7"),
+        ("kill", 128 + 9, "node 1 was killed by signal 9 (SIGKILL)"),
+        ("_exit", 1, "node 1"),
+        ("segv", 128 + 11, "node 1 was killed by signal 11 (SIGSEGV)"),
+    ] {
+        let (out, err, got) = bench.run(&["run", "-n", "4", "--", "./wait", how]);
+        assert_eq!((out.as_str(), got), ("", status), "{how}: {err}");
+        assert!(err.starts_with("blizzard: error: ") && err.contains(says), "{how}: {err}");
+    }
 }
 
 #[test]

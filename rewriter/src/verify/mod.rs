@@ -165,9 +165,12 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &oldcode::Old) 
         if get(&sites.inserted, k) || i.flow != Flow::Next {
             continue;
         }
+        // Only a fixed-address file may hold code addresses in immediates and displacements.
         let named = match &i.mem {
             Some(mem) if mem.base == RIP => mem.disp as u64,
-            _ => i.imm as u64,
+            Some(mem) if m.fixed && mem.base == NONE => mem.disp as u64,
+            _ if m.fixed => i.imm as u64,
+            _ => continue,
         };
         if is_old(named)
             && let Some(new) = old.new_address(m, named)
@@ -324,8 +327,9 @@ fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
         }
         let constant = mem.index == NONE && matches!(mem.base, NONE | RIP);
         let address = mem.disp as u64;
-        if constant && address.wrapping_sub(abi::CONTEXT_SHARED) < 2 * abi::CONTEXT_BYTES {
-            return Class::Open("access to the context pages outside a check".into());
+        let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+        if constant && mem.base == NONE && runtime.contains(&address) {
+            return Class::Open("access to the context pages or the tag table outside a check".into());
         }
         let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_MAX_BYTES;
         if constant && !span.contains(&address) {

@@ -48,6 +48,8 @@ pub struct Pad {
 pub struct Module<'a> {
     pub file: &'a [u8],
     pub entry: u64,
+    /// Loaded at its link-time addresses (ET_EXEC).
+    pub fixed: bool,
     pub program_headers: Vec<(u32, u32)>,
     pub segments: Vec<Segment>,
     pub sections: Vec<Section<'a>>,
@@ -165,6 +167,7 @@ impl<'a> Module<'a> {
         let mut module = Module {
             file,
             entry: elf.entry(),
+            fixed: header.e_type(endian) == elf::ET_EXEC,
             program_headers,
             segments,
             sections,
@@ -185,7 +188,7 @@ impl<'a> Module<'a> {
         let words: Vec<u64> =
             slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
         module.pointers.extend(words);
-        module.data_pointers(header.e_type(endian) == elf::ET_EXEC);
+        module.data_pointers();
         module.frames();
         Ok(module)
     }
@@ -231,13 +234,13 @@ impl<'a> Module<'a> {
 
     /// Adds the code pointers that stand in data as they are: in a fixed-address file any aligned word may be one, else
     /// only those of the arrays of initialisers. Keeps only what leads to old code.
-    fn data_pointers(&mut self, fixed: bool) {
+    fn data_pointers(&mut self) {
         let old: Vec<(u64, u64)> = self.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
         let code = |v: u64| old.iter().any(|r| r.0 <= v && v < r.1);
         let mut found = Vec::new();
         for s in self.sections.iter().filter(|s| !s.exec && !s.name.starts_with(".blizzard") && s.va % 8 == 0) {
             let frames = matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym");
-            if frames || s.name.starts_with(".rel") || !(fixed || s.name.ends_with("_array")) {
+            if frames || s.name.starts_with(".rel") || !(self.fixed || s.name.ends_with("_array")) {
                 continue;
             }
             found.extend(

@@ -463,6 +463,9 @@ fn accepts_string_large_and_lane_tests() {
 fn accepts_a_poll() {
     assert_eq!(poll().accepted().polls, 1);
     poll().with("jmp a1", "jmp c1").accepted();
+    let counted = "c1: inc qword ptr [COUNTERS+16]\n cmp dword ptr [POLL], 0\n jne s1\na1: dec rdi\n jnz c1\n ret";
+    let stub = "s1: lea rsp, [rsp-128]\n call qword ptr [GATE_POLL]\n lea rsp, [rsp+128]\n jmp a1";
+    assert_eq!(Program::new(counted, stub).accepted().polls, 1);
 }
 
 #[test]

@@ -63,14 +63,14 @@ impl Numbers {
     }
 }
 
-fn rewritten(level: &str) -> Vec<u8> {
+fn rewritten(level: &str, count: bool) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("temporary directory");
     std::fs::write(dir.path().join("p.c"), SOURCE).expect("write source");
     let out =
         Command::new("cc").current_dir(dir.path()).args([level, "-o", "p", "p.c"]).output().expect("cc is installed");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let bytes = std::fs::read(dir.path().join("p")).expect("read program");
-    pipeline::rewrite(&bytes, "p", &Options::default()).expect("rewrite").bytes
+    pipeline::rewrite(&bytes, "p", &Options { count, ..Options::default() }).expect("rewrite").bytes
 }
 
 /// File offsets of the bytes of inserted instructions, hot and cold, with the address of the instruction.
@@ -105,6 +105,9 @@ fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
     if a.len != b.len {
         return None;
     }
+    if a.op == 0xff && a.ext == 0 {
+        return Some("the count in front of a poll: what it became is an access of its own, to no shared memory");
+    }
     let same = a.op == b.op && a.ext == b.ext && a.mem == b.mem && (a.r0, a.r1, a.imm) == (b.r0, b.r1, b.imm);
     if same && a.target == b.target {
         return Some("the same instruction in another encoding");
@@ -123,8 +126,8 @@ fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
 #[test]
 fn finds_bytes_changed_at_random_in_rewritten_programs() {
     let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
-    for level in ["-O0", "-O2", "-O3"] {
-        let file = rewritten(level);
+    for (level, count) in [("-O0", false), ("-O2", false), ("-O3", true)] {
+        let file = rewritten(level, count);
         let audit = verify(&file, level).expect("audit runs");
         assert!(audit.is_clean(), "{audit}");
         let bytes = inserted_bytes(&file);

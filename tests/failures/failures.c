@@ -1,0 +1,73 @@
+/* A program of several nodes that goes wrong in the way that its first argument says. The second argument marks its processes. */
+#include <blizzard.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    unsigned me = bz_node(), nodes = bz_nodes(), last = nodes - 1;
+    volatile uint64_t *shared = me == last ? bz_alloc(4096) : 0;
+    if (me == last)
+        bz_publish(0, (void *)shared);
+    shared = bz_lookup(0);
+    if (me == last)
+        for (int i = 0; i < 512; i++)
+            shared[i] = i;
+    bz_barrier();
+    if (me == 0) {
+        printf("started %u\n", nodes);
+        fflush(stdout);
+    }
+    if (!strcmp(how, "exit-early")) {
+        /* The owner of the data ends first: the others still get it. */
+        if (me == last)
+            return 0;
+        uint64_t sum = 0;
+        for (int i = 0; i < 512; i++)
+            sum += shared[i];
+        for (volatile int wait = 0; wait < 3000000; wait++) {
+        }
+        for (int i = 0; i < 512; i++)
+            sum += shared[i];
+        if (me == 0)
+            printf("sum %llu\n", (unsigned long long)sum);
+        return 0;
+    }
+    if (!strcmp(how, "exit-status") && me == last)
+        return 7;
+    if (!strcmp(how, "segfault") && me == last)
+        *(volatile int *)(uintptr_t)64 = 1;
+    if (!strcmp(how, "abort") && me == last)
+        abort();
+    if (!strcmp(how, "kill") && me == last)
+        raise(SIGKILL);
+    if (!strcmp(how, "unallocated") && me == last)
+        printf("%d\n", *((volatile int *)shared + (1 << 26)));
+    if (!strcmp(how, "double-free") && me == last) {
+        void *p = bz_alloc(64);
+        bz_free(p);
+        bz_free(p);
+    }
+    if (!strcmp(how, "free-nonsense") && me == last)
+        bz_free((char *)shared + 8);
+    if (!strcmp(how, "unlock") && me == last)
+        bz_unlock(bz_lock_new());
+    if (!strcmp(how, "slot") && me == last)
+        bz_publish(BZ_SLOTS, 0);
+    if (!strcmp(how, "compute"))
+        for (;;)
+            shared[me * 8]++;
+    if (!strcmp(how, "too-much")) {
+        void *p = bz_alloc((size_t)1 << 50);
+        printf("%s\n", p ? "got it" : "NULL");
+        return 0;
+    }
+    /* The others wait for ever. */
+    bz_barrier();
+    if (me == 0)
+        puts("not reached");
+    return 0;
+}

@@ -1,0 +1,166 @@
+//! What happens when a node of several ends early, dies or does what it must not: the run ends soon, says which node and why, its
+//! exit status is not zero, and no process and no shared-memory object stays.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool::{self, Mode};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const NODES: &str = "3";
+
+/// The rewritten program, built once; its folder stays until the tests end.
+fn program() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let dir = tempfile::Builder::new().prefix("blizzard-failures-").tempdir().unwrap();
+        let plain = dir.path().join("plain");
+        let mut flags = tool::config("--cflags").unwrap();
+        flags.push("-O1".into());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
+        let libraries = tool::config("--libs").unwrap();
+        compile(&Job {
+            sources: vec![source],
+            language: Language::C,
+            compiler: "cc",
+            flags,
+            libraries,
+            output: &plain,
+        })
+        .unwrap();
+        let output = dir.path().join("failures");
+        tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
+        (dir, output)
+    });
+    path
+}
+
+/// An argument that no other process has.
+fn marker() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("blizzard-failures-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn processes_with(marker: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if arguments.split(|b| *b == 0).any(|a| a == marker.as_bytes()) {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+fn shared_memory() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.contains("blizzard")).collect()
+}
+
+fn assert_nothing_left(marker: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !processes_with(marker).is_empty() {
+        assert!(Instant::now() < deadline, "processes left: {:?}", processes_with(marker));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(shared_memory(), BTreeSet::new());
+}
+
+fn command(how: &str, marker: &str) -> Command {
+    let mut command = tool::blizzard(["run", "-n", NODES, "--"]);
+    command.arg(program()).args([how, marker]);
+    command
+}
+
+fn fails(how: &str) -> Outcome {
+    let marker = marker();
+    let outcome = run(&mut command(how, &marker), "", Duration::from_secs(60)).unwrap();
+    assert!(matches!(outcome.ending, Ending::Exit(status) if status != 0), "{how}: {}", outcome.describe());
+    assert!(outcome.stdout_text().starts_with("started 3\n"), "{how}: {}", outcome.describe());
+    assert!(!outcome.stdout_text().contains("not reached"), "{how}: {}", outcome.describe());
+    assert_nothing_left(&marker);
+    outcome
+}
+
+fn says(how: &str, words: &[&str]) {
+    let outcome = fails(how);
+    let text = outcome.stderr_text();
+    for word in words {
+        assert!(text.contains(word), "{how}: no {word:?} in: {}", outcome.describe());
+    }
+    assert!(!text.contains("panicked"), "{how}: {}", outcome.describe());
+}
+
+#[test]
+fn a_node_that_ends_first_still_serves_its_blocks() {
+    let marker = marker();
+    let outcome = run(&mut command("exit-early", &marker), "", Duration::from_secs(60)).unwrap().success().unwrap();
+    assert_eq!(outcome.stdout_text(), "started 3\nsum 261632\n");
+    assert_nothing_left(&marker);
+}
+
+#[test]
+fn a_failing_node_gives_its_status() {
+    assert_eq!(fails("exit-status").ending, Ending::Exit(7));
+}
+
+#[test]
+fn a_node_that_dies_by_a_signal_is_named_with_it() {
+    says("segfault", &["node 2", "SIGSEGV"]);
+    says("abort", &["node 2", "SIGABRT"]);
+    says("kill", &["node 2", "SIGKILL"]);
+}
+
+#[test]
+fn memory_that_nobody_allocated_is_an_error() {
+    says("unallocated", &["blizzard: error:", "node 2"]);
+}
+
+#[test]
+fn misuse_of_the_interface_is_an_error() {
+    for how in ["double-free", "free-nonsense", "unlock", "slot"] {
+        says(how, &["blizzard: error:", "node 2"]);
+    }
+}
+
+#[test]
+fn more_memory_than_there_is_gives_null() {
+    let marker = marker();
+    let outcome = run(&mut command("too-much", &marker), "", Duration::from_secs(60)).unwrap().success().unwrap();
+    assert_eq!(outcome.stdout_text().matches("NULL").count(), 3, "{}", outcome.describe());
+    assert_nothing_left(&marker);
+}
+
+/// Starts the run and waits until its nodes compute.
+fn computing(marker: &str) -> Child {
+    let mut child = command("compute", marker).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "started 3\n");
+    assert!(processes_with(marker).len() >= 4, "launcher and nodes carry the marker");
+    child
+}
+
+#[test]
+fn an_interrupt_ends_nodes_that_compute() {
+    let marker = marker();
+    let mut child = computing(&marker);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert_nothing_left(&marker);
+}
+
+#[test]
+fn nodes_that_compute_end_when_the_launcher_is_killed() {
+    let marker = marker();
+    let mut child = computing(&marker);
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert_nothing_left(&marker);
+}

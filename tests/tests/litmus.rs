@@ -24,7 +24,7 @@ fn main() {
             }));
         }
     }
-    for (program, roles) in [("sb", 2), ("mp", 2)] {
+    for (program, roles) in [("sb", 2), ("lb", 2), ("iriw", 4)] {
         trials.push(Trial::test(format!("{program}_without_checks_is_seen_to_be_wrong"), move || {
             violation_is_seen(program, roles).map_err(Failed::from)
         }));

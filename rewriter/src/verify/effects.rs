@@ -441,9 +441,14 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 0, 0xe6 | 0xe7 | 0xee | 0xef) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 0, 0xc7) if r.modrm == Some(0xf8) => rw(0, 0, ax),
         (Enc::Legacy, 1, 0x01) if r.reg_form() => match r.modrm {
-            Some(0xd0) => rw(cx, ax | dx, 0),     // xgetbv
-            Some(0xf9) => rw(0, ax | cx | dx, 0), // rdtscp
-            Some(0xfc) => rw(ax, 0, 0),           // clzero
+            Some(0xc8 | 0xfa) => rw(ax | cx | dx, 0, 0), // monitor
+            Some(0xc9) => rw(ax | cx, 0, 0),             // mwait
+            Some(0xd5 | 0xd6 | 0xe8) => {}               // xend, xtest, serialize
+            Some(0xee) => rw(cx, ax | dx, 0),            // rdpkru
+            Some(0xef) => rw(ax | cx | dx, 0, 0),        // wrpkru
+            Some(0xd0) => rw(cx, ax | dx, 0),            // xgetbv
+            Some(0xf9) => rw(0, ax | cx | dx, 0),        // rdtscp
+            Some(0xfc) => rw(ax, 0, 0),                  // clzero
             _ => rw(0xffff, 0, 0xffff),
         },
         (Enc::Legacy, 1, 0x05) => rw(ax | di | si | dx | 0x0700, cx | 0x0800, ax),
@@ -526,6 +531,7 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
             ZF | PF | CF
         }
         (Enc::Legacy | Enc::Vex | Enc::Evex, 1, 0x2e | 0x2f) | (Enc::Evex, 5, 0x2e | 0x2f) => ALL_FLAGS,
+        (Enc::Legacy, 1, 0x01) if r.modrm == Some(0xd6) => ALL_FLAGS, // xtest
         (Enc::Legacy, 1, 0xa3 | 0xab | 0xb3 | 0xbb | 0xba) => ALL_FLAGS & !ZF,
         (Enc::Legacy, 1, 0xa4 | 0xac) if count != 0 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xaf | 0xb0 | 0xb1 | 0xc0 | 0xc1 | 0xbc | 0xbd) => ALL_FLAGS,

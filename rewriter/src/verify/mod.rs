@@ -59,7 +59,10 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     headers(&m, &mut audit);
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
     let text = decode::decode(m.text.data, m.text.va, &hints);
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
+    let mut stubs: Vec<u64> = text.insns.iter().map(|i| i.target).filter(in_cold).collect();
+    stubs.sort_unstable();
+    let cold = decode::decode(m.cold.data, m.cold.va, &stubs);
     audit.text_bytes = text.bytes;
     audit.cold_bytes = cold.bytes;
     audit.instructions = text.insns.len() as u64;

@@ -255,7 +255,8 @@ impl<'a> Module<'a> {
 
     /// Function ranges and landing pads from the new `.eh_frame`.
     fn frames(&mut self) {
-        let Some(section) = self.new_eh_frame() else { return };
+        // The input's own table, which describes the old code, has another name in the output.
+        let Some(section) = self.sections.iter().find(|s| s.name == ".eh_frame").cloned() else { return };
         let (data, va) = (section.data, section.va);
         let eh = EhFrame::new(data, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(va).set_text(self.text.va);
@@ -264,6 +265,9 @@ impl<'a> Module<'a> {
             let CieOrFde::Fde(partial) = entry else { continue };
             let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
             let (from, to) = (fde.initial_address(), fde.initial_address() + fde.len());
+            if from.wrapping_sub(self.text.va) >= self.text.data.len() as u64 {
+                continue;
+            }
             self.functions.push((from, to));
             if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
                 let mut pads = self.call_sites(lsda, from).unwrap_or_default();
@@ -271,28 +275,6 @@ impl<'a> Module<'a> {
             }
         }
         self.functions.sort_unstable();
-    }
-
-    /// The `.eh_frame` whose FDEs describe the new code.
-    fn new_eh_frame(&self) -> Option<Section<'a>> {
-        let candidates: Vec<_> =
-            self.sections.iter().filter(|s| s.name.contains("eh_frame") && !s.name.contains("hdr")).collect();
-        candidates
-            .iter()
-            .find(|s| {
-                let eh = EhFrame::new(s.data, LittleEndian);
-                let bases = BaseAddresses::default().set_eh_frame(s.va);
-                let mut entries = eh.entries(&bases);
-                while let Ok(Some(e)) = entries.next() {
-                    if let CieOrFde::Fde(p) = e
-                        && let Ok(f) = p.parse(EhFrame::cie_from_offset)
-                    {
-                        return f.initial_address().wrapping_sub(self.text.va) < self.text.data.len() as u64;
-                    }
-                }
-                false
-            })
-            .map(|s| (*s).clone())
     }
 
     /// The call-site table of an LSDA.

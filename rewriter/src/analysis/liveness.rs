@@ -151,7 +151,11 @@ impl<'x> Solver<'x> {
         let live = match cfg.blocks[b.ix()].end {
             End::Plain => after,
             End::Stop => RegSet::CALLEE_SAVED,
-            End::Ret => self.needed[b.ix()] | wild.map_or(RegSet::NONE, |w| w.needed),
+            // Code that nothing is seen to enter returns to somebody all the same.
+            End::Ret if self.needed[b.ix()] == RegSet::NONE => {
+                RegSet::RETURNED | wild.map_or(RegSet::NONE, |w| w.needed)
+            }
+            End::Ret => RegSet::CALLEE_SAVED | self.needed[b.ix()] | wild.map_or(RegSet::NONE, |w| w.needed),
             End::GotJmp => RegSet::PASSED,
             End::FramedJmp => RegSet::PASSED | wild.map_or(RegSet::ALL, |w| w.live),
             End::UnknownJmp => RegSet::ALL,

@@ -42,6 +42,9 @@ const MAX_ENTRIES: usize = 1 << 16;
 /// Most instructions that one backward search visits.
 const MAX_STEPS: usize = 20_000;
 
+/// Most register copies that one search follows.
+const MAX_COPIES: u32 = 16;
+
 /// What one round found.
 pub struct Found {
     /// Sorted by jump.
@@ -210,6 +213,11 @@ impl<'x, 'a> Finder<'x, 'a> {
 
     /// The instruction that loads a 32-bit table entry which, sign-extended, is in `reg` before `at`.
     fn offset_load(&self, at: InsnId, reg: Register) -> Option<InsnId> {
+        self.copied_load(at, reg, MAX_COPIES)
+    }
+
+    fn copied_load(&self, at: InsnId, reg: Register, copies: u32) -> Option<InsnId> {
+        let copies = copies.checked_sub(1)?;
         let def = self.only_def(at, reg)?;
         let insn = self.decode(def);
         match insn.mnemonic() {
@@ -217,7 +225,7 @@ impl<'x, 'a> Finder<'x, 'a> {
             Mnemonic::Movsxd if insn.op1_kind() == OpKind::Register => self.plain_load32(def, insn.op1_register()),
             Mnemonic::Cdqe => self.plain_load32(def, Register::EAX),
             Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
-                self.offset_load(def, insn.op1_register())
+                self.copied_load(def, insn.op1_register(), copies)
             }
             _ => None,
         }
@@ -252,6 +260,12 @@ impl<'x, 'a> Finder<'x, 'a> {
 
     /// The value of `reg` before `at`, if it is the same address on every path.
     fn constant(&self, at: InsnId, reg: Register) -> Option<Vaddr> {
+        self.copied_constant(at, reg, MAX_COPIES)
+    }
+
+    /// `copies`: how many register copies may still be followed; two that copy each other around a loop have no end.
+    fn copied_constant(&self, at: InsnId, reg: Register, copies: u32) -> Option<Vaddr> {
+        let copies = copies.checked_sub(1)?;
         let Reach::Defs(defs) = self.reach(at, reg.full_register()) else { return None };
         let mut value = None;
         for def in defs {
@@ -261,7 +275,7 @@ impl<'x, 'a> Finder<'x, 'a> {
                     Vaddr(insn.ip_rel_memory_address())
                 }
                 Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
-                    self.constant(def, insn.op1_register())?
+                    self.copied_constant(def, insn.op1_register(), copies)?
                 }
                 Mnemonic::Mov
                     if insn.op0_register().is_gpr()

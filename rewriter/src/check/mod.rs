@@ -415,7 +415,10 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     code.sites.strings += 1;
     const RSI: u8 = 6;
     const RDI: u8 = 7;
-    let Scratch { saved, s } = open(code, site, RegSet(1 << RSI | 1 << RDI | 1 << 1 | 1), true);
+    // The gate performs the instruction, so its registers must hold the program's values in the stub, even those it only writes.
+    let own = RegSet(1 << RSI | 1 << RDI | 1 << 1 | 1);
+    let guarded = Site { live: site.live | own, ..*site };
+    let Scratch { saved, s } = open(code, &guarded, own, true);
     // rdi and rsi are not rax, so the flags may be saved first, once.
     save_flags(code, &saved);
     let mut found = Vec::new();

@@ -1,3 +1,5 @@
+// Its inline assembly relies on how gcc places the state area.
+//# compilers: gcc
 //# flags: -O2
 //# link: -pie | -no-pie -s
 //# nodes: 2 3

@@ -462,8 +462,10 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 1, 0xb0 | 0xb1) => rw(ax, 0, ax),
         (Enc::Legacy, 1, 0xc7) if !r.reg_form() => rw(ax | bx | cx | dx, 0, ax | dx),
         (Enc::Legacy, 1, 0xf7) | (Enc::Vex, 1, 0xf7) => rw(di, 0, 0),
-        (Enc::Legacy, 3, 0x60 | 0x62) | (Enc::Vex, 3, 0x60 | 0x62) => rw(ax | dx, 0, 0),
-        (Enc::Legacy, 3, 0x61 | 0x63) | (Enc::Vex, 3, 0x61 | 0x63) => rw(ax | dx, cx, 0),
+        // pcmpestrm, pcmpestri, pcmpistri: lengths in rax and rdx, index to rcx.
+        (Enc::Legacy | Enc::Vex, 3, 0x60) => rw(ax | dx, 0, 0),
+        (Enc::Legacy | Enc::Vex, 3, 0x61) => rw(ax | dx, cx, 0),
+        (Enc::Legacy | Enc::Vex, 3, 0x63) => rw(0, cx, 0),
         (Enc::Vex, 2, 0xf6) => rw(dx, 0, 0),
         _ => {}
     }

@@ -182,7 +182,10 @@ impl<'x> Solver<'x> {
             End::Unresolved { .. } if assume.jumps_are_tail_calls => call,
             End::Unresolved { framed: true } => call | wild.map_or(EVERYTHING, |w| w.live),
             End::Unresolved { framed: false } => EVERYTHING,
-            End::Ret => Set::from(CALLEE_SAVED) | self.needed[b] | wild.map_or(0, |w| w.needed),
+            End::Ret => {
+                let elsewhere = wild.filter(|_| !assume.jumps_are_tail_calls).map_or(0, |w| w.needed);
+                Set::from(CALLEE_SAVED) | self.needed[b] | elsewhere
+            }
             End::Stop => 0,
         };
         self.live.at_end[b] = out;

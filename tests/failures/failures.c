@@ -21,6 +21,7 @@ int main(int argc, char **argv) {
         printf("started %u\n", nodes);
         fflush(stdout);
     }
+    bz_barrier();
     if (!strcmp(how, "exit-early")) {
         /* The owner of the data ends first: the others still get it. */
         if (me == last)

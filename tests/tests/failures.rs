@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 const NODES: &str = "3";
 
-/// The rewritten program, built once; its folder stays until the tests end.
+/// The rewritten program, built once, in cargo's folder for the files of tests.
 fn program() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = BUILT.get_or_init(|| {
-        let dir = tempfile::Builder::new().prefix("blizzard-failures-").tempdir().unwrap();
-        let plain = dir.path().join("plain");
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let plain = dir.join("failures-plain");
         let mut flags = tool::config("--cflags").unwrap();
         flags.push("-O1".into());
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
@@ -34,11 +34,10 @@ fn program() -> &'static Path {
             output: &plain,
         })
         .unwrap();
-        let output = dir.path().join("failures");
+        let output = dir.join("failures");
         tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
-        (dir, output)
-    });
-    path
+        output
+    })
 }
 
 /// An argument that no other process has.

@@ -458,8 +458,9 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 1, 0x34 | 0x35 | 0x37) => rw(0xffff, 0, 0xffff),
         (Enc::Legacy, 1, 0xa2) => rw(ax | cx, ax | bx | cx | dx, 0),
         (Enc::Legacy, 1, 0xa5 | 0xad) => rw(cx, 0, 0),
-        // xsave, xrstor, xsaveopt: which components, in edx:eax. fxsave and the others of the group read neither.
-        (Enc::Legacy, 1, 0xae) if !r.reg_form() && matches!(r.reg(), 4..=6) => rw(ax | dx, 0, 0),
+        // xsave, xrstor, xsaveopt: which components, in edx:eax; tpause, umwait: until when. fxsave and the others of the group
+        // read neither.
+        (Enc::Legacy, 1, 0xae) if matches!(r.reg(), 4..=6) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 1, 0xb0 | 0xb1) => rw(ax, 0, ax),
         (Enc::Legacy, 1, 0xc7) if !r.reg_form() => rw(ax | bx | cx | dx, 0, ax | dx),
         (Enc::Legacy, 1, 0xf7) | (Enc::Vex, 1, 0xf7) => rw(di, 0, 0),

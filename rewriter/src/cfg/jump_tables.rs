@@ -4,11 +4,13 @@
 //! jump; a table that is recognised wrongly would. So nothing about it is guessed:
 //! * the address of the table and the value added to its entries are constants on *every* path that leads to the use
 //!   (backward search over all predecessors, including those that enter through other unresolved jumps);
-//! * no bound is believed: the new table has as many entries as there are words, from the table's start, that lead to an
-//!   instruction. A real table is a prefix of that, and a surplus entry is never read.
+//! * a bound is believed where the code proves it ([`bounds`]); else the new table has as many entries as there are words, from the
+//!   table's start, that lead to an instruction. A real table is a prefix of that, and a surplus entry is never read.
 //!
 //! Forms: `jmp [table + i*8]` and `mov r, [table + i*8]; jmp r` (fixed-address files);
 //! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent).
+
+mod bounds;
 
 use super::returns::Returns;
 use crate::disasm::{Flow, Insn, InsnId, Insns};
@@ -70,9 +72,17 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
         found.tables.sort_by_key(|t| t.jump);
         let finder = Finder::new(image, insns, frames, &returns, &found.tables);
         let mut unused = Vec::new();
-        let confirmed: Vec<JumpTable> =
-            found.tables.iter().filter_map(|t| finder.recognise(t.jump, &mut unused)).collect();
-        let all = confirmed.len() == found.tables.len();
+        let again = found.tables.iter().filter_map(|t| {
+            // More edges may cost a bound, never give one back: so this ends.
+            let new = finder.recognise(t.jump, &mut unused)?;
+            Some(if new.targets.len() < t.targets.len() {
+                JumpTable { targets: t.targets.clone(), ..new }
+            } else {
+                new
+            })
+        });
+        let confirmed: Vec<JumpTable> = again.collect();
+        let all = confirmed.iter().map(|t| t.targets.len()).eq(found.tables.iter().map(|t| t.targets.len()));
         found.tables = confirmed;
         if all {
             return found;
@@ -151,7 +161,11 @@ impl<'x, 'a> Finder<'x, 'a> {
             return None;
         }
         let framed = self.frame_of(self.insns.va(jump)).is_some();
-        let bound = if framed { usize::MAX } else { self.bound(jump)? };
+        let bound = match self.proven_entries(load, width as u32) {
+            Some(n) => n,
+            None if framed => usize::MAX,
+            None => self.bound(jump)?,
+        };
         let mut unknown = Vec::new();
         for entry in bytes.chunks_exact(width).take(bound) {
             let va = match entries {

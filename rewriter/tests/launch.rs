@@ -7,6 +7,7 @@ use blizzard::launch::{self, LaunchOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -96,7 +97,11 @@ fn send(pid: Pid, signal: i32) {
 
 /// Starts a launcher whose nodes each print one line of process numbers; gives the launcher and those numbers.
 fn start_and_collect(nodes: u32, text: &str) -> (Child, BufReader<ChildStdout>, Vec<String>) {
-    let mut child = launcher(nodes, false, &["/bin/sh", "-c", text]).spawn().unwrap();
+    collect(&mut launcher(nodes, false, &["/bin/sh", "-c", text]), nodes)
+}
+
+fn collect(launcher: &mut Command, nodes: u32) -> (Child, BufReader<ChildStdout>, Vec<String>) {
+    let mut child = launcher.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     while line != BEGIN {
@@ -219,16 +224,104 @@ fn signals_that_ask_to_stop_end_everything() {
     }
 }
 
+/// The supervisor below a launcher: its only child.
+fn supervisor(launcher: &Child) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.id())).unwrap().flatten();
+    let children = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap());
+    let children: Vec<String> = children.flat_map(|c| c.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let all: Vec<&String> = children.iter().filter(|pid| !pid.is_empty()).collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", all[0])).unwrap();
+    assert_eq!(name, "bz-supervisor\n");
+    all[0].clone()
+}
+
+/// With the launcher dead, nobody had been left to end what the nodes had started by themselves: children and daemons lived on.
 #[test]
-fn nodes_end_when_the_launcher_is_killed() {
+fn nothing_is_left_when_the_launcher_is_killed() {
     for nodes in [1, 3] {
-        let (mut child, _rest, pids) = start_and_collect(nodes, "echo $$; exec sleep 1000");
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, _rest, mut pids) = start_and_collect(nodes, &family(folder.path()));
+        pids.push(supervisor(&child));
         send(Pid::from_child(&child), libc::SIGKILL);
         child.wait().unwrap();
         for pid in &pids {
-            eventually("the node ends with its launcher", || !exists(pid));
+            eventually("all ends with the launcher", || !exists(pid));
         }
     }
+}
+
+#[test]
+fn nothing_is_left_when_the_supervisor_is_killed() {
+    for nodes in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, _rest, pids) = start_and_collect(nodes, &family(folder.path()));
+        send(Pid::from_raw(supervisor(&child).parse().unwrap()).unwrap(), libc::SIGKILL);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGKILL));
+        for pid in &pids {
+            assert!(!exists(pid), "process {pid} is left");
+        }
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!(err, "blizzard: error: the process that watches over the run was killed by signal 9 (SIGKILL)\n");
+    }
+}
+
+/// `kill -9 -- -GROUP`, as shells and test harnesses do it, reaches launcher and nodes in one blow, and must not reach the supervisor.
+#[test]
+fn nothing_is_left_when_the_whole_process_group_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = family(folder.path());
+    let mut command = launcher(2, false, &["/bin/sh", "-c", &text]);
+    let (mut child, _rest, mut pids) = collect(command.process_group(0), 2);
+    pids.push(supervisor(&child));
+    rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    for pid in &pids {
+        eventually("all ends with the group", || !exists(pid));
+    }
+}
+
+/// A process that lives only until it has started its successor can be gone by the time that it has been found.
+#[test]
+fn a_process_that_runs_away_from_its_number_is_caught() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("runner.c");
+    let text = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    if (fork() == 0) {
+        setsid();
+        // Ends by itself in the end, should the test fail.
+        for (time_t end = time(0) + 60; time(0) < end;) if (fork() > 0) _exit(0);
+        _exit(0);
+    }
+    printf("%d\n", (int)getpid());
+    fflush(stdout);
+    if (argc > 1) { sleep(1); return 3; }
+    pause();
+}
+"#;
+    std::fs::write(&source, text).unwrap();
+    let runner = folder.path().join("runner");
+    assert!(Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&runner).status().unwrap().success());
+    let runner = runner.to_str().unwrap();
+    let running = || {
+        let links = std::fs::read_dir("/proc").unwrap().flatten().map(|e| std::fs::read_link(e.path().join("exe")));
+        links.flatten().any(|exe| exe == Path::new(runner))
+    };
+    // The launcher killed; a node that ends.
+    let (mut child, _rest, _) = collect(&mut launcher(1, false, &[runner]), 1);
+    send(Pid::from_child(&child), libc::SIGKILL);
+    child.wait().unwrap();
+    // A look can miss it too: several in a row do not.
+    eventually("the runner ends with the launcher", || (0..20).all(|_| !running()));
+    let (_, err, status) = launch(1, &[runner, "end"]);
+    assert_eq!((err.as_str(), status), ("", 3));
+    assert!((0..20).all(|_| !running()));
 }
 
 #[test]

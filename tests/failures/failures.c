@@ -16,6 +16,25 @@ int main(int argc, char **argv) {
     if (me == last)
         for (int i = 0; i < 512; i++)
             shared[i] = i;
+    if (!strcmp(how, "daemon")) {
+        /* A process that has left its parent, its session and its process group behind. */
+        int ready[2];
+        char byte;
+        if (pipe(ready))
+            return 2;
+        if (fork() == 0) {
+            setsid();
+            if (fork() == 0) {
+                if (write(ready[1], "", 1) != 1)
+                    _exit(2);
+                for (;;)
+                    pause();
+            }
+            _exit(0);
+        }
+        if (read(ready[0], &byte, 1) != 1)
+            return 2;
+    }
     bz_barrier();
     if (me == 0) {
         printf("started %u\n", nodes);
@@ -58,7 +77,7 @@ int main(int argc, char **argv) {
         bz_unlock(bz_lock_new());
     if (!strcmp(how, "slot") && me == last)
         bz_publish(BZ_SLOTS, 0);
-    if (!strcmp(how, "compute"))
+    if (!strcmp(how, "compute") || !strcmp(how, "daemon"))
         for (;;)
             shared[me * 8]++;
     if (!strcmp(how, "too-much")) {

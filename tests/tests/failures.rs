@@ -137,29 +137,35 @@ fn more_memory_than_there_is_gives_null() {
 }
 
 /// Starts the run and waits until its nodes compute.
-fn computing(marker: &str) -> Child {
-    let mut child = command("compute", marker).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+fn computing(how: &str, marker: &str) -> Child {
+    let mut child = command(how, marker).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "started 3\n");
-    assert!(processes_with(marker).len() >= 4, "launcher and nodes carry the marker");
+    let least = if how == "daemon" { 8 } else { 5 };
+    assert!(processes_with(marker).len() >= least, "launcher, supervisor, nodes and their daemons carry the marker");
     child
 }
 
 #[test]
-fn an_interrupt_ends_nodes_that_compute() {
-    let marker = marker();
-    let mut child = computing(&marker);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert!(!child.wait().unwrap().success());
-    assert_nothing_left(&marker);
+fn an_interrupt_ends_nodes_that_compute_and_what_they_have_started() {
+    for how in ["compute", "daemon"] {
+        let marker = marker();
+        let mut child = computing(how, &marker);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_nothing_left(&marker);
+    }
 }
 
+/// What nodes had started by themselves lived on after the launcher had been killed.
 #[test]
-fn nodes_that_compute_end_when_the_launcher_is_killed() {
-    let marker = marker();
-    let mut child = computing(&marker);
-    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-    assert!(!child.wait().unwrap().success());
-    assert_nothing_left(&marker);
+fn nodes_that_compute_and_what_they_have_started_end_when_the_launcher_is_killed() {
+    for how in ["compute", "daemon"] {
+        let marker = marker();
+        let mut child = computing(how, &marker);
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_nothing_left(&marker);
+    }
 }

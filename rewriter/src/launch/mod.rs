@@ -4,13 +4,14 @@
 //! each node counted. The nodes share one region ([`region`]) that has no name in any file system.
 //!
 //! **Invariants**
-//! * Nothing is left behind: nodes die with the launcher even when that is killed ([`sys::tie_to_parent`]); processes that
-//!   nodes start are ended with the run ([`leftovers`]).
+//! * Nothing is left behind: two processes guard the run, and either ends all that is below it when the other is killed ([`guard`],
+//!   [`leftovers`]).
 //! * The first failure ends the run within a second ([`supervise`]).
 //! * With one node the launcher is transparent: standard streams are inherited, signals are passed on.
 //!
 //! Any executable can be launched; only a rewritten one uses the region.
 
+mod guard;
 mod leftovers;
 mod output;
 pub mod region;
@@ -33,7 +34,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use supervise::{Signals, Stop};
+use supervise::Stop;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -82,8 +83,9 @@ pub struct Outcome {
 
 /// Runs `program` as `options.nodes` processes and waits for them.
 ///
-/// To be called once, from the main thread of a process without other children: it takes over the process's signals, and
-/// ends all children of the process at the end.
+/// **Returns in a child of the calling process** (see [`guard::split`]); the caller's own process ends with the exit status of that child
+/// and runs nothing more. To be called once, from the main thread of a process without other children and without busy threads: it
+/// takes over the process's signals, and ends all children of the process at the end.
 ///
 /// # Errors
 /// When the run cannot be started. A run that fails later is an [`Outcome`].
@@ -91,9 +93,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     if options.nodes == 0 || options.nodes as usize > abi::MAX_NODES {
         return Err(Error::new(format!("a run has 1 to {} nodes, not {}", abi::MAX_NODES, options.nodes)));
     }
+    let mut guard = guard::split()?;
     let region = Region::create(options.nodes, options.segment_bytes)?;
-    let mut signals = Signals::listen()?;
-    leftovers::adopt_orphans();
     if let Err(e) = sys::disable_randomisation()
         && options.nodes > 1
     {
@@ -103,12 +104,14 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         );
     }
     let begin = Instant::now();
-    let mut nodes = spawn::start(program, args, &region, options)?;
+    let mut nodes = spawn::start(program, args, &region, guard.group, options)?;
     let forwarders = Forwarders::start(&mut nodes, options);
-    let stop = supervise::until_all_ended(&mut nodes, &region, &mut signals);
+    let stop = supervise::until_all_ended(&mut nodes, &region, &mut guard);
     let wall = begin.elapsed();
-    leftovers::end_all();
-    let reader_left = forwarders.finish();
+    // Nobody waits any more when the launcher is gone: then it may take long.
+    let gone = stop == Some(Stop::LauncherGone);
+    leftovers::end_all(if gone { leftovers::LIMIT_ALONE } else { leftovers::LIMIT });
+    let reader_left = guard.end_with_launcher() && forwarders.finish();
     let nodes: Vec<NodeEnd> = (0u32..)
         .zip(nodes)
         .map(|(number, node)| NodeEnd {
@@ -126,6 +129,7 @@ fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Op
     let number = match stop {
         None => return (0, None),
         Some(Stop::Signal(signal)) => return (128 + signal, None),
+        Some(Stop::LauncherGone) => return (128 + libc::SIGKILL, None),
         Some(Stop::Node(number)) => number,
     };
     let NodeEnd { status, report } = &nodes[number as usize];

@@ -1,6 +1,6 @@
 //! Starting the node processes.
 //!
-//! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment. All stay in the launcher's
+//! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment. All are in the launcher's
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use super::region::Region;
@@ -8,6 +8,7 @@ use super::sys;
 use super::{LaunchOptions, signal_name};
 use crate::error::{Error, Result};
 use blizzard_rt::abi::BOOT_ENV;
+use rustix::process::Pid;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
@@ -39,7 +40,7 @@ impl Node {
     /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: i32) {
         let (Some(pid), Some(signal)) =
-            (rustix::process::Pid::from_raw(self.child.id() as i32), rustix::process::Signal::from_named_raw(signal))
+            (Pid::from_raw(self.child.id() as i32), rustix::process::Signal::from_named_raw(signal))
         else {
             return;
         };
@@ -50,15 +51,22 @@ impl Node {
     }
 }
 
-/// Starts all nodes; if one cannot be started, ends those that were.
+/// Starts all nodes in process group `group`; if one cannot be started, ends those that were.
 ///
 /// # Errors
 /// When the program cannot be executed.
-pub fn start(program: &Path, args: &[OsString], region: &Region, options: &LaunchOptions) -> Result<Vec<Node>> {
+pub fn start(
+    program: &Path,
+    args: &[OsString],
+    region: &Region,
+    group: Pid,
+    options: &LaunchOptions,
+) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     for node in 0..options.nodes {
         let mut command = Command::new(program);
         command.args(args).env(BOOT_ENV, format!("fd={},node={node}", region.fd()));
+        command.process_group(group.as_raw_nonzero().get());
         if let Some(name) = &options.arg0 {
             command.arg0(name);
         }

@@ -1,12 +1,13 @@
 //! Watching the nodes until all have ended.
 //!
-//! The loop sleeps until a signal arrives: SIGCHLD when a node ends, or one that asks the launcher to stop. The first
+//! The loop sleeps until a signal arrives: SIGCHLD when a node ends, or one that asks the launcher or the supervisor to stop. The first
 //! node that fails ends the run: the others are told through the region, have [`GRACE`] to stop by themselves, and are then
 //! killed. A run of one node is transparent instead: signals are passed on and the program decides what they mean.
 //!
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
-//! time the kernel needs to remove killed processes.
+//! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
+use super::guard::Guard;
 use super::region::Region;
 use super::spawn::Node;
 use crate::error::{Error, Result};
@@ -16,6 +17,8 @@ use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIG
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
+use std::fmt;
+use std::io::PipeReader;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -31,15 +34,35 @@ pub enum Stop {
     Node(u32),
     /// The launcher got this signal.
     Signal(i32),
+    /// The launcher has been killed.
+    LauncherGone,
 }
 
-/// The signals that the launcher receives from now on.
+/// What can wake the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A signal to the launcher or the supervisor. `from_kernel`: the kernel itself sent it, as a terminal's Ctrl-C, which the nodes have
+    /// received too.
+    Signal {
+        signal: i32,
+        from_kernel: bool,
+    },
+    LauncherGone,
+}
+
+/// The signals that the process receives from now on.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
 }
 
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signals").finish_non_exhaustive()
+    }
+}
+
 impl Signals {
-    /// Begins to listen. A signal that was ignored when the launcher started (as under `nohup`) stays ignored.
+    /// Begins to listen. A signal that was ignored when the process started (as under `nohup`) stays ignored.
     ///
     /// # Errors
     /// When the kernel refuses a handler.
@@ -55,12 +78,15 @@ impl Signals {
             .map_err(|e| Error::new("cannot listen for signals").because(e))
     }
 
-    /// Sleeps until a signal arrives or `timeout` has passed; the signals, each with whether the kernel itself sent it (as a
-    /// terminal's Ctrl-C, which the nodes have received too).
-    fn wait(&mut self, timeout: Duration) -> Vec<(i32, bool)> {
+    /// Sleeps until a signal arrives, there is something to read from `pipe`, or `timeout` has passed; the signals, each with
+    /// whether the kernel itself sent it.
+    pub fn wait(&mut self, pipe: Option<&PipeReader>, timeout: Duration) -> Vec<(i32, bool)> {
         let limit = Timespec::try_from(timeout).expect("timeouts are short");
+        let mut fds = vec![PollFd::new(self.delivery.get_read(), PollFlags::IN)];
+        fds.extend(pipe.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         // An interrupted poll means that a signal has arrived; other errors end in the same look around.
-        let _ = poll(&mut [PollFd::new(self.delivery.get_read(), PollFlags::IN)], Some(&limit));
+        let _ = poll(&mut fds, Some(&limit));
+        drop(fds);
         self.delivery.pending().map(|origin| (origin.signal, matches!(origin.cause, Cause::Kernel))).collect()
     }
 }
@@ -73,7 +99,7 @@ fn ignored_signals() -> u64 {
 }
 
 /// Waits until every node has ended; says why the run stopped early, if it did.
-pub fn until_all_ended(nodes: &mut [Node], region: &Region, signals: &mut Signals) -> Option<Stop> {
+pub fn until_all_ended(nodes: &mut [Node], region: &Region, guard: &mut Guard) -> Option<Stop> {
     let alone = nodes.len() == 1;
     let mut stop = None;
     let mut deadline: Option<Instant> = None;
@@ -97,10 +123,16 @@ pub fn until_all_ended(nodes: &mut [Node], region: &Region, signals: &mut Signal
             deadline = None;
         }
         let timeout = deadline.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()));
-        for (signal, from_kernel) in signals.wait(timeout) {
-            if signal == SIGCHLD {
-                continue;
-            }
+        for event in guard.wait(timeout) {
+            let (signal, from_kernel) = match event {
+                Event::Signal { signal: SIGCHLD, .. } => continue,
+                Event::Signal { signal, from_kernel } => (signal, from_kernel),
+                Event::LauncherGone => {
+                    stop = Some(Stop::LauncherGone);
+                    deadline = Some(Instant::now());
+                    continue;
+                }
+            };
             if !from_kernel {
                 nodes.iter().for_each(|node| node.signal(signal));
             }

@@ -1,18 +1,65 @@
 //! The launcher's calls into the kernel that safe crates do not offer; the only `unsafe` of the launcher.
 //!
-//! Three things live here: what a child does between `fork` and `exec`, switching address-space randomisation off,
-//! and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of the region is
-//! read and written through its file descriptor).
+//! What lives here: `fork` and the signal mask around it, what a child does between `fork` and `exec`, switching address-space
+//! randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
+//! the region is read and written through its file descriptor).
 
 #![allow(unsafe_code)]
 
 use memmap2::MmapRaw;
+use rustix::process::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::AtomicU32;
+
+/// Which signals are held back.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    /// Holds back every signal for this thread; the mask from before.
+    pub fn block_all() -> Self {
+        // SAFETY: sigset_t is a plain array of words, for which all zeroes is a value; both sets are alive during the calls.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            // Fails only for an unknown operation.
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            SignalMask(before)
+        }
+    }
+
+    /// The same mask and one signal more.
+    pub fn and(mut self, signal: i32) -> Self {
+        // SAFETY: the set is alive; an unknown number is refused.
+        unsafe { libc::sigaddset(&mut self.0, signal) };
+        self
+    }
+
+    /// Makes this the mask of this thread, and of the threads that it starts from now on.
+    pub fn restore(self) {
+        // SAFETY: the set is alive; a null pointer asks for nothing back.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Splits this process: gives the child's number in the parent, nothing in the child.
+///
+/// Only the calling thread exists in the child. The caller sees to it that other threads of the process hold no lock that the child
+/// needs: there are none, or they are idle.
+///
+/// # Errors
+/// The kernel's, when there are too many processes or too little memory.
+pub fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: the child runs with the C library's own locks put right by its fork handlers; about others see above.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
 
 /// Makes the child of `command` end when this process ends, however that happens (also by `kill -9`), and, if
 /// given, keeps file descriptor `inherit` open across `exec` under the same number.

@@ -1,0 +1,170 @@
+//! The two processes that guard a run: the launcher and the supervisor.
+//!
+//! Whoever is killed with `kill -9` cannot clean up behind itself, so two processes watch each other. [`split`] makes them:
+//!
+//! ```text
+//! shell --- launcher      what the user started: waits, passes signals on, exits with the supervisor's status
+//!              |
+//!           supervisor    its child: starts the nodes, passes their output through, says how the run ended
+//!              |
+//!           nodes --- whatever they start, daemons too
+//! ```
+//!
+//! Both are subreapers, so a process below them whose parent ends becomes the supervisor's child, or, should that be gone,
+//! the launcher's. A pipe from the launcher to the supervisor carries the signals that the launcher gets, a byte each, and its end
+//! says that the launcher is gone.
+//!
+//! **Invariants**
+//! * The launcher gone, the supervisor kills everything below it; the supervisor gone, the launcher does.
+//! * The supervisor is in a process group of its own (and under a name of its own), so that a terminal's Ctrl-C and Ctrl-Z, and a
+//!   `kill -9` of the whole group or of everything called blizzard, leave it in place. The nodes are in the launcher's group, where
+//!   job control expects the program.
+//! * Both killed in one blow, the nodes end all the same ([`super::sys::tie_to_parent`]); what they have started may be left.
+
+use super::leftovers;
+use super::supervise::{Event, Signals};
+use super::sys::{self, SignalMask};
+use crate::error::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use signal_hook::consts::signal::SIGCHLD;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// The supervisor's name in `ps`.
+const NAME: &std::ffi::CStr = c"bz-supervisor";
+/// How often the launcher looks after the supervisor although no signal announced anything.
+const RECHECK: Duration = Duration::from_secs(1);
+/// Set in a byte on the pipe when the kernel itself sent the signal.
+const FROM_KERNEL: u8 = 0x80;
+
+/// The supervisor's connection to the launcher.
+#[derive(Debug)]
+pub struct Guard {
+    launcher: Pid,
+    /// The launcher's process group: the nodes'.
+    pub group: Pid,
+    control: PipeReader,
+    signals: Signals,
+    gone: bool,
+}
+
+/// Splits the process into launcher and supervisor, and returns in the supervisor only; the launcher exits with the supervisor's
+/// status.
+///
+/// To be called while no other thread of the process holds a lock.
+///
+/// # Errors
+/// When the kernel gives no process or pipe.
+pub fn split() -> Result<Guard> {
+    let failed = |e: std::io::Error| Error::new("cannot start the process that watches over the run").because(e);
+    let (control, to_supervisor) = std::io::pipe().map_err(failed)?;
+    let (launcher, group) = (rustix::process::getpid(), rustix::process::getpgrp());
+    // What is in the buffer must not be written twice; a reader that has gone away is noticed later.
+    let _ = std::io::stdout().flush();
+    // Until each process has its own handlers, signals wait.
+    let mask = SignalMask::block_all();
+    match sys::fork() {
+        Err(e) => {
+            mask.restore();
+            Err(failed(e))
+        }
+        Ok(Some(supervisor)) => {
+            drop(control);
+            leftovers::adopt_orphans();
+            let signals = Signals::listen();
+            mask.restore();
+            std::process::exit(match signals {
+                Ok(signals) => watch(supervisor, to_supervisor, signals),
+                Err(error) => {
+                    eprintln!("blizzard: error: {error}");
+                    // The end of the pipe tells the supervisor.
+                    drop(to_supervisor);
+                    let _ = waitpid(Some(supervisor), WaitOptions::empty());
+                    libc::EXIT_FAILURE
+                }
+            })
+        }
+        Ok(None) => {
+            drop(to_supervisor);
+            leftovers::adopt_orphans();
+            // Fails for no reason that applies to a new child.
+            let _ = rustix::process::setpgid(None, None);
+            let _ = rustix::thread::set_name(NAME);
+            let signals = Signals::listen();
+            // Out of the terminal's foreground, `stty tostop` must not stop the output.
+            mask.and(libc::SIGTTOU).restore();
+            Ok(Guard { launcher, group, control, signals: signals?, gone: false })
+        }
+    }
+}
+
+/// The launcher's part: passes signals on until the supervisor has ended; the exit status.
+fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
+    let ended = loop {
+        match waitpid(Some(supervisor), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => break Some(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => break None,
+        }
+        for (signal, from_kernel) in signals.wait(None, RECHECK) {
+            let mark = if from_kernel { FROM_KERNEL } else { 0 };
+            if signal != SIGCHLD {
+                // A supervisor that has just ended reads no more.
+                let _ = (&control).write(&[signal as u8 | mark]);
+            }
+        }
+    };
+    // Usually there is nothing: the supervisor has done it.
+    leftovers::end_all(leftovers::LIMIT);
+    let status = ended.map(|status| <ExitStatus as std::os::unix::process::ExitStatusExt>::from_raw(status.as_raw()));
+    match status.and_then(|status| status.code()) {
+        Some(code) => code,
+        None => {
+            let how = status.map_or("is gone".to_owned(), super::spawn::describe);
+            eprintln!("blizzard: error: the process that watches over the run {how}");
+            status.map_or(libc::EXIT_FAILURE, super::spawn::shell_status)
+        }
+    }
+}
+
+impl Guard {
+    /// Sleeps until something happens or `timeout` has passed; what has happened. That the launcher is gone is told once.
+    pub fn wait(&mut self, timeout: Duration) -> Vec<Event> {
+        let pipe = (!self.gone).then_some(&self.control);
+        let own = self.signals.wait(pipe, timeout);
+        let mut events: Vec<Event> =
+            own.into_iter().map(|(signal, from_kernel)| Event::Signal { signal, from_kernel }).collect();
+        while !self.gone && readable(&self.control) {
+            let mut bytes = [0; 64];
+            match self.control.read(&mut bytes) {
+                Ok(0) => {
+                    self.gone = true;
+                    events.push(Event::LauncherGone);
+                }
+                Ok(n) => events.extend(bytes[..n].iter().map(|byte| Event::Signal {
+                    signal: i32::from(byte & !FROM_KERNEL),
+                    from_kernel: byte & FROM_KERNEL != 0,
+                })),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        events
+    }
+
+    /// When the nodes have ended and only their output is left to be written: nothing but that depends on this process any more, so from
+    /// now on it simply ends with the launcher. False if the launcher is gone already.
+    pub fn end_with_launcher(&self) -> bool {
+        // The kernel sends the signal when the thread that forked ends: the launcher's main thread.
+        let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
+        tied && rustix::process::getppid() == Some(self.launcher)
+    }
+}
+
+/// Whether a read of the pipe would return at once.
+fn readable(pipe: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}

@@ -9,10 +9,13 @@
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 
+mod starts;
+
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use starts::Starts;
 
 /// Index into [`Insns::list`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -64,16 +67,18 @@ pub struct Insns {
     pub starts: Vec<InsnId>,
     /// Bytes of executable sections that are not decoded as code.
     pub undecoded_bytes: u64,
-    index: Vec<(Vaddr, Vec<u32>)>,
+    index: Starts,
 }
 
 impl Insns {
     /// The instruction that starts at `va`.
     pub fn at(&self, va: Vaddr) -> Option<InsnId> {
-        let s = self.index.partition_point(|(start, _)| *start <= va).checked_sub(1)?;
-        let (start, map) = &self.index[s];
-        let i = *map.get((va - *start) as usize)?;
-        (i != u32::MAX).then_some(InsnId(i))
+        self.index.at(va)
+    }
+
+    /// How many instructions of the main run start before `va`.
+    pub fn main_before(&self, va: Vaddr) -> usize {
+        self.index.main_before(va)
     }
 
     /// Where an instruction stands in the input.
@@ -90,15 +95,20 @@ impl Insns {
     pub fn next(&self, id: InsnId) -> Option<InsnId> {
         match self.list[id.ix()].flow {
             Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => None,
-            _ => self.at(self.end(id)),
+            _ => {
+                let end = self.end(id);
+                let following = InsnId(id.0 + 1);
+                match self.list.get(following.ix()) {
+                    Some(_) if following.ix() < self.main && self.va(following) == end => Some(following),
+                    _ => self.at(end),
+                }
+            }
         }
     }
 
     /// Indices of the main run's instructions that start in `[start, stop)`.
     pub fn main_range(&self, start: Vaddr, stop: Vaddr) -> std::ops::Range<usize> {
-        let main = &self.list[..self.main];
-        let at = |va: Vaddr| main.partition_point(|i| self.base + u64::from(i.at) < va);
-        at(start)..at(stop)
+        self.main_before(start)..self.main_before(stop)
     }
 
     /// Decodes an instruction again.
@@ -111,6 +121,47 @@ impl Insns {
     /// Its bytes.
     pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
         image.bytes_at(self.va(id), usize::from(self.list[id.ix()].len)).expect("decoded code lies in the file")
+    }
+}
+
+/// Decodes instructions of a module, cheapest in order.
+pub struct Reader<'x, 'a> {
+    image: &'x Image<'a>,
+    insns: &'x Insns,
+    section: usize,
+    decoder: Decoder<'a>,
+}
+
+impl<'x, 'a> Reader<'x, 'a> {
+    /// Reads anywhere in `insns`.
+    pub fn new(image: &'x Image<'a>, insns: &'x Insns) -> Self {
+        let decoder = Decoder::with_ip(64, image.exec_bytes(0), 0, DecoderOptions::NONE);
+        Reader { image, insns, section: 0, decoder }
+    }
+
+    /// Offset of `id` in its section, which becomes the current one.
+    fn seek(&mut self, id: InsnId) -> usize {
+        let va = self.insns.va(id);
+        let held = |s: &crate::image::ExecSection| va >= s.va && va - s.va < s.bytes;
+        if !held(&self.image.exec[self.section]) {
+            self.section = self.image.exec_at(va).expect("decoded code lies in a section");
+            self.decoder = Decoder::with_ip(64, self.image.exec_bytes(self.section), 0, DecoderOptions::NONE);
+        }
+        (va - self.image.exec[self.section].va) as usize
+    }
+
+    /// Decodes `id` into `insn` and returns its bytes.
+    pub fn decode(&mut self, id: InsnId, insn: &mut Instruction) -> &'a [u8] {
+        let at = self.seek(id);
+        self.decoder.set_position(at).expect("the offset lies in the section");
+        self.decoder.set_ip(self.insns.va(id).0);
+        self.decoder.decode_out(insn);
+        &self.image.exec_bytes(self.section)[at..at + insn.len()]
+    }
+
+    /// Where the fields of the instruction decoded last stand in its bytes.
+    pub fn constant_offsets(&self, insn: &Instruction) -> ConstantOffsets {
+        self.decoder.get_constant_offsets(insn)
     }
 }
 
@@ -261,32 +312,34 @@ impl<'i, 'a> Explorer<'i, 'a> {
         self.data_refs.sort();
         for f in &frames.fdes {
             let mut va = code_start(f);
-            while va < f.end && self.image.exec_at(va).is_some() {
-                match self.length(va) {
-                    Some(0) => {
-                        let run_end = self.unreached_end(va, f.end);
-                        let first_ref = self.data_refs.partition_point(|r| *r < va);
-                        // Constants that the code finds by arithmetic are in nobody's list of references.
-                        let read = self.data_refs.get(first_ref).is_some_and(|r| *r < run_end);
-                        if read || !self.plausible(va) {
-                            va = run_end;
-                        } else {
-                            self.descend(vec![va]);
+            while va < f.end
+                && let Some(s) = self.image.exec_at(va)
+            {
+                let base = self.maps[s].va;
+                let end = ((f.end - base) as usize).min(self.maps[s].len.len());
+                let mut at = (va - base) as usize;
+                while at < end {
+                    match self.maps[s].len[at] {
+                        0 => {
+                            let run = self.maps[s].len[at..end].iter().position(|l| *l != 0);
+                            let run_end = run.map_or(end, |n| at + n);
+                            let here = base + at as u64;
+                            let first_ref = self.data_refs.partition_point(|r| *r < here);
+                            // Constants that the code finds by arithmetic are in nobody's list of references.
+                            let read = self.data_refs.get(first_ref).is_some_and(|r| *r < base + run_end as u64);
+                            if read || !self.plausible(here) {
+                                at = run_end;
+                            } else {
+                                self.descend(vec![here]);
+                            }
                         }
+                        INSIDE => at += 1,
+                        len => at += usize::from(len),
                     }
-                    Some(INSIDE) | None => va = va + 1,
-                    Some(len) => va = va + u64::from(len),
                 }
+                va = base + at as u64;
             }
         }
-    }
-
-    fn unreached_end(&self, from: Vaddr, limit: Vaddr) -> Vaddr {
-        let mut va = from;
-        while va < limit && self.length(va) == Some(0) {
-            va = va + 1;
-        }
-        va
     }
 
     fn take_soft_roots(&mut self) {
@@ -335,47 +388,48 @@ impl<'i, 'a> Explorer<'i, 'a> {
         let base = self.image.base;
         let count: usize = self.maps.iter().map(|m| m.len.iter().filter(|&&l| l != 0 && l != INSIDE).count()).sum();
         let mut list = Vec::with_capacity(count);
-        let mut targets = Vec::with_capacity(count);
+        // (instruction, target) of direct branches.
+        let mut branches: Vec<(u32, Vaddr)> = Vec::new();
         let mut overlapped = Vec::new();
-        let mut index: Vec<(Vaddr, Vec<u32>)> = self.maps.iter().map(|m| (m.va, vec![u32::MAX; m.len.len()])).collect();
+        let mut index = Starts::default();
         let mut undecoded = 0;
         let mut insn = Instruction::default();
-        for (s, m) in self.maps.iter().enumerate() {
-            undecoded += m.len.iter().filter(|&&l| l == 0).count() as u64;
-            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), m.va.0, DecoderOptions::NONE);
-            let mut free_from = 0;
-            for (at, &len) in m.len.iter().enumerate() {
-                if len == 0 || len == INSIDE {
-                    continue;
-                }
-                let va = m.va + at as u64;
-                if at < free_from {
-                    overlapped.push((s, at, va));
-                    continue;
-                }
-                free_from = at + usize::from(len);
-                d.set_position(at).expect("the offset lies in the section");
-                d.set_ip(va.0);
-                d.decode_out(&mut insn);
-                index[s].1[at] = list.len() as u32;
-                targets.push(direct_target(&insn));
-                list.push(Insn { at: (va - base) as u32, len, flow: flow_of(&insn), target: None });
-            }
-        }
-        let main = list.len();
-        for (s, at, va) in overlapped {
-            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), self.maps[s].va.0, DecoderOptions::NONE);
+        let mut add = |d: &mut Decoder, at: usize, va: Vaddr, list: &mut Vec<Insn>| {
             d.set_position(at).expect("the offset lies in the section");
             d.set_ip(va.0);
             d.decode_out(&mut insn);
-            index[s].1[at] = list.len() as u32;
-            targets.push(direct_target(&insn));
+            branches.extend(direct_target(&insn).map(|t| (list.len() as u32, t)));
             list.push(Insn { at: (va - base) as u32, len: insn.len() as u8, flow: flow_of(&insn), target: None });
+        };
+        for (s, m) in self.maps.iter().enumerate() {
+            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), m.va.0, DecoderOptions::NONE);
+            let mut free_from = 0;
+            let first = list.len();
+            for (at, &len) in m.len.iter().enumerate() {
+                if len == 0 {
+                    undecoded += 1;
+                } else if len != INSIDE && at < free_from {
+                    overlapped.push((s, at, m.va + at as u64));
+                } else if len != INSIDE {
+                    free_from = at + usize::from(len);
+                    add(&mut d, at, m.va + at as u64, &mut list);
+                }
+            }
+            let offset = (m.va - base) as usize;
+            index.add_section(m.va, m.len.len(), list[first..].iter().map(|i| i.at as usize - offset));
         }
+        let main = list.len();
+        let mut overlapping = Vec::new();
+        for (s, at, va) in overlapped {
+            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), self.maps[s].va.0, DecoderOptions::NONE);
+            overlapping.push((va, InsnId(list.len() as u32)));
+            add(&mut d, at, va, &mut list);
+        }
+        index.set_overlapping(overlapping);
         let mut out =
             Insns { base, list, main, roots: Vec::new(), starts: Vec::new(), undecoded_bytes: undecoded, index };
-        for (i, t) in targets.into_iter().enumerate() {
-            out.list[i].target = t.and_then(|t| out.at(t));
+        for (i, t) in branches {
+            out.list[i as usize].target = out.at(t);
         }
         let ids = |vas: &[Vaddr]| {
             let mut ids: Vec<InsnId> = vas.iter().filter_map(|&va| out.at(va)).collect();

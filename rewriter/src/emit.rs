@@ -6,20 +6,19 @@
 //!
 //! Invariant: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
 
-use crate::analysis::effects::Effects;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::regs::RegSet;
-use crate::cfg::jump_tables::JumpTable;
+use crate::analysis::stack::StackRegs;
 use crate::cfg::{Cfg, End};
 use crate::check::{self, Site, asm};
-use crate::disasm::{Flow, Insn, InsnId, Insns, direct_target};
+use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::options::{Options, Poll};
-use crate::plan::Plan;
+use crate::plan::{Facts, Planner};
 use blizzard_rt::abi::VsibDesc;
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 /// What a fixup's 32-bit field will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,59 +112,77 @@ pub struct Input<'x, 'a> {
     pub image: &'x Image<'a>,
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,
-    pub effects: &'x [Effects],
+    pub facts: &'x Facts,
+    pub stack: &'x StackRegs,
     pub live: &'x Liveness,
-    pub plan: &'x Plan,
     pub options: &'x Options,
 }
 
 /// Emits all code.
 pub fn emit(input: &Input) -> Code {
-    let Input { image, insns, cfg, .. } = *input;
+    let Input { image, insns, cfg, facts, options, .. } = *input;
     let mut code = Code { begin: Vec::with_capacity(insns.list.len() + 1), ..Code::default() };
     let mut live = Vec::new();
     let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
     loads.sort();
+    // Jumps that share a load share its table.
+    loads.dedup_by_key(|l| l.0);
+    let mut loads = loads.into_iter().peekable();
+    let mut starts = insns.starts.iter().peekable();
+    let mut reader = Reader::new(image, insns);
+    let mut planner = Planner::new(options);
     let mut insn = Instruction::default();
     for b in cfg.ids() {
-        input.live.before_each(cfg, input.effects, b, &mut live);
+        input.live.before_each(cfg, &facts.effects, b, &mut live);
+        let mut on_stack = input.stack.at_start(b);
         let block = &cfg.blocks[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
-            if insns.starts.binary_search(&id).is_ok() {
+            if starts.next_if(|s| **s == id).is_some() {
                 code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align });
             }
             let begin = code.hot.pos();
             code.begin.push(begin);
-            Decoder::with_ip(64, insns.bytes(image, id), insns.va(id).0, DecoderOptions::NONE).decode_out(&mut insn);
-            let table = loads.binary_search_by_key(&id, |l| l.0).ok().map(|l| loads[l].1);
-            let site = Site { id, insn: &insn, live: live[k], begin, count: input.options.count, table };
+            let bytes = reader.decode(id, &mut insn);
+            let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
+            let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table };
             let wild = i + 1 == block.stop.0
                 && matches!(block.end, End::FramedJmp | End::UnknownJmp)
                 && insns.list[id.ix()].flow == Flow::IndirectJmp;
-            if input.options.poll == Poll::Backedge
+            if options.poll == Poll::Backedge
                 && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
             {
                 check::poll(&mut code, &site);
             }
-            if let Err(reason) = check::insert(&mut code, &site, &input.plan.actions[id.ix()]) {
+            let action = planner.decide(&insn, on_stack);
+            if let Err(reason) = action.and_then(|action| check::insert(&mut code, &site, &action)) {
                 let at = insns.va(id);
                 code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
             }
-            relocate(&mut code, input, id, &insn, table);
+            relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader }, table);
             check::land_behind(&mut code, &site);
             fall_through(&mut code, insns, id);
+            on_stack = facts.stack[id.ix()].behind(on_stack);
         }
     }
     code.begin.push(code.hot.pos());
     code
 }
 
+/// An instruction of the input.
+struct Original<'x, 'a> {
+    id: InsnId,
+    insn: &'x Instruction,
+    bytes: &'x [u8],
+    /// Has just decoded it.
+    reader: &'x Reader<'x, 'a>,
+}
+
 /// Emits the instruction itself.
-fn relocate(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, table: Option<u32>) {
+fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
     let insns = input.insns;
+    let Original { id, insn, bytes, .. } = *original;
     let Insn { flow, target, .. } = insns.list[id.ix()];
-    let bytes = insns.bytes(input.image, id);
     let hot = &mut code.hot;
     match (flow, direct_target(insn)) {
         (Flow::Jmp, Some(to)) => match target {
@@ -210,7 +227,7 @@ fn relocate(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, tabl
             let at = asm::jmp32(&mut hot.bytes);
             hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
         }
-        _ => copy(code, input, id, insn, bytes, table),
+        _ => copy(code, input, original, table),
     }
 }
 
@@ -219,27 +236,25 @@ fn branch(code: &mut Code, cc: Option<u8>, to: InsnId) {
     code.hot.bytes.extend([0, 0]);
 }
 
-fn copy(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, bytes: &[u8], table: Option<u32>) {
+fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
+    let Original { id, insn, bytes, reader } = *original;
     let start = code.hot.bytes.len();
-    let has_memory = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
     if let Some(t) = table {
-        let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &input.cfg.tables[t as usize]);
+        let offsets = reader.constant_offsets(insn);
+        let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &offsets);
         let tail = (code.hot.bytes.len() - pos - 4) as u8;
         code.hot.fixups.push(Fixup { pos: pos as u32, tail, target: Target::TableDelta { table: t, disp } });
         return;
     }
     code.hot.bytes.extend(bytes);
-    if has_memory && insn.is_ip_rel_memory_operand() {
-        let va = input.insns.va(id);
-        let mut d = Decoder::with_ip(64, bytes, va.0, DecoderOptions::NONE);
-        let again = d.decode();
-        let at = d.get_constant_offsets(&again).displacement_offset();
+    if insn.is_ip_rel_memory_operand() {
         if insn.memory_base() == Register::EIP {
             let at = input.insns.va(id);
             let reason = "RIP-relative operand with 32-bit address size".to_owned();
             code.refusals.push(Refusal { at, place: input.image.place(at), reason });
             return;
         }
+        let at = reader.constant_offsets(insn).displacement_offset();
         code.hot.fixups.push(Fixup {
             pos: (start + at) as u32,
             tail: (bytes.len() - at - 4) as u8,
@@ -249,11 +264,7 @@ fn copy(code: &mut Code, input: &Input, id: InsnId, insn: &Instruction, bytes: &
 }
 
 /// Appends `bytes` with a 32-bit displacement instead of a short or no one; returns where it stands and its old value.
-fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], table: &JumpTable) -> (usize, i32) {
-    debug_assert!(table.at.0 != 0);
-    let mut d = Decoder::with_ip(64, bytes, insn.ip(), DecoderOptions::NONE);
-    let again = d.decode();
-    let offsets = d.get_constant_offsets(&again);
+fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], offsets: &ConstantOffsets) -> (usize, i32) {
     let sib = insn.memory_index() != Register::None || insn.memory_base().number() & 7 == 4;
     let disp_at = if offsets.has_displacement() { offsets.displacement_offset() } else { bytes.len() };
     let disp_len = if offsets.has_displacement() { offsets.displacement_size() } else { 0 };

@@ -6,18 +6,20 @@ use crate::error::Result;
 use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
 use crate::options::{Options, Poll};
 use crate::pipeline::{Analysed, analyse};
-use crate::plan::{Action, Exempt, is_big};
+use crate::plan::{self, Action, Exempt, is_big};
 
 /// Analyses `input` and counts.
 ///
 /// # Errors
 /// What is wrong with the file as a whole; refused instructions are part of the result.
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
-    let analysed = analyse(input, name, options)?;
+    let analysed = analyse(input, name)?;
+    let Analysed { image, insns, cfg, facts, stack } = &analysed;
+    let plan = plan::decide(image, insns, cfg, facts, stack, options);
     let mut out = Inspection {
         program: name.to_owned(),
         instructions: analysed.insns.list.len() as u64,
-        refusals: analysed.plan.refusals.iter().map(RefusalReport::from).collect(),
+        refusals: plan.refusals.iter().map(RefusalReport::from).collect(),
         ..Inspection::default()
     };
     for i in 0..analysed.insns.list.len() as u32 {
@@ -32,7 +34,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         let function = out.functions.last_mut().expect("pushed above");
         function.bytes += bytes;
         function.instructions += 1;
-        count(&analysed.plan.actions[id.ix()], &mut function.accesses);
+        count(&plan.actions[id.ix()], &mut function.accesses);
         if options.poll == Poll::Backedge && polled(&analysed, id) {
             function.accesses.polls += 1;
         }

@@ -7,7 +7,7 @@
 use crate::cfg::jump_tables::{Entries, JumpTable};
 use crate::disasm::{InsnId, Insns};
 use crate::elf_write::frames::StackMove;
-use crate::emit::{Buffer, Code, Fixup, ItemKind, Target};
+use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 
@@ -48,26 +48,52 @@ impl Placed {
     }
 }
 
-/// Where the items stand for one choice of branch sizes.
-struct Positions {
-    begin: Vec<u32>,
-    items: Vec<u32>,
+/// Bytes by which the items grow in front of each item, for one choice of branch sizes; one more for the end.
+fn grown(items: &[Item], long: &[bool], out: &mut Vec<u32>) {
+    out.clear();
+    let mut grown = 0u32;
+    for (item, long) in items.iter().zip(long) {
+        out.push(grown);
+        grown += growth(item.kind, *long, item.pos + grown);
+    }
+    out.push(grown);
 }
 
-fn positions(code: &Code, long: &[bool]) -> Positions {
-    let mut p = Positions { begin: Vec::with_capacity(code.begin.len()), items: Vec::with_capacity(code.items.len()) };
-    let mut grown = 0u32;
-    let mut items = code.items.iter().zip(long).peekable();
-    for &begin in &code.begin {
-        while let Some((item, long)) =
-            items.next_if(|(i, _)| i.pos < begin || i.pos == begin && i.kind == ItemKind::Align)
-        {
-            p.items.push(item.pos + grown);
-            grown += growth(item.kind, *long, item.pos + grown);
+/// How many items stand in front of each instruction's new code, padding included; one more for the end.
+fn items_before(code: &Code) -> Vec<u32> {
+    let mut items = code.items.iter().peekable();
+    let mut count = 0;
+    let before = |&begin: &u32| {
+        while items.next_if(|i| i.pos < begin || i.pos == begin && i.kind == ItemKind::Align).is_some() {
+            count += 1;
         }
-        p.begin.push(begin + grown);
+        count
+    };
+    code.begin.iter().map(before).collect()
+}
+
+/// Which branches need their long forms.
+fn relax(code: &Code, items_before: &[u32]) -> Vec<bool> {
+    let mut long = vec![false; code.items.len()];
+    let mut shift = Vec::with_capacity(code.items.len() + 1);
+    loop {
+        grown(&code.items, &long, &mut shift);
+        let mut changed = false;
+        for (k, item) in code.items.iter().enumerate() {
+            if let ItemKind::Branch { to, .. } = item.kind
+                && !long[k]
+            {
+                let target = code.begin[to.ix()] + shift[items_before[to.ix()] as usize];
+                if i8::try_from(i64::from(target) - i64::from(item.pos + shift[k]) - 2).is_err() {
+                    long[k] = true;
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return long;
+        }
     }
-    p
 }
 
 fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
@@ -101,24 +127,15 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     if code.hot.bytes.len() + code.cold.bytes.len() > 1 << 30 {
         return Err(too_large());
     }
-    let mut long = vec![false; code.items.len()];
-    let at_last = loop {
-        let p = positions(code, &long);
-        let mut changed = false;
-        for (k, item) in code.items.iter().enumerate() {
-            if let ItemKind::Branch { to, .. } = item.kind
-                && !long[k]
-                && i8::try_from(i64::from(p.begin[to.ix()]) - i64::from(p.items[k]) - 2).is_err()
-            {
-                long[k] = true;
-                changed = true;
-            }
-        }
-        if !changed {
-            break p;
-        }
-    };
-    let hot_bytes = *at_last.begin.last().expect("one more than instructions");
+    let mut begin = items_before(code);
+    let long = relax(code, &begin);
+    let mut shift = Vec::with_capacity(code.items.len() + 1);
+    grown(&code.items, &long, &mut shift);
+    for (items, provisional) in begin.iter_mut().zip(&code.begin) {
+        *items = provisional + shift[*items as usize];
+    }
+    let begin = begin;
+    let hot_bytes = *begin.last().expect("one more than instructions");
     let cold_at = hot_bytes.next_multiple_of(16);
     let rodata_va = Vaddr((at.0 + u64::from(cold_at) + code.cold.bytes.len() as u64).next_multiple_of(4096));
     let vsib_bytes = code.vsib.len() as u64 * 16;
@@ -132,7 +149,7 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     if next - at > 1 << 30 {
         return Err(too_large());
     }
-    let begin_of = |id: InsnId| at + u64::from(at_last.begin[id.ix()]);
+    let begin_of = |id: InsnId| at + u64::from(begin[id.ix()]);
     let value = |f: &Fixup, here: Vaddr| -> i32 {
         let ip = here + 4 + u64::from(f.tail);
         let to = match f.target {
@@ -147,8 +164,8 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
         };
         (to - ip) as i64 as i32
     };
-    let mut out = stretch(code, &long, &at_last);
-    fill_hot(&mut out, code, &long, &at_last, at, &value);
+    let mut out = stretch(code, &long, &shift, &begin, cold_at as usize + code.cold.bytes.len());
+    fill_hot(&mut out, code, &shift, at, &value);
     out.resize(cold_at as usize, 0xcc);
     let Buffer { bytes, fixups } = &code.cold;
     out.extend(bytes);
@@ -158,26 +175,27 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
         out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
     }
     let rodata = rodata(code, tables, &table_at, rodata_va, next, begin_of);
-    let aligned = code.items.iter().zip(&at_last.items).filter(|(i, _)| i.kind == ItemKind::Align);
+    let aligned = code.items.iter().zip(&shift).filter(|(i, _)| i.kind == ItemKind::Align);
     let padding = aligned
-        .map(|(item, at)| {
+        .map(|(item, shift)| {
             let id = InsnId(code.begin.partition_point(|b| *b < item.pos) as u32);
-            (id, at_last.begin[id.ix()] - at)
+            (id, begin[id.ix()] - (item.pos + shift))
         })
         .collect();
     let stack = code.stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
     let stack = stack.collect();
-    debug_assert!(insns.list.len() + 1 == at_last.begin.len());
-    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, stack, begin: at_last.begin, padding })
+    debug_assert!(insns.list.len() + 1 == begin.len());
+    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, stack, begin, padding })
 }
 
-/// The hot bytes with branches and padding at their final sizes.
-fn stretch(code: &Code, long: &[bool], p: &Positions) -> Vec<u8> {
+/// The hot bytes with branches and padding at their final sizes, in a buffer of `capacity`.
+fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: usize) -> Vec<u8> {
     let hot = &code.hot.bytes;
-    let mut out = Vec::with_capacity(hot.len() + hot.len() / 8);
+    let mut out = Vec::with_capacity(capacity);
     let mut done = 0usize;
-    for ((item, &long), &at) in code.items.iter().zip(long).zip(&p.items) {
-        out.extend(&hot[done..item.pos as usize]);
+    for ((item, &long), &shift) in code.items.iter().zip(long).zip(shift) {
+        let at = item.pos + shift;
+        out.extend_from_slice(&hot[done..item.pos as usize]);
         done = item.pos as usize;
         debug_assert_eq!(out.len(), at as usize);
         match item.kind {
@@ -185,7 +203,7 @@ fn stretch(code: &Code, long: &[bool], p: &Positions) -> Vec<u8> {
             ItemKind::Branch { cc, to } => {
                 done += 2;
                 let size = 2 + growth(item.kind, long, at);
-                let rel = i64::from(p.begin[to.ix()]) - i64::from(at) - i64::from(size);
+                let rel = i64::from(begin[to.ix()]) - i64::from(at) - i64::from(size);
                 match (cc, long) {
                     (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
                     (None, false) => out.extend([0xeb, rel as u8]),
@@ -205,21 +223,11 @@ fn stretch(code: &Code, long: &[bool], p: &Positions) -> Vec<u8> {
     out
 }
 
-fn fill_hot(
-    out: &mut [u8],
-    code: &Code,
-    long: &[bool],
-    p: &Positions,
-    at: Vaddr,
-    value: &dyn Fn(&Fixup, Vaddr) -> i32,
-) {
-    let mut items = code.items.iter().zip(long).zip(&p.items).peekable();
-    let mut grown = 0;
+fn fill_hot(out: &mut [u8], code: &Code, shift: &[u32], at: Vaddr, value: &dyn Fn(&Fixup, Vaddr) -> i32) {
+    let mut passed = 0;
     for f in &code.hot.fixups {
-        while let Some(((item, long), at)) = items.next_if(|((i, _), _)| i.pos <= f.pos) {
-            grown += growth(item.kind, *long, *at);
-        }
-        let pos = (f.pos + grown) as usize;
+        passed += code.items[passed..].iter().take_while(|i| i.pos <= f.pos).count();
+        let pos = (f.pos + shift[passed]) as usize;
         let v = value(f, at + pos as u64);
         out[pos..pos + 4].copy_from_slice(&v.to_le_bytes());
     }

@@ -11,7 +11,7 @@ use crate::ids::Vaddr;
 use crate::image::{Image, Kind};
 use crate::layout;
 use crate::options::Options;
-use crate::plan::{self, Facts, Plan};
+use crate::plan::{self, Facts};
 use crate::rt_blob::Blob;
 use blizzard_rt::abi;
 use iced_x86::Register;
@@ -53,14 +53,14 @@ pub struct Analysed<'a> {
     pub insns: Insns,
     pub cfg: Cfg,
     pub facts: Facts,
-    pub plan: Plan,
+    pub stack: StackRegs,
 }
 
-/// Runs the stages up to the plan.
+/// Runs the stages up to the facts.
 ///
 /// # Errors
 /// What is wrong with the input.
-pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Analysed<'a>> {
+pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     let image = Image::parse(input, name)?;
     refuse_rewritten(&image)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
@@ -91,8 +91,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
     let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id), descriptor_call, frame);
     let facts = plan::gather(&image, &insns);
     let stack = StackRegs::solve(&cfg, &facts.stack);
-    let plan = plan::decide(&image, &insns, &cfg, &facts, &stack, options);
-    Ok(Analysed { image, insns, cfg, facts, plan })
+    Ok(Analysed { image, insns, cfg, facts, stack })
 }
 
 /// Rewrites the ELF file in `input`; `name` is used in messages.
@@ -100,7 +99,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str, options: &Options) -> Result<Ana
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    let analysed = analyse(input, name, options)?;
+    let analysed = analyse(input, name)?;
     if analysed.image.kind == Kind::Library {
         return Err(
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
@@ -114,15 +113,15 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    build(&analyse(input, name, options)?, options, None)
+    build(&analyse(input, name)?, options, None)
 }
 
-/// The stages behind the plan.
+/// The stages behind the analyses.
 fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
-    let Analysed { image, insns, cfg, facts, plan } = analysed;
+    let Analysed { image, insns, cfg, facts, stack } = analysed;
     let live = Liveness::solve(cfg, &facts.effects);
-    let code = emit::emit(&emit::Input { image, insns, cfg, effects: &facts.effects, live: &live, plan, options });
-    refuse(image, plan, &code)?;
+    let code = emit::emit(&emit::Input { image, insns, cfg, facts, stack, live: &live, options });
+    refuse(image, &code)?;
     let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
@@ -171,9 +170,8 @@ pub fn is_rewritten(data: &[u8]) -> bool {
 }
 
 /// All refusals of all stages, in one error.
-fn refuse(image: &Image, plan: &Plan, code: &Code) -> Result<()> {
-    let mut refusals = plan.refusals.clone();
-    refusals.extend(code.refusals.iter().cloned());
+fn refuse(image: &Image, code: &Code) -> Result<()> {
+    let mut refusals = code.refusals.clone();
     if refusals.is_empty() {
         return Ok(());
     }

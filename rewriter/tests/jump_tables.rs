@@ -1,7 +1,6 @@
 //! How long recognised jump tables are. Tables stand behind one another; without a proof of its length each goes on through all that
 //! follow, every jump leads to all their targets, and the new tables of a compiler with 3,447 switches took 224 MB.
 
-use blizzard::options::Options;
 use blizzard::pipeline;
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +40,7 @@ fn table_lengths(folder: &Path, flags: &[&str]) -> Vec<usize> {
     let status = Command::new("gcc").args(flags).arg("-o").arg(&program).arg(&source).status().unwrap();
     assert!(status.success());
     let input = std::fs::read(&program).unwrap();
-    let analysed = pipeline::analyse(&input, "tables", &Options::default()).unwrap();
+    let analysed = pipeline::analyse(&input, "tables").unwrap();
     let mut lengths: Vec<usize> = analysed.cfg.tables.iter().map(|t| t.targets.len()).collect();
     lengths.sort();
     lengths

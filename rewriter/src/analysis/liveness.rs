@@ -12,7 +12,6 @@ use super::effects::Effects;
 use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
-use std::collections::HashMap;
 
 /// The result: live sets at block ends.
 #[derive(Debug)]
@@ -73,10 +72,14 @@ struct Solver<'x> {
     needed: Vec<RegSet>,
     /// Components with an unresolved jump: what is live at the start of any of their blocks, what is needed in any, and those of their
     /// blocks that end in such a jump or a return.
-    wild: HashMap<u32, Wild>,
+    wild: Vec<Wild>,
+    /// Index into `wild` of each block, [`TAME`] where its component has no such jump.
+    wild_of: Vec<u32>,
     work: Vec<BlockId>,
     queued: Vec<bool>,
 }
+
+const TAME: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Wild {
@@ -88,12 +91,18 @@ struct Wild {
 impl<'x> Solver<'x> {
     fn new(cfg: &'x Cfg, effects: &[Effects]) -> Self {
         let n = cfg.blocks.len();
-        let mut wild: HashMap<u32, Wild> = HashMap::new();
+        let mut wild: Vec<Wild> = Vec::new();
+        let mut of_component = vec![TAME; n];
         for b in cfg.ids().filter(|b| cfg.blocks[b.ix()].end == End::FramedJmp) {
-            wild.entry(cfg.component[b.ix()]).or_default();
+            let of = &mut of_component[cfg.component[b.ix()] as usize];
+            if *of == TAME {
+                *of = wild.len() as u32;
+                wild.push(Wild::default());
+            }
         }
+        let wild_of: Vec<u32> = cfg.ids().map(|b| of_component[cfg.component[b.ix()] as usize]).collect();
         for b in cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::Ret)) {
-            if let Some(w) = wild.get_mut(&cfg.component[b.ix()]) {
+            if let Some(w) = wild.get_mut(wild_of[b.ix()] as usize) {
                 w.ends.push(b);
             }
         }
@@ -105,6 +114,7 @@ impl<'x> Solver<'x> {
             out: vec![RegSet::NONE; n],
             needed: vec![RegSet::NONE; n],
             wild,
+            wild_of,
             work: cfg.ids().collect(),
             queued: vec![true; n],
         };
@@ -133,7 +143,7 @@ impl<'x> Solver<'x> {
                 self.queue(b);
             }
             work.extend(self.cfg.succ(b));
-            if let Some(w) = self.wild.get_mut(&self.cfg.component[b.ix()])
+            if let Some(w) = self.wild.get_mut(self.wild_of[b.ix()] as usize)
                 && !w.needed.contains(regs)
             {
                 w.needed |= regs;
@@ -147,7 +157,7 @@ impl<'x> Solver<'x> {
     fn visit(&mut self, b: BlockId) {
         let cfg = self.cfg;
         let after = cfg.succ(b).iter().fold(RegSet::NONE, |l, s| l | self.live_in[s.ix()]);
-        let wild = self.wild.get(&cfg.component[b.ix()]);
+        let wild = self.wild.get(self.wild_of[b.ix()] as usize);
         let live = match cfg.blocks[b.ix()].end {
             End::Plain => after,
             End::Stop => RegSet::CALLEE_SAVED,
@@ -170,7 +180,7 @@ impl<'x> Solver<'x> {
             return;
         }
         self.live_in[b.ix()] = before;
-        if let Some(w) = self.wild.get_mut(&cfg.component[b.ix()])
+        if let Some(w) = self.wild.get_mut(self.wild_of[b.ix()] as usize)
             && !w.live.contains(before)
         {
             w.live |= before;

@@ -62,6 +62,11 @@ impl StackEffect {
         StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
     }
 
+    /// The set behind the instruction, from the one before it.
+    pub fn behind(self, set: RegSet) -> RegSet {
+        RegSet(u32::from(self.apply(set.0 as u16)))
+    }
+
     fn apply(self, set: u16) -> u16 {
         let copied = self.dst < 16 && set >> self.src & 1 != 0;
         (set & self.keep) | if copied { 1 << self.dst } else { 0 }
@@ -117,6 +122,11 @@ impl StackRegs {
             }
         }
         StackRegs { start }
+    }
+
+    /// The set at the start of `b`.
+    pub fn at_start(&self, b: BlockId) -> RegSet {
+        RegSet(u32::from(self.start[b.ix()]))
     }
 
     /// Calls `each` with the set before every instruction of `b`.

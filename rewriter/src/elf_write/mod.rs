@@ -41,9 +41,7 @@ struct Map<'x> {
 
 impl Map<'_> {
     fn last_before(&self, old_end: Vaddr) -> Option<InsnId> {
-        let at = u32::try_from(old_end - self.insns.base).ok()?;
-        let behind = self.insns.list[..self.insns.main].partition_point(|i| i.at < at);
-        behind.checked_sub(1).map(|i| InsnId(i as u32))
+        self.insns.main_before(old_end).checked_sub(1).map(|i| InsnId(i as u32))
     }
 }
 

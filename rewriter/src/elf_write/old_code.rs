@@ -10,6 +10,7 @@ use crate::image::Image;
 use crate::layout::Placed;
 use blizzard_rt::abi::TrapEntry;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use std::ops::Range;
 
 /// Bytes of `jmp rel32`.
 const SPRINGBOARD: u64 = 5;
@@ -28,12 +29,14 @@ pub struct Left {
 /// Patches `out`, a copy of the input file.
 pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, placed: &Placed) -> Left {
     let mut covered: Vec<Vec<bool>> = image.exec.iter().map(|s| vec![false; s.bytes as usize]).collect();
-    for i in 0..insns.list.len() as u32 {
-        let id = InsnId(i);
-        let va = insns.va(id);
-        let s = image.exec_at(va).expect("decoded code lies in a section");
+    let mut s = 0;
+    for insn in &insns.list {
+        let va = insns.base + u64::from(insn.at);
+        if va < image.exec[s].va || va - image.exec[s].va >= image.exec[s].bytes {
+            s = image.exec_at(va).expect("decoded code lies in a section");
+        }
         let at = (va - image.exec[s].va) as usize;
-        let len = usize::from(insns.list[id.ix()].len);
+        let len = usize::from(insn.len);
         covered[s][at..at + len].fill(true);
         let off = (image.exec[s].off.0 as usize) + at;
         out[off..off + len].fill(TRAP);
@@ -43,7 +46,7 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, placed: &Placed) -> L
     }
     let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
     roots.sort();
-    let mut boards = std::collections::HashSet::new();
+    let mut boards = Vec::with_capacity(roots.len());
     let mut crowded = 0;
     let mut free_from = Vaddr(0);
     for (k, &(va, id)) in roots.iter().enumerate() {
@@ -60,18 +63,29 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, placed: &Placed) -> L
         let rel = (placed.begin(id) - (va + SPRINGBOARD)) as i64 as i32;
         out[off] = 0xe9;
         out[off + 1..off + 5].copy_from_slice(&rel.to_le_bytes());
-        boards.insert(va);
+        boards.push(va);
     }
     let mut traps = Vec::with_capacity(insns.list.len());
-    for i in 0..insns.list.len() as u32 {
-        let id = InsnId(i);
-        let va = insns.va(id);
-        let inside_board = (0..SPRINGBOARD).any(|back| boards.contains(&Vaddr(va.0.wrapping_sub(back))));
-        if !inside_board {
-            traps.push(TrapEntry { old: insns.list[id.ix()].at, new: (placed.begin(id) - placed.code_va) as u32 });
+    let mut add = |range: Range<usize>| {
+        let mut next = 0;
+        for i in range {
+            let id = InsnId(i as u32);
+            let va = insns.va(id);
+            // The main run ascends; of the others there are few.
+            if i >= insns.main {
+                next = 0;
+            }
+            next += boards[next..].iter().take_while(|b| **b + SPRINGBOARD <= va).count();
+            if boards.get(next).is_none_or(|b| *b > va) {
+                traps.push(TrapEntry { old: insns.list[i].at, new: (placed.begin(id) - placed.code_va) as u32 });
+            }
         }
+    };
+    add(0..insns.main);
+    add(insns.main..insns.list.len());
+    if insns.main < insns.list.len() {
+        traps.sort();
     }
-    traps.sort();
     Left { traps, springboards: boards.len(), crowded }
 }
 

@@ -22,9 +22,7 @@ fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr
     if bytes == 0 {
         return Some((start, 0));
     }
-    let at = ((va + bytes) - insns.base) as u32;
-    let behind = insns.list[..insns.main].partition_point(|i| i.at < at);
-    let last = crate::disasm::InsnId(behind.checked_sub(1)? as u32);
+    let last = crate::disasm::InsnId(insns.main_before(va + bytes).checked_sub(1)? as u32);
     let end = placed.end(last);
     Some((start, if end > start { end - start } else { 0 }))
 }

@@ -8,12 +8,12 @@ use crate::analysis::effects::{Effects, effects};
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::{StackEffect, StackRegs};
 use crate::cfg::Cfg;
-use crate::disasm::{InsnId, Insns, is_far};
+use crate::disasm::{InsnId, Insns, Reader, is_far};
 use crate::error::Refusal;
 use crate::image::Image;
 use crate::options::Options;
 use blizzard_rt::abi::{VsibDesc, string_desc};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
 use serde::Serialize;
 
 /// Why an access is not checked.
@@ -64,40 +64,60 @@ pub struct Plan {
 pub struct Facts {
     pub effects: Vec<Effects>,
     pub stack: Vec<StackEffect>,
-    pub access: Vec<Access>,
 }
 
-/// Decodes everything once and gathers effects and accesses.
+/// Decodes everything once and gathers effects.
 pub fn gather(image: &Image, insns: &Insns) -> Facts {
     let mut factory = InstructionInfoFactory::new();
     let n = insns.list.len();
-    let mut facts =
-        Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n), access: Vec::with_capacity(n) };
+    let mut facts = Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n) };
+    let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     for i in 0..n as u32 {
-        let id = InsnId(i);
-        let va = insns.va(id);
-        Decoder::with_ip(64, insns.bytes(image, id), va.0, DecoderOptions::NONE).decode_out(&mut insn);
-        let info = factory.info(&insn);
+        reader.decode(InsnId(i), &mut insn);
+        let info = factory.info_options(&insn, InstructionInfoOptions::NO_MEMORY_USAGE);
         facts.effects.push(effects(&insn, info));
         facts.stack.push(StackEffect::of(&insn, info));
-        facts.access.push(access_of(&insn, info));
     }
     facts
 }
 
-/// Decides.
+/// Decides one instruction at a time.
+pub struct Planner<'x> {
+    options: &'x Options,
+    factory: InstructionInfoFactory,
+}
+
+impl<'x> Planner<'x> {
+    /// Decides as `options` ask.
+    pub fn new(options: &'x Options) -> Self {
+        Planner { options, factory: InstructionInfoFactory::new() }
+    }
+
+    /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
+    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Result<Action, &'static str> {
+        let info = self.factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
+        match access_of(insn, info) {
+            // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
+            Access::None if insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80 => {
+                Err("32-bit system call (int 0x80)")
+            }
+            Access::None => Ok(Action::Nothing),
+            access => action(insn, &access, on_stack, self.options),
+        }
+    }
+}
+
+/// Decides everything.
 pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &StackRegs, options: &Options) -> Plan {
     let mut plan = Plan { actions: vec![Action::Nothing; insns.list.len()], refusals: Vec::new() };
+    let mut planner = Planner::new(options);
+    let mut reader = Reader::new(image, insns);
+    let mut insn = Instruction::default();
     for b in cfg.ids() {
         stack.walk(cfg, &facts.stack, b, |id, on_stack| {
-            let access = &facts.access[id.ix()];
-            if matches!(access, Access::None) {
-                refuse_odd(image, insns, id, &mut plan.refusals);
-                return;
-            }
-            let insn = insns.decode(image, id);
-            match action(&insn, access, on_stack, options) {
+            reader.decode(id, &mut insn);
+            match planner.decide(&insn, on_stack) {
                 Ok(a) => plan.actions[id.ix()] = a,
                 Err(reason) => {
                     let at = insns.va(id);
@@ -107,16 +127,6 @@ pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &St
         });
     }
     plan
-}
-
-/// Instructions that touch no memory but cannot be relocated or must not run.
-fn refuse_odd(image: &Image, insns: &Insns, id: InsnId, refusals: &mut Vec<Refusal>) {
-    // int 0x80 (cd 80) is the only one that programs contain; cheap test on the first byte before decoding again.
-    let bytes = insns.bytes(image, id);
-    if bytes[0] == 0xcd && bytes.get(1) == Some(&0x80) {
-        let at = insns.va(id);
-        refusals.push(Refusal { at, place: image.place(at), reason: "32-bit system call (int 0x80)".to_owned() });
-    }
 }
 
 fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Result<Action, &'static str> {

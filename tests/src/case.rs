@@ -177,7 +177,7 @@ impl Case {
             flags.push("-DSHARED".into());
         }
         if shared || self.directives.uses_blizzard {
-            flags.extend(compile::flags_for(&config.compiler, tool::config("--cflags")?));
+            flags.extend(tool::cflags(&compile::program(&config.compiler, self.language))?);
             libraries = tool::config("--libs")?;
         }
         compile::compile(&Job {

@@ -42,16 +42,6 @@ pub fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// `flags` of `blizzard config --cflags`, which are gcc's, as `compiler` understands them: the one that keeps loops from
-/// becoming calls of library functions has another name in clang, which refuses gcc's.
-pub fn flags_for(compiler: &str, flags: Vec<String>) -> Vec<String> {
-    let own = |flag: String| match (compiler, flag.as_str()) {
-        ("clang", "-fno-tree-loop-distribute-patterns") => "-fno-builtin".into(),
-        _ => flag,
-    };
-    flags.into_iter().map(own).collect()
-}
-
 /// What to compile and how.
 pub struct Job<'a> {
     pub sources: Vec<PathBuf>,

@@ -95,11 +95,23 @@ pub fn verify(output: &Path) -> Result<Outcome, String> {
     run(blizzard(["verify"]).arg(output), "", Duration::from_secs(60))
 }
 
-/// The compiler flags of `blizzard config --cflags` and `--libs`.
+/// The compiler flags of `blizzard config --cflags` and `--libs`, for the default compiler.
 ///
 /// # Errors
 /// The command failed.
 pub fn config(option: &str) -> Result<Vec<String>, String> {
-    let outcome = run(&mut blizzard(["config", option]), "", Duration::from_secs(60))?.success()?;
+    words(&mut blizzard(["config", option]))
+}
+
+/// The flags of `blizzard config --cflags` for `compiler`.
+///
+/// # Errors
+/// The command failed.
+pub fn cflags(compiler: &str) -> Result<Vec<String>, String> {
+    words(&mut blizzard(["config", "--cflags", "--compiler", compiler]))
+}
+
+fn words(command: &mut Command) -> Result<Vec<String>, String> {
+    let outcome = run(command, "", Duration::from_secs(60))?.success()?;
     Ok(outcome.stdout_text().split_whitespace().map(String::from).collect())
 }

@@ -21,7 +21,7 @@ fn program() -> &'static Path {
     BUILT.get_or_init(|| {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let plain = dir.join("failures-plain");
-        let mut flags = tool::config("--cflags").unwrap();
+        let mut flags = tool::cflags("cc").unwrap();
         flags.push("-O1".into());
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
         let libraries = tool::config("--libs").unwrap();

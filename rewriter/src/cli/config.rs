@@ -15,19 +15,23 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
 ///
-/// --cflags also keeps the compiler from turning loops into calls of memset and memcpy: libraries are not rewritten
-/// yet, so they must not be given shared memory. Which flags do that depends on the compiler; set CC if it is not cc.
+/// --cflags also keeps the compiler from turning loops and assignments of structures into calls of memset and memcpy: libraries
+/// are not rewritten yet, so they must not be given shared memory. Which flags do that depends on the compiler: name
+/// yours if it is not cc. Clang still calls memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    blizzard config --cflags --libs    for use as: cc -O2 $(blizzard config --cflags) prog.c $(blizzard config --libs)")]
-#[group(required = true, multiple = true)]
+    cc -O2 $(blizzard config --cflags) sum.c $(blizzard config --libs) -o sum\n  \
+    clang -O2 $(blizzard config --cflags --compiler clang) sum.c $(blizzard config --libs) -o sum")]
 pub struct ConfigCommand {
     /// Flags for compiling
-    #[arg(long)]
+    #[arg(long, required_unless_present = "libs")]
     cflags: bool,
     /// Flags for linking
     #[arg(long)]
     libs: bool,
+    /// The compiler that the flags are for [default: $CC, or cc]
+    #[arg(long, value_name = "CC")]
+    compiler: Option<String>,
 }
 
 /// The client's files on disk.
@@ -71,8 +75,7 @@ impl ConfigCommand {
         let client = Client::install()?;
         let mut flags = Vec::new();
         if self.cflags {
-            let own = Compiler::find()?.map_or(compiler::default_flags(), |compiler| compiler.flags());
-            flags.extend(client.cflags(own));
+            flags.extend(client.cflags(own_flags(self.compiler.as_deref())?));
         }
         if self.libs {
             flags.extend(client.libs());
@@ -80,4 +83,17 @@ impl ConfigCommand {
         print(&format!("{}\n", flags.join(" ")))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The compiler's own flags; with a warning if it has none of the kind that is needed.
+fn own_flags(asked: Option<&str>) -> Result<&'static [&'static str]> {
+    let Some(compiler) = Compiler::find(asked)? else { return Ok(compiler::default_flags()) };
+    Ok(compiler.flags().unwrap_or_else(|| {
+        eprintln!(
+            "blizzard: warning: {} has no flag that keeps it from turning loops into calls of memset and memcpy, which must \
+             not be given shared memory",
+            compiler.name()
+        );
+        &[]
+    }))
 }

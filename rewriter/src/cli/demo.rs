@@ -92,7 +92,7 @@ struct Prepared {
 impl DemoCommand {
     /// Runs the demonstration and prints the table.
     pub fn execute(self) -> Result<ExitCode> {
-        let compiler = Compiler::find()?
+        let compiler = Compiler::find(None)?
             .ok_or_else(|| Error::new("the demonstration needs a C compiler: install gcc or clang, or set CC"))?;
         let folder = tempfile::Builder::new()
             .prefix("blizzard-demo-")
@@ -242,7 +242,7 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
     let output = compiler
         .command()
         .args(["-O2", "-std=c11"])
-        .args(client.cflags(compiler.flags()))
+        .args(client.cflags(compiler.flags().unwrap_or_default()))
         .arg(source)
         .args(client.libs())
         .arg("-o")

@@ -263,6 +263,23 @@ fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
 }
 
 #[test]
+fn several_nodes_of_a_program_that_is_not_fully_checked_get_one_warning() {
+    let bench = Bench::new();
+    for (options, part) in [(["--checks", "stores"], "loads are not checked"), (["--poll", "none"], "does not poll")] {
+        let [option, value] = options;
+        assert_eq!(bench.run(&["rewrite", "prog", "-o", "out", option, value]).2, 0);
+        for args in [&["./out", "0"][..], &[option, value, "--", "./prog", "0"]] {
+            let run = |nodes: &str| bench.run(&[&["run", "-n", nodes], args].concat());
+            let (out, err, status) = run("2");
+            assert_eq!((out.lines().count(), err.lines().count(), status), (2, 1, 0), "{err}");
+            assert!(err.starts_with("blizzard: warning: ./") && err.contains(part), "{err}");
+            let (_, err, status) = run("1");
+            assert_eq!((err.as_str(), status), ("", 0), "one node needs neither");
+        }
+    }
+}
+
+#[test]
 fn nodes_that_wait_for_a_dead_one_are_ended() {
     let bench = Bench::new();
     // Node 1 ends in the way that the argument names; the others wait for it, in the runtime and in a computation.

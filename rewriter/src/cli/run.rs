@@ -44,6 +44,9 @@ impl RunCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let (executable, flags) = prepare(name, self.options)?;
+        if let Some(warning) = incomplete(flags).filter(|_| self.nodes > 1) {
+            eprintln!("blizzard: warning: {}: {warning}", name.display());
+        }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
             nodes: self.nodes,
@@ -77,6 +80,20 @@ fn prepare(name: &OsStr, asked: RewriteOptions) -> Result<(PathBuf, ModuleFlags)
     Ok((path, flags_of(&options)))
 }
 
+/// What to expect of a program rewritten like this when several nodes run it; none if all is well.
+fn incomplete(flags: ModuleFlags) -> Option<String> {
+    let accesses = match (flags.check_loads, flags.check_stores) {
+        (true, true) => None,
+        (true, false) => Some("its stores are"),
+        (false, true) => Some("its loads are"),
+        (false, false) => Some("its loads and stores are"),
+    };
+    let accesses = accesses.map(|which| format!("{which} not checked, so what nodes share can be out of date or lost"));
+    let polls = (!flags.polls).then(|| "it does not poll, so nodes can wait for ever for one that computes".to_owned());
+    let all: Vec<String> = [accesses, polls].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 /// The options as the output file records them.
 fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
@@ -108,6 +125,21 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
 mod tests {
     use super::*;
     use crate::options::{Checks, Poll};
+
+    #[test]
+    fn what_is_missing_for_several_nodes_is_said_in_one_line() {
+        let of = |checks, poll| incomplete(flags_of(&Options { checks, poll, ..Options::default() }));
+        assert_eq!(of(Checks::All, Poll::Backedge), None);
+        let says = |checks, poll, parts: &[&str], not: &[&str]| {
+            let text = of(checks, poll).unwrap();
+            assert!(parts.iter().all(|p| text.contains(p)) && !not.iter().any(|p| text.contains(p)), "{text}");
+            assert!(!text.contains('\n'));
+        };
+        says(Checks::Loads, Poll::Backedge, &["stores are not checked"], &["loads", "poll"]);
+        says(Checks::Stores, Poll::Backedge, &["loads are not checked"], &["stores", "poll"]);
+        says(Checks::All, Poll::None, &["does not poll"], &["checked"]);
+        says(Checks::None, Poll::None, &["loads and stores are not checked", "does not poll"], &[]);
+    }
 
     #[test]
     fn options_that_a_rewritten_program_does_not_have_are_refused() {

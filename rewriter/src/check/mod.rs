@@ -182,7 +182,9 @@ fn operand(insn: &Instruction, moved: i32) -> Result<Mem, &'static str> {
         0
     };
     let disp = disp + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
-    let disp = i32::try_from(disp).map_err(|_| "memory operand with a 64-bit displacement")?;
+    // A displacement has 32 bits; only what was added can take it out of them.
+    let disp = i32::try_from(disp)
+        .map_err(|_| "displacement from rsp too near 2 GiB: the check lowers rsp and cannot make up for it")?;
     Ok(Mem { base, index, disp })
 }
 

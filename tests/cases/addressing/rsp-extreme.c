@@ -1,6 +1,6 @@
 //# flags: -O2
 //# link: -pie | -no-pie
-//# refuse: displacement
+//# refuse: displacement from rsp too near 2 GiB
 /* A displacement off rsp so near the end of its range that it cannot be adjusted where the check moves rsp: refused, because
  * no register and no flag is free here. */
 #include <stdio.h>

@@ -65,6 +65,8 @@ pub struct Insns {
     pub roots: Vec<InsnId>,
     /// Starts of functions (frames, symbols): aligned in the output.
     pub starts: Vec<InsnId>,
+    /// Instructions whose addresses code puts into registers, and that are no starts.
+    pub labels: Vec<InsnId>,
     /// Bytes of executable sections that are not decoded as code.
     pub undecoded_bytes: u64,
     index: Starts,
@@ -188,6 +190,8 @@ pub struct Explorer<'i, 'a> {
     starts: Vec<Vaddr>,
     roots: Vec<Vaddr>,
     soft: Vec<Vaddr>,
+    /// Those of `soft` that code names.
+    named: Vec<Vaddr>,
     data_refs: Vec<Vaddr>,
 }
 
@@ -206,6 +210,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             starts: Vec::new(),
             roots: Vec::new(),
             soft: image.code_pointers.clone(),
+            named: Vec::new(),
             data_refs: Vec::new(),
         };
         // A library's entry point may be 0 or its first byte; those outside code drop out below.
@@ -284,7 +289,12 @@ impl<'i, 'a> Explorer<'i, 'a> {
         if insn.is_ip_rel_memory_operand() {
             let t = Vaddr(insn.ip_rel_memory_address());
             if self.image.exec_at(t).is_some() {
-                if insn.mnemonic() == Mnemonic::Lea { self.soft.push(t) } else { self.data_refs.push(t) }
+                if insn.mnemonic() == Mnemonic::Lea {
+                    self.soft.push(t);
+                    self.named.push(t);
+                } else {
+                    self.data_refs.push(t)
+                }
             }
         }
         if !self.image.pie && insn.op_count() > 0 && direct_target(insn).is_none() {
@@ -292,6 +302,10 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 if matches!(insn.op_kind(op), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64) {
                     let t = Vaddr(insn.immediate(op));
                     if self.image.exec_at(t).is_some() {
+                        // Elsewhere it is more likely a number.
+                        if insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register {
+                            self.named.push(t);
+                        }
                         self.soft.push(t);
                     }
                 }
@@ -426,8 +440,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             add(&mut d, at, va, &mut list);
         }
         index.set_overlapping(overlapping);
-        let mut out =
-            Insns { base, list, main, roots: Vec::new(), starts: Vec::new(), undecoded_bytes: undecoded, index };
+        let (roots, starts, labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut out = Insns { base, list, main, roots, starts, labels, undecoded_bytes: undecoded, index };
         for (i, t) in branches {
             out.list[i as usize].target = out.at(t);
         }
@@ -438,7 +452,9 @@ impl<'i, 'a> Explorer<'i, 'a> {
             ids
         };
         let (roots, starts) = (ids(&self.roots), ids(&self.starts));
-        Insns { roots, starts, ..out }
+        let mut labels = ids(&self.named);
+        labels.retain(|id| starts.binary_search(id).is_err());
+        Insns { roots, starts, labels, ..out }
     }
 }
 

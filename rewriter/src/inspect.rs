@@ -14,7 +14,7 @@ use crate::plan::{self, Action, Exempt, is_big};
 /// What is wrong with the file as a whole; refused instructions are part of the result.
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
     let analysed = analyse(input, name)?;
-    let Analysed { image, insns, cfg, facts, stack } = &analysed;
+    let Analysed { image, insns, cfg, facts, stack, .. } = &analysed;
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
     let mut out = Inspection {
         program: name.to_owned(),

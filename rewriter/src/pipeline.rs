@@ -2,6 +2,7 @@
 
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
+use crate::cfg::computed::{Computed, returns_to_pushed};
 use crate::cfg::{Cfg, End, jump_tables};
 use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, frames};
@@ -40,6 +41,8 @@ pub struct Report {
     pub jump_tables: usize,
     pub unresolved_jumps: usize,
     pub springboards: usize,
+    /// Of these, those of two jumps, where five bytes would have covered a possible target.
+    pub short_springboards: usize,
     /// Plausible indirect targets without room for a springboard: reached by a trap.
     pub crowded_targets: usize,
     /// Bytes of executable sections that were not decoded and stay as they are.
@@ -52,6 +55,7 @@ pub struct Analysed<'a> {
     pub image: Image<'a>,
     pub insns: Insns,
     pub cfg: Cfg,
+    pub computed: Computed,
     pub facts: Facts,
     pub stack: StackRegs,
 }
@@ -88,10 +92,14 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
             && insn.memory_index() == Register::None
             && insn.memory_displacement64() == 0
     };
-    let cfg = Cfg::build(&insns, tables, |id| is_got_jump(&image, &insns, id), descriptor_call, frame);
+    let got_jump = |id| is_got_jump(&image, &insns, id);
+    let pushed_return = |id| returns_to_pushed(&image, &insns, id);
+    let cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
+    let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
+    let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     let facts = plan::gather(&image, &insns);
     let stack = StackRegs::solve(&cfg, &facts.stack);
-    Ok(Analysed { image, insns, cfg, facts, stack })
+    Ok(Analysed { image, insns, cfg, computed, facts, stack })
 }
 
 /// Rewrites the ELF file in `input`; `name` is used in messages.
@@ -118,14 +126,14 @@ pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Re
 
 /// The stages behind the analyses.
 fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
-    let Analysed { image, insns, cfg, facts, stack } = analysed;
+    let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let live = Liveness::solve(cfg, &facts.effects);
     let code = emit::emit(&emit::Input { image, insns, cfg, facts, stack, live: &live, options });
     refuse(image, &code)?;
     let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let written = elf_write::write(image, frame_input.as_ref(), insns, &placed, blob, options)?;
+    let written = elf_write::write(image, frame_input.as_ref(), insns, computed, &placed, blob, options)?;
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp));
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
@@ -140,6 +148,7 @@ fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<
         jump_tables: cfg.tables.len(),
         unresolved_jumps: unresolved.count(),
         springboards: written.springboards,
+        short_springboards: written.short,
         crowded_targets: written.crowded,
         undecoded_bytes: insns.undecoded_bytes,
         frames_dropped: written.frames_dropped.len(),

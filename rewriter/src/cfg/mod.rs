@@ -4,6 +4,7 @@
 //! analyses see return sites as block starts. Invariant: every edge that the processor can take between decoded
 //! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
 
+pub mod computed;
 pub mod jump_tables;
 mod returns;
 
@@ -75,12 +76,14 @@ pub struct Cfg {
 
 impl Cfg {
     /// Builds the graph.
-    /// `got_jump`: whether an indirect jump goes through the GOT. `descriptor_call`: whether an indirect call reads its target at rax. `frame`: the code range of the frame that describes an address.
+    /// `got_jump`: whether an indirect jump goes through the GOT. `descriptor_call`: whether an indirect call reads its target at rax.
+    /// `pushed_return`: whether a return leads to an address that was just pushed. `frame`: the code range of the frame that describes an address.
     pub fn build(
         insns: &Insns,
         tables: Vec<JumpTable>,
         got_jump: impl Fn(InsnId) -> bool,
         descriptor_call: impl Fn(InsnId) -> bool,
+        pushed_return: impl Fn(InsnId) -> bool,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.list.len();
@@ -132,6 +135,19 @@ impl Cfg {
         let mut succ = Vec::new();
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();
+        let mut wild_jump = |b: usize, last: InsnId, sets: &mut Components| {
+            wild.push(b);
+            match frame(insns.va(last)) {
+                Some((start, stop)) => {
+                    // It may lead anywhere in its frame.
+                    for &of in &block_of[insns.main_range(start, stop)] {
+                        sets.join(b as u32, of);
+                    }
+                    End::FramedJmp
+                }
+                None => End::UnknownJmp,
+            }
+        };
         for (b, &first) in firsts.iter().enumerate() {
             let stop = firsts.get(b + 1).copied().unwrap_or(InsnId(count as u32));
             let last = InsnId(stop.0 - 1);
@@ -156,20 +172,9 @@ impl Cfg {
                         End::Plain
                     }
                     None if got_jump(last) => End::GotJmp,
-                    None => {
-                        wild.push(b);
-                        match frame(insns.va(last)) {
-                            Some((start, stop)) => {
-                                // It may lead anywhere in its frame.
-                                for &of in &block_of[insns.main_range(start, stop)] {
-                                    sets.join(b as u32, of);
-                                }
-                                End::FramedJmp
-                            }
-                            None => End::UnknownJmp,
-                        }
-                    }
+                    None => wild_jump(b, last, &mut sets),
                 },
+                Flow::Ret if pushed_return(last) => wild_jump(b, last, &mut sets),
                 Flow::Ret => End::Ret,
                 Flow::Stop => End::Stop,
             };

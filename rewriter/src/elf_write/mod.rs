@@ -10,6 +10,7 @@ mod headers;
 mod old_code;
 mod symbols;
 
+use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
@@ -27,6 +28,8 @@ use std::ops::Range;
 pub struct Written {
     pub bytes: Vec<u8>,
     pub springboards: usize,
+    /// Of these, those of two jumps.
+    pub short: usize,
     /// Roots without room for a springboard: reached through traps.
     pub crowded: usize,
     pub traps: usize,
@@ -91,12 +94,13 @@ pub fn write(
     image: &Image,
     frame_input: Option<&frames::Input>,
     insns: &Insns,
+    computed: &Computed,
     placed: &Placed,
     blob: Option<&Blob>,
     options: &Options,
 ) -> Result<Written> {
     let mut out = image.data.to_vec();
-    let left = old_code::patch(&mut out, image, insns, placed);
+    let left = old_code::patch(&mut out, image, insns, computed, placed);
     let map = Map { insns, placed };
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
@@ -209,6 +213,7 @@ pub fn write(
     Ok(Written {
         bytes: file.out,
         springboards: left.springboards,
+        short: left.short,
         crowded: left.crowded,
         traps: left.traps.len(),
         frames_dropped,

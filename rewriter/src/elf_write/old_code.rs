@@ -1,9 +1,15 @@
 //! What remains at the old addresses: springboards at plausible indirect targets, trap bytes everywhere else that was decoded.
 //!
+//! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, `jmp rel8` to a `jmp rel32` in
+//! bytes nearby where no possible target begins. A possible target right behind the first byte leaves one displacement,
+//! the trap byte's own value. Where nothing fits there is a trap byte, counted.
+//!
 //! Output: the patched bytes (in the output file's copy of the input) and the trap map. Invariants: bytes that were not
 //! decoded as code are untouched; no byte of an old instruction can run; every old instruction's address has a springboard or
-//! a row in the trap map, unless a springboard covers it.
+//! a row in the trap map, unless a springboard covers it; no springboard covers a root or a [`Computed`] target.
+//! Source: SDM volume 2, JMP; the second tactic is e9patch's (Duck, Gao, Roychoudhury, PLDI 2020).
 
+use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -13,7 +19,9 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
 /// Bytes of `jmp rel32`.
-const SPRINGBOARD: u64 = 5;
+const LONG: usize = 5;
+/// Bytes of `jmp rel8`.
+const SHORT: usize = 2;
 const TRAP: u8 = 0xcc;
 
 /// What was left behind.
@@ -21,95 +29,167 @@ const TRAP: u8 = 0xcc;
 pub struct Left {
     /// Sorted by old address.
     pub traps: Vec<TrapEntry>,
+    /// Of both kinds.
     pub springboards: usize,
+    /// Of these, those of two jumps.
+    pub short: usize,
     /// Roots that had no room for one.
     pub crowded: usize,
 }
 
-/// Patches `out`, a copy of the input file.
-pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, placed: &Placed) -> Left {
-    let mut covered: Vec<Vec<bool>> = image.exec.iter().map(|s| vec![false; s.bytes as usize]).collect();
-    let mut s = 0;
-    for insn in &insns.list {
-        let va = insns.base + u64::from(insn.at);
-        if va < image.exec[s].va || va - image.exec[s].va >= image.exec[s].bytes {
-            s = image.exec_at(va).expect("decoded code lies in a section");
-        }
-        let at = (va - image.exec[s].va) as usize;
-        let len = usize::from(insn.len);
-        covered[s][at..at + len].fill(true);
-        let off = (image.exec[s].off.0 as usize) + at;
-        out[off..off + len].fill(TRAP);
-    }
-    for (s, covered) in covered.iter_mut().enumerate() {
-        cover_padding(out, image, s, covered);
-    }
-    let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
-    roots.sort();
-    let mut boards = Vec::with_capacity(roots.len());
-    let mut crowded = 0;
-    let mut free_from = Vaddr(0);
-    for (k, &(va, id)) in roots.iter().enumerate() {
-        let s = image.exec_at(va).expect("roots lie in a section");
-        let at = (va - image.exec[s].va) as usize;
-        let room = covered[s].get(at..at + SPRINGBOARD as usize).is_some_and(|c| c.iter().all(|b| *b));
-        let next = roots.get(k + 1).map_or(u64::MAX, |n| n.0.0);
-        if va < free_from || next < va.0 + SPRINGBOARD || !room {
-            crowded += 1;
-            continue;
-        }
-        free_from = va + SPRINGBOARD;
-        let off = image.exec[s].off.0 as usize + at;
-        let rel = (placed.begin(id) - (va + SPRINGBOARD)) as i64 as i32;
-        out[off] = 0xe9;
-        out[off + 1..off + 5].copy_from_slice(&rel.to_le_bytes());
-        boards.push(va);
-    }
-    let mut traps = Vec::with_capacity(insns.list.len());
-    let mut add = |range: Range<usize>| {
-        let mut next = 0;
-        for i in range {
-            let id = InsnId(i as u32);
-            let va = insns.va(id);
-            // The main run ascends; of the others there are few.
-            if i >= insns.main {
-                next = 0;
-            }
-            next += boards[next..].iter().take_while(|b| **b + SPRINGBOARD <= va).count();
-            if boards.get(next).is_none_or(|b| *b > va) {
-                traps.push(TrapEntry { old: insns.list[i].at, new: (placed.begin(id) - placed.code_va) as u32 });
-            }
-        }
-    };
-    add(0..insns.main);
-    add(insns.main..insns.list.len());
-    if insns.main < insns.list.len() {
-        traps.sort();
-    }
-    Left { traps, springboards: boards.len(), crowded }
+/// The byte belongs to a decoded instruction or to padding.
+const COVERED: u8 = 1;
+/// A possible target begins here.
+const TARGET: u8 = 2;
+/// The byte belongs to a springboard and is none of its instruction's bytes any more.
+const USED: u8 = 4;
+
+/// One executable section while it is patched.
+struct Old<'x> {
+    va: Vaddr,
+    bytes: &'x mut [u8],
+    state: Vec<u8>,
 }
 
-/// Alignment padding behind code (nops, int3) never runs and holds no data: springboards may use it.
-fn cover_padding(out: &mut [u8], image: &Image, s: usize, covered: &mut [bool]) {
-    let bytes = image.exec_bytes(s);
-    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-    let mut at = 0;
-    while let Some(gap) = covered[at..].windows(2).position(|w| w[0] && !w[1]) {
-        at += gap + 1;
-        while at < bytes.len() && !covered[at] {
-            decoder.set_position(at).expect("the offset lies in the section");
-            let insn = decoder.decode();
-            let end = at + insn.len();
-            let padding = !insn.is_invalid()
-                && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-                && !covered[at..end].contains(&true);
-            if !padding {
-                break;
+/// Patches `out`, a copy of the input file.
+pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
+    let mut left = Left { traps: Vec::with_capacity(insns.list.len()), springboards: 0, short: 0, crowded: 0 };
+    let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
+    roots.sort();
+    let mut main = 0;
+    for (s, section) in image.exec.iter().enumerate() {
+        let (off, size) = (section.off.0 as usize, section.bytes as usize);
+        let mut old = Old { va: section.va, bytes: &mut out[off..off + size], state: vec![0; size] };
+        let end = section.va + section.bytes;
+        let stop = insns.main_range(section.va, end).end;
+        let overlapping = (insns.main..insns.list.len()).filter(|&i| {
+            let va = insns.va(InsnId(i as u32));
+            va >= section.va && va < end
+        });
+        let ids: Vec<InsnId> = (main..stop).chain(overlapping).map(|i| InsnId(i as u32)).collect();
+        main = stop;
+        old.cover(insns, &ids, computed);
+        old.cover_padding(image.exec_bytes(s));
+        let here = roots.partition_point(|r| r.0 < section.va)..roots.partition_point(|r| r.0 < end);
+        old.place_boards(&roots[here], placed, &mut left);
+        for id in ids {
+            let at = (insns.va(id) - old.va) as usize;
+            if old.state[at] & USED == 0 {
+                left.traps
+                    .push(TrapEntry { old: insns.list[id.ix()].at, new: (placed.begin(id) - placed.code_va) as u32 });
             }
-            covered[at..end].fill(true);
-            let off = image.exec[s].off.0 as usize + at;
-            out[off..off + insn.len()].fill(TRAP);
-            at = end;
         }
+    }
+    left.traps.sort();
+    left
+}
+
+impl Old<'_> {
+    /// Replaces every decoded instruction by trap bytes.
+    fn cover(&mut self, insns: &Insns, ids: &[InsnId], computed: &Computed) {
+        for &id in ids {
+            let at = (insns.va(id) - self.va) as usize;
+            let len = usize::from(insns.list[id.ix()].len);
+            self.bytes[at..at + len].fill(TRAP);
+            for state in &mut self.state[at..at + len] {
+                *state |= COVERED;
+            }
+            if computed.may_reach(id) {
+                self.state[at] |= TARGET;
+            }
+        }
+    }
+
+    /// Alignment padding behind code (nops, int3) never runs and holds no data: springboards may use it.
+    fn cover_padding(&mut self, original: &[u8]) {
+        let mut decoder = Decoder::new(64, original, DecoderOptions::NONE);
+        let mut at = 0;
+        while let Some(gap) = self.state[at..].windows(2).position(|w| w[0] & COVERED != 0 && w[1] & COVERED == 0) {
+            at += gap + 1;
+            while at < original.len() && self.state[at] & COVERED == 0 {
+                decoder.set_position(at).expect("the offset lies in the section");
+                let insn = decoder.decode();
+                let end = at + insn.len();
+                let padding = !insn.is_invalid()
+                    && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+                    && self.state[at..end].iter().all(|s| s & COVERED == 0);
+                if !padding {
+                    break;
+                }
+                self.state[at..end].fill(COVERED);
+                self.bytes[at..end].fill(TRAP);
+                at = end;
+            }
+        }
+    }
+
+    fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], placed: &Placed, left: &mut Left) {
+        for (va, _) in roots {
+            self.state[(*va - self.va) as usize] |= TARGET;
+        }
+        // Long ones first: they decide where the jumps of the short ones can stand.
+        let mut tight = Vec::new();
+        for &(va, id) in roots {
+            let at = (va - self.va) as usize;
+            if self.free(at + 1..at + LONG) && self.state[at] & USED == 0 {
+                self.long(at, placed.begin(id));
+                left.springboards += 1;
+            } else {
+                tight.push((at, id));
+            }
+        }
+        for (at, id) in tight {
+            if self.short(at, placed.begin(id)) {
+                left.springboards += 1;
+                left.short += 1;
+            } else {
+                left.crowded += 1;
+            }
+        }
+    }
+
+    /// Whether all bytes of `range` may become part of a springboard.
+    fn free(&self, range: Range<usize>) -> bool {
+        self.state.get(range).is_some_and(|s| s.iter().all(|s| *s == COVERED))
+    }
+
+    fn long(&mut self, at: usize, to: Vaddr) {
+        let rel = (to - (self.va + (at + LONG) as u64)) as i64 as i32;
+        self.bytes[at] = 0xe9;
+        self.bytes[at + 1..at + LONG].copy_from_slice(&rel.to_le_bytes());
+        for state in &mut self.state[at..at + LONG] {
+            *state |= USED;
+        }
+    }
+
+    /// A jump to a jump; false where none fits.
+    fn short(&mut self, at: usize, to: Vaddr) -> bool {
+        if self.state[at] & USED != 0 || at + SHORT > self.state.len() {
+            return false;
+        }
+        let behind = at + SHORT;
+        let second = self.state[at + 1];
+        let reach = if second & TARGET != 0 && second & USED == 0 {
+            // Who lands there must meet a trap byte.
+            let only = i64::from(TRAP as i8);
+            only..only + 1
+        } else if second == COVERED {
+            i64::from(i8::MIN)..i64::from(i8::MAX) + 1
+        } else {
+            return false;
+        };
+        let clash = |pad: usize| pad < at + SHORT && at < pad + LONG;
+        let pads = reach.filter_map(|rel| Some((rel, usize::try_from(behind as i64 + rel).ok()?)));
+        // The nearest, likely in the same cache line.
+        let best = pads.filter(|&(_, pad)| !clash(pad) && self.free(pad..pad + LONG)).min_by_key(|(rel, _)| rel.abs());
+        let Some((rel, pad)) = best else { return false };
+        self.long(pad, to);
+        self.bytes[at] = 0xeb;
+        self.bytes[at + 1] = rel as u8;
+        self.state[at] |= USED;
+        if second & TARGET == 0 {
+            self.state[at + 1] |= USED;
+        }
+        true
     }
 }

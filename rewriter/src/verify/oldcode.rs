@@ -1,7 +1,7 @@
 //! The old executable sections, byte by byte, and the trap map.
 //!
 //! Input: module, decoded text, sites. Output: springboards, trap entries, counts, findings. Each byte is part of a
-//! springboard (`jmp rel32` to the begin of a new instruction), a trap byte, or untouched; nothing that is known to be
+//! springboard (`jmp rel32` to the begin of a new instruction, or `jmp rel8` to such a jump), a trap byte, or untouched; nothing that is known to be
 //! executed may be untouched. Source: `rewriter/DESIGN.md`, "Where things go in the output".
 
 use super::audit::{Audit, OldCode};
@@ -13,6 +13,7 @@ use blizzard_rt::abi::TrapEntry;
 
 const TRAP: u8 = 0xcc;
 const JMP: u8 = 0xe9;
+const JMP_SHORT: u8 = 0xeb;
 
 /// What stands at an old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +63,26 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
         let mut run = false;
         while k < s.data.len() {
             let va = s.va + k as u64;
-            let target = match s.data.get(k..k + 5) {
+            let long = |k: usize| match s.data.get(k..k + 5) {
                 Some([JMP, d @ ..]) => {
                     let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
-                    Some(va.wrapping_add(5).wrapping_add(d as u64)).filter(|&t| text.contains(t))
+                    Some((s.va + k as u64).wrapping_add(5).wrapping_add(d as u64)).filter(|&t| text.contains(t))
                 }
                 _ => None,
             };
-            if let Some(t) = target {
+            let target = match s.data[k..] {
+                [JMP, ..] => long(k).map(|t| (t, 5)),
+                // A displacement that is a trap byte serves as one, too.
+                [JMP_SHORT, d, ..] => {
+                    let pad = (k + 2).checked_add_signed(isize::from(d as i8)).and_then(long);
+                    pad.map(|t| (t, if d == TRAP { 1 } else { 2 }))
+                }
+                _ => None,
+            };
+            if let Some((t, bytes)) = target {
                 old.springboards.push((va, t));
                 o.springboards += 1;
-                (k, run) = (k + 5, false);
+                (k, run) = (k + bytes, false);
                 continue;
             }
             if s.data[k] == TRAP {

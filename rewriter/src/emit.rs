@@ -50,7 +50,10 @@ pub enum ItemKind {
     /// jmp (cc = None) or jcc, two bytes in the buffer.
     Branch { cc: Option<u8>, to: InsnId },
     /// Pads to 16 bytes; the next instruction begins behind the padding.
-    Align,
+    Align {
+        /// The instruction in front may go on into the padding.
+        reached: bool,
+    },
 }
 
 /// An item of variable size at a position of the hot buffer.
@@ -139,7 +142,7 @@ pub fn emit(input: &Input) -> Code {
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             if starts.next_if(|s| **s == id).is_some() {
-                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align });
+                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align { reached: falls_into(insns, id) } });
             }
             let begin = code.hot.pos();
             code.begin.push(begin);
@@ -278,6 +281,14 @@ fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], offsets: &Co
     out.extend([0; 4]);
     out.extend(&bytes[disp_at + disp_len..]);
     (pos, insn.memory_displacement64() as i64 as i32)
+}
+
+/// The instruction in front of `id` in the buffer may go on at `id`.
+fn falls_into(insns: &Insns, id: InsnId) -> bool {
+    id.0.checked_sub(1).map(InsnId).is_some_and(|p| {
+        let ends = matches!(insns.list[p.ix()].flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
+        !ends && insns.next(p) == Some(id)
+    })
 }
 
 /// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.

@@ -64,7 +64,7 @@ fn items_before(code: &Code) -> Vec<u32> {
     let mut items = code.items.iter().peekable();
     let mut count = 0;
     let before = |&begin: &u32| {
-        while items.next_if(|i| i.pos < begin || i.pos == begin && i.kind == ItemKind::Align).is_some() {
+        while items.next_if(|i| i.pos < begin || i.pos == begin && matches!(i.kind, ItemKind::Align { .. })).is_some() {
             count += 1;
         }
         count
@@ -112,7 +112,7 @@ fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
                 0
             }
         }
-        ItemKind::Align => at.next_multiple_of(16) - at,
+        ItemKind::Align { .. } => at.next_multiple_of(16) - at,
     }
 }
 
@@ -175,7 +175,7 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
         out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
     }
     let rodata = rodata(code, tables, &table_at, rodata_va, next, begin_of);
-    let aligned = code.items.iter().zip(&shift).filter(|(i, _)| i.kind == ItemKind::Align);
+    let aligned = code.items.iter().zip(&shift).filter(|(i, _)| matches!(i.kind, ItemKind::Align { .. }));
     let padding = aligned
         .map(|(item, shift)| {
             let id = InsnId(code.begin.partition_point(|b| *b < item.pos) as u32);
@@ -188,6 +188,19 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, stack, begin, padding })
 }
 
+/// No operations by length (SDM volume 2, "NOP").
+const NOPS: [&[u8]; 9] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0],
+    &[0x0f, 0x1f, 0x44, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+    &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+    &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+];
+
 /// The hot bytes with branches and padding at their final sizes, in a buffer of `capacity`.
 fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: usize) -> Vec<u8> {
     let hot = &code.hot.bytes;
@@ -199,7 +212,15 @@ fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: u
         done = item.pos as usize;
         debug_assert_eq!(out.len(), at as usize);
         match item.kind {
-            ItemKind::Align => out.resize(out.len().next_multiple_of(16), 0xcc),
+            ItemKind::Align { reached: false } => out.resize(out.len().next_multiple_of(16), 0xcc),
+            ItemKind::Align { reached: true } => {
+                let mut gap = out.len().next_multiple_of(16) - out.len();
+                while gap > 0 {
+                    let nop = NOPS[gap.min(NOPS.len()) - 1];
+                    out.extend(nop);
+                    gap -= nop.len();
+                }
+            }
             ItemKind::Branch { cc, to } => {
                 done += 2;
                 let size = 2 + growth(item.kind, long, at);

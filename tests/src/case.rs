@@ -158,7 +158,7 @@ impl Case {
                 self.compile(config, &program, true)?;
                 let alone = self.run_original(&program)?;
                 let output = folder.join("prog.blz");
-                rewritten(&program, &output, Mode::ALL, self.directives.audit)?;
+                rewritten(&program, &output, Mode::ALL)?;
                 self.compare_nodes(&output, *nodes, &alone)
             });
             if let Err(e) = result {
@@ -239,7 +239,7 @@ impl Case {
                 (false, _) => Err(format!("expected a refusal with {text:?}, but: {}", outcome.describe())),
             };
         }
-        rewritten(program, output, mode, d.audit)?;
+        rewritten(program, output, mode)?;
         for (arguments, original) in d.args.iter().zip(originals) {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;
@@ -292,9 +292,9 @@ impl Case {
 }
 
 /// Rewrites `program` to `output` and, where anything is checked, audits the result.
-fn rewritten(program: &Path, output: &Path, mode: Mode, audit: bool) -> Result<(), String> {
+fn rewritten(program: &Path, output: &Path, mode: Mode) -> Result<(), String> {
     tool::rewrite(program, output, mode)?.success().map_err(|e| format!("rewrite: {e}"))?;
-    if audit && mode.checks != "none" {
+    if mode.checks != "none" {
         tool::verify(output)?.success().map_err(|e| format!("verify: {e}"))?;
     }
     Ok(())

@@ -20,7 +20,6 @@
 //! | `nodes: 2 4` | also run on so many nodes; standard output must stay that of the plain program |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
-//! | `audit: no` | `blizzard verify` is not asked: the libraries linked in are more than it can follow yet |
 //! | `timeout: 60` | seconds for one run |
 
 use crate::run::Ending;
@@ -54,7 +53,6 @@ pub struct Directives {
     pub nodes: Vec<u32>,
     pub shared: Vec<u32>,
     pub refuse: Option<String>,
-    pub audit: bool,
     pub timeout_s: u64,
 }
 
@@ -85,7 +83,6 @@ impl Directives {
             nodes: Vec::new(),
             shared: Vec::new(),
             refuse: None,
-            audit: true,
             timeout_s: 60,
         };
         for line in lines {
@@ -144,7 +141,6 @@ impl Directives {
             }
             "shared" => self.shared = numbers()?,
             "refuse" => self.refuse = Some(value.into()),
-            "audit" if value == "no" => self.audit = false,
             "timeout" => self.timeout_s = value.parse().map_err(|_| "not a number")?,
             _ => return Err("unknown directive".into()),
         }

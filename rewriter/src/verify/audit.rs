@@ -62,6 +62,8 @@ pub struct Audit {
     pub trusted: BTreeMap<String, u64>,
     pub trap_entries: u64,
     pub jump_tables: u64,
+    /// Direct branches to old addresses where no instruction begins: the run ends there.
+    pub dead_ends: u64,
     pub old_code: Vec<OldCode>,
     pub open: Vec<Finding>,
     /// Findings beyond those listed in `open`.
@@ -128,6 +130,9 @@ impl fmt::Display for Audit {
             writeln!(f, "  trusted     {}", list(&self.trusted))?;
         }
         writeln!(f, "  trap map    {} entries; {} new jump tables", self.trap_entries, self.jump_tables)?;
+        if self.dead_ends > 0 {
+            writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;
+        }
         for o in &self.old_code {
             writeln!(
                 f,

@@ -375,7 +375,9 @@ fn constant_result(r: &Raw, ops: &[Operand]) -> bool {
 /// Register and flag effects. `address` holds the base and index registers of the memory operand, `implicit` the
 /// registers that Capstone reports as read besides the operands.
 pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
-    let mut e = Effects { reads: address | implicit, ..Effects::default() };
+    // A no-operation forms no address.
+    let nop = r.enc == Enc::Legacy && r.map == 1 && r.op == 0x1f;
+    let mut e = Effects { reads: if nop { 0 } else { address | implicit }, ..Effects::default() };
     let constant = constant_result(r, ops);
     let pure = if constant { 1 } else { pure_destinations(r) };
     for (i, op) in ops.iter().enumerate() {

@@ -7,8 +7,9 @@
 use super::decode::{Code, NONE};
 use super::effects::Flow;
 use super::module::{Module, Pad};
+use super::returns::Returns;
 use super::sites::{Sites, get};
-use super::tables::{self, Table, through_constant};
+use super::tables::{Table, Tables, through_constant};
 use std::collections::HashMap;
 
 /// How a block ends.
@@ -47,7 +48,7 @@ pub struct Graph {
     pub entries: Vec<u32>,
     /// Those of them that unknown code may call.
     pub roots: Vec<u32>,
-    /// Bitmap of blocks that end with a call behind which the function ends: such a call does not return.
+    /// Bitmap of blocks that end with a call that does not come back.
     pub no_return: Vec<u64>,
     /// Successors within a function, behind calls the return site: of block `b` those in
     /// `succ[succ_from[b]..succ_from[b + 1]]`.
@@ -141,10 +142,17 @@ impl Graph {
     }
 }
 
+/// Addresses in the text that control may enter from places which direct branches and tables do not show.
+pub fn entries(m: &Module, indirect: &[u64]) -> Vec<u64> {
+    let mut list = indirect.to_vec();
+    list.extend(m.functions.iter().map(|f| f.0));
+    list.extend(m.symbols.iter().filter(|s| s.function).map(|s| s.va));
+    list
+}
+
 /// Builds the graph. `indirect` are addresses in the text that may be reached from outside: entries, springboards,
 /// redirected pointers.
-pub fn build(m: &Module, text: &Code, sites: &Sites, indirect: &[u64]) -> Graph {
-    let tables = tables::find(m, text, sites);
+pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect: &[u64], tables: Tables) -> Graph {
     let mut g = Graph { tables: tables.list, ..Graph::default() };
     let n = text.insns.len();
     let mut leader = vec![0u64; n / 64 + 1];
@@ -158,9 +166,7 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, indirect: &[u64]) -> Graph 
         }
     };
     mark(text.base);
-    let mut entry_vas: Vec<u64> = indirect.to_vec();
-    entry_vas.extend(m.functions.iter().map(|f| f.0));
-    entry_vas.extend(m.symbols.iter().filter(|s| s.function).map(|s| s.va));
+    let mut entry_vas = entries(m, indirect);
     for (k, i) in text.insns.iter().enumerate() {
         if get(&sites.inserted, k) || i.flow == Flow::Next {
             continue;
@@ -199,9 +205,7 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, indirect: &[u64]) -> Graph 
     let mut table_targets: Vec<Vec<u32>> = Vec::new();
     let mut no_return = vec![0u64; g.starts.len() / 64 + 1];
     for b in 0..g.starts.len() {
-        let i = &text.insns[g.range(b, text).end - 1];
-        let f = m.functions.partition_point(|f| f.0 <= i.va);
-        if matches!(i.flow, Flow::Call | Flow::CallInd) && m.functions[..f].last().is_some_and(|f| i.end() == f.1) {
+        if returns.never(g.range(b, text).end - 1) {
             no_return[b / 64] |= 1 << (b % 64);
         }
     }
@@ -225,9 +229,8 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, indirect: &[u64]) -> Graph 
                 Flow::Stop => End::Stop,
                 Flow::JumpInd if through_constant(i) => End::GotJump,
                 Flow::JumpInd => match tables.by_jump.get(&last) {
-                    Some(used) => {
-                        let mut list: Vec<u32> =
-                            used.iter().flat_map(|&t| &g.tables[t].targets).filter_map(|&va| block(va)).collect();
+                    Some(&t) => {
+                        let mut list: Vec<u32> = g.tables[t].targets.iter().filter_map(|&va| block(va)).collect();
                         list.sort_unstable();
                         list.dedup();
                         table_targets.push(list);

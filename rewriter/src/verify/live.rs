@@ -8,7 +8,7 @@
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
 //! callers that need what the ABI says. An unresolved jump is a tail call, or leads to any block of its function.
 
-use super::decode::{Code, Insn};
+use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
 use super::graph::{End, Graph};
 use super::sites::{Sites, get};
@@ -81,19 +81,39 @@ impl Live {
     /// Live in front of instruction `insn` of `block`.
     pub fn before(&self, g: &Graph, text: &Code, sites: &Sites, block: usize, insn: usize) -> Set {
         let mut s = self.at_end[block];
-        for k in (insn..g.range(block, text).end).rev() {
-            if !get(&sites.inserted, k) {
-                let (r, w) = use_and_kill(&text.insns[k]);
-                s = r | (s & !w);
-            }
-        }
+        uses_and_kills(text, sites, insn..g.range(block, text).end, |r, w| s = r | (s & !w));
         s
     }
 }
 
-fn use_and_kill(i: &Insn) -> (Set, Set) {
+/// What instructions of one block use and kill, the last first.
+fn uses_and_kills(text: &Code, sites: &Sites, range: std::ops::Range<usize>, mut f: impl FnMut(Set, Set)) {
     let set = |r: u16, f: u8| Set::from(r) | Set::from(f) << 16;
-    (set(i.fx.reads, i.fx.flag_reads), set(i.fx.kills, i.fx.flag_kills))
+    let mut k = range.end;
+    while k > range.start {
+        k -= 1;
+        if get(&sites.inserted, k) {
+            continue;
+        }
+        if k >= range.start + 2 && pushes_address(&text.insns[k - 2..=k]) {
+            k -= 2;
+            f(bit(RSP).into(), 0);
+            continue;
+        }
+        let fx = &text.insns[k].fx;
+        f(set(fx.reads, fx.flag_reads), set(fx.kills, fx.flag_kills));
+    }
+}
+
+/// `push rax; lea rax, [rip + x]; xchg [rsp], rax`: what a call of the next instruction became. rax is pushed only to be put back.
+fn pushes_address(i: &[Insn]) -> bool {
+    let [push, lea, xchg] = i else { return false };
+    let plain = push.op == 0x50 && push.r0 == RAX && !push.has(PREFIXED);
+    let constant = lea.op == 0x8d && lea.r0 == RAX && lea.has(WIDE) && lea.mem.is_some_and(|m| m.base == RIP);
+    let at_rsp = |m: super::decode::Mem| m.base == RSP && m.index == NONE && m.disp == 0 && m.seg == 0;
+    let exchanged =
+        xchg.op == 0x87 && xchg.has(WIDE) && (xchg.r0 == RAX || xchg.r1 == RAX) && xchg.mem.is_some_and(at_rsp);
+    plain && constant && exchanged && push.end() == lea.va && lea.end() == xchg.va
 }
 
 impl<'x> Solver<'x> {
@@ -112,13 +132,12 @@ impl<'x> Solver<'x> {
             queued: vec![true; n],
         };
         for b in 0..n {
-            for k in g.range(b, text).rev() {
-                if !get(&sites.inserted, k) {
-                    let (r, w) = use_and_kill(&text.insns[k]);
-                    s.gens[b] = r | (s.gens[b] & !w);
-                    s.kills[b] |= w;
-                }
-            }
+            let (mut gens, mut kills) = (0, 0);
+            uses_and_kills(text, sites, g.range(b, text), |r, w| {
+                gens = r | (gens & !w);
+                kills |= w;
+            });
+            (s.gens[b], s.kills[b]) = (gens, kills);
             s.preds.extend(g.succ(b).iter().map(|&t| (t, b as u32)));
             if let End::Call(Some(callee)) = g.ends[b] {
                 s.preds.push((callee, b as u32));

@@ -13,11 +13,14 @@
 mod audit;
 mod decode;
 mod effects;
+mod gates;
 mod graph;
+mod guarded;
 mod live;
 mod module;
 mod oldcode;
 mod raw;
+mod returns;
 mod sites;
 mod stack;
 mod symbolic;
@@ -35,9 +38,11 @@ use effects::{Access, Flow, RSP, Touch, bit};
 use graph::Graph;
 use live::{Assumptions, Live, Set};
 use module::Module;
+use oldcode::{At, Old};
+use returns::Returns;
 use sites::{Kind, Site, Sites, get};
 use stack::Stack;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Audits the rewritten file `file`; `name` is used in messages.
 ///
@@ -90,9 +95,18 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
     let indirect = indirect_targets(&m, &text, &sites, &old);
-    let g = graph::build(&m, &text, &sites, &indirect);
-    audit.jump_tables = g.tables.iter().filter(|t| !t.targets.is_empty()).count() as u64;
-    landings(&m, &text, &cold, &sites, &g, &indirect, &mut audit);
+    let descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
+    let mut entries = graph::entries(&m, &indirect);
+    entries.extend(m.pads.iter().map(|p| p.pad));
+    let returns = Returns::solve(&m, &text, &sites);
+    let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors);
+    for (va, problem) in &tables.problems {
+        audit.finding(Vaddr(*va), m.place(*va), problem.clone());
+    }
+    let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
+    audit.jump_tables = g.tables.len() as u64;
+    padding(&m, &text, &sites, &returns, &old, &mut audit);
+    landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     accesses(&m, &cx, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
     Ok(audit)
@@ -116,7 +130,7 @@ fn headers(m: &Module, audit: &mut Audit) {
             problem("e_entry", "the entry point is not in the runtime");
         }
     }
-    if m.program_headers.iter().any(|p| p.0 == object::elf::PT_INTERP.0) {
+    if rt && m.program_headers.iter().any(|p| p.0 == object::elf::PT_INTERP.0) {
         problem(
             "program headers",
             "the kernel would start the dynamic loader before the runtime: PT_INTERP is present",
@@ -158,7 +172,7 @@ fn cold_is_stubs(m: &Module, cold: &Code, sites: &Sites, audit: &mut Audit) {
 }
 
 /// New addresses that may be reached from outside the graph.
-fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &oldcode::Old) -> Vec<u64> {
+fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old) -> Vec<u64> {
     let mut v = vec![m.info.entry_va];
     v.extend(old.springboards.iter().map(|s| s.1));
     v.extend(m.pointers.iter().chain(m.exported.iter().map(|s| &s.va)).filter_map(|&p| old.new_address(m, p)));
@@ -186,8 +200,40 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &oldcode::Old) 
     v
 }
 
+/// No control falls into the trap bytes between functions.
+fn padding(m: &Module, text: &Code, sites: &Sites, returns: &Returns, old: &Old, audit: &mut Audit) {
+    let begins: HashSet<u64> = old.all(m).map(|(_, new)| new).collect();
+    for (k, w) in text.insns.windows(2).enumerate() {
+        let [i, trap] = w else { continue };
+        if !trap.is_int3() || i.is_int3() || i.end() != trap.va || begins.contains(&trap.va) {
+            continue;
+        }
+        // The padding of the input in front of it is not reached either, unless something leads there.
+        let back = (0..=k).rev().find(|&b| !text.insns[b].is_nop()).unwrap_or(k);
+        let i = &text.insns[back];
+        let goes_on = match i.flow {
+            Flow::Next | Flow::Cond => true,
+            Flow::Call | Flow::CallInd => !returns.never(back),
+            Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop => false,
+        };
+        if goes_on || get(&sites.inserted, back) {
+            audit.finding(Vaddr(i.va), m.place(i.va), "goes on into the padding between functions");
+        }
+    }
+}
+
 /// No branch lands between a check and its access, or where no instruction begins.
-fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indirect: &[u64], audit: &mut Audit) {
+#[allow(clippy::too_many_arguments)]
+fn landings(
+    m: &Module,
+    text: &Code,
+    cold: &Code,
+    sites: &Sites,
+    g: &Graph,
+    old: &Old,
+    indirect: &[u64],
+    audit: &mut Audit,
+) {
     let mut own: HashMap<(u64, u64), ()> = HashMap::new();
     for s in &sites.list {
         own.extend(s.own_edges.iter().map(|&e| (e, ())));
@@ -217,10 +263,19 @@ fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indi
     for p in &m.pads {
         land(p.pad, p.pad, "landing pad");
     }
+    let mut outside = Vec::new();
     for table in &g.tables {
         for &t in &table.targets {
-            land(table.va, t, "jump-table entry");
+            if text.contains(t) {
+                land(table.va, t, "jump-table entry");
+            } else {
+                let why = format!("jump-table entry leads to {t:#x}, which is no new code");
+                outside.push((table.va, why));
+            }
         }
+    }
+    for (at, why) in outside {
+        audit.finding(Vaddr(at), m.place(at), why);
     }
     // A branch of the program itself into cold code would run a stub on foreign state.
     for (k, i) in text.insns.iter().enumerate() {
@@ -228,8 +283,14 @@ fn landings(m: &Module, text: &Code, cold: &Code, sites: &Sites, g: &Graph, indi
         if direct && !get(&sites.inserted, k) && cold.contains(i.target) {
             audit.finding(Vaddr(i.va), m.place(i.va), "branch to cold code that is no part of a check");
         }
-        if direct && m.old_code().any(|s| i.target.wrapping_sub(s.va) < s.data.len() as u64) {
-            audit.finding(Vaddr(i.va), m.place(i.va), format!("branch back to old code at {:#x}", i.target));
+        if !direct || text.contains(i.target) {
+            continue;
+        }
+        match old.at(m, i.target) {
+            // Data that was taken for code branches into instructions; the runtime ends a run that gets there.
+            At::Trap if old.new_address(m, i.target).is_none() => audit.dead_ends += 1,
+            At::Elsewhere => {}
+            _ => audit.finding(Vaddr(i.va), m.place(i.va), format!("branch back to old code at {:#x}", i.target)),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI,
 //! LSB core (`.eh_frame`), Itanium C++ ABI (LSDA).
 
+use super::returns::never_returns;
 use crate::error::{Error, Result};
 use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
@@ -63,6 +64,8 @@ pub struct Module<'a> {
     pub exported: Vec<Symbol>,
     /// Words that the dynamic loader writes and that hold addresses of this module.
     pub pointers: Vec<u64>,
+    /// GOT slots of imported functions that never return, sorted.
+    pub never_return_slots: Vec<u64>,
     /// Function ranges of the new code, sorted.
     pub functions: Vec<(u64, u64)>,
     pub pads: Vec<Pad>,
@@ -150,20 +153,24 @@ impl<'a> Module<'a> {
         let mut pointers = Vec::new();
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
+        let mut never_return_slots = Vec::new();
         if let Some(relocations) = elf.dynamic_relocations() {
             for (place, r) in relocations {
                 slots.push(place);
                 let symbol = match r.target() {
-                    object::RelocationTarget::Symbol(i) => elf
-                        .dynamic_symbol_table()
-                        .and_then(|t| object::ObjectSymbolTable::symbol_by_index(&t, i).ok())
-                        .filter(|s| s.is_definition())
-                        .map_or(0, |s| s.address()),
-                    _ => 0,
+                    object::RelocationTarget::Symbol(i) => {
+                        elf.dynamic_symbol_table().and_then(|t| object::ObjectSymbolTable::symbol_by_index(&t, i).ok())
+                    }
+                    _ => None,
                 };
+                if symbol.as_ref().is_some_and(|s| s.name().is_ok_and(never_returns)) {
+                    never_return_slots.push(place);
+                }
+                let symbol = symbol.filter(|s| s.is_definition()).map_or(0, |s| s.address());
                 pointers.push(symbol.wrapping_add(r.addend() as u64));
             }
         }
+        never_return_slots.sort_unstable();
         let mut module = Module {
             file,
             entry: elf.entry(),
@@ -178,6 +185,7 @@ impl<'a> Module<'a> {
             symbols,
             exported,
             pointers,
+            never_return_slots,
             functions: Vec::new(),
             pads: Vec::new(),
         };

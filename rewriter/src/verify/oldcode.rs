@@ -44,10 +44,21 @@ impl Old {
         Some(m.info.new_base_va + u64::from(self.traps[k].new))
     }
 
+    /// All pairs of an old address and the new one it leads to.
+    pub fn all(&self, m: &Module) -> impl Iterator<Item = (u64, u64)> {
+        let (old_base, new_base) = (m.info.old_base_va, m.info.new_base_va);
+        let traps = self.traps.iter().map(move |t| (old_base + u64::from(t.old), new_base + u64::from(t.new)));
+        self.springboards.iter().copied().chain(traps)
+    }
+
     /// What stands at `old`.
     pub fn at(&self, m: &Module, old: u64) -> At {
         if let Ok(k) = self.springboards.binary_search_by_key(&old, |s| s.0) {
             return At::Springboard(self.springboards[k].1);
+        }
+        let k = self.springboards.partition_point(|s| s.0 <= old);
+        if self.springboards[..k].last().is_some_and(|s| old < s.0 + 5) {
+            return At::Untouched;
         }
         let Some(s) = m.old_code().find(|s| old.wrapping_sub(s.va) < s.data.len() as u64) else { return At::Elsewhere };
         if s.data[(old - s.va) as usize] == TRAP { At::Trap } else { At::Untouched }

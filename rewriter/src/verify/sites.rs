@@ -5,10 +5,12 @@
 //! symbolically; what they leave changed is recorded for the liveness test. Invariant: sites do not overlap.
 //! Source: `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Code, Insn, MASKED, REP, REPNE};
-use super::effects::{ALL_FLAGS, Access, Flow, RAX, RBX, RCX, RDI, RSI, RSP, Touch, bit};
-use super::symbolic::{Cond, Lin, State, Step, Val};
-use blizzard_rt::abi::{self, miss_desc, string_desc};
+use super::decode::{Code, Insn};
+use super::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
+use super::gates::{self, Back, Gate, gate_arguments, string_results};
+use super::guarded::{Target, required_mask, spread, string_pointers, targets_of};
+use super::symbolic::{Cond, Lin, State, Step};
+use blizzard_rt::abi;
 
 /// Longest inserted sequence and longest cold stub, in instructions.
 const LONGEST: usize = 64;
@@ -42,6 +44,8 @@ pub struct Site {
     pub dirty_after_flags: u8,
     /// Branches into the protected range that belong to the site: (from, to).
     pub own_edges: Vec<(u64, u64)>,
+    /// The gather descriptor that the stub passes.
+    pub descriptor: Option<u64>,
     pub problem: Option<String>,
 }
 
@@ -86,15 +90,6 @@ struct Exit {
     gate: Option<Gate>,
     /// Conditions on the way, with the outcome.
     path: Vec<(Cond, bool)>,
-}
-
-#[derive(Clone, Debug)]
-struct Gate {
-    address: u64,
-    top: Val,
-    below: Val,
-    lowered: i64,
-    state: State,
 }
 
 /// What walking the hot way found.
@@ -213,6 +208,7 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
         dirty_after: 0,
         dirty_after_flags: 0,
         own_edges: Vec::new(),
+        descriptor: None,
         problem: Some(problem),
     }
 }
@@ -375,19 +371,6 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
     Ok(exits)
 }
 
-/// The mask that must be tested for an access, given what is checked.
-fn required_mask(cx: &Context, access: Access) -> u32 {
-    if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
-        u32::from(abi::TAG_NO_STORE)
-    } else {
-        u32::from(abi::TAG_NO_LOAD)
-    }
-}
-
-fn spread(mask: u32, bytes: u8) -> u32 {
-    if bytes == 1 { mask } else { mask | mask << 8 }
-}
-
 /// Judges one site with its hot way walked.
 fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result<Site, String> {
     let access = &cx.text.insns[hot.access];
@@ -402,6 +385,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         dirty_after: 0,
         dirty_after_flags: 0,
         own_edges: Vec::new(),
+        descriptor: None,
         problem: None,
     };
     // Which target each test is about.
@@ -455,6 +439,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
                 }
                 Some(g) => {
                     let want = gate_arguments(cx, access, target, site.kind, g)?;
+                    if site.kind == Kind::Lanes {
+                        site.descriptor = gates::lane_descriptor_va(g);
+                    }
                     let back = match want {
                         Back::Recheck if targets.len() > 1 => exit.to == start_va,
                         Back::Access => exit.to == access.va,
@@ -516,95 +503,6 @@ fn tag_test_fits(
     Ok(t)
 }
 
-/// What the guarded instruction accesses at one address.
-struct Target {
-    lin: Lin,
-    size: u32,
-    access: Access,
-    masked: bool,
-}
-
-const NOWHERE: Lin = Lin::reg(super::decode::NONE);
-const CHECK: Kind = Kind::Check { straddle: false };
-
-fn targets_of(cx: &Context, access: &Insn, state: &State, first: Cond) -> Result<(Kind, Vec<Target>), String> {
-    let one = |kind, lin, size, access, masked| Ok((kind, vec![Target { lin, size, access, masked }]));
-    if first == Cond::Poll {
-        return one(Kind::Poll, NOWHERE, 0, Access::Load, false);
-    }
-    let operand = || {
-        let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
-        state.address(m).ok_or("the access uses a register that the check has changed")
-    };
-    let register = |r: u8| {
-        if r < 16 && state.intact(r) {
-            Ok(Lin::reg(r))
-        } else {
-            Err("the check changed a register that the access uses")
-        }
-    };
-    let bytes = u32::from(access.size);
-    match access.touch {
-        Touch::Mem(a) if access.size <= 64 => {
-            let mut lin = operand()?;
-            if access.op == 0x8f && access.mem.is_some_and(|m| m.base == RSP) {
-                // pop forms its address after it has moved rsp.
-                lin.disp += i64::from(bytes);
-            }
-            one(CHECK, lin, bytes, a, access.has(MASKED))
-        }
-        Touch::Mem(a) => one(Kind::Large, operand()?, bytes, a, false),
-        Touch::Xsave(a) => one(Kind::Large, operand()?, miss_desc::SIZE_XSAVE, a, false),
-        Touch::BitString(a) => {
-            register(access.r1)?;
-            let lin = Lin { word: Some((access.r1, access.size as u8)), ..operand()? };
-            one(CHECK, lin, bytes, a, false)
-        }
-        Touch::Xlat => {
-            register(RAX)?;
-            one(CHECK, Lin { word: Some((RAX, 1)), ..register(RBX)? }, 1, Access::Load, false)
-        }
-        Touch::ZeroLine => one(CHECK, register(RAX)?, 64, Access::Store, false),
-        Touch::Move64 => {
-            let mut v = Vec::new();
-            if cx.check_loads {
-                v.push(Target { lin: operand()?, size: 64, access: Access::Load, masked: false });
-            }
-            if cx.check_stores {
-                v.push(Target { lin: register(access.r0)?, size: 64, access: Access::Store, masked: false });
-            }
-            Ok((CHECK, v))
-        }
-        Touch::String { .. } => {
-            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !state.intact(r)) {
-                return Err("the range test changed a register of the string instruction".into());
-            }
-            one(Kind::String, NOWHERE, bytes, Access::Load, false)
-        }
-        Touch::Lanes(a) => one(Kind::Lanes, NOWHERE, bytes, a, true),
-        Touch::MaskMov => {
-            let size = if access.op >> 8 == 1 && !access.has(super::decode::PREFIXED) { 8 } else { 16 };
-            one(CHECK, register(RDI)?, size, Access::Store, true)
-        }
-        Touch::None | Touch::Opaque => Err(format!("no check form is known for the access at {:#x}", access.va)),
-    }
-}
-
-/// The pointer registers of a string instruction whose range must be tested.
-fn string_pointers(cx: &Context, access: &Insn) -> Result<Vec<Lin>, String> {
-    let Touch::String { reads_si, reads_di, writes_di } = access.touch else {
-        return Err("not a string instruction".into());
-    };
-    let mut need = Vec::new();
-    if (reads_di && cx.check_loads) || (writes_di && cx.check_stores) {
-        need.push(Lin::reg(RDI));
-    }
-    if reads_si && cx.check_loads {
-        need.push(Lin::reg(RSI));
-    }
-    Ok(need)
-}
-
 fn range_is(tested: &[(Lin, i64)], need: &[Lin]) -> Result<(), String> {
     let segment = (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64;
     if tested.iter().any(|t| t.1 != segment) {
@@ -645,146 +543,4 @@ fn progress(path: &[(Cond, bool)], target: &Target, kind: Kind) -> Result<(), St
     } else {
         Err("the cold stub repeats a two-block check without testing whether the access straddles".into())
     }
-}
-
-/// Where a gate's stub must continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Back {
-    Recheck,
-    Access,
-    Behind,
-    Anywhere,
-}
-
-/// Whether the gate and its arguments fit the access.
-fn gate_arguments(cx: &Context, access: &Insn, target: &Target, kind: Kind, g: &Gate) -> Result<Back, String> {
-    let gate = |want: u64| {
-        if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
-    };
-    match kind {
-        Kind::Poll => {
-            gate(abi::GATE_POLL)?;
-            Ok(Back::Anywhere)
-        }
-        Kind::Check { .. } | Kind::Large => {
-            gate(abi::GATE_MISS)?;
-            if g.below != Val::Lin(target.lin) {
-                return Err("the cold stub passes another address than the access's".into());
-            }
-            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
-            let desc = desc as u32;
-            if desc & miss_desc::SIZE_MASK != target.size {
-                return Err(format!(
-                    "the descriptor says {} bytes, the access has {}",
-                    desc & miss_desc::SIZE_MASK,
-                    target.size
-                ));
-            }
-            let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
-            let fits = match target.access {
-                Access::Load => kinds == miss_desc::LOAD,
-                Access::Store => kinds == miss_desc::STORE,
-                Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
-                Access::Rmw => kinds != 0,
-            };
-            if !fits {
-                return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
-            }
-            let known = miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE | miss_desc::MASKED;
-            if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
-                return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
-            }
-            Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
-        }
-        Kind::String => {
-            gate(abi::GATE_STRING)?;
-            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
-            let want = string_descriptor(cx, access);
-            let both = string_desc::CHECK_LOADS | string_desc::CHECK_STORES;
-            if (desc as u32 | both) != (want | both) || (desc as u32 & want & both) != want & both {
-                return Err(format!("the string descriptor is {desc:#x}, the instruction needs {want:#x}"));
-            }
-            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !g.state.intact(r)) {
-                return Err("a register of the string instruction is changed at the gate".into());
-            }
-            Ok(Back::Behind)
-        }
-        Kind::Lanes => {
-            gate(abi::GATE_VSIB)?;
-            let at = match g.top {
-                Val::Lin(Lin { base: 0xff, index: 0xff, disp, .. }) => disp as u64,
-                Val::Const(c) => c as u64,
-                _ => return Err("the cold stub passes no lane descriptor".into()),
-            };
-            let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
-            lanes_descriptor(access, g, &bytes)?;
-            Ok(Back::Access)
-        }
-    }
-}
-
-/// The descriptor that `GATE_STRING` needs for an instruction.
-fn string_descriptor(cx: &Context, i: &Insn) -> u32 {
-    let op = match i.op {
-        0xa4 | 0xa5 => string_desc::MOVS,
-        0xaa | 0xab => string_desc::STOS,
-        0xac | 0xad => string_desc::LODS,
-        0xae | 0xaf => string_desc::SCAS,
-        _ => string_desc::CMPS,
-    };
-    let rep = match (i.has(REP), i.has(REPNE)) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => 2,
-    };
-    let mut d = op | i.size.max(1).trailing_zeros() << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT;
-    if cx.check_loads && i.op & 0xfe != 0xaa {
-        d |= string_desc::CHECK_LOADS;
-    }
-    if cx.check_stores && matches!(i.op & 0xfe, 0xa4 | 0xaa) {
-        d |= string_desc::CHECK_STORES;
-    }
-    d
-}
-
-/// Registers whose values the string gate computes as the instruction would.
-fn string_results(i: &Insn) -> u16 {
-    let all = bit(RSI) | bit(RDI) | bit(RCX) | bit(RAX);
-    all & i.fx.writes
-}
-
-fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16]) -> Result<(), String> {
-    let m = i.mem.as_ref().ok_or("no memory operand")?;
-    let bad = |what: &str| Err(format!("the lane descriptor's {what} does not fit the access at {:#x}", i.va));
-    if i64::from(i32::from_le_bytes([d[0], d[1], d[2], d[3]])) != m.disp {
-        return bad("displacement");
-    }
-    let base = if m.base < 16 { m.base } else { 16 };
-    if d[4] != base {
-        return bad("base");
-    }
-    if m.base < 16 && m.base != super::effects::RSP && !g.state.intact(m.base) {
-        return bad("base register");
-    }
-    let elem = if i.has(super::decode::WIDE) { 8 } else { 4 };
-    let index_bytes = if i.op & 1 == 1 { 8 } else { 4 };
-    if d[6] != index_bytes || d[7] != elem || i32::from(d[9]) != i32::from(m.scale) {
-        return bad("element layout");
-    }
-    let access = match i.touch {
-        Touch::Lanes(Access::Load) => 1,
-        _ => 2,
-    };
-    if d[12] != access {
-        return bad("kind");
-    }
-    let evex = i.op >> 8 & 0x60 == 0x40;
-    if d[10] != u8::from(evex) {
-        return bad("mask kind");
-    }
-    // At the gate call one argument has been pushed.
-    if i64::from(d[13]) != -(g.lowered + 8) {
-        return bad("stack adjustment");
-    }
-    Ok(())
 }

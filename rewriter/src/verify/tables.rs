@@ -1,24 +1,33 @@
 //! The new jump tables and the jumps that use them, found in the output alone.
 //!
-//! Input: module, decoded text, sites. Output: [`Tables`]. A jump's table is read by an instruction near it, whose operand is
-//! a constant address of `.blizzard.rodata`, or a register plus a displacement where the register holds an address that
-//! the same function forms with `lea`. Entries are absolute, or relative to an address the function forms.
-//! Over-approximation is safe here: a surplus target only makes the dataflow more careful.
+//! Input: module, decoded text, sites, places that control may enter from outside. Output: [`Tables`]. A jump's target is traced back
+//! through the instructions that form it; a table is known when its address, and what is added to its entries, are the same
+//! constants on every way to the jump. Entries are absolute, or relative to a constant. Ways through tables count: all tables
+//! are recognised anew with the edges of all until nothing changes. What no known way leads to has no say.
+//!
+//! **Invariant:** from a table's start to the next table's, every entry leads to an instruction; every byte of
+//! `.blizzard.rodata` is part of a table, of a gather descriptor that a check uses, or zero in front of either.
+//! So an entry that was changed is found even when nobody knows how many of them are read.
 
-use super::decode::{Code, Insn, NONE, RIP};
-use super::effects::{Access, Flow, Touch};
+use super::decode::{ADDR32, Code, Insn, NO_TARGET, NONE, RIP, WIDE};
+use super::effects::{Access, Flow, Touch, bit};
+use super::live::CALLEE_SAVED;
 use super::module::Module;
+use super::returns::Returns;
 use super::sites::{Sites, get};
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
-/// Most instructions between the read of a table and its jump.
-const NEAR: usize = 24;
+/// Most instructions that one search visits.
+const STEPS: usize = 20_000;
+/// Most definitions that one value is traced through.
+const DEPTH: u32 = 24;
 
 /// One jump table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     pub va: u64,
+    pub form: Form,
     pub targets: Vec<u64>,
 }
 
@@ -26,85 +35,114 @@ pub struct Table {
 #[derive(Debug, Default)]
 pub struct Tables {
     pub list: Vec<Table>,
-    /// Tables by the index of the jump.
-    pub by_jump: HashMap<usize, Vec<usize>>,
+    /// Table by the index of the jump, sorted.
+    pub by_jump: BTreeMap<usize, usize>,
+    /// What does not fit, with its address.
+    pub problems: Vec<(u64, String)>,
 }
 
 /// How entries are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// Four bytes, signed, relative to an address.
     Relative(u64),
+    /// Eight bytes.
     Absolute,
 }
 
-/// A read that may be one of a table.
-struct Candidate {
-    insn: usize,
-    va: u64,
-    form: Form,
+impl Form {
+    /// Bytes of an entry.
+    pub fn width(self) -> usize {
+        match self {
+            Form::Relative(_) => 4,
+            Form::Absolute => 8,
+        }
+    }
+
+    /// Where an entry leads.
+    pub fn target(self, entry: &[u8]) -> u64 {
+        let word = |c: &[u8]| u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        match self {
+            Form::Relative(base) => base.wrapping_add(word(entry) as i32 as u64),
+            Form::Absolute => u64::from(word(entry)) | u64::from(word(&entry[4..])) << 32,
+        }
+    }
 }
 
-/// Finds them.
-pub fn find(m: &Module, text: &Code, sites: &Sites) -> Tables {
+/// What a register holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Val {
+    Const(u64),
+    /// Four bytes of the table at an address, zero-extended, or sign-extended.
+    Entry32 {
+        table: u64,
+        signed: bool,
+    },
+    /// Eight bytes of the table at an address.
+    Entry64(u64),
+    /// A sum of a constant and an entry.
+    Target(u64, u64),
+}
+
+/// A table a jump may use: address and form.
+type Found = (u64, Form);
+
+struct Finder<'x> {
+    text: &'x Code,
+    sites: &'x Sites,
+    returns: &'x Returns,
+    /// Bitmap of instructions that control may enter from where this search does not look.
+    entries: Vec<u64>,
+    /// (target, source) of direct branches, sorted.
+    branches: Vec<(u32, u32)>,
+    /// The same of table jumps.
+    edges: Vec<(u32, u32)>,
+    /// Targets of table jumps by the jump.
+    targets: HashMap<u32, Vec<u32>>,
+}
+
+/// Finds them. `entries` are addresses that control may enter from outside; `descriptors` the gather descriptors in use.
+pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: &[u64], descriptors: &[u64]) -> Tables {
     let mut tables = Tables::default();
     let Some(ro) = &m.rodata else { return tables };
     let trap_map = m.info.trap_map_va..m.info.trap_map_va + m.info.trap_count * 8;
     let inside = |va: u64| va.wrapping_sub(ro.va) < ro.data.len() as u64 && !trap_map.contains(&va);
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let mut jumps: Vec<(usize, usize, usize)> = Vec::new();
-    for range in functions(m, text) {
-        let skip = |k: usize| get(&sites.inserted, k);
-        let here: Vec<usize> = range
-            .clone()
-            .filter(|&k| !skip(k) && text.insns[k].flow == Flow::JumpInd && !through_constant(&text.insns[k]))
-            .collect();
-        if here.is_empty() {
-            continue;
-        }
-        let formed: Vec<(usize, u8, u64)> = range
-            .clone()
-            .filter(|&k| !skip(k))
-            .filter_map(|k| formed_address(&text.insns[k]).map(|(r, va)| (k, r, va)))
-            .collect();
-        let first = candidates.len();
-        for k in range.clone().filter(|&k| !skip(k)) {
-            reads_of(k, text, &formed, &inside, ro.data, ro.va, &mut candidates);
-        }
-        jumps.extend(here.iter().map(|&j| (j, first, candidates.len())));
-    }
-    let mut starts: Vec<u64> = candidates.iter().map(|c| c.va).collect();
-    starts.sort_unstable();
-    starts.dedup();
-    let mut known: HashMap<(u64, Form), usize> = HashMap::new();
-    let mut number: Vec<usize> = Vec::with_capacity(candidates.len());
-    for c in &candidates {
-        number.push(*known.entry((c.va, c.form)).or_insert_with(|| {
-            let next = starts.partition_point(|&s| s <= c.va);
-            let mut limit = starts.get(next).copied().unwrap_or(ro.va + ro.data.len() as u64);
-            if c.va < trap_map.start {
-                limit = limit.min(trap_map.start);
+    let jumps: Vec<usize> = (0..text.insns.len())
+        .filter(|&k| text.insns[k].flow == Flow::JumpInd && !get(&sites.inserted, k))
+        .filter(|&k| !through_constant(&text.insns[k]))
+        .collect();
+    let mut finder = Finder::new(text, sites, returns, entries);
+    let all = ro.va..ro.va + ro.data.len() as u64;
+    let tables_of = |found: &BTreeMap<usize, Found>| {
+        read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors))
+    };
+    // First what is a table as long as only the tables before it are known, then what still is when all are.
+    let mut found: BTreeMap<usize, Found> = BTreeMap::new();
+    loop {
+        let before = found.len();
+        for &j in &jumps {
+            if !found.contains_key(&j)
+                && let Some(f) = finder.jump(j).filter(|f| inside(f.0))
+            {
+                found.insert(j, f);
             }
-            let data = &ro.data[(c.va - ro.va) as usize..(limit - ro.va) as usize];
-            tables.list.push(Table {
-                va: c.va,
-                targets: entries(data, c.form).take_while(|&t| text.at(t).is_some()).collect(),
-            });
-            tables.list.len() - 1
-        }));
-    }
-    for (jump, from, to) in jumps {
-        let all = &candidates[from..to];
-        let near = |k: usize| all.iter().filter(move |c| c.insn == k).count() > 0;
-        let read = (jump.saturating_sub(NEAR)..=jump).rev().find(|&k| near(k));
-        let used: Vec<usize> = (from..to)
-            .filter(|&c| read.is_none_or(|k| candidates[c].insn == k))
-            .map(|c| number[c])
-            .filter(|&t| !tables.list[t].targets.is_empty())
-            .collect();
-        if !used.is_empty() {
-            tables.by_jump.insert(jump, used);
         }
+        if found.len() == before {
+            break;
+        }
+        finder.set_edges(&tables_of(&found));
     }
+    loop {
+        let still = found.iter().filter_map(|(&j, _)| Some((j, finder.jump(j).filter(|f| inside(f.0))?)));
+        let still: BTreeMap<usize, Found> = still.collect();
+        tables = tables_of(&still);
+        if still == found {
+            break;
+        }
+        found = still;
+        finder.set_edges(&tables);
+    }
+    account(ro.data, ro.va, &trap_map, descriptors, &mut tables);
     tables
 }
 
@@ -113,93 +151,284 @@ pub fn through_constant(i: &Insn) -> bool {
     i.mem.is_some_and(|m| m.index == NONE && matches!(m.base, NONE | RIP))
 }
 
-/// Instruction ranges of the functions.
-fn functions(m: &Module, text: &Code) -> Vec<std::ops::Range<usize>> {
-    let ranges: Vec<(u64, u64)> = if m.functions.is_empty() {
-        m.symbols.iter().filter(|s| s.bytes > 0).map(|s| (s.va, s.va + s.bytes)).collect()
-    } else {
-        m.functions.clone()
-    };
-    ranges.iter().map(|r| text.lower_bound(r.0)..text.lower_bound(r.1)).filter(|r| !r.is_empty()).collect()
+/// From where to where each table may reach: up to what begins next.
+fn extents(
+    all: Range<u64>,
+    trap_map: &Range<u64>,
+    found: &BTreeMap<usize, Found>,
+    descriptors: &[u64],
+) -> BTreeMap<u64, u64> {
+    let mut starts: Vec<u64> = found.values().map(|f| f.0).chain(descriptors.iter().copied()).collect();
+    starts.extend([trap_map.start, all.end]);
+    starts.sort_unstable();
+    starts.dedup();
+    let end = |va: u64| starts.get(starts.partition_point(|&s| s <= va)).copied().unwrap_or(all.end);
+    found.values().map(|f| (f.0, end(f.0))).collect()
 }
 
-/// A register and the constant address an instruction puts into it.
-fn formed_address(i: &Insn) -> Option<(u8, u64)> {
-    match (&i.mem, i.op) {
-        (Some(m), 0x8d) if m.base == RIP => Some((i.r0, m.disp as u64)),
-        (None, 0xb8..=0xbf | 0xc7) if i.imm > 0xffff => Some((i.r0, i.imm as u64)),
+/// Reads the tables found.
+fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, extents: &BTreeMap<u64, u64>) -> Tables {
+    let mut tables = Tables::default();
+    let mut known: HashMap<Found, usize> = HashMap::new();
+    for (&jump, &f) in found {
+        let t = *known.entry(f).or_insert_with(|| {
+            let (from, to) = (f.0 - va, extents[&f.0] - va);
+            let words = &data[from as usize..to as usize];
+            let mut targets: Vec<u64> = words.chunks_exact(f.1.width()).map(|e| f.1.target(e)).collect();
+            // The next table is aligned.
+            let padded = words.len().is_multiple_of(8) && words.len() >= 8 && words[words.len() - 4..] == [0; 4];
+            if f.1.width() == 4 && padded && targets.last().is_some_and(|&t| text.at(t).is_none()) {
+                targets.pop();
+            }
+            tables.list.push(Table { va: f.0, form: f.1, targets });
+            tables.list.len() - 1
+        });
+        tables.by_jump.insert(jump, t);
+    }
+    tables
+}
+
+/// Every byte is part of something known.
+fn account(data: &[u8], va: u64, trap_map: &Range<u64>, descriptors: &[u64], tables: &mut Tables) {
+    let mut known: Vec<Range<u64>> = descriptors.iter().map(|&d| d..d + 16).collect();
+    known.push(trap_map.clone());
+    known.extend(tables.list.iter().map(|t| t.va..t.va + (t.targets.len() * t.form.width()) as u64));
+    known.sort_by_key(|r| r.start);
+    let end = va + data.len() as u64;
+    let mut at = va;
+    known.push(Range { start: end, end });
+    for r in known {
+        let gap = at.min(end)..r.start.clamp(va, end);
+        if !gap.is_empty() && data[(gap.start - va) as usize..(gap.end - va) as usize].iter().any(|&b| b != 0) {
+            let bytes = gap.end - gap.start;
+            tables.problems.push((gap.start, format!("{bytes} bytes that no known jump or gather uses")));
+        }
+        at = at.max(r.end);
+    }
+}
+
+impl<'x> Finder<'x> {
+    fn new(text: &'x Code, sites: &'x Sites, returns: &'x Returns, entry_vas: &[u64]) -> Finder<'x> {
+        let n = text.insns.len();
+        let mut entries = vec![0u64; n / 64 + 1];
+        let mut branches = Vec::new();
+        let mut enter = |k: usize| entries[k / 64] |= 1 << (k % 64);
+        entry_vas.iter().filter_map(|&va| text.at(va)).for_each(&mut enter);
+        for (k, i) in text.insns.iter().enumerate() {
+            if i.target == NO_TARGET || get(&sites.inserted, k) {
+                continue;
+            }
+            let Some(to) = text.at(i.target) else { continue };
+            if i.flow == Flow::Call {
+                enter(to);
+            } else {
+                branches.push((to as u32, k as u32));
+            }
+        }
+        branches.sort_unstable();
+        Finder { text, sites, returns, entries, branches, edges: Vec::new(), targets: HashMap::new() }
+    }
+
+    fn set_edges(&mut self, tables: &Tables) {
+        self.targets.clear();
+        for (&jump, &t) in &tables.by_jump {
+            // As long as not all tables are known, one may seem to reach into the next.
+            let mut to: Vec<u32> =
+                tables.list[t].targets.iter().map_while(|&va| self.text.at(va)).map(|k| k as u32).collect();
+            to.sort_unstable();
+            to.dedup();
+            self.targets.insert(jump as u32, to);
+        }
+        self.edges = self.targets.iter().flat_map(|(&jump, to)| to.iter().map(move |&to| (to, jump))).collect();
+        self.edges.sort_unstable();
+    }
+
+    /// The table that a jump uses.
+    fn jump(&self, k: usize) -> Option<Found> {
+        let i = &self.text.insns[k];
+        let target = if i.mem.is_some() { self.load(k, DEPTH)? } else { self.value(k, i.r0, DEPTH)? };
+        match target {
+            Val::Target(table, base) => Some((table, Form::Relative(base))),
+            Val::Entry64(table) => Some((table, Form::Absolute)),
+            _ => None,
+        }
+    }
+
+    /// What an instruction reads from memory, as an entry of a table at a constant address.
+    fn load(&self, k: usize, depth: u32) -> Option<Val> {
+        let i = &self.text.insns[k];
+        let m = i.mem.as_ref()?;
+        let reads = matches!(i.touch, Touch::Mem(Access::Load)) && m.seg == 0 && !i.has(ADDR32) && m.base != RIP;
+        if !reads || (m.base == NONE && m.index == NONE) {
+            return None;
+        }
+        let constant = |r: u8| match self.value(k, r, depth) {
+            Some(Val::Const(c)) => Some(c.wrapping_add(m.disp as u64)),
+            _ => None,
+        };
+        let table = match (m.base, m.index) {
+            (NONE, _) => m.disp as u64,
+            (b, NONE) => constant(b)?,
+            (b, x) => constant(b).or_else(|| if m.scale == 1 { constant(x) } else { None })?,
+        };
+        match (i.size, i.op, i.has(WIDE)) {
+            (8, 0x8b | 0xff, _) => Some(Val::Entry64(table)),
+            (4, 0x63, true) => Some(Val::Entry32 { table, signed: true }),
+            (4, 0x8b, false) => Some(Val::Entry32 { table, signed: false }),
+            _ => None,
+        }
+    }
+
+    /// The value of register `r` in front of instruction `at`, where it is the same on every way.
+    fn value(&self, at: usize, r: u8, depth: u32) -> Option<Val> {
+        let depth = depth.checked_sub(1).filter(|_| r < 16)?;
+        let mut value = None;
+        for def in self.definitions(at, r)? {
+            let v = self.result(def, r, depth)?;
+            if value.is_some_and(|old| old != v) {
+                return None;
+            }
+            value = Some(v);
+        }
+        value
+    }
+
+    /// What an instruction leaves in register `r`.
+    fn result(&self, k: usize, r: u8, depth: u32) -> Option<Val> {
+        let i = &self.text.insns[k];
+        let wide = i.has(WIDE);
+        if (i.r0 != r && i.op != 0x98) || i.has(ADDR32) {
+            return None;
+        }
+        let plus = |v: Val, d: i64| match v {
+            Val::Const(c) => Some(Val::Const(c.wrapping_add(d as u64))),
+            _ => None,
+        };
+        match (i.op, &i.mem) {
+            (0x8d, Some(m)) if wide && m.seg == 0 => match (m.base, m.index) {
+                (RIP, NONE) => Some(Val::Const(m.disp as u64)),
+                (b, NONE) => plus(self.value(k, b, depth)?, m.disp),
+                (b, x) if m.scale == 1 && m.disp == 0 => sum(self.value(k, b, depth)?, self.value(k, x, depth)?),
+                _ => None,
+            },
+            (0x8b | 0x63, Some(_)) => self.load(k, depth),
+            (0x89 | 0x8b, None) if wide => self.value(k, i.r1, depth),
+            (0x63, None) if wide => extended(self.value(k, i.r1, depth)?),
+            (0x98, None) if wide && r == 0 => extended(self.value(k, 0, depth)?),
+            (0xb8..=0xbf | 0xc7, None) if wide || i.r0_bytes == 4 => {
+                Some(Val::Const(if wide { i.imm as u64 } else { u64::from(i.imm as u32) }))
+            }
+            (0x01 | 0x03, None) if wide && i.r1 < 16 => sum(self.value(k, i.r0, depth)?, self.value(k, i.r1, depth)?),
+            (0x81 | 0x83, None) if wide && i.ext == 0 => plus(self.value(k, r, depth)?, i.imm),
+            _ => None,
+        }
+    }
+
+    /// The instructions whose writes to `r` reach the front of `at`; `None` when something unknown may have written it.
+    fn definitions(&self, at: usize, r: u8) -> Option<Vec<usize>> {
+        let mut seen = HashSet::new();
+        let mut work = vec![at];
+        let mut found = Vec::new();
+        while let Some(k) = work.pop() {
+            if !seen.insert(k) {
+                continue;
+            }
+            if seen.len() > STEPS || get(&self.entries, k) {
+                return None;
+            }
+            for p in self.before(k) {
+                let i = &self.text.insns[p];
+                if get(&self.sites.inserted, p) {
+                    work.push(p);
+                } else if matches!(i.flow, Flow::Call | Flow::CallInd) {
+                    if bit(r) & CALLEE_SAVED == 0 && !self.spares(i, r) {
+                        return None;
+                    }
+                    work.push(p);
+                } else if i.fx.writes & bit(r) != 0 {
+                    found.push(p);
+                } else {
+                    work.push(p);
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Some(found)
+    }
+
+    /// What may run right before an instruction that is no entry.
+    fn before(&self, k: usize) -> Vec<usize> {
+        let mut list = Vec::new();
+        if k > 0 && self.continues(k - 1) {
+            list.push(k - 1);
+        }
+        for edges in [&self.branches, &self.edges] {
+            let from = edges.partition_point(|e| (e.0 as usize) < k);
+            list.extend(edges[from..].iter().take_while(|e| e.0 as usize == k).map(|e| e.1 as usize));
+        }
+        list
+    }
+
+    /// Control may go from an instruction to the one behind it.
+    fn continues(&self, k: usize) -> bool {
+        let i = &self.text.insns[k];
+        let next = self.text.insns.get(k + 1).is_some_and(|n| n.va == i.end());
+        let goes_on = match i.flow {
+            Flow::Next | Flow::Cond => true,
+            Flow::Call | Flow::CallInd => !self.returns.never(k),
+            Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop => false,
+        };
+        next && (goes_on || get(&self.sites.inserted, k))
+    }
+
+    /// The callee of a direct call leaves a register alone, as callers compiled with `-fipa-ra` rely on.
+    fn spares(&self, call: &Insn, r: u8) -> bool {
+        let Some(entry) = self.text.at(call.target) else { return false };
+        let mut seen = HashSet::new();
+        let mut work = vec![entry];
+        while let Some(k) = work.pop() {
+            if !seen.insert(k) {
+                continue;
+            }
+            let i = &self.text.insns[k];
+            let inserted = get(&self.sites.inserted, k);
+            if !inserted {
+                let leaves = i.flow == Flow::CallInd
+                    || (i.flow == Flow::JumpInd && !self.targets.contains_key(&(k as u32)))
+                    || (i.target != NO_TARGET && self.text.at(i.target).is_none());
+                if leaves || i.fx.writes & bit(r) != 0 {
+                    return false;
+                }
+                work.extend(self.text.at(i.target).filter(|_| i.target != NO_TARGET));
+                work.extend(self.targets.get(&(k as u32)).into_iter().flatten().map(|&to| to as usize));
+            }
+            if seen.len() > STEPS / 4 {
+                return false;
+            }
+            if self.continues(k) {
+                work.push(k + 1);
+            }
+        }
+        true
+    }
+}
+
+/// A constant and an entry, or two constants.
+fn sum(a: Val, b: Val) -> Option<Val> {
+    match (a, b) {
+        (Val::Const(c), Val::Entry32 { table, signed: true })
+        | (Val::Entry32 { table, signed: true }, Val::Const(c)) => Some(Val::Target(table, c)),
+        (Val::Const(a), Val::Const(b)) => Some(Val::Const(a.wrapping_add(b))),
         _ => None,
     }
 }
 
-fn entries(data: &[u8], form: Form) -> Box<dyn Iterator<Item = u64> + '_> {
-    let word = |c: &[u8]| u64::from(u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
-    match form {
-        Form::Relative(base) => {
-            Box::new(data.chunks_exact(4).map(move |c| base.wrapping_add(word(c) as u32 as i32 as u64)))
-        }
-        Form::Absolute => Box::new(data.chunks_exact(8).map(move |c| word(c) | word(&c[4..]) << 32)),
-    }
-}
-
-/// Adds the tables that an instruction may read.
-fn reads_of(
-    k: usize,
-    text: &Code,
-    formed: &[(usize, u8, u64)],
-    inside: &impl Fn(u64) -> bool,
-    data: &[u8],
-    data_va: u64,
-    out: &mut Vec<Candidate>,
-) {
-    let i = &text.insns[k];
-    let Some(m) = &i.mem else { return };
-    if i.touch != Touch::Mem(Access::Load) || m.seg != 0 || !matches!(i.size, 4 | 8) || m.base == RIP {
-        return;
-    }
-    // How many entries from `va` on lead to instructions.
-    let fits = |va: u64, form: Form| match inside(va) {
-        true => entries(&data[(va - data_va) as usize..], form).take(256).take_while(|&t| text.at(t).is_some()).count(),
-        false => 0,
-    };
-    let best: Cell<Option<(usize, u64, Form)>> = Cell::new(None);
-    let consider = |va: u64, form: Form| {
-        let n = fits(va, form);
-        if n > best.get().map_or(0, |b| b.0) {
-            best.set(Some((n, va, form)));
-        }
-    };
-    if m.base == NONE || m.index == NONE {
-        // A constant in the displacement; an unscaled index may stand where the base would.
-        let va = m.disp as u64;
-        match i.size {
-            8 => consider(va, Form::Absolute),
-            _ => std::iter::once(va).chain(formed.iter().map(|f| f.2)).for_each(|b| consider(va, Form::Relative(b))),
-        }
-    }
-    if m.base != NONE && best.get().is_none() {
-        // The last address formed in one of the operand's registers before the read, then behind it, then the best of all.
-        // Entries are nearly always relative to the same address: other bases are tried only when that fits nowhere.
-        let of_operand = |f: &&(usize, u8, u64)| f.1 == m.base || (m.scale == 1 && f.1 == m.index);
-        let before = formed.iter().rev().filter(|f| f.0 < k).filter(of_operand);
-        let after = formed.iter().filter(|f| f.0 > k).filter(of_operand);
-        let one_by_one = before.chain(after).map(|f| (std::slice::from_ref(f), &[][..]));
-        for (addresses, bases) in one_by_one.chain([(formed, &[][..]), (formed, formed)]) {
-            for f in addresses {
-                let va = f.2.wrapping_add(m.disp as u64);
-                if i.size == 8 {
-                    consider(va, Form::Absolute);
-                } else if inside(va) {
-                    let own = [f.2, va];
-                    own.into_iter().chain(bases.iter().map(|b| b.2)).for_each(|b| consider(va, Form::Relative(b)));
-                }
-            }
-            if best.get().is_some() {
-                break;
-            }
-        }
-    }
-    if let Some((_, va, form)) = best.get() {
-        out.push(Candidate { insn: k, va, form });
+/// The low four bytes, sign-extended.
+fn extended(v: Val) -> Option<Val> {
+    match v {
+        Val::Entry32 { table, .. } => Some(Val::Entry32 { table, signed: true }),
+        Val::Const(c) => Some(Val::Const(c as i32 as u64)),
+        _ => None,
     }
 }

@@ -1,5 +1,3 @@
-// The audit does not follow the tables of `in_text` and `memory_index` yet and takes their jumps for tail calls.
-//# audit: no
 //# flags: -O2
 //# link: -pie | -no-pie | -no-pie -s
 //# with: assembly_tables.S

@@ -1,5 +1,4 @@
 //# flags: -O2
-//# audit: no
 //# link: -static | -static-pie | -static -s
 /* Static programs: no dynamic loader; IFUNC relocations are applied by the program's own start-up code. */
 #include "arena.h"

@@ -162,6 +162,8 @@ fn tolerated(i: &iced_x86::Instruction) -> bool {
             | M::Ud0 | M::Ud1 | M::Ud2
             // iced lists each word it pushes.
             | M::Enter
+            // A no-operation forms no address.
+            | M::Nop
             // A register form that no hardware defines.
             | M::Reservednop
     )

@@ -519,6 +519,68 @@ L2: mov [rbp-16], rax
 }
 
 #[test]
+fn a_table_entry_that_leads_nowhere_is_found_whatever_the_bound() {
+    let mut p = Program::new(
+        "lea rdx, [rip+table]
+ movsxd rax, dword ptr [rdx+rdi*4]
+ add rax, rdx
+ jmp rax
+L0: mov eax, 1
+ ret
+L1: mov eax, 2
+ ret",
+        "",
+    );
+    p.flags = 6;
+    p.rodata = "table: .long L0 - table, L1 - table".into();
+    assert_eq!(p.accepted().jump_tables, 1);
+    p.with("L1 - table", "L1 + 1 - table").found("no instruction begins");
+    p.with("L1 - table", "f_old - table").found("no new code");
+    // Bytes that nothing explains may be a table that was not recognised.
+    p.with("L1 - table", "L1 - table\n.quad 0, 5").found("leads to");
+    let mut q = p.with("movsxd rax, dword ptr [rdx+rdi*4]", "mov eax, dword ptr [rdx+rdi*4]");
+    q.rodata += "\n";
+    q.found("no known jump");
+}
+
+#[test]
+fn a_way_into_the_padding_between_functions_is_found() {
+    let p = Program::new("mov eax, 1\n ret\n int3\n int3\ng: mov eax, 2\n ret", "");
+    p.accepted();
+    p.with("mov eax, 1\n ret", "mov eax, 1\n nop").found("padding");
+    p.with("mov eax, 1\n ret", "mov eax, 1\n call g").found("padding");
+}
+
+#[test]
+fn a_value_is_not_live_over_a_call_that_does_not_come_back() {
+    // rsi is the scratch register; `fatal` ends in a loop, so nothing behind the call is reached by it.
+    let text = "c1: lea rsi, [rdi]
+ shr rsi, 6
+ test byte ptr [rsi+T], 2
+ jnz s1
+a1: movzx eax, byte ptr [rdi]
+ test eax, eax
+ jz out
+ call fatal
+ mov rax, rsi
+out: ret
+fatal: mov edi, 1
+l: inc edi
+ jmp l";
+    let cold = "s1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [rdi]
+ xchg [rsp], rax
+ push 1 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp c1";
+    let p = Program::new(text, cold);
+    p.accepted();
+    p.with("jmp l", "jnz l\n ret").found("rsi, live");
+}
+
+#[test]
 fn follows_values_that_callers_keep_across_local_calls() {
     // The caller keeps a value in r11 over the call, which the callee may then not use as scratch.
     let text = "mov r11, rsi

@@ -1,0 +1,177 @@
+//! Whether a cold stub calls the right gate with the right arguments.
+//!
+//! Input: the state at the gate call, the access. Output: where the stub must continue, or what is wrong.
+//! Source: `rt/src/abi.rs` (descriptors), `rewriter/DESIGN.md`, "The check sequences".
+
+use super::decode::{Insn, NONE, REP, REPNE, WIDE};
+use super::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
+use super::guarded::Target;
+use super::sites::{Context, Kind};
+use super::symbolic::{Lin, State, Val};
+use blizzard_rt::abi::{self, miss_desc, string_desc};
+
+/// The call of a gate.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    /// Which gate: the address of its pointer.
+    pub address: u64,
+    /// The two topmost words of the stack.
+    pub top: Val,
+    pub below: Val,
+    /// rsp at the call, relative to the sequence's start.
+    pub lowered: i64,
+    pub state: State,
+}
+
+/// Where a gate's stub must continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    Recheck,
+    Access,
+    Behind,
+    Anywhere,
+}
+
+/// Whether the gate and its arguments fit the access.
+pub(super) fn gate_arguments(
+    cx: &Context,
+    access: &Insn,
+    target: &Target,
+    kind: Kind,
+    g: &Gate,
+) -> Result<Back, String> {
+    let gate = |want: u64| {
+        if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
+    };
+    match kind {
+        Kind::Poll => {
+            gate(abi::GATE_POLL)?;
+            Ok(Back::Anywhere)
+        }
+        Kind::Check { .. } | Kind::Large => {
+            gate(abi::GATE_MISS)?;
+            if g.below != Val::Lin(target.lin) {
+                return Err("the cold stub passes another address than the access's".into());
+            }
+            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
+            let desc = desc as u32;
+            if desc & miss_desc::SIZE_MASK != target.size {
+                return Err(format!(
+                    "the descriptor says {} bytes, the access has {}",
+                    desc & miss_desc::SIZE_MASK,
+                    target.size
+                ));
+            }
+            let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
+            let fits = match target.access {
+                Access::Load => kinds == miss_desc::LOAD,
+                Access::Store => kinds == miss_desc::STORE,
+                Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
+                Access::Rmw => kinds != 0,
+            };
+            if !fits {
+                return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
+            }
+            let known = miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE | miss_desc::MASKED;
+            if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
+                return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
+            }
+            Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
+        }
+        Kind::String => {
+            gate(abi::GATE_STRING)?;
+            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
+            let want = string_descriptor(cx, access);
+            let both = string_desc::CHECK_LOADS | string_desc::CHECK_STORES;
+            if (desc as u32 | both) != (want | both) || (desc as u32 & want & both) != want & both {
+                return Err(format!("the string descriptor is {desc:#x}, the instruction needs {want:#x}"));
+            }
+            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !g.state.intact(r)) {
+                return Err("a register of the string instruction is changed at the gate".into());
+            }
+            Ok(Back::Behind)
+        }
+        Kind::Lanes => {
+            gate(abi::GATE_VSIB)?;
+            let at = lane_descriptor_va(g).ok_or("the cold stub passes no lane descriptor")?;
+            let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
+            lanes_descriptor(access, g, &bytes)?;
+            Ok(Back::Access)
+        }
+    }
+}
+
+/// The descriptor that `GATE_STRING` needs for an instruction.
+fn string_descriptor(cx: &Context, i: &Insn) -> u32 {
+    let op = match i.op {
+        0xa4 | 0xa5 => string_desc::MOVS,
+        0xaa | 0xab => string_desc::STOS,
+        0xac | 0xad => string_desc::LODS,
+        0xae | 0xaf => string_desc::SCAS,
+        _ => string_desc::CMPS,
+    };
+    let rep = match (i.has(REP), i.has(REPNE)) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => 2,
+    };
+    let mut d = op | i.size.max(1).trailing_zeros() << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT;
+    if cx.check_loads && i.op & 0xfe != 0xaa {
+        d |= string_desc::CHECK_LOADS;
+    }
+    if cx.check_stores && matches!(i.op & 0xfe, 0xa4 | 0xaa) {
+        d |= string_desc::CHECK_STORES;
+    }
+    d
+}
+
+/// Registers whose values the string gate computes as the instruction would.
+pub(super) fn string_results(i: &Insn) -> u16 {
+    let all = bit(RSI) | bit(RDI) | bit(RCX) | bit(RAX);
+    all & i.fx.writes
+}
+
+/// The address of the descriptor that is passed to `GATE_VSIB`.
+pub(super) fn lane_descriptor_va(g: &Gate) -> Option<u64> {
+    match g.top {
+        Val::Lin(Lin { base: NONE, index: NONE, disp, word: None, .. }) => Some(disp as u64),
+        Val::Const(c) => Some(c as u64),
+        _ => None,
+    }
+}
+
+fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16]) -> Result<(), String> {
+    let m = i.mem.as_ref().ok_or("no memory operand")?;
+    let bad = |what: &str| Err(format!("the lane descriptor's {what} does not fit the access at {:#x}", i.va));
+    if i64::from(i32::from_le_bytes([d[0], d[1], d[2], d[3]])) != m.disp {
+        return bad("displacement");
+    }
+    let base = if m.base < 16 { m.base } else { 16 };
+    if d[4] != base {
+        return bad("base");
+    }
+    if m.base < 16 && m.base != RSP && !g.state.intact(m.base) {
+        return bad("base register");
+    }
+    let elem = if i.has(WIDE) { 8 } else { 4 };
+    let index_bytes = if i.op & 1 == 1 { 8 } else { 4 };
+    if d[6] != index_bytes || d[7] != elem || i32::from(d[9]) != i32::from(m.scale) {
+        return bad("element layout");
+    }
+    let access = match i.touch {
+        Touch::Lanes(Access::Load) => 1,
+        _ => 2,
+    };
+    if d[12] != access {
+        return bad("kind");
+    }
+    let evex = i.op >> 8 & 0x60 == 0x40;
+    if d[10] != u8::from(evex) {
+        return bad("mask kind");
+    }
+    // At the gate call one argument has been pushed.
+    if i64::from(d[13]) != -(g.lowered + 8) {
+        return bad("stack adjustment");
+    }
+    Ok(())
+}

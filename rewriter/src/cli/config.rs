@@ -20,8 +20,8 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 /// yours if it is not cc. Clang still calls memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    cc -O2 $(blizzard config --cflags) sum.c $(blizzard config --libs) -o sum\n  \
-    clang -O2 $(blizzard config --cflags --compiler clang) sum.c $(blizzard config --libs) -o sum")]
+    cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
+    clang -O2 heat.c $(blizzard config --cflags --libs --compiler clang) -o heat")]
 pub struct ConfigCommand {
     /// Flags for compiling
     #[arg(long, required_unless_present = "libs")]

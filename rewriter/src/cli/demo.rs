@@ -31,7 +31,7 @@ const SOURCE: &str = include_str!("../../../bench-apps/em3d/em3d.c");
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard demo\n  \
-    blizzard demo --nodes 1,2 --graph-nodes 19200    smaller")]
+    blizzard demo --nodes 1,2 --graph-nodes 19200    # smaller")]
 pub struct DemoCommand {
     /// Numbers of node processes to run on
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4", value_parser = node_count)]

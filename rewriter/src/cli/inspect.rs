@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard inspect ./em3d\n  \
-    blizzard inspect ./em3d --json | jq '.functions[] | {name, accesses}'")]
+    blizzard inspect ./em3d --json > em3d.json    # each function, for programs")]
 pub struct InspectCommand {
     #[command(flatten)]
     input: ProgramFile,

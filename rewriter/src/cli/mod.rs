@@ -26,9 +26,9 @@ use std::process::ExitCode;
     version,
     max_term_width = 100,
     after_help = "Examples:\n  \
-        blizzard demo                          see all of it at work\n  \
-        blizzard run -n 4 -- ./em3d            run a program on four nodes\n  \
-        blizzard rewrite ./em3d -o em3d.blz    keep the rewritten program\n\n\
+        blizzard demo                          # see all of it at work\n  \
+        blizzard run -n 4 -- ./em3d            # run a program on four nodes\n  \
+        blizzard rewrite ./em3d -o em3d.blz    # keep the rewritten program\n\n\
         Each command has its own --help."
 )]
 pub struct Cli {
@@ -162,10 +162,12 @@ mod tests {
         assert!(render(&mut root).contains("Example"));
         let mut commands = 0;
         for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {
-            let example = format!("  blizzard {}", command.get_name());
+            let example = format!("blizzard {}", command.get_name());
             let help = render(command);
             let after = help.split("Example").nth(1).unwrap_or_else(|| panic!("{example}: no example"));
             assert!(after.contains(&example), "{example}: {after}");
+            // A narrow terminal would break a longer line, and what is copied from there would be two commands.
+            assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
         assert_eq!(commands, 6);

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 /// Rewrite a program: checks, polls and the runtime go in
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    a rewritten program runs by itself, as one node\n  \
-    blizzard rewrite ./em3d -o em3d.null --checks none --poll none    relocated code only")]
+    blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
+    blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]
     input: ProgramFile,

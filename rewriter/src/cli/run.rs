@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard run -n 4 -- ./em3d --iters 20\n  \
-    blizzard run -n 2 --tag-output --stats stats.json -- ./histogram data.txt")]
+    blizzard run -n 2 --tag-output --stats stats.json -- ./heat")]
 pub struct RunCommand {
     /// Number of node processes
     #[arg(short, long, value_name = "NODES", default_value = "1", value_parser = node_count)]

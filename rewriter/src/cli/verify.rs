@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// The audit shares no code with the rewriter. The exit status is 1 if anything is open.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    blizzard verify em3d.blz    after blizzard rewrite ./em3d -o em3d.blz")]
+    blizzard rewrite ./em3d -o em3d.blz && blizzard verify em3d.blz")]
 pub struct VerifyCommand {
     #[command(flatten)]
     input: ProgramFile,

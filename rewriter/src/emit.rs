@@ -108,6 +108,9 @@ pub struct Code {
     pub refusals: Vec<Refusal>,
     /// Fixups of cold stubs that lead behind the instruction being emitted.
     pub behind: Vec<usize>,
+    /// Tails that cold stubs share: by address register, descriptor and cold position.
+    pub tails: [Vec<(u32, u32)>; 16],
+    pub poll_tail: Option<u32>,
 }
 
 /// Everything the emission reads.

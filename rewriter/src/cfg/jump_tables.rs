@@ -161,11 +161,9 @@ impl<'x, 'a> Finder<'x, 'a> {
             return None;
         }
         let framed = self.frame_of(self.insns.va(jump)).is_some();
-        let bound = match self.proven_entries(load, width as u32) {
-            Some(n) => n,
-            None if framed => usize::MAX,
-            None => self.bound(jump)?,
-        };
+        // Without a frame, entries lead to code that nothing else leads to: a mask or a width may say more than the table has.
+        let bound =
+            if framed { self.proven_entries(load, width as u32).unwrap_or(usize::MAX) } else { self.bound(jump)? };
         let mut unknown = Vec::new();
         for entry in bytes.chunks_exact(width).take(bound) {
             let va = match entries {

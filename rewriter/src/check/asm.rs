@@ -196,6 +196,24 @@ pub fn call_abs(out: &mut Vec<u8>, at: u64) {
     narrow(out, 0xff, 2, Mem::absolute(at));
 }
 
+/// `call rel32`; returns where the displacement stands.
+pub fn call32(out: &mut Vec<u8>) -> usize {
+    out.extend([0xe8, 0, 0, 0, 0]);
+    out.len() - 4
+}
+
+/// `ret bytes`: pops the return address and that many bytes above it.
+pub fn ret_pop(out: &mut Vec<u8>, bytes: u16) {
+    out.push(0xc2);
+    out.extend(bytes.to_le_bytes());
+}
+
+/// `add rsp, imm8`
+pub fn add_rsp(out: &mut Vec<u8>, imm: i8) {
+    reg_reg(out, true, 0x83, 0, RSP);
+    out.push(imm as u8);
+}
+
 pub fn pushfq(out: &mut Vec<u8>) {
     out.push(0x9c);
 }
@@ -326,10 +344,14 @@ mod tests {
         movsx16(&mut out, 3, 9);
         and32(&mut out, 9, 63);
         cmp32(&mut out, 1, 56);
+        add_rsp(&mut out, -128);
+        ret_pop(&mut out, 128);
+        call32(&mut out);
         assert_eq!(
             text(&out),
             "xchg [rsp],rax; call qword ptr [7FFF1000h]; cmp dword ptr [7FFF0000h],0; inc qword ptr [7FFF0480h]; lahf; seto al; add al,7Fh; sahf; \
-             push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h"
+             push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h; \
+             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000058h"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! The only place that knows check bytes: sequences, cold stubs and polls, as DESIGN.md lists them.
 //!
 //! Input: one instruction, what is live before it, and the planned [`Action`]. Output: bytes in the hot and the cold
-//! buffer. Invariants: outside a sequence no register, flag or byte of the red zone is changed; a cold stub first restores the
-//! program's state, then enters the gate, then starts the whole check again.
+//! buffer. Invariants: outside a sequence no register, flag or byte of the red zone that is live is changed; a cold stub restores the
+//! program's state, enters the gate, and goes on to the access.
 
 pub mod asm;
 
@@ -244,7 +244,7 @@ pub fn insert(code: &mut Code, site: &Site, action: &Action) -> Done {
         Action::Check(p) => access(code, site, p, None),
         Action::CheckTwo(a, b) => {
             let start = code.hot.pos();
-            access(code, site, a, None)?;
+            access(code, site, a, Some(start))?;
             // A miss of the second may give the first block away: it starts the group again. The second is a store to an
             // aligned line (SDM, MOVDIR64B: #GP otherwise), so the tag of its first byte decides.
             access(code, site, &Plain { bytes: 1, ..*b }, Some(start))
@@ -260,7 +260,6 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
         return big(code, site, p);
     }
     code.sites.checks += 1;
-    let start = code.hot.pos();
     let (saved, s) = match p.at {
         Place::BitString { .. } => open_bit_string(code, site, p)?,
         _ => {
@@ -277,10 +276,14 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     }
     test_tag(out, s, p);
     let miss = asm::jcc32(out, asm::CC_NE);
+    let tail = (saved.is_empty() && restart.is_none()).then(|| shared_tail(code, s, p));
     let cold = code.cold.pos();
     code.hot.fix(miss, Target::Cold(cold));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
+    if let Some(tail) = tail {
+        return short_stub(code, site, p, s, tail, behind);
+    }
     let quick = saved.is_empty() && p.bytes > 1;
     if quick {
         straddle_test(code, site, p, s, behind)?;
@@ -288,14 +291,54 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     saved.undo_cold(code);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
-    // A check of two blocks would fail again where only the block behind the access is missing, unless its stub finds that out.
-    let delta = match restart {
-        Some(group) => group - site.begin,
-        None if quick || p.bytes == 1 => start - site.begin,
-        None => behind,
-    };
+    // A check of two blocks would fail again where only the block behind the access is missing.
+    let delta = restart.map_or(behind, |group| group - site.begin);
     code.cold.fix(back, Target::Insn { id: site.id, delta });
     Ok(())
+}
+
+/// The cold stub where a register and the flags are free: it puts the address into the register, and a tail that all such stubs
+/// of a module share does the rest.
+fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access: u32) -> Done {
+    asm::add_rsp(&mut code.cold.bytes, -RED_ZONE as i8);
+    address(&mut code.cold, site, p.at, s, s, RED_ZONE)?;
+    let call = asm::call32(&mut code.cold.bytes);
+    code.cold.fix(call, Target::Cold(tail));
+    let back = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(back, Target::Insn { id: site.id, delta: access });
+    Ok(())
+}
+
+/// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red
+/// zone, may change `s` and the flags, and gives the red zone back. Then the access is possible.
+fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
+    let desc = miss_descriptor(p);
+    let known = &code.tails[usize::from(s)];
+    if let Some(t) = known.iter().find(|t| t.0 == desc) {
+        return t.1;
+    }
+    let at = code.cold.pos();
+    code.tails[usize::from(s)].push((desc, at));
+    let out = &mut code.cold.bytes;
+    asm::push(out, s);
+    if p.bytes > 1 {
+        asm::and32(out, s, 63);
+        asm::cmp32(out, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
+        let straddles = asm::jcc8(out, asm::CC_A);
+        asm::pop(out, s);
+        asm::push(out, s);
+        asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+        asm::test8(out, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
+        let denied = asm::jcc8(out, asm::CC_NE);
+        asm::pop(out, s);
+        asm::ret_pop(out, RED_ZONE as u16);
+        asm::land8(out, straddles);
+        asm::land8(out, denied);
+    }
+    asm::push_imm(out, desc);
+    asm::call_abs(out, abi::GATE_MISS);
+    asm::ret_pop(out, RED_ZONE as u16);
+    at
 }
 
 /// bt and its relatives are slow anyway: everything is pushed, flags included.
@@ -352,6 +395,13 @@ fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) ->
     Ok(())
 }
 
+fn miss_descriptor(p: &Plain) -> u32 {
+    let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
+    size | if p.load { miss_desc::LOAD } else { 0 }
+        | if p.store { miss_desc::STORE } else { 0 }
+        | if p.masked { miss_desc::MASKED } else { 0 }
+}
+
 /// In a cold stub, with the program's state restored: calls the miss gate; rsp is the program's again behind it.
 fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     let cold = &mut code.cold;
@@ -369,12 +419,7 @@ fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
         address(cold, site, p.at, RAX, RAX, RED_ZONE + 8)?;
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
-    let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
-    let desc = size
-        | if p.load { miss_desc::LOAD } else { 0 }
-        | if p.store { miss_desc::STORE } else { 0 }
-        | if p.masked { miss_desc::MASKED } else { 0 };
-    asm::push_imm(&mut cold.bytes, desc);
+    asm::push_imm(&mut cold.bytes, miss_descriptor(p));
     asm::call_abs(&mut cold.bytes, abi::GATE_MISS);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     Ok(())
@@ -484,17 +529,38 @@ pub fn poll(code: &mut Code, site: &Site) {
     }
     asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::POLL_WORD), 0);
     let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
+    let tail = (saved.is_empty()).then(|| poll_tail(code));
     let cold = code.cold.pos();
     code.hot.fix(rung, Target::Cold(cold));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
     saved.undo_cold(code);
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-    asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    match tail {
+        Some(tail) => {
+            asm::add_rsp(&mut cold.bytes, -RED_ZONE as i8);
+            let call = asm::call32(&mut cold.bytes);
+            cold.fix(call, Target::Cold(tail));
+        }
+        None => {
+            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+            asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
+            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+        }
+    }
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: behind });
+}
+
+/// The shared tail of polls, as [`shared_tail`].
+fn poll_tail(code: &mut Code) -> u32 {
+    let cold = &mut code.cold;
+    *code.poll_tail.get_or_insert_with(|| {
+        let at = cold.pos();
+        asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
+        asm::ret_pop(&mut cold.bytes, RED_ZONE as u16);
+        at
+    })
 }
 
 /// Makes the stubs that skip the instruction lead to where the buffer is now.

@@ -320,6 +320,7 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                     let taken_means = match (cond, cc) {
                         (Cond::Straddle { .. }, 7) => true, // ja: not within one block
                         (Cond::Tag { .. }, 4) => true,      // jz: accessible
+                        (Cond::Tag { .. }, 5) => false,     // jnz: not accessible
                         _ => return Err(format!("unexpected branch at {:#x} in a cold stub", i.va)),
                     };
                     let mut taken = state.clone();
@@ -341,6 +342,15 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                         exits.push(Exit { state, from: i.va, to, gate, path });
                     }
                     break;
+                }
+                // Stubs share their tails.
+                Step::Call(to) | Step::Return(to) => {
+                    state.cond = None;
+                    if let Some(fault) = state.fault {
+                        return Err(format!("cold stub {fault} at {:#x}", i.va));
+                    }
+                    k = cx.cold.at(to).ok_or_else(|| format!("call or return to {to:#x}, no cold instruction"))?;
+                    continue;
                 }
                 Step::Gate(address) => {
                     if gate.is_some() {

@@ -58,6 +58,8 @@ pub enum Val {
         al: u8,
     },
     Const(i64),
+    /// The return address of a direct call.
+    Return(u64),
     Junk,
 }
 
@@ -110,6 +112,10 @@ pub enum Step {
         target: u64,
     },
     Jump(u64),
+    /// A direct call; its return address has been pushed.
+    Call(u64),
+    /// A return to this address; rsp has moved.
+    Return(u64),
     /// `call [address]`.
     Gate(u64),
     /// Not inserted code.
@@ -239,6 +245,15 @@ impl State {
                     _ => Step::Stop,
                 };
             }
+            Flow::Call if !i.has(PREFIXED) => {
+                self.push(Val::Return(i.end()));
+                return Step::Call(i.target);
+            }
+            Flow::Ret if matches!(i.op, 0xc2 | 0xc3) && !i.has(PREFIXED) => {
+                let Some(Val::Return(to)) = self.rsp().map(|d| self.slot(d)) else { return Step::Stop };
+                self.popped(8 + if i.op == 0xc2 { i.imm & 0xffff } else { 0 });
+                return Step::Return(to);
+            }
             Flow::Next => {}
             _ => return Step::Stop,
         }
@@ -300,6 +315,11 @@ impl State {
                 self.popped(8);
                 self.clobber_flags(0);
                 self.clean = clean;
+            }
+            (0x83, None) if wide && i.ext == 0 && i.r0 == RSP => {
+                let d = self.rsp()?;
+                self.regs[RSP as usize] = Val::Lin(Lin { disp: d + i.imm, ..Lin::reg(RSP) });
+                self.clobber_flags(0);
             }
             (0x83, None) if i.ext == 4 && i.imm == 63 && i.r0 < 16 && i.r0 != RSP && i.r0_bytes >= 4 => {
                 let l = self.lin(i.r0)?;

@@ -193,6 +193,37 @@ r1: lea rsp, [rsp-128]
     )
 }
 
+/// The same with a stub that shares its tail with another.
+pub fn shared_tail() -> Program {
+    let stub = |k: u32| format!("s{k}: add rsp, -128\n lea rax, [rdi+8]\n call t1\n jmp a{k}\n");
+    let tail = "t1: push rax
+ and eax, 63
+ cmp eax, 56
+ ja r1
+ pop rax
+ push rax
+ shr rax, 6
+ test byte ptr [rax+T], 2
+ jnz r1
+ pop rax
+ ret 128
+r1: push 8 + LOAD
+ call qword ptr [GATE_MISS]
+ ret 128
+";
+    let check = |k: u32| {
+        format!(
+            "c{k}: lea rax, [rdi+8]
+ shr rax, 6
+ test dword ptr [rax+T], 0x202
+ jnz s{k}
+a{k}: mov rax, [rdi+8]
+"
+        )
+    };
+    Program::new(&(check(1) + &check(2) + " ret"), &(tail.to_owned() + &stub(1) + &stub(2)))
+}
+
 /// A byte store with a scratch register that is the copy of the base.
 pub fn byte_store() -> Program {
     Program::new(

@@ -55,7 +55,7 @@ fn finds_faults_in_the_cold_stub() {
         ("jmp c1", "jmp c1+4", "wrong place"),
         ("jmp c1", "jmp f+0x100", ""),
         ("jmp c1", "ret", ""),
-        ("jz a1", "jnz a1", "unexpected branch"),
+        ("jz a1", "jnz a1", "without a gate call"),
         ("jz a1", "jz a1+4", ""),
         ("cmp eax, 56", "cmp eax, 57", "without a gate call"),
         ("cmp eax, 56", "cmp eax, 55", "without a gate call"),
@@ -101,6 +101,40 @@ fn finds_faults_in_the_cold_stub() {
         } else {
             check(&c, from, to, words);
         }
+    }
+}
+
+#[test]
+fn finds_faults_in_a_shared_tail() {
+    let c = shared_tail();
+    c.accepted();
+    for (from, to, words) in [
+        ("s1: add rsp, -128", "s1: add rsp, -64", "red zone"),
+        ("s1: add rsp, -128", "s1: nop", "red zone"),
+        ("s1: add rsp, -128", "s1: add rsp, -136", ""),
+        ("lea rax, [rdi+8]\n call t1\n jmp a1", "lea rax, [rdi+16]\n call t1\n jmp a1", ""),
+        ("lea rax, [rdi+8]\n call t1\n jmp a1", "lea rcx, [rdi+8]\n call t1\n jmp a1", ""),
+        ("call t1\n jmp a1", "call t1+1\n jmp a1", ""),
+        ("call t1\n jmp a1", "call s2\n jmp a1", ""),
+        ("call t1\n jmp a1", "call f\n jmp a1", "no cold instruction"),
+        ("call t1\n jmp a1", "jmp t1\n jmp a1", ""),
+        ("call t1\n jmp a1", "call t1\n jmp a2", ""),
+        ("call t1\n jmp a1", "nop\n jmp a1", ""),
+        ("t1: push rax", "t1: push rcx", ""),
+        ("cmp eax, 56", "cmp eax, 57", "without a gate call"),
+        ("ja r1", "jb r1", "unexpected branch"),
+        ("jnz r1", "jz r1", ""),
+        ("test byte ptr [rax+T], 2", "test byte ptr [rax+T], 1", "without a gate call"),
+        ("jnz r1\n pop rax\n ret 128", "jnz r1\n pop rax\n ret 120", "rsp changed"),
+        ("jnz r1\n pop rax\n ret 128", "jnz r1\n ret 128", ""),
+        ("jnz r1\n pop rax\n ret 128", "jnz r1\n pop rbx\n ret 128", "rbx"),
+        ("push 8 + LOAD", "push 8 + STORE", "kind"),
+        ("push 8 + LOAD", "push 4 + LOAD", "descriptor says"),
+        ("call qword ptr [GATE_MISS]\n ret 128", "nop\n ret 128", ""),
+        ("call qword ptr [GATE_MISS]\n ret 128", "call qword ptr [GATE_MISS]\n ret", "rsp changed"),
+        ("call qword ptr [GATE_MISS]\n ret 128", "call qword ptr [GATE_MISS]\n ret 136", "rsp changed"),
+    ] {
+        check(&c, from, to, words);
     }
 }
 

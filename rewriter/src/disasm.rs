@@ -5,10 +5,15 @@
 //! and *soft* roots (untyped labels, addresses that data or `lea` name). Overlapping instructions are both kept: glibc jumps
 //! over `lock` prefixes.
 //!
+//! Constants between the functions may decode, too. Bytes that code reads, by a constant address or through a register that
+//! it has put the address into ([`evidence`]), are not taken for code unless hard roots lead there; where that is learnt
+//! only after they have been, exploration begins again. What code both reads and jumps to is [`Insns::contested`].
+//!
 //! Invariants: [`Insns::list`] first holds non-overlapping instructions by rising address (the main run), then the overlapping
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 
+mod evidence;
 mod starts;
 
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
@@ -16,6 +21,7 @@ use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use starts::Starts;
+use std::collections::{BTreeSet, HashSet};
 
 /// Index into [`Insns::list`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,6 +73,12 @@ pub struct Insns {
     pub starts: Vec<InsnId>,
     /// Instructions whose addresses code puts into registers, and that are no starts.
     pub labels: Vec<InsnId>,
+    /// Addresses that code both reads from and jumps to, and that nothing else tells to be code.
+    pub contested: Vec<Vaddr>,
+    /// Addresses in executable sections that code reads as data, sorted.
+    pub data: Vec<Vaddr>,
+    /// Instructions that read one constant address, inside decoded code.
+    pub read_code: Vec<InsnId>,
     /// Bytes of executable sections that are not decoded as code.
     pub undecoded_bytes: u64,
     index: Starts,
@@ -190,14 +202,93 @@ pub struct Explorer<'i, 'a> {
     starts: Vec<Vaddr>,
     roots: Vec<Vaddr>,
     soft: Vec<Vaddr>,
-    /// Those of `soft` that code names.
-    named: Vec<Vaddr>,
-    data_refs: Vec<Vaddr>,
+    /// What code puts into registers.
+    named: Vec<Named>,
+    /// How many of `named` have been followed.
+    followed: usize,
+    /// Addresses that code reads, as far as known.
+    data_refs: BTreeSet<Vaddr>,
+    /// (instruction, address) of reads of one address that is constant.
+    fixed_reads: Vec<(Vaddr, Vaddr)>,
+    /// Addresses that code jumps to through a register.
+    run_refs: BTreeSet<Vaddr>,
+    /// Data references of an earlier exploration.
+    pinned: BTreeSet<Vaddr>,
+    /// Targets added after the exploration began.
+    given: Vec<Vaddr>,
+    frames: &'i FrameInfo,
 }
+
+/// An address of an executable section in a register.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Behind the instruction that puts it there.
+    next: Vaddr,
+    register: Register,
+    at: Vaddr,
+}
+
+/// Times that exploration begins again.
+const MAX_ROUNDS: usize = 8;
+/// A soft root among constants must lead to so many instructions to be taken for code.
+const CONVINCING: usize = 8;
+/// Most instructions that a judgement of plausibility looks at.
+const MAX_JUDGED: usize = 1000;
 
 impl<'i, 'a> Explorer<'i, 'a> {
     /// Explores everything but what only jump tables lead to.
-    pub fn new(image: &'i Image<'a>, frames: &FrameInfo) -> Self {
+    pub fn new(image: &'i Image<'a>, frames: &'i FrameInfo) -> Self {
+        let mut e = Explorer::with(image, frames, BTreeSet::new(), Vec::new());
+        e.settle();
+        e
+    }
+
+    /// Descends from jump-table targets; true if there was anything new.
+    pub fn add_targets(&mut self, targets: impl IntoIterator<Item = Vaddr>) -> bool {
+        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.length(va) == Some(0)).collect();
+        let any = !fresh.is_empty();
+        self.given.extend(&fresh);
+        self.descend(fresh);
+        self.take_soft_roots();
+        self.settle();
+        any
+    }
+
+    /// Begins again where bytes that code reads have been taken for code.
+    fn settle(&mut self) {
+        for _ in 0..MAX_ROUNDS {
+            let misread = self.misread();
+            if misread.is_empty() {
+                return;
+            }
+            let pinned = self.pinned.union(&misread).copied().collect();
+            *self = Explorer::with(self.image, self.frames, pinned, std::mem::take(&mut self.given));
+        }
+    }
+
+    /// The data references into decoded bytes to which no hard root leads.
+    fn misread(&self) -> BTreeSet<Vaddr> {
+        let decoded = |va: &&Vaddr| !self.pinned.contains(*va) && self.length(**va).is_some_and(|l| l != 0);
+        let suspects: Vec<Vaddr> = self.data_refs.iter().filter(decoded).copied().collect();
+        if suspects.is_empty() {
+            return BTreeSet::new();
+        }
+        let hard = Explorer::hard(self.image, self.frames, &self.given);
+        suspects.into_iter().filter(|&va| hard.length(va) == Some(0)).collect()
+    }
+
+    fn with(image: &'i Image<'a>, frames: &'i FrameInfo, pinned: BTreeSet<Vaddr>, given: Vec<Vaddr>) -> Self {
+        let mut e = Explorer::hard(image, frames, &given);
+        (e.pinned, e.given) = (pinned, given);
+        e.data_refs.extend(&e.pinned);
+        e.follow_names();
+        e.sweep_frames();
+        e.take_soft_roots();
+        e
+    }
+
+    /// What hard roots lead to.
+    fn hard(image: &'i Image<'a>, frames: &'i FrameInfo, given: &[Vaddr]) -> Self {
         let maps = image.exec.iter().map(|s| Lengths { va: s.va, len: vec![0; s.bytes as usize] }).collect();
         let decoders = (0..image.exec.len())
             .map(|i| Decoder::with_ip(64, image.exec_bytes(i), image.exec[i].va.0, DecoderOptions::NONE))
@@ -211,7 +302,13 @@ impl<'i, 'a> Explorer<'i, 'a> {
             roots: Vec::new(),
             soft: image.code_pointers.clone(),
             named: Vec::new(),
-            data_refs: Vec::new(),
+            followed: 0,
+            data_refs: BTreeSet::new(),
+            fixed_reads: Vec::new(),
+            run_refs: BTreeSet::new(),
+            pinned: BTreeSet::new(),
+            given: Vec::new(),
+            frames,
         };
         // A library's entry point may be 0 or its first byte; those outside code drop out below.
         let mut hard = vec![image.entry];
@@ -220,21 +317,31 @@ impl<'i, 'a> Explorer<'i, 'a> {
         e.soft.extend(image.functions.iter().filter(|f| !f.typed).map(|f| f.va));
         hard.retain(|&va| image.exec_at(va).is_some());
         e.starts.extend(&hard);
+        e.starts.sort();
         hard.extend(frames.landing_pads());
         e.roots.extend(&hard);
         e.descend(hard);
-        e.sweep_frames(frames);
-        e.take_soft_roots();
+        e.descend(given.to_vec());
         e
     }
 
-    /// Descends from jump-table targets; true if there was anything new.
-    pub fn add_targets(&mut self, targets: impl IntoIterator<Item = Vaddr>) -> bool {
-        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.length(va) == Some(0)).collect();
-        let any = !fresh.is_empty();
-        self.descend(fresh);
-        self.take_soft_roots();
-        any
+    /// Looks what becomes of the addresses that code has put into registers.
+    fn follow_names(&mut self) {
+        while let Some(&Named { next, register, at }) = self.named.get(self.followed) {
+            self.followed += 1;
+            if self.starts.binary_search(&at).is_ok() {
+                continue;
+            }
+            let mut decode = |va: Vaddr| {
+                let known = self.length(va).is_some_and(|l| l != 0 && l != INSIDE);
+                let mut insn = Instruction::default();
+                (known && self.decode_at(va, &mut insn)).then_some(insn)
+            };
+            let uses = evidence::follow(&mut decode, next, register, at);
+            let held = |va: &Vaddr| self.image.exec_at(*va).is_some();
+            self.data_refs.extend(uses.reads.into_iter().filter(held));
+            self.run_refs.extend(uses.runs.into_iter().filter(held));
+        }
     }
 
     fn length(&self, va: Vaddr) -> Option<u8> {
@@ -276,12 +383,23 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 {
                     self.work.push(t);
                 }
-                if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+                let next = Vaddr(insn.next_ip());
+                let ends = matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop)
+                    // A call at a function's very end does not return: constants may follow.
+                    || matches!(flow, Flow::Call | Flow::IndirectCall) && self.is_frame_end(va, next);
+                if ends {
                     break;
                 }
-                va = Vaddr(insn.next_ip());
+                va = next;
             }
         }
+    }
+
+    /// Whether the frame that describes `va` ends at `end`.
+    fn is_frame_end(&self, va: Vaddr, end: Vaddr) -> bool {
+        let fdes = &self.frames.fdes;
+        let i = fdes.partition_point(|f| f.start <= va);
+        i > 0 && fdes[i - 1].end == end
     }
 
     /// Addresses in executable sections that the instruction names: by `lea`, as an immediate, or as data it reads.
@@ -291,9 +409,10 @@ impl<'i, 'a> Explorer<'i, 'a> {
             if self.image.exec_at(t).is_some() {
                 if insn.mnemonic() == Mnemonic::Lea {
                     self.soft.push(t);
-                    self.named.push(t);
+                    self.named.push(Named { next: Vaddr(insn.next_ip()), register: insn.op0_register(), at: t });
                 } else {
-                    self.data_refs.push(t)
+                    self.data_refs.insert(t);
+                    self.fixed_reads.push((Vaddr(insn.ip()), t));
                 }
             }
         }
@@ -304,7 +423,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
                     if self.image.exec_at(t).is_some() {
                         // Elsewhere it is more likely a number.
                         if insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register {
-                            self.named.push(t);
+                            let register = insn.op0_register();
+                            self.named.push(Named { next: Vaddr(insn.next_ip()), register, at: t });
                         }
                         self.soft.push(t);
                     }
@@ -314,7 +434,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             {
                 let t = Vaddr(insn.memory_displacement64());
                 if self.image.exec_at(t).is_some() {
-                    self.data_refs.push(t);
+                    self.data_refs.insert(t);
+                    self.fixed_reads.push((Vaddr(insn.ip()), t));
                 }
             }
         }
@@ -322,9 +443,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Decodes what recursion did not reach of each frame's range: code behind jump tables, or data that the
     /// code reads (hand-written assembly), which stays as it is.
-    fn sweep_frames(&mut self, frames: &FrameInfo) {
-        self.data_refs.sort();
-        for f in &frames.fdes {
+    fn sweep_frames(&mut self) {
+        for f in &self.frames.fdes {
             let mut va = code_start(f);
             while va < f.end
                 && let Some(s) = self.image.exec_at(va)
@@ -338,10 +458,9 @@ impl<'i, 'a> Explorer<'i, 'a> {
                             let run = self.maps[s].len[at..end].iter().position(|l| *l != 0);
                             let run_end = run.map_or(end, |n| at + n);
                             let here = base + at as u64;
-                            let first_ref = self.data_refs.partition_point(|r| *r < here);
                             // Constants that the code finds by arithmetic are in nobody's list of references.
-                            let read = self.data_refs.get(first_ref).is_some_and(|r| *r < base + run_end as u64);
-                            if read || !self.plausible(here) {
+                            let read = self.reads_in(here, base + run_end as u64);
+                            if read || self.plausible(here).is_none() {
                                 at = run_end;
                             } else {
                                 self.descend(vec![here]);
@@ -357,14 +476,16 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     fn take_soft_roots(&mut self) {
+        self.follow_names();
         while let Some(va) = self.soft.pop() {
             match self.length(va) {
                 // Data happens to hold the address of the middle of an instruction: no compiler takes such an address.
                 None | Some(INSIDE) => {}
                 Some(0) => {
-                    if self.plausible(va) {
+                    if self.is_code(va) {
                         self.roots.push(va);
                         self.descend(vec![va]);
+                        self.follow_names();
                     }
                 }
                 Some(_) => self.roots.push(va),
@@ -372,29 +493,68 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
     }
 
-    /// Whether what stands at `va` reads as code up to a point where it joins known code or ends.
-    fn plausible(&mut self, mut va: Vaddr) -> bool {
-        let mut insn = Instruction::default();
-        for _ in 0..256 {
-            match self.length(va) {
-                Some(0) => {}
-                Some(INSIDE) | None => return false,
-                Some(_) => return true,
-            }
-            if !self.decode_at(va, &mut insn) || insn.is_privileged() || odd_in_programs(&insn) {
-                return false;
-            }
-            if let Some(t) = direct_target(&insn)
-                && self.length(t).is_none_or(|l| l == INSIDE)
-            {
-                return false;
-            }
-            if matches!(flow_of(&insn), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
-                return true;
-            }
-            va = Vaddr(insn.next_ip());
+    /// Whether a soft root is code.
+    fn is_code(&mut self, va: Vaddr) -> bool {
+        if self.data_refs.contains(&va) {
+            return false;
         }
-        true
+        match self.plausible(va) {
+            Some(n) => n >= CONVINCING || self.run_refs.contains(&va) || !self.among_constants(va),
+            None => false,
+        }
+    }
+
+    fn reads_in(&self, from: Vaddr, to: Vaddr) -> bool {
+        self.data_refs.range(from..to).next().is_some()
+    }
+
+    /// Whether code reads something of the bytes around `va` that are not known to be code.
+    fn among_constants(&self, va: Vaddr) -> bool {
+        let Some(s) = self.image.exec_at(va) else { return false };
+        let Lengths { va: base, len } = &self.maps[s];
+        let at = (va - *base) as usize;
+        let from = len[..at].iter().rposition(|l| *l != 0).map_or(0, |k| k + 1);
+        let to = len[at..].iter().position(|l| *l != 0).map_or(len.len(), |k| at + k);
+        self.reads_in(*base + from as u64, *base + to as u64)
+    }
+
+    /// Whether what stands at `va` reads as code on all ways up to where they join known code or end; how many instructions.
+    /// What stands behind a direct call need not: it may not return.
+    fn plausible(&mut self, va: Vaddr) -> Option<usize> {
+        let mut insn = Instruction::default();
+        let mut seen = HashSet::new();
+        // (address, whether what stands there must be code)
+        let mut work = vec![(va, true)];
+        while let Some((va, must)) = work.pop() {
+            match self.length(va) {
+                Some(0) if seen.contains(&va) => continue,
+                Some(0) => {}
+                Some(INSIDE) | None if must => return None,
+                _ => continue,
+            }
+            let next = |insn: &Instruction| Vaddr(insn.next_ip());
+            let decodes = self.decode_at(va, &mut insn) && !insn.is_privileged() && !odd_in_programs(&insn);
+            let target = direct_target(&insn).filter(|_| decodes);
+            let leads_inside = target.is_some_and(|t| self.length(t).is_none_or(|l| l == INSIDE));
+            if !decodes || leads_inside || self.reads_in(va, next(&insn)) {
+                if must {
+                    return None;
+                }
+                continue;
+            }
+            seen.insert(va);
+            if seen.len() >= MAX_JUDGED {
+                break;
+            }
+            let flow = flow_of(&insn);
+            if let (Some(t), Flow::Jmp | Flow::Cond) = (target, flow) {
+                work.push((t, must));
+            }
+            if !matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+                work.push((next(&insn), must && flow != Flow::Call));
+            }
+        }
+        Some(seen.len())
     }
 
     /// The instructions found so far.
@@ -441,7 +601,21 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
         index.set_overlapping(overlapping);
         let (roots, starts, labels) = (Vec::new(), Vec::new(), Vec::new());
-        let mut out = Insns { base, list, main, roots, starts, labels, undecoded_bytes: undecoded, index };
+        let contested: Vec<Vaddr> =
+            self.run_refs.intersection(&self.data_refs).copied().filter(|&va| self.length(va) == Some(0)).collect();
+        let mut out = Insns {
+            base,
+            list,
+            main,
+            roots,
+            starts,
+            labels,
+            contested,
+            data: self.data_refs.iter().copied().collect(),
+            read_code: Vec::new(),
+            undecoded_bytes: undecoded,
+            index,
+        };
         for (i, t) in branches {
             out.list[i as usize].target = out.at(t);
         }
@@ -452,9 +626,12 @@ impl<'i, 'a> Explorer<'i, 'a> {
             ids
         };
         let (roots, starts) = (ids(&self.roots), ids(&self.starts));
-        let mut labels = ids(&self.named);
+        let named: Vec<Vaddr> = self.named.iter().map(|n| n.at).collect();
+        let mut labels = ids(&named);
         labels.retain(|id| starts.binary_search(id).is_err());
-        Insns { roots, starts, labels, ..out }
+        let decoded = |&&(_, va): &&(Vaddr, Vaddr)| self.length(va).is_some_and(|l| l != 0);
+        let read_code = self.fixed_reads.iter().filter(decoded).filter_map(|(from, _)| out.at(*from)).collect();
+        Insns { roots, starts, labels, read_code, ..out }
     }
 }
 
@@ -510,6 +687,18 @@ fn is_zeros(insn: &Instruction) -> bool {
         && insn.len() == 2
         && insn.memory_base() == Register::RAX
         && insn.op1_register() == Register::AL
+}
+
+/// VIA's and Zhaoxin's PadLock. Programs ask for these processors before they use it; on all others it is undefined.
+pub fn is_padlock(insn: &Instruction) -> bool {
+    use iced_x86::CpuidFeature as F;
+    insn.op_count() == 0
+        && insn.cpuid_features().iter().any(|f| {
+            matches!(
+                f,
+                F::PADLOCK_ACE | F::PADLOCK_PHE | F::PADLOCK_PMM | F::PADLOCK_RNG | F::PADLOCK_GMI | F::PADLOCK_UNDOC
+            )
+        })
 }
 
 /// Far jumps and calls through memory.

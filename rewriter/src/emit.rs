@@ -11,7 +11,7 @@ use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
 use crate::cfg::{Cfg, End};
 use crate::check::{self, Site, asm};
-use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target};
+use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -233,6 +233,8 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
             let at = asm::jmp32(&mut hot.bytes);
             hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
         }
+        // What it would access could not be checked; where it exists, it fails as it does elsewhere.
+        _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
         _ => copy(code, input, original, table),
     }
 }
@@ -303,7 +305,7 @@ fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
     match insns.next(id) {
         Some(n) if n.0 == id.0 + 1 => {}
         Some(n) => branch(code, None, n),
-        None => code.hot.bytes.extend([0x0f, 0x0b]),
+        None => code.hot.bytes.extend(asm::UD2),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cfg::{Cfg, End, jump_tables};
 use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, frames};
 use crate::emit::{self, Code};
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use crate::image::{Image, Kind};
 use crate::layout;
@@ -47,6 +47,8 @@ pub struct Report {
     pub crowded_targets: usize,
     /// Bytes of executable sections that were not decoded and stay as they are.
     pub undecoded_bytes: u64,
+    /// Instructions that read code as data: what they read are trap bytes.
+    pub code_read_as_data: usize,
     pub frames_dropped: usize,
 }
 
@@ -129,7 +131,7 @@ fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let live = Liveness::solve(cfg, &facts.effects);
     let code = emit::emit(&emit::Input { image, insns, cfg, facts, stack, live: &live, options });
-    refuse(image, &code)?;
+    refuse(image, insns, &code)?;
     let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
@@ -151,6 +153,7 @@ fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<
         short_springboards: written.short,
         crowded_targets: written.crowded,
         undecoded_bytes: insns.undecoded_bytes,
+        code_read_as_data: insns.read_code.len(),
         frames_dropped: written.frames_dropped.len(),
     };
     Ok(Rewritten { bytes: written.bytes, report })
@@ -179,8 +182,17 @@ pub fn is_rewritten(data: &[u8]) -> bool {
 }
 
 /// All refusals of all stages, in one error.
-fn refuse(image: &Image, code: &Code) -> Result<()> {
+fn refuse(image: &Image, insns: &Insns, code: &Code) -> Result<()> {
     let mut refusals = code.refusals.clone();
+    let mut add = |at: Vaddr, reason: &str| {
+        refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+    };
+    for &id in &insns.read_code {
+        add(insns.va(id), "reads instructions as data");
+    }
+    for &at in &insns.contested {
+        add(at, "what stands here is both read as data and jumped to");
+    }
     if refusals.is_empty() {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 //! Input: a decoded instruction. Output: [`Access`]. Nothing here decides what is checked; an instruction whose access is not
 //! understood yields [`Access::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
 
+use crate::disasm::is_padlock;
 use blizzard_rt::abi::{VsibDesc, string_desc};
 use iced_x86::{Code, CpuidFeature, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
@@ -114,6 +115,8 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         return match (info.used_memory().is_empty(), stack_only) {
             (true, _) => Access::None,
             (false, true) => Access::ImplicitStack,
+            // Emitted as ud2.
+            (false, false) if is_padlock(insn) => Access::None,
             (false, false) => Access::Unknown("implicit memory access"),
         };
     }

@@ -87,9 +87,10 @@ impl Computed {
             }
         }
         let any_unframed = unframed.contains(&true);
-        for i in if any_unframed { 0 } else { insns.main }..insns.list.len() {
+        let first = if any_unframed { 0 } else { insns.main };
+        for (i, out) in out.iter_mut().enumerate().skip(first) {
             let va = insns.va(InsnId(i as u32));
-            out[i] |= match frame_of(frames, va) {
+            *out |= match frame_of(frames, va) {
                 Some(f) => marked[function[f] as usize],
                 None => unframed[image.exec_at(va).expect("code lies in a section")],
             };

@@ -13,6 +13,9 @@ pub struct Mem {
 pub const RAX: u8 = 0;
 pub const RSP: u8 = 4;
 
+/// `ud2`.
+pub const UD2: [u8; 2] = [0x0f, 0x0b];
+
 impl Mem {
     /// `[base + disp]`.
     pub fn base(base: u8, disp: i32) -> Mem {

@@ -23,6 +23,8 @@ const LONG: usize = 5;
 /// Bytes of `jmp rel8`.
 const SHORT: usize = 2;
 const TRAP: u8 = 0xcc;
+/// Least alignment of constants between functions.
+const ALIGNMENT: u64 = 8;
 
 /// What was left behind.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, 
         let ids: Vec<InsnId> = (main..stop).chain(overlapping).map(|i| InsnId(i as u32)).collect();
         main = stop;
         old.cover(insns, &ids, computed);
-        old.cover_padding(image.exec_bytes(s));
+        old.cover_padding(image.exec_bytes(s), &insns.data);
         let here = roots.partition_point(|r| r.0 < section.va)..roots.partition_point(|r| r.0 < end);
         old.place_boards(&roots[here], placed, &mut left);
         for id in ids {
@@ -100,26 +102,37 @@ impl Old<'_> {
         }
     }
 
-    /// Alignment padding behind code (nops, int3) never runs and holds no data: springboards may use it.
-    fn cover_padding(&mut self, original: &[u8]) {
+    /// Alignment padding behind code (nops, int3) never runs: springboards may use it. Where it does not end at code, constants
+    /// that look the same may begin at any multiple of eight.
+    fn cover_padding(&mut self, original: &[u8], data: &[Vaddr]) {
         let mut decoder = Decoder::new(64, original, DecoderOptions::NONE);
         let mut at = 0;
         while let Some(gap) = self.state[at..].windows(2).position(|w| w[0] & COVERED != 0 && w[1] & COVERED == 0) {
             at += gap + 1;
-            while at < original.len() && self.state[at] & COVERED == 0 {
-                decoder.set_position(at).expect("the offset lies in the section");
+            let here = self.va + at as u64;
+            let first_data = data.partition_point(|d| *d < here);
+            let limit = data.get(first_data).map_or(original.len(), |d| original.len().min((*d - self.va) as usize));
+            let aligned = (here.0.next_multiple_of(ALIGNMENT) - self.va.0) as usize;
+            // Ends of the padding's instructions.
+            let (mut end, mut certain) = (at, at);
+            while end < limit && self.state[end] & COVERED == 0 {
+                decoder.set_position(end).expect("the offset lies in the section");
                 let insn = decoder.decode();
-                let end = at + insn.len();
-                let padding = !insn.is_invalid()
-                    && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-                    && self.state[at..end].iter().all(|s| s & COVERED == 0);
-                if !padding {
+                let next = end + insn.len();
+                let padding = !insn.is_invalid() && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+                if !padding || next > limit || self.state[end..next].iter().any(|s| s & COVERED != 0) {
                     break;
                 }
-                self.state[at..end].fill(COVERED);
-                self.bytes[at..end].fill(TRAP);
-                at = end;
+                end = next;
+                if end <= aligned {
+                    certain = end;
+                }
             }
+            let at_code = self.state.get(end).is_none_or(|s| s & COVERED != 0);
+            let end = if at_code { end } else { certain };
+            self.state[at..end].fill(COVERED);
+            self.bytes[at..end].fill(TRAP);
+            at = at.max(end);
         }
     }
 

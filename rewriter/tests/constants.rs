@@ -1,0 +1,64 @@
+//! Real libraries with constants in their code sections: what code reads there keeps its bytes.
+//!
+//! Hand-written cryptography keeps its tables between its functions, where they may read as instructions. Every read of a
+//! constant address, and every address that is put into a register and loaded through before anything else, must find
+//! the input's bytes in the output. Libraries that are not installed are left out; one at least must be there.
+
+use blizzard::disasm::InsnId;
+use blizzard::ids::Vaddr;
+use blizzard::options::Options;
+use blizzard::pipeline::{Analysed, analyse, rewrite_library};
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+const FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
+const LIBRARIES: [&str; 8] = [
+    "libcrypto.so.3",
+    "libgcrypt.so.20",
+    "libgnutls.so.30",
+    "libnettle.so.8",
+    "libhogweed.so.6",
+    "libfreeblpriv3.so",
+    "libsoftokn3.so",
+    "libgmp.so.10",
+];
+
+/// Address and length of what `insn` surely reads from a code section; `next` is the instruction behind it.
+fn surely_read(analysed: &Analysed, insn: &Instruction, next: Option<&Instruction>) -> Option<(Vaddr, usize)> {
+    if !insn.is_ip_rel_memory_operand() {
+        return None;
+    }
+    let at = Vaddr(insn.ip_rel_memory_address());
+    analysed.image.exec_at(at)?;
+    if insn.mnemonic() != Mnemonic::Lea {
+        return Some((at, insn.memory_size().size()));
+    }
+    let next = next?;
+    let through = next.memory_base() == insn.op0_register() && next.mnemonic() != Mnemonic::Lea;
+    let memory = (0..next.op_count()).any(|op| next.op_kind(op) == OpKind::Memory);
+    let plain = next.memory_index() == iced_x86::Register::None;
+    (through && memory && plain).then(|| (at + next.memory_displacement64(), next.memory_size().size()))
+}
+
+#[test]
+fn what_code_reads_from_code_sections_keeps_its_bytes() {
+    let (mut libraries, mut reads) = (0, 0);
+    for name in LIBRARIES {
+        let Ok(input) = std::fs::read(format!("{FOLDER}/{name}")) else { continue };
+        libraries += 1;
+        let output = rewrite_library(&input, name, &Options::default()).unwrap_or_else(|e| panic!("{e}")).bytes;
+        let analysed = analyse(&input, name).unwrap_or_else(|e| panic!("{e}"));
+        let decode = |i: usize| analysed.insns.decode(&analysed.image, InsnId(i as u32));
+        let count = analysed.insns.list.len();
+        for i in 0..count {
+            let insn = decode(i);
+            let next = (i + 1 < count).then(|| decode(i + 1));
+            let Some((at, bytes)) = surely_read(&analysed, &insn, next.as_ref()) else { continue };
+            let Some(off) = analysed.image.offset_of(at) else { continue };
+            let range = off.0 as usize..off.0 as usize + bytes;
+            assert_eq!(input[range.clone()], output[range], "{name}: {:#x} reads {at}", insn.ip());
+            reads += 1;
+        }
+    }
+    assert!(libraries > 0, "none of the libraries is installed");
+    assert!(reads > 0, "no constants were found in {libraries} libraries");
+}

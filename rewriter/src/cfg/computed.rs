@@ -15,14 +15,16 @@
 //!
 //! Not covered: code that adds a number to a function pointer it was handed, and calls the sum.
 
-use super::{Block, Cfg, Components, End};
+use super::{Block, BlockId, Cfg, Components, End};
+use crate::analysis::group;
+use crate::analysis::regs::RegSet;
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-/// Most instructions between the load of a pointer and a jump to it.
-const MAX_BACK: usize = 8;
+/// Most blocks between the loads of a pointer and a jump to it.
+const MAX_BACK: usize = 64;
 
 /// One bit for each instruction.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Computed {
         let function: Vec<u32> = (0..frames.len() as u32).map(|f| parts.find(f)).collect();
         let mut marked = vec![false; frames.len()];
         let mut out = vec![false; insns.list.len()];
-        let entered = entered(insns, cfg);
+        let entering = Entering::new(cfg);
         // By section.
         let mut unframed = vec![false; image.exec.len()];
         let mut mark = |id: InsnId, marked: &mut [bool]| match frame_of(frames, insns.va(id)) {
@@ -63,7 +65,7 @@ impl Computed {
             if !jump || !matches!(block.end, End::FramedJmp | End::UnknownJmp) {
                 continue;
             }
-            if loads_pointer(image, insns, &entered, last) {
+            if loads_pointer(image, insns, cfg, &entering, last) {
                 continue;
             }
             let Some(f) = frame_of(frames, insns.va(last)) else {
@@ -99,43 +101,95 @@ impl Computed {
     }
 }
 
-/// Instructions that something but the one before them leads to.
-fn entered(insns: &Insns, cfg: &Cfg) -> Vec<bool> {
-    let mut out = vec![false; insns.list.len()];
-    let tables = cfg.tables.iter().flat_map(|t| &t.targets);
-    for id in insns.roots.iter().chain(tables).copied().chain(insns.list.iter().filter_map(|i| i.target)) {
-        out[id.ix()] = true;
-    }
-    out
-}
-
-/// Whether a jump's target is a whole pointer from a variable, on the only way to the jump: no arithmetic. The start-up code's
-/// `deregister_tm_clones` has such tail calls.
-fn loads_pointer(image: &Image, insns: &Insns, entered: &[bool], jump: InsnId) -> bool {
+/// Whether a jump's target is a whole pointer from memory that is not the stack, or a constant, on every way to the jump: no
+/// arithmetic. What a program's data hold is named by relocations or words; what it computes and stores, it computes from a
+/// label, whose function is marked. Tail calls through objects and variables look like this, in thousands.
+fn loads_pointer(image: &Image, insns: &Insns, cfg: &Cfg, entering: &Entering, jump: InsnId) -> bool {
     let insn = insns.decode(image, jump);
-    if insn.op_count() == 0 || insn.op0_kind() != OpKind::Register {
+    if insn.op_count() == 0 {
         return false;
     }
-    let target = insn.op0_register();
-    let mut at = jump;
-    for _ in 0..MAX_BACK {
-        let Some(before) = at.0.checked_sub(1).map(InsnId) else { return false };
-        if entered[at.ix()] || insns.next(before) != Some(at) {
-            return false;
-        }
-        at = before;
-        let insn = insns.decode(image, at);
-        if matches!(insn.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) || insns.list[at.ix()].flow == Flow::Cond {
+    if insn.op0_kind() == OpKind::Memory {
+        return is_off_stack(&insn);
+    }
+    if insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
+        return false;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let mut seen = Vec::new();
+    let mut work = vec![(cfg.block_of(jump), jump, insn.op0_register())];
+    while let Some((b, mut stop, mut target)) = work.pop() {
+        if seen.contains(&(b, stop, target)) {
             continue;
         }
-        let constant = insn.op1_kind() == OpKind::Memory && insn.is_ip_rel_memory_operand()
-            || matches!(insn.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64);
-        return insn.mnemonic() == Mnemonic::Mov
-            && insn.op0_kind() == OpKind::Register
-            && insn.op0_register().full_register() == target
-            && constant;
+        if seen.len() > MAX_BACK {
+            return false;
+        }
+        seen.push((b, stop, target));
+        let block = &cfg.blocks[b.ix()];
+        let mut defined = false;
+        while stop > block.first && !defined {
+            stop = InsnId(stop.0 - 1);
+            let insn = insns.decode(image, stop);
+            if !writes(&mut factory, &insn, target) {
+                continue;
+            }
+            if insn.mnemonic() != Mnemonic::Mov || insn.op0_kind() != OpKind::Register {
+                return false;
+            }
+            match insn.op1_kind() {
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => defined = true,
+                OpKind::Memory if insn.op0_register() == target && is_off_stack(&insn) => defined = true,
+                OpKind::Register if insn.op0_register() == target => target = insn.op1_register(),
+                _ => return false,
+            }
+        }
+        if defined {
+            continue;
+        }
+        let preds = entering.of(b);
+        if cfg.root[b.ix()] || preds.is_empty() {
+            return false;
+        }
+        for &p in preds {
+            let call = matches!(cfg.blocks[p as usize].end, End::Call(_) | End::UnknownCall | End::DescriptorCall);
+            if call && !RegSet::CALLEE_SAVED.contains(RegSet::of(target)) {
+                return false;
+            }
+            work.push((BlockId(p), cfg.blocks[p as usize].stop, target));
+        }
     }
-    false
+    true
+}
+
+/// Whether the memory operand is no spill slot.
+fn is_off_stack(insn: &Instruction) -> bool {
+    !matches!(insn.memory_base(), Register::RSP | Register::RBP)
+}
+
+fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
+    factory.info(insn).used_registers().iter().any(|u| {
+        let reads = matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
+        u.register().full_register() == reg && !reads
+    })
+}
+
+/// The blocks before each block.
+struct Entering {
+    from: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl Entering {
+    fn new(cfg: &Cfg) -> Entering {
+        let pairs: Vec<(u32, u32)> = cfg.ids().flat_map(|b| cfg.succ(b).iter().map(move |s| (s.0, b.0))).collect();
+        let (from, list) = group(cfg.blocks.len(), &pairs);
+        Entering { from, list }
+    }
+
+    fn of(&self, b: BlockId) -> &[u32] {
+        &self.list[self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize]
+    }
 }
 
 fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {

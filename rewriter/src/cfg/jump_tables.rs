@@ -409,6 +409,13 @@ impl<'x, 'a> Finder<'x, 'a> {
             out.extend(
                 self.jumps[from..].iter().take_while(|j| self.insns.va(**j) < end).filter(|j| !self.is_known(**j)),
             );
+            // The compiler may not have known that a call never returns: then what stands behind it is the code for its return.
+            if let Some(call) = id.0.checked_sub(1).map(InsnId)
+                && id.ix() < self.insns.main
+                && self.insns.next(call) == Some(id)
+            {
+                out.push(call);
+            }
             if out.is_empty() {
                 return None;
             }

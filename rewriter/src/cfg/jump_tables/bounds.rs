@@ -122,23 +122,31 @@ impl Finder<'_, '_> {
         }
         let fits = bits <= width
             || match holder {
-                Holder::Register(reg) => width == 32 && self.is_zero_extended(at, reg),
+                Holder::Register(reg) => self.is_zero_extended(at, reg, width),
                 Holder::Memory(_) => false,
             };
         fits.then(|| insn.immediate(1) & (u64::MAX >> (64 - width)))
     }
 
-    /// Whether the upper half of `reg` is zero before `at`: whatever writes it writes 32 bits.
-    fn is_zero_extended(&self, at: InsnId, reg: Register) -> bool {
+    /// Whether all but the low `width` bits of `reg` are zero before `at`: whatever writes it writes zeros there.
+    fn is_zero_extended(&self, at: InsnId, reg: Register, width: u32) -> bool {
         let super::Reach::Defs(defs) = self.reach(at, reg) else { return false };
-        !defs.is_empty()
-            && defs.iter().all(|&d| {
-                let insn = self.decode(d);
-                insn.op0_kind() == OpKind::Register
-                    && insn.op0_register().is_gpr32()
-                    && insn.op0_register().full_register() == reg
-                    && !matches!(insn.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd | Mnemonic::Cmpxchg)
-            })
+        let extends = |insn: &Instruction| {
+            let own = insn.op0_kind() == OpKind::Register
+                && insn.op0_register().is_gpr32()
+                && insn.op0_register().full_register() == reg;
+            let source = match insn.op1_kind() {
+                OpKind::Register => insn.op1_register().size(),
+                OpKind::Memory => insn.memory_size().size(),
+                _ => usize::MAX,
+            };
+            own && match insn.mnemonic() {
+                Mnemonic::Xchg | Mnemonic::Xadd | Mnemonic::Cmpxchg => false,
+                Mnemonic::Movzx => width >= 32 || source <= width as usize / 8,
+                _ => width >= 32,
+            }
+        };
+        !defs.is_empty() && defs.iter().all(|&d| extends(&self.decode(d)))
     }
 }
 

@@ -60,6 +60,8 @@ pub struct PhdrPlan {
     added: usize,
     had_phdr: bool,
     had_interp: bool,
+    /// There will be new frames, and the input has no header that leads to its own.
+    adds_frames: bool,
 }
 
 /// Both rendered tables.
@@ -69,8 +71,8 @@ pub struct Tables {
 }
 
 impl PhdrPlan {
-    /// `added`: load segments to come.
-    pub fn new(image: &Image, added: usize) -> Result<PhdrPlan> {
+    /// `added`: load segments to come. `frames`: whether there will be frames for the new code.
+    pub fn new(image: &Image, added: usize, frames: bool) -> Result<PhdrPlan> {
         let damaged = || Error::new(format!("{}: the program headers are damaged", image.name));
         let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
         let off = header.e_phoff.get(LE) as usize;
@@ -81,16 +83,22 @@ impl PhdrPlan {
         }
         let (old, _) = pod::slice_from_bytes::<Phdr>(bytes, count).map_err(|()| damaged())?;
         let has = |t| old.iter().any(|p| p.p_type.get(LE) == t);
-        Ok(PhdrPlan { old: old.to_vec(), added, had_phdr: has(elf::PT_PHDR), had_interp: has(elf::PT_INTERP) })
+        Ok(PhdrPlan {
+            old: old.to_vec(),
+            added,
+            had_phdr: has(elf::PT_PHDR),
+            had_interp: has(elf::PT_INTERP),
+            adds_frames: frames && !has(elf::PT_GNU_EH_FRAME),
+        })
     }
 
     pub fn kernel_count(&self) -> usize {
-        self.old.len() + self.added - usize::from(self.had_interp)
+        self.old.len() + self.added - usize::from(self.had_interp) + usize::from(self.adds_frames)
     }
 
     pub fn loader_count(&self) -> usize {
         // Without PT_PHDR the loader could not tell where a position-independent file was loaded.
-        self.old.len() + self.added + usize::from(!self.had_phdr)
+        self.old.len() + self.added + usize::from(!self.had_phdr) + usize::from(self.adds_frames)
     }
 
     pub fn kernel_bytes(&self) -> usize {
@@ -125,6 +133,10 @@ impl PhdrPlan {
                     },
                     _ => out.push(*p),
                 }
+            }
+            // A static program's start-up code tells the unwinder where the old frames are; the new ones it finds here.
+            if let (true, Some((va, len))) = (self.adds_frames, at.eh_frame_hdr) {
+                out.push(phdr(elf::PT_GNU_EH_FRAME, elf::PF_R, ro_off + (va - ro_va), va, len, len, 4));
             }
             // Load segments stand in ascending order: behind the last old one.
             let last = out.iter().rposition(|p| p.p_type.get(LE) == elf::PT_LOAD).map_or(out.len(), |i| i + 1);

@@ -113,7 +113,7 @@ pub fn write(
         }
         None => None,
     };
-    let phdrs = PhdrPlan::new(image, blob.map_or(0, |b| b.segments.len()) + 2)?;
+    let phdrs = PhdrPlan::new(image, blob.map_or(0, |b| b.segments.len()) + 2, frame_input.is_some())?;
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());

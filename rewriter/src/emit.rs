@@ -15,7 +15,7 @@ use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
-use crate::options::{Options, Poll};
+use crate::options::{Checks, Options, Poll};
 use crate::plan::{Facts, Planner};
 use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
@@ -128,6 +128,8 @@ pub struct Input<'x, 'a> {
 pub fn emit(input: &Input) -> Code {
     let Input { image, insns, cfg, facts, options, .. } = *input;
     let mut code = Code { begin: Vec::with_capacity(insns.list.len() + 1), ..Code::default() };
+    let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
+    code.hot.bytes.reserve(old_bytes * if options.checks == Checks::None { 1 } else { 2 });
     let mut live = Vec::new();
     let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
     loads.sort();

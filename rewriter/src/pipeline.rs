@@ -115,7 +115,7 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
         );
     }
-    build(&analysed, options, Some(&Blob::embedded()?))
+    build(analysed, options, Some(&Blob::embedded()?))
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -123,32 +123,39 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    build(&analyse(input, name)?, options, None)
+    build(analyse(input, name)?, options, None)
 }
 
-/// The stages behind the analyses.
-fn build(analysed: &Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
+/// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
+/// instructions.
+fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
-    let live = Liveness::solve(cfg, &facts.effects);
-    let code = emit::emit(&emit::Input { image, insns, cfg, facts, stack, live: &live, options });
+    let (image, insns) = (&image, &insns);
+    let live = Liveness::solve(&cfg, &facts.effects);
+    let code = emit::emit(&emit::Input { image, insns, cfg: &cfg, facts: &facts, stack: &stack, live: &live, options });
+    drop((facts, stack, live));
     refuse(image, insns, &code)?;
-    let placed = layout::place(&code, insns, &cfg.tables, image.end)?;
+    let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
+    let tables = cfg.tables;
+    drop((cfg.blocks, cfg.component));
+    let placed = layout::place(&code, insns, &tables, image.end)?;
+    let sites = code.sites;
+    drop(code);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let written = elf_write::write(image, frame_input.as_ref(), insns, computed, &placed, blob, options)?;
-    let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp));
+    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, blob, options)?;
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         new_code_bytes: placed.code.len() as u64,
         instructions: insns.list.len(),
-        checks: code.sites.checks,
-        polls: code.sites.polls,
-        string_gates: code.sites.strings,
-        vsib_gates: code.sites.vsib,
-        flag_saves: code.sites.flag_saves,
-        spills: code.sites.spills,
-        jump_tables: cfg.tables.len(),
-        unresolved_jumps: unresolved.count(),
+        checks: sites.checks,
+        polls: sites.polls,
+        string_gates: sites.strings,
+        vsib_gates: sites.vsib,
+        flag_saves: sites.flag_saves,
+        spills: sites.spills,
+        jump_tables: tables.len(),
+        unresolved_jumps: unresolved,
         springboards: written.springboards,
         short_springboards: written.short,
         crowded_targets: written.crowded,

@@ -99,8 +99,11 @@ pub fn write(
     blob: Option<&Blob>,
     options: &Options,
 ) -> Result<Written> {
-    let mut out = image.data.to_vec();
-    let left = old_code::patch(&mut out, image, insns, computed, placed);
+    // Room for all that is appended, so that the file is not copied while it grows.
+    let room = placed.code.len() + placed.rodata.len() + insns.list.len() * 9 + (8 << 20);
+    let mut out = Vec::with_capacity(image.data.len() + room);
+    out.extend_from_slice(image.data);
+    let mut left = old_code::patch(&mut out, image, insns, computed, placed);
     let map = Map { insns, placed };
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
@@ -117,12 +120,14 @@ pub fn write(
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
-    let mut trap_bytes = Vec::with_capacity(left.traps.len() * 8);
-    for t in &left.traps {
-        trap_bytes.extend(t.old.to_le_bytes());
-        trap_bytes.extend(t.new.to_le_bytes());
+    let trap_count = left.traps.len();
+    let traps_va = ro.next(8);
+    ro.bytes.reserve_exact(trap_count * 8 + (4 << 20));
+    ro.reserve(8, 0);
+    for t in std::mem::take(&mut left.traps) {
+        ro.bytes.extend_from_slice(&t.old.to_le_bytes());
+        ro.bytes.extend_from_slice(&t.new.to_le_bytes());
     }
-    let traps_va = ro.push(8, &trap_bytes);
     let built = frame_input.map(|input| frames::build(input, &map, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
     if let Some(f) = &built {
@@ -145,7 +150,7 @@ pub fn write(
         phdr_count: phdrs.loader_count() as u64,
         interp_va: interp.map_or(0, |(va, _)| va.0),
         trap_map_va: traps_va.0,
-        trap_count: left.traps.len() as u64,
+        trap_count: trap_count as u64,
         old_base_va: insns.base.0,
         new_base_va: placed.code_va.0,
         code_va: placed.code_va.0,
@@ -199,7 +204,7 @@ pub fn write(
         ro_off,
         info_va,
         traps_va,
-        &trap_bytes,
+        trap_count as u64 * 8,
         built.as_ref(),
         &rt.segments,
         &offsets[2..],
@@ -215,7 +220,7 @@ pub fn write(
         springboards: left.springboards,
         short: left.short,
         crowded: left.crowded,
-        traps: left.traps.len(),
+        traps: trap_count,
         frames_dropped,
     })
 }
@@ -268,7 +273,7 @@ fn new_sections(
     ro_off: u64,
     info_va: Vaddr,
     traps_va: Vaddr,
-    traps: &[u8],
+    traps: u64,
     built: Option<&Frames>,
     rt: &[crate::rt_blob::PlacedSegment],
     rt_offsets: &[u64],
@@ -298,7 +303,7 @@ fn new_sections(
         },
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
         in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
-        in_ro(".blizzard.traps", traps_va, traps.len() as u64),
+        in_ro(".blizzard.traps", traps_va, traps),
     ];
     if let Some(f) = built {
         for (name, (va, bytes)) in

@@ -264,12 +264,8 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
             }
         };
         // SAFETY: passed on from the caller; `require` makes each range accessible.
-        if let Err(table::Unsupported(i)) = unsafe { table::visit(nr, args, &mut acquire) } {
-            node::fail(format_args!(
-                "system call {nr} has a pointer into shared memory ({:#x}) as argument {}, which the gate does not know how to prepare",
-                args[i],
-                i + 1
-            ));
+        if let Err(unsupported) = unsafe { table::visit(nr, args, &mut acquire) } {
+            node::fail(format_args!("{unsupported}"));
         }
         // Acquiring one range can cost another: look again until one pass finds all of them accessible.
         if complete {

@@ -1,0 +1,432 @@
+//! Calls whose argument means what a command says: `ioctl`, `fcntl`, `prctl`, socket options and the like.
+//!
+//! Input: an argument of such a call. Output: the memory behind it, as [`super::visit`] has it. What is not listed is a number, except for
+//! `ioctl`, where what is not listed is unknown, and refused if it leads into the segment.
+//! Source: Linux `include/uapi` (asm-generic/ioctls.h, linux/sockios.h, linux/fs.h, linux/fcntl.h, linux/prctl.h, asm/prctl.h and
+//! others); section 2 of the manual.
+
+use super::{Layout, Look, Visitor, keep_out};
+
+/// What is behind a command's argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// It is a number, or unused.
+    Number,
+    /// So many bytes that the kernel reads.
+    Read(u32),
+    /// So many bytes that the kernel writes, or reads and writes.
+    Written(u32),
+    Str,
+    /// So many bytes of which parts depend on more than is known here: no word of them may lead into the segment.
+    Opaque(u32),
+    /// As many bytes as the command itself says, none of them a pointer.
+    Encoded,
+    /// A header of so many bytes; at the offset a count of so many bytes (2, 4), times an element's bytes, that follow.
+    Counted {
+        header: u32,
+        at: u32,
+        width: u32,
+        element: u32,
+    },
+    /// A length, and at offset 8 the address of so many bytes that the kernel writes.
+    Configuration,
+    /// A `struct sock_fprog`.
+    Filter,
+}
+
+use Behind::{Configuration, Counted, Encoded, Filter, Number, Opaque, Read, Str, Written};
+
+/// Commands from the first to the last, both included.
+pub struct Commands {
+    pub first: u32,
+    pub last: u32,
+    pub behind: Behind,
+    /// For the document.
+    #[cfg(test)]
+    pub names: &'static str,
+}
+
+const fn one(command: u32, behind: Behind, names: &'static str) -> Commands {
+    span(command, command, behind, names)
+}
+
+#[cfg_attr(not(test), expect(unused_variables, reason = "the runtime has no use for names"))]
+const fn span(first: u32, last: u32, behind: Behind, names: &'static str) -> Commands {
+    Commands {
+        first,
+        last,
+        behind,
+        #[cfg(test)]
+        names,
+    }
+}
+
+const TERMIOS: u32 = 36;
+const TERMIO: u32 = 18;
+const IFREQ: u32 = 40;
+
+/// The commands of `ioctl` that do not say their own size, and those that say it wrong.
+#[rustfmt::skip]
+pub static IOCTLS: &[Commands] = &[
+    one(0x1, Written(4), "FIBMAP"),
+    one(0x2, Written(4), "FIGETBSZ"),
+    one(0x125d, Read(4), "BLKROSET"),
+    one(0x125e, Written(4), "BLKROGET"),
+    one(0x125f, Number, "BLKRRPART"),
+    one(0x1260, Written(8), "BLKGETSIZE"),
+    span(0x1261, 0x1262, Number, "BLKFLSBUF BLKRASET"),
+    one(0x1263, Written(8), "BLKRAGET"),
+    one(0x1264, Number, "BLKFRASET"),
+    one(0x1265, Written(8), "BLKFRAGET"),
+    one(0x1267, Written(2), "BLKSECTGET"),
+    one(0x1268, Written(4), "BLKSSZGET"),
+    one(0x1269, Opaque(24), "BLKPG"),
+    one(0x1277, Read(16), "BLKDISCARD"),
+    span(0x1278, 0x127c, Written(4), "BLKIOMIN BLKIOOPT BLKALIGNOFF BLKPBSZGET BLKDISCARDZEROES"),
+    one(0x127d, Read(16), "BLKSECDISCARD"),
+    one(0x127e, Written(2), "BLKROTATIONAL"),
+    one(0x127f, Read(16), "BLKZEROOUT"),
+    span(0x4c00, 0x4c01, Number, "LOOP_SET_FD LOOP_CLR_FD"),
+    one(0x4c02, Read(168), "LOOP_SET_STATUS"),
+    one(0x4c03, Written(168), "LOOP_GET_STATUS"),
+    one(0x4c04, Read(232), "LOOP_SET_STATUS64"),
+    one(0x4c05, Written(232), "LOOP_GET_STATUS64"),
+    span(0x4c06, 0x4c09, Number, "LOOP_CHANGE_FD LOOP_SET_CAPACITY LOOP_SET_DIRECT_IO LOOP_SET_BLOCK_SIZE"),
+    one(0x4c0a, Read(304), "LOOP_CONFIGURE"),
+    span(0x4c80, 0x4c82, Number, "LOOP_CTL_ADD LOOP_CTL_REMOVE LOOP_CTL_GET_FREE"),
+    one(0x5401, Written(TERMIOS), "TCGETS"),
+    span(0x5402, 0x5404, Read(TERMIOS), "TCSETS TCSETSW TCSETSF"),
+    one(0x5405, Written(TERMIO), "TCGETA"),
+    span(0x5406, 0x5408, Read(TERMIO), "TCSETA TCSETAW TCSETAF"),
+    span(0x5409, 0x540e, Number, "TCSBRK TCXONC TCFLSH TIOCEXCL TIOCNXCL TIOCSCTTY"),
+    one(0x540f, Written(4), "TIOCGPGRP"),
+    one(0x5410, Read(4), "TIOCSPGRP"),
+    one(0x5411, Written(4), "TIOCOUTQ, SIOCOUTQ"),
+    one(0x5412, Read(1), "TIOCSTI"),
+    one(0x5413, Written(8), "TIOCGWINSZ"),
+    one(0x5414, Read(8), "TIOCSWINSZ"),
+    one(0x5415, Written(4), "TIOCMGET"),
+    span(0x5416, 0x5418, Read(4), "TIOCMBIS TIOCMBIC TIOCMSET"),
+    one(0x5419, Written(4), "TIOCGSOFTCAR"),
+    one(0x541a, Read(4), "TIOCSSOFTCAR"),
+    one(0x541b, Written(4), "FIONREAD, SIOCINQ"),
+    one(0x541d, Number, "TIOCCONS"),
+    one(0x541e, Written(72), "TIOCGSERIAL"),
+    one(0x541f, Read(72), "TIOCSSERIAL"),
+    span(0x5420, 0x5421, Read(4), "TIOCPKT FIONBIO"),
+    one(0x5422, Number, "TIOCNOTTY"),
+    one(0x5423, Read(4), "TIOCSETD"),
+    one(0x5424, Written(4), "TIOCGETD"),
+    span(0x5425, 0x5428, Number, "TCSBRKP TIOCSBRK TIOCCBRK"),
+    one(0x5429, Written(4), "TIOCGSID"),
+    one(0x542e, Written(32), "TIOCGRS485"),
+    one(0x542f, Written(32), "TIOCSRS485"),
+    one(0x5437, Number, "TIOCVHANGUP"),
+    one(0x5441, Number, "TIOCGPTPEER"),
+    span(0x5450, 0x5451, Number, "FIONCLEX FIOCLEX"),
+    one(0x5452, Read(4), "FIOASYNC"),
+    one(0x5456, Written(TERMIOS), "TIOCGLCKTRMIOS"),
+    one(0x5457, Read(TERMIOS), "TIOCSLCKTRMIOS"),
+    one(0x5459, Written(4), "TIOCSERGETLSR"),
+    one(0x545c, Number, "TIOCMIWAIT"),
+    one(0x545d, Written(80), "TIOCGICOUNT"),
+    one(0x5460, Written(8), "FIOQSIZE"),
+    span(0x8901, 0x8902, Read(4), "FIOSETOWN SIOCSPGRP"),
+    span(0x8903, 0x8905, Written(4), "FIOGETOWN SIOCGPGRP SIOCATMARK"),
+    span(0x8906, 0x8907, Written(16), "SIOCGSTAMP SIOCGSTAMPNS"),
+    span(0x890b, 0x890c, Opaque(120), "SIOCADDRT SIOCDELRT"),
+    one(0x8912, Configuration, "SIOCGIFCONF"),
+    span(0x8910, 0x893f, Written(IFREQ), "SIOCGIFNAME SIOCGIFFLAGS SIOCGIFADDR SIOCGIFINDEX and others with a struct ifreq"),
+    one(0x8946, Opaque(IFREQ), "SIOCETHTOOL"),
+    span(0x8947, 0x8949, Written(IFREQ), "SIOCGMIIPHY SIOCGMIIREG SIOCSMIIREG"),
+    one(0x894b, Written(4), "SIOCOUTQNSD"),
+    one(0x894c, Number, "SIOCGSKNS"),
+    one(0x8953, Read(68), "SIOCDARP"),
+    one(0x8954, Written(68), "SIOCGARP"),
+    one(0x8955, Read(68), "SIOCSARP"),
+    span(0x8970, 0x8971, Written(IFREQ), "SIOCGIFMAP SIOCSIFMAP"),
+    span(0x89a0, 0x89a1, Str, "SIOCBRADDBR SIOCBRDELBR"),
+    span(0x89b0, 0x89b1, Opaque(IFREQ), "SIOCSHWTSTAMP SIOCGHWTSTAMP"),
+    span(0x89f0, 0x89ff, Opaque(IFREQ), "SIOCDEVPRIVATE and the following"),
+    span(0x2400, 0x2401, Number, "PERF_EVENT_IOC_ENABLE PERF_EVENT_IOC_DISABLE"),
+    span(0x2402, 0x2403, Number, "PERF_EVENT_IOC_REFRESH PERF_EVENT_IOC_RESET"),
+    one(0x2405, Number, "PERF_EVENT_IOC_SET_OUTPUT"),
+    one(0x4004_2408, Number, "PERF_EVENT_IOC_SET_BPF"),
+    one(0x4004_2409, Number, "PERF_EVENT_IOC_PAUSE_OUTPUT"),
+    one(0x4008_2404, Read(8), "PERF_EVENT_IOC_PERIOD"),
+    one(0x4008_2406, Str, "PERF_EVENT_IOC_SET_FILTER"),
+    one(0x8008_2407, Written(8), "PERF_EVENT_IOC_ID"),
+    one(0x4004_5436, Number, "TIOCSIG"),
+    one(0x4004_9409, Number, "FICLONE"),
+    one(0x4020_940d, Read(32), "FICLONERANGE"),
+    one(0xc018_9436, Counted { header: 24, at: 16, width: 2, element: 32 }, "FIDEDUPERANGE"),
+    one(0xc020_660b, Counted { header: 32, at: 24, width: 4, element: 56 }, "FS_IOC_FIEMAP"),
+    one(0x4008_5203, Counted { header: 8, at: 4, width: 4, element: 1 }, "RNDADDENTROPY"),
+];
+
+/// Types (bits 8 to 15 of the command) whose commands say their size truly and have no pointers inside.
+pub static ENCODED_TYPES: &[(u8, &str)] = &[
+    (b'T', "terminals: TCGETS2 TCSETS2 TIOCGPTN TIOCSPTLCK TIOCGDEV TIOCGPKT TIOCGPTLCK TIOCGEXCL TIOCGISO7816"),
+    (b'X', "file systems: FIFREEZE FITHAW FITRIM FS_IOC_FSGETXATTR FS_IOC_FSSETXATTR"),
+    (b'f', "file systems: FS_IOC_GETFLAGS FS_IOC_SETFLAGS"),
+    (b'v', "file systems: FS_IOC_GETVERSION FS_IOC_SETVERSION"),
+    (b'R', "random numbers: RNDGETENTCNT RNDADDTOENTCNT RNDZAPENTCNT RNDCLEARPOOL RNDRESEEDCRNG"),
+    (b'p', "clocks: RTC_RD_TIME RTC_SET_TIME RTC_ALM_READ and others of /dev/rtc"),
+    (0x12, "block devices: BLKBSZGET BLKBSZSET BLKGETSIZE64"),
+    (0x89, "sockets: SIOCGSTAMP_NEW SIOCGSTAMPNS_NEW"),
+    (0xb7, "name spaces: NS_GET_USERNS NS_GET_PARENT NS_GET_NSTYPE NS_GET_OWNER_UID"),
+];
+
+/// `fcntl`.
+#[rustfmt::skip]
+pub static FCNTLS: &[Commands] = &[
+    span(5, 7, Written(32), "F_GETLK F_SETLK F_SETLKW"),
+    span(15, 16, Written(8), "F_SETOWN_EX F_GETOWN_EX"),
+    one(17, Written(8), "F_GETOWNER_UIDS"),
+    span(36, 38, Written(32), "F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW"),
+    span(1035, 1038, Written(8), "F_GET_RW_HINT F_SET_RW_HINT F_GET_FILE_RW_HINT F_SET_FILE_RW_HINT"),
+];
+
+/// `prctl`: the second argument.
+#[rustfmt::skip]
+pub static PRCTLS: &[Commands] = &[
+    one(2, Written(4), "PR_GET_PDEATHSIG"),
+    one(5, Written(4), "PR_GET_UNALIGN"),
+    one(9, Written(4), "PR_GET_FPEMU"),
+    one(11, Written(4), "PR_GET_FPEXC"),
+    one(15, Str, "PR_SET_NAME"),
+    one(16, Written(16), "PR_GET_NAME"),
+    one(19, Written(4), "PR_GET_ENDIAN"),
+    one(25, Written(4), "PR_GET_TSC"),
+    one(37, Written(4), "PR_GET_CHILD_SUBREAPER"),
+    one(40, Written(8), "PR_GET_TID_ADDRESS"),
+];
+/// Options of `prctl` with pointers elsewhere.
+const PR_SET_SECCOMP: u64 = 22;
+const PR_SET_MM: u64 = 35;
+const PR_SCHED_CORE: u64 = 62;
+const PR_SET_VMA: u64 = 0x5356_4d41;
+const PR_GET_AUXV: u64 = 0x4155_5856;
+
+/// `arch_prctl`.
+#[rustfmt::skip]
+pub static ARCH_PRCTLS: &[Commands] = &[
+    span(0x1003, 0x1004, Written(8), "ARCH_GET_FS ARCH_GET_GS"),
+    span(0x1021, 0x1022, Written(8), "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM"),
+    one(0x1024, Written(8), "ARCH_GET_XCOMP_GUEST_PERM"),
+    one(0x4001, Written(8), "ARCH_GET_UNTAG_MASK"),
+    one(0x4003, Written(8), "ARCH_GET_MAX_TAG_BITS"),
+    one(0x5005, Written(8), "ARCH_SHSTK_STATUS"),
+];
+const ARCH_SET_GS: u64 = 0x1001;
+const ARCH_SET_FS: u64 = 0x1002;
+
+/// `shmctl`, `msgctl`.
+#[rustfmt::skip]
+pub static SHMCTLS: &[Commands] = &[
+    one(1, Read(112), "IPC_SET"),
+    one(2, Written(112), "IPC_STAT"),
+    one(3, Written(72), "IPC_INFO"),
+    one(13, Written(112), "SHM_STAT"),
+    one(14, Written(48), "SHM_INFO"),
+    one(15, Written(112), "SHM_STAT_ANY"),
+];
+#[rustfmt::skip]
+pub static MSGCTLS: &[Commands] = &[
+    one(1, Read(120), "IPC_SET"),
+    one(2, Written(120), "IPC_STAT"),
+    one(3, Written(32), "IPC_INFO"),
+    one(11, Written(120), "MSG_STAT"),
+    one(12, Written(32), "MSG_INFO"),
+    one(13, Written(120), "MSG_STAT_ANY"),
+];
+/// `semctl`; how many semaphores GETALL and SETALL move is not known here.
+#[rustfmt::skip]
+pub static SEMCTLS: &[Commands] = &[
+    one(1, Read(104), "IPC_SET"),
+    one(2, Written(104), "IPC_STAT"),
+    one(3, Written(36), "IPC_INFO"),
+    one(13, Opaque(8), "GETALL"),
+    one(17, Opaque(8), "SETALL"),
+    one(18, Written(104), "SEM_STAT"),
+    one(19, Written(36), "SEM_INFO"),
+    one(20, Written(104), "SEM_STAT_ANY"),
+];
+
+/// `seccomp`.
+#[rustfmt::skip]
+pub static SECCOMPS: &[Commands] = &[
+    one(1, Filter, "SECCOMP_SET_MODE_FILTER"),
+    one(2, Read(4), "SECCOMP_GET_ACTION_AVAIL"),
+    one(3, Written(6), "SECCOMP_GET_NOTIF_SIZES"),
+];
+
+/// Socket options with an address inside their value.
+const SO_ATTACH_FILTER: u64 = 26;
+const SO_ATTACH_REUSEPORT_CBPF: u64 = 51;
+const SOL_PACKET: u64 = 263;
+const PACKET_FANOUT_DATA: u64 = 22;
+const TCP_ZEROCOPY_RECEIVE: u64 = 35;
+/// Bytes of one instruction of a socket filter.
+const FILTER_BYTES: u64 = 8;
+/// _IOC_WRITE: the kernel reads the argument.
+const DIRECTION_WRITE: u32 = 1 << 30;
+
+/// The command of a call that has commands.
+pub(super) fn command(nr: i64, args: &[u64; 6]) -> Option<u64> {
+    match nr {
+        libc::SYS_ioctl | libc::SYS_fcntl | libc::SYS_shmctl | libc::SYS_msgctl | libc::SYS_fsconfig => {
+            Some(args[1] & 0xffff_ffff)
+        }
+        libc::SYS_prctl | libc::SYS_arch_prctl | libc::SYS_seccomp | libc::SYS_bpf | libc::SYS_keyctl => {
+            Some(args[0] & 0xffff_ffff)
+        }
+        libc::SYS_semctl | libc::SYS_setsockopt | libc::SYS_getsockopt => Some(args[2] & 0xffff_ffff),
+        _ => None,
+    }
+}
+
+fn find(commands: &[Commands], command: u64) -> Option<Behind> {
+    let command = command as u32;
+    commands.iter().find(|c| (c.first..=c.last).contains(&command)).map(|c| c.behind)
+}
+
+/// What is behind the argument of an `ioctl`; `None`: unknown.
+pub fn ioctl(command: u64) -> Option<Behind> {
+    let kind = (command >> 8) as u8;
+    let encoded = || (encoded_bytes(command) > 0 && ENCODED_TYPES.iter().any(|(t, _)| *t == kind)).then_some(Encoded);
+    find(IOCTLS, command).or_else(encoded)
+}
+
+/// _IOC_SIZE: bits 16..30.
+fn encoded_bytes(command: u64) -> u64 {
+    command >> 16 & 0x3fff
+}
+
+impl Visitor<'_> {
+    /// Follows argument `i` of a call with commands.
+    pub(super) fn by_command(&mut self, i: usize, layout: Layout) -> Look {
+        let args = *self.args;
+        let addr = args[i];
+        let listed = |commands: &[Commands], command: u64| find(commands, command).unwrap_or(Number);
+        match layout {
+            Layout::Ioctl => self.ioctl(args[1], addr),
+            Layout::Fcntl => self.behind(listed(FCNTLS, args[1]), args[1], addr),
+            Layout::Prctl => self.prctl(i, addr),
+            Layout::ArchPrctl => match args[0] {
+                // Thread-local storage is reached without checks.
+                ARCH_SET_FS | ARCH_SET_GS => keep_out(addr),
+                option => self.behind(listed(ARCH_PRCTLS, option), option, addr),
+            },
+            Layout::SetSockopt => self.set_sockopt(addr),
+            Layout::GetSockopt => self.get_sockopt(addr),
+            Layout::Shmctl => self.behind(listed(SHMCTLS, args[1]), args[1], addr),
+            Layout::Msgctl => self.behind(listed(MSGCTLS, args[1]), args[1], addr),
+            Layout::Semctl => self.behind(listed(SEMCTLS, args[2]), args[2], addr),
+            Layout::Seccomp => self.behind(listed(SECCOMPS, args[0]), args[0], addr),
+            Layout::Fsconfig => {
+                match args[1] {
+                    // FSCONFIG_SET_STRING, FSCONFIG_SET_PATH, FSCONFIG_SET_PATH_EMPTY; FSCONFIG_SET_BINARY.
+                    1 | 3 | 4 => self.string(addr),
+                    2 => self.put(addr, self.int(4), false),
+                    _ => {}
+                }
+                Ok(())
+            }
+            Layout::LandlockRule => {
+                // A path below which a rule holds (packed), or a port.
+                let bytes = if args[1] == 1 { 12 } else { 16 };
+                self.put(addr, bytes, false);
+                Ok(())
+            }
+            _ => unreachable!("the other layouts have no commands"),
+        }
+    }
+
+    fn behind(&mut self, behind: Behind, command: u64, addr: u64) -> Look {
+        match behind {
+            Number => {}
+            Read(bytes) => self.put(addr, bytes.into(), false),
+            Written(bytes) => self.put(addr, bytes.into(), true),
+            Encoded => self.put(addr, encoded_bytes(command), true),
+            Str => self.string(addr),
+            Opaque(bytes) => self.opaque(addr, bytes.into())?,
+            Counted { header, at, width, element } => {
+                let word = self.word32(addr.wrapping_add(at.into()))?;
+                let count = if width == 2 { word & 0xffff } else { word };
+                self.put(addr, u64::from(header) + u64::from(count) * u64::from(element), true);
+            }
+            Configuration => {
+                let [bytes, buffer] = self.words::<2>(addr)?;
+                self.put(addr, 16, true);
+                self.put(buffer, (bytes as i32).max(0) as u64, true);
+            }
+            Filter => self.filter(addr)?,
+        }
+        Ok(())
+    }
+
+    fn ioctl(&mut self, command: u64, addr: u64) -> Look {
+        match ioctl(command) {
+            Some(behind) => self.behind(behind, command, addr),
+            None => {
+                keep_out(addr)?;
+                // A structure that the kernel reads may hold pointers.
+                let reads = command as u32 & DIRECTION_WRITE != 0;
+                let bytes = if reads { encoded_bytes(command) } else { 0 };
+                // Where it is not a pointer at all, nothing can be read there, and nothing has to be.
+                self.opaque(addr, bytes)
+            }
+        }
+    }
+
+    fn prctl(&mut self, i: usize, addr: u64) -> Look {
+        let args = *self.args;
+        match (args[0] & 0xffff_ffff, i) {
+            // SECCOMP_MODE_FILTER.
+            (PR_SET_SECCOMP, 2) if args[1] == 2 => self.filter(addr),
+            (PR_SET_MM, 2) => keep_out(addr),
+            (PR_SCHED_CORE, 4) => {
+                self.put(addr, 8, true);
+                Ok(())
+            }
+            (PR_SET_VMA, 4) => {
+                self.string(addr);
+                Ok(())
+            }
+            (PR_GET_AUXV, 1) => {
+                self.put(addr, args[2], true);
+                Ok(())
+            }
+            (option, 1) => self.behind(find(PRCTLS, option).unwrap_or(Number), option, addr),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_sockopt(&mut self, addr: u64) -> Look {
+        let [_, level, name, ..] = *self.args;
+        self.put(addr, self.int(4), false);
+        match (level, name) {
+            (level, SO_ATTACH_FILTER | SO_ATTACH_REUSEPORT_CBPF) if level == libc::SOL_SOCKET as u64 => {
+                self.filter(addr)
+            }
+            (SOL_PACKET, PACKET_FANOUT_DATA) => self.filter(addr),
+            _ => Ok(()),
+        }
+    }
+
+    fn get_sockopt(&mut self, addr: u64) -> Look {
+        let [_, level, name, ..] = *self.args;
+        let at = self.args[4];
+        let bytes = if at == 0 { 0 } else { (self.word32(at)? as i32).max(0) as u64 };
+        // The length of a filter counts instructions.
+        let is_filter = level == libc::SOL_SOCKET as u64 && name == SO_ATTACH_FILTER;
+        self.put(addr, if is_filter { bytes * FILTER_BYTES } else { bytes }, true);
+        if level == libc::IPPROTO_TCP as u64 && name == TCP_ZEROCOPY_RECEIVE {
+            // The value starts with the address where pages are to be mapped.
+            let [mapping] = self.words::<1>(addr)?;
+            keep_out(mapping)?;
+        }
+        Ok(())
+    }
+}

@@ -146,10 +146,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
             frame.sigmask &= !signals::RESERVED;
             return Outcome::Run(Stub::Sigreturn, args, 0);
         }
-        // The C library falls back to `clone`, whose stack argument the gate can prepare.
-        libc::SYS_clone3 => return Outcome::Done(-i64::from(libc::ENOSYS)),
-        // The kernel would work on memory that this gate never sees.
-        libc::SYS_io_uring_setup | libc::SYS_io_setup => return Outcome::Done(-i64::from(libc::ENOSYS)),
+        nr if table::ABSENT.contains(&nr) => return Outcome::Done(-i64::from(libc::ENOSYS)),
         libc::SYS_fork => return Outcome::Run(Stub::Fork, args, 0),
         libc::SYS_vfork => return vfork(args, context),
         libc::SYS_clone => return clone(args, context),

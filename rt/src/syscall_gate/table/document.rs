@@ -3,7 +3,7 @@
 //! `BLIZZARD_BLESS=1 cargo test -p blizzard-rt` writes the file; without the variable the test compares.
 
 use super::commands::{self, Behind, Commands};
-use super::{Arg, CALLS, Layout, Len};
+use super::{ABSENT, Arg, CALLS, Layout, Len};
 use std::fmt::Write;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/SYSCALLS.md");
@@ -26,9 +26,6 @@ Handled by the gate itself, whatever their row says: `exit` and `exit_group` end
 start a process that takes no part in the run; threads are refused; `rt_sigaction`, `rt_sigprocmask`, `rt_sigreturn` and the calls with a signal mask keep
 the runtime's own signals; `futex` on a shared word gives way instead of sleeping.
 ";
-
-/// Calls that the gate answers with ENOSYS; the test asks it.
-const ABSENT: [i64; 3] = [libc::SYS_clone3, libc::SYS_io_setup, libc::SYS_io_uring_setup];
 
 fn length(len: Len) -> String {
     match len {
@@ -164,23 +161,4 @@ fn the_document_is_what_the_table_says() {
     let found = std::fs::read_to_string(PATH).unwrap_or_default();
     let differs = fresh.lines().zip(found.lines()).find(|(a, b)| a != b);
     assert!(fresh == found, "{PATH} is stale ({differs:?}): refresh it with {BLESS}=1");
-}
-
-#[test]
-fn what_the_document_calls_absent_is_refused_by_the_gate() {
-    use super::super::{Outcome, dispatch};
-    let mut context = crate::trap::Ucontext {
-        flags: 0,
-        link: 0,
-        stack: [0; 3],
-        gregs: [0; 23],
-        fpstate: 0,
-        reserved: [0; 8],
-        sigmask: 0,
-    };
-    for nr in ABSENT {
-        // SAFETY: nothing is executed, only decided.
-        let outcome = unsafe { dispatch(nr, [0; 6], &mut context) };
-        assert_eq!(outcome, Outcome::Done(-i64::from(libc::ENOSYS)), "{nr}");
-    }
 }

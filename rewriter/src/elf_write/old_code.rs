@@ -45,6 +45,8 @@ const COVERED: u8 = 1;
 const TARGET: u8 = 2;
 /// The byte belongs to a springboard and is none of its instruction's bytes any more.
 const USED: u8 = 4;
+/// The trap byte of a possible target, which is a springboard's displacement at the same time.
+const SHARED: u8 = 8;
 
 /// One executable section while it is patched.
 struct Old<'x> {
@@ -177,12 +179,12 @@ impl Old<'_> {
 
     /// A jump to a jump; false where none fits.
     fn short(&mut self, at: usize, to: Vaddr) -> bool {
-        if self.state[at] & USED != 0 || at + SHORT > self.state.len() {
+        if self.state[at] & (USED | SHARED) != 0 || at + SHORT > self.state.len() {
             return false;
         }
         let behind = at + SHORT;
         let second = self.state[at + 1];
-        let reach = if second & TARGET != 0 && second & USED == 0 {
+        let reach = if second & TARGET != 0 && second & (USED | SHARED) == 0 {
             // Who lands there must meet a trap byte.
             let only = i64::from(TRAP as i8);
             only..only + 1
@@ -200,9 +202,7 @@ impl Old<'_> {
         self.bytes[at] = 0xeb;
         self.bytes[at + 1] = rel as u8;
         self.state[at] |= USED;
-        if second & TARGET == 0 {
-            self.state[at + 1] |= USED;
-        }
+        self.state[at + 1] |= if second & TARGET == 0 { USED } else { SHARED };
         true
     }
 }

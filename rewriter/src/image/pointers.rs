@@ -52,8 +52,10 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
         }
     }
     if let Some(d) = &elf.dynamic {
-        add(d.info.init);
-        add(d.info.fini);
+        // Not `d.info`, which holds these as offsets into the file.
+        const DT_INIT: u64 = 12;
+        const DT_FINI: u64 = 13;
+        d.dyns.iter().filter(|e| matches!(e.d_tag, DT_INIT | DT_FINI)).for_each(|e| add(e.d_val));
     }
     // Static programs have no dynamic section: their IRELATIVE entries are found through the section headers.
     for (_, relocs) in &elf.shdr_relocs {

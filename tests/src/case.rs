@@ -291,12 +291,10 @@ impl Case {
     }
 }
 
-/// Rewrites `program` to `output` and, where anything is checked, audits the result.
+/// Rewrites `program` to `output`, audits the result and compares it with the program.
 fn rewritten(program: &Path, output: &Path, mode: Mode) -> Result<(), String> {
     tool::rewrite(program, output, mode)?.success().map_err(|e| format!("rewrite: {e}"))?;
-    if mode.checks != "none" {
-        tool::verify(output)?.success().map_err(|e| format!("verify: {e}"))?;
-    }
+    tool::verify(output, Some(program))?.success().map_err(|e| format!("verify: {e}"))?;
     Ok(())
 }
 

@@ -87,12 +87,17 @@ pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, Strin
     run(&mut command, "", Duration::from_secs(60))
 }
 
-/// Audits `output`.
+/// Audits `output`, and compares it with the program that was rewritten.
 ///
 /// # Errors
 /// `blizzard` could not be started.
-pub fn verify(output: &Path) -> Result<Outcome, String> {
-    run(blizzard(["verify"]).arg(output), "", Duration::from_secs(60))
+pub fn verify(output: &Path, original: Option<&Path>) -> Result<Outcome, String> {
+    let mut command = blizzard(["verify"]);
+    command.arg(output);
+    if let Some(original) = original {
+        command.arg("--original").arg(original);
+    }
+    run(&mut command, "", Duration::from_secs(60))
 }
 
 /// The compiler flags of `blizzard config --cflags` and `--libs`, for the default compiler.

@@ -284,5 +284,5 @@ fn an_existing_output_survives_a_failed_rewrite() {
 fn verify_refuses_programs_that_are_not_rewritten() {
     let dir = folder();
     let input = write(&dir, "good", program());
-    one_error(&tool::verify(&input).unwrap()).unwrap();
+    one_error(&tool::verify(&input, None).unwrap()).unwrap();
 }

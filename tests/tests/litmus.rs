@@ -65,7 +65,7 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
 fn sequentially_consistent(program: &str, nodes: u32) -> Result<(), String> {
     let work = WorkDir::new(&format!("litmus-{program}-{nodes}"))?;
     let output = build(&work, program, Mode::ALL)?;
-    tool::verify(&output)?.success()?;
+    tool::verify(&output, None)?.success()?;
     let outcome = play(&output, nodes)?;
     if number(&outcome, "rounds")? < LEAST_ROUNDS {
         return Err(format!("too few rounds: {}", outcome.describe()));

@@ -4,17 +4,21 @@ use super::{ProgramFile, input, print};
 use crate::error::{Error, Result};
 use crate::verify;
 use clap::Args;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Audit a rewritten program: is every access checked, or proven private?
+/// Audit a rewritten program or library: is every access checked, or proven private?
 ///
 /// The audit shares no code with the rewriter. The exit status is 1 if anything is open.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    blizzard rewrite ./em3d -o em3d.blz && blizzard verify em3d.blz")]
+    blizzard rewrite ./em3d -o em3d.blz && blizzard verify em3d.blz --original ./em3d")]
 pub struct VerifyCommand {
     #[command(flatten)]
     input: ProgramFile,
+    /// Compare with the file that was rewritten: every instruction, jump table and frame, and where each byte went
+    #[arg(long, value_name = "FILE")]
+    original: Option<PathBuf>,
     /// Print the audit as JSON
     #[arg(long)]
     json: bool,
@@ -24,7 +28,8 @@ impl VerifyCommand {
     /// Prints the audit.
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
-        let audit = verify::verify(&input.bytes, &input.name)?;
+        let original = self.original.as_deref().map(input::read).transpose()?;
+        let audit = verify::verify_with(&input.bytes, &input.name, original.as_ref().map(|o| &o.bytes[..]))?;
         if self.json {
             let json = serde_json::to_string_pretty(&audit)
                 .map_err(|e| Error::new("cannot write the audit as JSON").because(e))?;

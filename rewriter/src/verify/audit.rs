@@ -42,6 +42,48 @@ pub struct OldCode {
     pub untouched_runs: u64,
 }
 
+/// Where the bytes of the input's executable sections went; only known when the input is there to compare with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByteCounts {
+    /// Instructions that were found in the new code.
+    pub instructions: u64,
+    /// Their bytes that are part of springboards now, and those that are trap bytes.
+    pub springboard: u64,
+    pub trap: u64,
+    /// Bytes between functions that became traps or parts of springboards.
+    pub padding: u64,
+    /// Bytes kept as they were: data, or code that nothing leads to.
+    pub kept: u64,
+    pub kept_runs: u64,
+}
+
+/// The comparison of the frame tables of old and new code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FrameCounts {
+    /// Frame descriptions.
+    pub old: u64,
+    pub new: u64,
+    /// Instructions whose rules were compared, and calls whose landing pads were.
+    pub instructions: u64,
+    pub calls: u64,
+    /// Places where the original computes the frame address from the instruction's address, as in the PLT.
+    pub computed: u64,
+    /// Instructions that overlap others, and are described by no frame of the new code.
+    pub overlapping: u64,
+}
+
+/// Old code addresses that data, symbols or instructions name, and so possible targets of indirect jumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Targets {
+    /// Led to the new code by a springboard, or by a trap.
+    pub springboards: u64,
+    pub traps: u64,
+    /// No code stands there: it stays as it was.
+    pub data: u64,
+    /// No instruction begins there: whoever jumps there ends the run.
+    pub inside: u64,
+}
+
 /// The whole audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Audit {
@@ -60,11 +102,15 @@ pub struct Audit {
     pub polls: u64,
     /// What the audit had to believe, by reason.
     pub trusted: BTreeMap<String, u64>,
+    pub targets: Targets,
     pub trap_entries: u64,
     pub jump_tables: u64,
     /// Direct branches to old addresses where no instruction begins: the run ends there.
     pub dead_ends: u64,
     pub old_code: Vec<OldCode>,
+    pub frames: Option<FrameCounts>,
+    /// The comparison with the input.
+    pub bytes: Option<ByteCounts>,
     pub open: Vec<Finding>,
     /// Findings beyond those listed in `open`.
     pub open_not_listed: u64,
@@ -130,6 +176,12 @@ impl fmt::Display for Audit {
             writeln!(f, "  trusted     {}", list(&self.trusted))?;
         }
         writeln!(f, "  trap map    {} entries; {} new jump tables", self.trap_entries, self.jump_tables)?;
+        let t = &self.targets;
+        writeln!(
+            f,
+            "  targets     {} by springboard, {} by trap, {} data, {} inside instructions",
+            t.springboards, t.traps, t.data, t.inside
+        )?;
         if self.dead_ends > 0 {
             writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;
         }
@@ -139,6 +191,23 @@ impl fmt::Display for Audit {
                 "  old code    {}: {} springboards, {} trap bytes, {} bytes in {} runs untouched",
                 o.section, o.springboards, o.trap_bytes, o.untouched_bytes, o.untouched_runs
             )?;
+        }
+        if let Some(c) = &self.frames {
+            writeln!(
+                f,
+                "  frames      {} old, {} new: rules compared at {} instructions ({} computed, {} overlapping others have none), \
+                 landing pads at {} calls",
+                c.old, c.new, c.instructions, c.computed, c.overlapping, c.calls
+            )?;
+        }
+        match &self.bytes {
+            Some(b) => writeln!(
+                f,
+                "  original    {} instructions found relocated: {} bytes under springboards, {} under traps; {} bytes of padding \
+                 overwritten, {} in {} runs kept as they were",
+                b.instructions, b.springboard, b.trap, b.padding, b.kept, b.kept_runs
+            )?,
+            None => writeln!(f, "  original    not compared with (--original)")?,
         }
         for o in &self.open {
             writeln!(f, "  open        {:#x} ({}): {}", o.at, o.place, o.reason)?;

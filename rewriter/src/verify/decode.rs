@@ -239,6 +239,29 @@ fn piece(bytes: &[u8], base: u64, from: usize, to: usize) -> (Vec<Insn>, Vec<Und
     (insns, bad)
 }
 
+/// The instructions at `addresses`, ascending, in the bytes at `base`; those that do not decode are left out.
+pub fn decode_at(bytes: &[u8], base: u64, addresses: &[u64]) -> Vec<Insn> {
+    let mut out = Vec::with_capacity(addresses.len());
+    let (Some(d), Some(&first)) = (Decoder::new(), addresses.first()) else { return out };
+    let start = |va: u64| bytes.get(va.checked_sub(base)? as usize..);
+    let Some(Ok(mut iter)) = start(first).map(|b| d.cs.disasm_iter(b, first)) else { return out };
+    for &va in addresses {
+        let Some(rest) = start(va) else { continue };
+        if iter.addr() != va {
+            iter.reset(rest, va);
+        }
+        let b = &rest[..rest.len().min(15)];
+        let known = iter.next().and_then(|i| d.insn(&i, b)).filter(|i| usize::from(i.len) <= b.len());
+        let found = known.or_else(|| vector_without_capstone(b, va));
+        if found.is_none_or(|i| iter.addr() != i.end()) {
+            let next = found.map_or(va + 1, |i| i.end());
+            iter.reset(start(next).unwrap_or(&[]), next);
+        }
+        out.extend(found);
+    }
+    out
+}
+
 struct Decoder {
     cs: Capstone,
     /// General register number by Capstone register, and bytes; [`NONE`] for others.

@@ -11,6 +11,7 @@
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
 
 mod audit;
+mod cfi;
 mod decode;
 mod effects;
 mod gates;
@@ -19,6 +20,7 @@ mod guarded;
 mod live;
 mod module;
 mod oldcode;
+mod original;
 mod raw;
 mod returns;
 mod sites;
@@ -28,7 +30,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use audit::{Audit, Checked, Finding, OldCode};
+pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, Targets};
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -39,6 +41,7 @@ use graph::Graph;
 use live::{Assumptions, Live, Set};
 use module::Module;
 use oldcode::{At, Old};
+use original::Original;
 use returns::Returns;
 use sites::{Kind, Site, Sites, get};
 use stack::Stack;
@@ -49,6 +52,15 @@ use std::collections::{HashMap, HashSet};
 /// # Errors
 /// The file is no ELF file for x86-64, or not the output of a rewrite.
 pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
+    verify_with(file, name, None)
+}
+
+/// As [`verify`], and compares the output with the file that was rewritten.
+///
+/// # Errors
+/// As [`verify`], or `original` is no ELF file.
+pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit> {
+    let original = original.map(|o| Original::read(o, "the original")).transpose()?;
     let m = Module::read(file, name)?;
     let mut audit = Audit { file: name.to_string(), ..Audit::default() };
     for (bit, word) in [
@@ -94,7 +106,7 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
-    let indirect = indirect_targets(&m, &text, &sites, &old);
+    let indirect = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     let mut entries = graph::entries(&m, &indirect);
     entries.extend(m.pads.iter().map(|p| p.pad));
@@ -103,9 +115,14 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
     }
+    let pairs = match &original {
+        Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
+        None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
+    };
+    padding(&m, &text, &sites, &returns, &pairs, &mut audit);
+    cfi::compare(&m, &text, &sites, &pairs, &mut audit);
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
-    padding(&m, &text, &sites, &returns, &old, &mut audit);
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     accesses(&m, &cx, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
@@ -172,7 +189,8 @@ fn cold_is_stubs(m: &Module, cold: &Code, sites: &Sites, audit: &mut Audit) {
 }
 
 /// New addresses that may be reached from outside the graph.
-fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old) -> Vec<u64> {
+fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audit) -> Vec<u64> {
+    let mut named_code = Vec::new();
     let mut v = vec![m.info.entry_va];
     v.extend(old.springboards.iter().map(|s| s.1));
     v.extend(m.pointers.iter().chain(m.exported.iter().map(|s| &s.va)).filter_map(|&p| old.new_address(m, p)));
@@ -189,23 +207,28 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old) -> Vec<u6
             _ if m.fixed => i.imm as u64,
             _ => continue,
         };
-        if is_old(named)
-            && let Some(new) = old.new_address(m, named)
-        {
-            v.push(new);
+        if is_old(named) {
+            named_code.push(named);
+            v.extend(old.new_address(m, named));
         }
     }
+    oldcode::targets(m, old, named_code.into_iter(), audit);
     v.sort_unstable();
     v.dedup();
     v
 }
 
 /// No control falls into the trap bytes between functions.
-fn padding(m: &Module, text: &Code, sites: &Sites, returns: &Returns, old: &Old, audit: &mut Audit) {
-    let begins: HashSet<u64> = old.all(m).map(|(_, new)| new).collect();
+fn padding(m: &Module, text: &Code, sites: &Sites, returns: &Returns, pairs: &[(u64, u64)], audit: &mut Audit) {
+    let begins: HashSet<u64> = pairs.iter().map(|p| p.1).collect();
     for (k, w) in text.insns.windows(2).enumerate() {
         let [i, trap] = w else { continue };
         if !trap.is_int3() || i.is_int3() || i.end() != trap.va || begins.contains(&trap.va) {
+            continue;
+        }
+        // It ends where an aligned function begins; elsewhere it is a breakpoint of the program, under a springboard.
+        let end = text.insns[k + 1..].iter().find(|i| !i.is_int3()).map_or(m.cold.va, |i| i.va);
+        if !end.is_multiple_of(16) {
             continue;
         }
         // The padding of the input in front of it is not reached either, unless something leads there.

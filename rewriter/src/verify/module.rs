@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, elf};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
 
 /// A section with its contents.
 #[derive(Clone, Debug)]
@@ -45,6 +45,16 @@ pub struct Pad {
     pub pad: u64,
 }
 
+/// A row of an LSDA's call-site table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSite {
+    pub from: u64,
+    pub to: u64,
+    /// 0: none.
+    pub pad: u64,
+    pub action: u64,
+}
+
 /// Everything read from the file.
 pub struct Module<'a> {
     pub file: &'a [u8],
@@ -64,6 +74,8 @@ pub struct Module<'a> {
     pub exported: Vec<Symbol>,
     /// Words that the dynamic loader writes and that hold addresses of this module.
     pub pointers: Vec<u64>,
+    /// Functions that the dynamic loader calls: DT_INIT, DT_FINI, the arrays' entries, resolvers of IFUNC.
+    pub called: Vec<u64>,
     /// GOT slots of imported functions that never return, sorted.
     pub never_return_slots: Vec<u64>,
     /// Function ranges of the new code, sorted.
@@ -154,9 +166,13 @@ impl<'a> Module<'a> {
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
         let mut never_return_slots = Vec::new();
+        let mut called = Vec::new();
         if let Some(relocations) = elf.dynamic_relocations() {
             for (place, r) in relocations {
                 slots.push(place);
+                if matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_IRELATIVE) {
+                    called.push(r.addend() as u64);
+                }
                 let symbol = match r.target() {
                     object::RelocationTarget::Symbol(i) => {
                         elf.dynamic_symbol_table().and_then(|t| object::ObjectSymbolTable::symbol_by_index(&t, i).ok())
@@ -185,6 +201,7 @@ impl<'a> Module<'a> {
             symbols,
             exported,
             pointers,
+            called,
             never_return_slots,
             functions: Vec::new(),
             pads: Vec::new(),
@@ -196,6 +213,7 @@ impl<'a> Module<'a> {
         let words: Vec<u64> =
             slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
         module.pointers.extend(words);
+        module.called_by_loader(&slots);
         module.data_pointers();
         module.frames();
         Ok(module)
@@ -240,6 +258,24 @@ impl<'a> Module<'a> {
         }
     }
 
+    /// Adds what the dynamic section and the arrays of initialisers name. `slots` are the places that are relocated.
+    fn called_by_loader(&mut self, slots: &[u64]) {
+        const DT_INIT: u64 = 12;
+        const DT_FINI: u64 = 13;
+        let word = |c: &[u8]| c.try_into().map_or(0, u64::from_le_bytes);
+        if let Some(s) = self.sections.iter().find(|s| s.name == ".dynamic") {
+            let functions = s.data.chunks_exact(16).filter(|e| matches!(word(&e[..8]), DT_INIT | DT_FINI));
+            self.called.extend(functions.map(|e| word(&e[8..])));
+        }
+        // Relocated entries are in `pointers`, with what the relocation adds.
+        for s in self.sections.iter().filter(|s| s.name.ends_with("_array")) {
+            let fixed = s.data.chunks_exact(8).zip((s.va..).step_by(8)).filter(|(_, va)| !slots.contains(va));
+            self.called.extend(fixed.map(|(c, _)| word(c)));
+        }
+        self.called.retain(|&v| v != 0 && v != u64::MAX);
+        self.pointers.extend(&self.called);
+    }
+
     /// Adds the code pointers that stand in data as they are: in a fixed-address file any aligned word may be one, else
     /// only those of the arrays of initialisers. Keeps only what leads to old code.
     fn data_pointers(&mut self) {
@@ -278,15 +314,16 @@ impl<'a> Module<'a> {
             }
             self.functions.push((from, to));
             if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
-                let mut pads = self.call_sites(lsda, from).unwrap_or_default();
-                self.pads.append(&mut pads);
+                let calls = self.call_sites(lsda, from).unwrap_or_default();
+                let pads = calls.iter().filter(|c| c.pad != 0);
+                self.pads.extend(pads.map(|c| Pad { from: c.from, to: c.to, pad: c.pad }));
             }
         }
         self.functions.sort_unstable();
     }
 
     /// The call-site table of an LSDA.
-    fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<Pad>> {
+    pub fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<CallSite>> {
         let mut c = Cursor { m: self, va: lsda };
         let mut base = function;
         let start_encoding = c.u8()?;
@@ -299,16 +336,15 @@ impl<'a> Module<'a> {
         let encoding = c.u8()?;
         let bytes = c.uleb()?;
         let end = c.va + bytes;
-        let mut pads = Vec::new();
+        let mut calls = Vec::new();
         while c.va < end {
             let (start, len) = (c.value(encoding)?, c.value(encoding)?);
             let pad = c.value(encoding)?;
-            c.uleb()?;
-            if pad != 0 {
-                pads.push(Pad { from: function + start, to: function + start + len, pad: base + pad });
-            }
+            let action = c.uleb()?;
+            let pad = if pad == 0 { 0 } else { base + pad };
+            calls.push(CallSite { from: function + start, to: function + start + len, pad, action });
         }
-        Some(pads)
+        Some(calls)
     }
 }
 

@@ -30,6 +30,8 @@ pub enum At {
 pub struct Old {
     /// (old, new), sorted.
     pub springboards: Vec<(u64, u64)>,
+    /// Their jumps: address and bytes, sorted. A springboard consists of one jump, or of a short one to another.
+    pub pieces: Vec<(u64, u64)>,
     pub traps: Vec<TrapEntry>,
 }
 
@@ -44,6 +46,12 @@ impl Old {
         Some(m.info.new_base_va + u64::from(self.traps[k].new))
     }
 
+    /// A jump of a springboard covers the old address.
+    pub fn in_springboard(&self, old: u64) -> bool {
+        let k = self.pieces.partition_point(|p| p.0 <= old);
+        self.pieces[..k].last().is_some_and(|p| old < p.0 + p.1)
+    }
+
     /// All pairs of an old address and the new one it leads to.
     pub fn all(&self, m: &Module) -> impl Iterator<Item = (u64, u64)> {
         let (old_base, new_base) = (m.info.old_base_va, m.info.new_base_va);
@@ -56,8 +64,7 @@ impl Old {
         if let Ok(k) = self.springboards.binary_search_by_key(&old, |s| s.0) {
             return At::Springboard(self.springboards[k].1);
         }
-        let k = self.springboards.partition_point(|s| s.0 <= old);
-        if self.springboards[..k].last().is_some_and(|s| old < s.0 + 5) {
+        if self.in_springboard(old) {
             return At::Untouched;
         }
         let Some(s) = m.old_code().find(|s| old.wrapping_sub(s.va) < s.data.len() as u64) else { return At::Elsewhere };
@@ -68,32 +75,39 @@ impl Old {
 /// Scans the old sections.
 pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
     let mut old = Old::default();
+    let mut seconds = Vec::new();
     for s in m.old_code() {
         let mut o = OldCode { section: s.name.clone(), bytes: s.data.len() as u64, ..OldCode::default() };
         let mut k = 0;
         let mut run = false;
+        let long = |k: usize| match s.data.get(k..k + 5) {
+            Some([JMP, d @ ..]) => {
+                let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
+                let target = (s.va + k as u64).wrapping_add(5).wrapping_add(d as u64);
+                Some(target).filter(|&t| text.contains(t))
+            }
+            _ => None,
+        };
+        // Over a second jump, where there is no room for five bytes.
+        let short = |k: usize| match s.data.get(k..k + 2) {
+            Some(&[JMP_SHORT, d]) => {
+                let second = (k + 2).checked_add_signed(isize::from(d as i8))?;
+                // A displacement that is a trap byte serves as one, too.
+                long(second).map(|t| (second, t, if d == TRAP { 1 } else { 2 }))
+            }
+            _ => None,
+        };
         while k < s.data.len() {
             let va = s.va + k as u64;
-            let long = |k: usize| match s.data.get(k..k + 5) {
-                Some([JMP, d @ ..]) => {
-                    let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
-                    Some((s.va + k as u64).wrapping_add(5).wrapping_add(d as u64)).filter(|&t| text.contains(t))
-                }
-                _ => None,
-            };
-            let target = match s.data[k..] {
-                [JMP, ..] => long(k).map(|t| (t, 5)),
-                // A displacement that is a trap byte serves as one, too.
-                [JMP_SHORT, d, ..] => {
-                    let pad = (k + 2).checked_add_signed(isize::from(d as i8)).and_then(long);
-                    pad.map(|t| (t, if d == TRAP { 1 } else { 2 }))
-                }
-                _ => None,
-            };
-            if let Some((t, bytes)) = target {
+            let board = long(k).map(|t| (t, 5)).or_else(|| {
+                let (second, t, bytes) = short(k)?;
+                seconds.push(s.va + second as u64);
+                Some((t, bytes))
+            });
+            if let Some((t, bytes)) = board {
                 old.springboards.push((va, t));
-                o.springboards += 1;
-                (k, run) = (k + bytes, false);
+                old.pieces.push((va, bytes));
+                (k, run) = (k + bytes as usize, false);
                 continue;
             }
             if s.data[k] == TRAP {
@@ -109,12 +123,40 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
         audit.old_code.push(o);
     }
     old.springboards.sort_unstable();
+    old.pieces.sort_unstable();
+    // A second jump is no springboard of its own address.
+    seconds.sort_unstable();
+    old.springboards.retain(|b| seconds.binary_search(&b.0).is_err());
+    for o in &mut audit.old_code {
+        let Some(s) = m.old_code().find(|s| s.name == o.section) else { continue };
+        let end = s.va + s.data.len() as u64;
+        let n = old.springboards.partition_point(|b| b.0 < end) - old.springboards.partition_point(|b| b.0 < s.va);
+        o.springboards = n as u64;
+    }
     match m.traps() {
         Some(t) => old.traps = t,
         None => audit.finding(Vaddr(m.info.trap_map_va), "trap map".into(), "the trap map is not in the file"),
     }
     audit.trap_entries = old.traps.len() as u64;
     old
+}
+
+/// Counts the ways from every old address that data, symbols or instructions name.
+pub fn targets(m: &Module, old: &Old, named: impl Iterator<Item = u64>, audit: &mut Audit) {
+    let exported = m.exported.iter().map(|s| s.va);
+    let mut all: Vec<u64> =
+        m.pointers.iter().copied().chain(m.called.iter().copied()).chain(exported).chain(named).collect();
+    all.sort_unstable();
+    all.dedup();
+    for va in all {
+        match (old.at(m, va), old.new_address(m, va)) {
+            (At::Elsewhere, _) => {}
+            (At::Springboard(_), _) => audit.targets.springboards += 1,
+            (_, Some(_)) => audit.targets.traps += 1,
+            (At::Untouched, None) => audit.targets.data += 1,
+            (At::Trap, None) => audit.targets.inside += 1,
+        }
+    }
 }
 
 /// Judges springboards, trap map and what is known to be executed at old addresses.
@@ -141,12 +183,9 @@ pub fn judge(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audi
             continue;
         }
         match old.at(m, from) {
-            At::Untouched => {
-                // Inside a springboard no trap can happen.
-                let k = old.springboards.partition_point(|s| s.0 <= from);
-                if old.springboards[..k].last().is_none_or(|s| from >= s.0 + 5) {
-                    audit.finding(Vaddr(from), m.place(from), "old code that the trap map names is still there");
-                }
+            // Inside a springboard no trap can happen.
+            At::Untouched if !old.in_springboard(from) => {
+                audit.finding(Vaddr(from), m.place(from), "old code that the trap map names is still there");
             }
             At::Springboard(s) if s != to => {
                 audit.finding(Vaddr(from), m.place(from), "springboard and trap map disagree");
@@ -156,8 +195,14 @@ pub fn judge(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audi
         }
     }
     for s in &m.exported {
-        if old.at(m, s.va) == At::Untouched {
-            audit.finding(Vaddr(s.va), s.name.clone(), "exported function whose old code is still there");
+        if old.at(m, s.va) != At::Elsewhere && old.new_address(m, s.va).is_none() {
+            audit.finding(Vaddr(s.va), s.name.clone(), "exported function without a way to its new code");
+        }
+    }
+    for &va in &m.called {
+        if old.at(m, va) != At::Elsewhere && old.new_address(m, va).is_none() {
+            let why = "function that the dynamic loader calls without a way to its new code";
+            audit.finding(Vaddr(va), m.place(va), why);
         }
     }
     if m.functions.is_empty() && !text.insns.is_empty() {

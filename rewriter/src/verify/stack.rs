@@ -80,7 +80,7 @@ impl Stack {
                 first_phase.clone_from(&reached);
             }
             reached[cursor] = true;
-            state[cursor] = bit(RSP);
+            state[cursor] = behind_call(g, text, sites, &state, cursor);
             queued[cursor] = true;
             work.push(cursor as u32);
         }
@@ -98,6 +98,18 @@ impl Stack {
             }
         }
     }
+}
+
+/// What is known at a block that no known way reaches: behind a call that does not come back the function is still the same.
+fn behind_call(g: &Graph, text: &Code, sites: &Sites, state: &[u16], block: usize) -> u16 {
+    let Some(before) = block.checked_sub(1).filter(|&b| get(&g.no_return, b)) else { return bit(RSP) };
+    let range = g.range(before, text);
+    let adjacent = text.insns[range.end - 1].end() == text.insns[range.end].va;
+    if !adjacent || g.entries.binary_search(&(block as u32)).is_ok() {
+        return bit(RSP);
+    }
+    let own = range.filter(|&k| !get(&sites.inserted, k));
+    own.fold(state[before], |s, k| stack_step(s, &text.insns[k])) & CALLEE_SAVED
 }
 
 fn stack_step(s: u16, i: &Insn) -> u16 {

@@ -37,6 +37,8 @@ pub struct Tables {
     pub list: Vec<Table>,
     /// Table by the index of the jump, sorted.
     pub by_jump: BTreeMap<usize, usize>,
+    /// The instructions that read tables, and which.
+    pub reads: Vec<(usize, usize)>,
     /// What does not fit, with its address.
     pub problems: Vec<(u64, String)>,
 }
@@ -73,19 +75,22 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Val {
     Const(u64),
-    /// Four bytes of the table at an address, zero-extended, or sign-extended.
+    /// Four bytes of a table, zero-extended, or sign-extended.
     Entry32 {
-        table: u64,
+        read: Read,
         signed: bool,
     },
-    /// Eight bytes of the table at an address.
-    Entry64(u64),
-    /// A sum of a constant and an entry.
-    Target(u64, u64),
+    /// Eight bytes of a table.
+    Entry64(Read),
+    /// A sum of an entry and a constant.
+    Target(Read, u64),
 }
 
-/// A table a jump may use: address and form.
-type Found = (u64, Form);
+/// A read of a table: the table's address and the instruction.
+type Read = (u64, usize);
+
+/// A table a jump may use: address, form, and the instruction that reads it.
+type Found = (u64, Form, usize);
 
 struct Finder<'x> {
     text: &'x Code,
@@ -169,9 +174,9 @@ fn extents(
 /// Reads the tables found.
 fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, extents: &BTreeMap<u64, u64>) -> Tables {
     let mut tables = Tables::default();
-    let mut known: HashMap<Found, usize> = HashMap::new();
+    let mut known: HashMap<(u64, Form), usize> = HashMap::new();
     for (&jump, &f) in found {
-        let t = *known.entry(f).or_insert_with(|| {
+        let t = *known.entry((f.0, f.1)).or_insert_with(|| {
             let (from, to) = (f.0 - va, extents[&f.0] - va);
             let words = &data[from as usize..to as usize];
             let mut targets: Vec<u64> = words.chunks_exact(f.1.width()).map(|e| f.1.target(e)).collect();
@@ -184,6 +189,7 @@ fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, exten
             tables.list.len() - 1
         });
         tables.by_jump.insert(jump, t);
+        tables.reads.push((f.2, t));
     }
     tables
 }
@@ -248,8 +254,8 @@ impl<'x> Finder<'x> {
         let i = &self.text.insns[k];
         let target = if i.mem.is_some() { self.load(k, DEPTH)? } else { self.value(k, i.r0, DEPTH)? };
         match target {
-            Val::Target(table, base) => Some((table, Form::Relative(base))),
-            Val::Entry64(table) => Some((table, Form::Absolute)),
+            Val::Target((table, read), base) => Some((table, Form::Relative(base), read)),
+            Val::Entry64((table, read)) => Some((table, Form::Absolute, read)),
             _ => None,
         }
     }
@@ -272,9 +278,9 @@ impl<'x> Finder<'x> {
             (b, x) => constant(b).or_else(|| if m.scale == 1 { constant(x) } else { None })?,
         };
         match (i.size, i.op, i.has(WIDE)) {
-            (8, 0x8b | 0xff, _) => Some(Val::Entry64(table)),
-            (4, 0x63, true) => Some(Val::Entry32 { table, signed: true }),
-            (4, 0x8b, false) => Some(Val::Entry32 { table, signed: false }),
+            (8, 0x8b | 0xff, _) => Some(Val::Entry64((table, k))),
+            (4, 0x63, true) => Some(Val::Entry32 { read: (table, k), signed: true }),
+            (4, 0x8b, false) => Some(Val::Entry32 { read: (table, k), signed: false }),
             _ => None,
         }
     }
@@ -417,8 +423,9 @@ impl<'x> Finder<'x> {
 /// A constant and an entry, or two constants.
 fn sum(a: Val, b: Val) -> Option<Val> {
     match (a, b) {
-        (Val::Const(c), Val::Entry32 { table, signed: true })
-        | (Val::Entry32 { table, signed: true }, Val::Const(c)) => Some(Val::Target(table, c)),
+        (Val::Const(c), Val::Entry32 { read, signed: true }) | (Val::Entry32 { read, signed: true }, Val::Const(c)) => {
+            Some(Val::Target(read, c))
+        }
         (Val::Const(a), Val::Const(b)) => Some(Val::Const(a.wrapping_add(b))),
         _ => None,
     }
@@ -427,7 +434,7 @@ fn sum(a: Val, b: Val) -> Option<Val> {
 /// The low four bytes, sign-extended.
 fn extended(v: Val) -> Option<Val> {
     match v {
-        Val::Entry32 { table, .. } => Some(Val::Entry32 { table, signed: true }),
+        Val::Entry32 { read, .. } => Some(Val::Entry32 { read, signed: true }),
         Val::Const(c) => Some(Val::Const(c as i32 as u64)),
         _ => None,
     }

@@ -1,0 +1,421 @@
+//! The output compared with the input: where each byte of old code went.
+//!
+//! Input: module, decoded new code, sites, the original file. Output: [`ByteCounts`], the complete map from old to new
+//! addresses, findings. Each instruction of the input that the trap map or a springboard names is decoded at its old address; the
+//! new code there must be inserted code, then the same instruction: the same bytes, but for distances, which must lead to the
+//! same data, and to the new code of the same target. Behind it stands the new code of the next instruction, or a jump to it.
+//!
+//! **Invariant:** each new instruction is inserted code of a recognised site, the one copy of one old instruction, a jump to what follows
+//! an old instruction, or padding; each old byte is part of an instruction (and now a springboard or a trap), padding, or as it
+//! was. All else of the input's segments is as it was, headers apart. Source: `rewriter/DESIGN.md`.
+
+use super::audit::{Audit, ByteCounts};
+use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
+use super::effects::{Flow, RAX, RSP};
+use super::module::{Module, Section, Segment};
+use super::oldcode::Old;
+use super::raw::Raw;
+use super::sites::{Sites, get};
+use super::tables::Tables;
+use crate::error::{Error, Result};
+use crate::ids::Vaddr;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
+use std::collections::HashMap;
+
+const TRAP: u8 = 0xcc;
+
+/// The file before it was rewritten.
+pub struct Original<'a> {
+    file: &'a [u8],
+    segments: Vec<Segment>,
+    exec: Vec<Section<'a>>,
+    /// Bytes of the file that hold its headers.
+    headers: Vec<std::ops::Range<u64>>,
+}
+
+impl<'a> Original<'a> {
+    /// Reads the original.
+    ///
+    /// # Errors
+    /// It is no ELF file for x86-64.
+    pub fn read(file: &'a [u8], name: &str) -> Result<Original<'a>> {
+        let bad = |e: object::read::Error| Error::new(format!("{name}: not a 64-bit ELF file")).because(e);
+        let elf = ElfFile64::<Endianness>::parse(file).map_err(bad)?;
+        let endian = elf.endian();
+        let mut segments = Vec::new();
+        for p in elf.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_LOAD) {
+            segments.push(Segment {
+                va: p.p_vaddr(endian),
+                file_off: p.p_offset(endian),
+                file_bytes: p.p_filesz(endian),
+                flags: p.p_flags(endian).0,
+            });
+        }
+        let mut exec = Vec::new();
+        for s in elf.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+            let both = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
+            if sh_flags.0 & both == both {
+                exec.push(Section {
+                    name: s.name().unwrap_or("?").to_string(),
+                    va: s.address(),
+                    data: s.data().unwrap_or(&[]),
+                    exec: true,
+                });
+            }
+        }
+        exec.sort_by_key(|s| s.va);
+        let h = elf.elf_header();
+        let phdrs = h.e_phoff(endian);
+        let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
+        Ok(Original { file, segments, exec, headers: vec![std::ops::Range { start: 0, end: 64 }, table] })
+    }
+
+    fn section(&self, va: u64) -> Option<&Section<'a>> {
+        self.exec.iter().find(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
+    }
+
+    fn bytes_at(&self, va: u64, n: usize) -> Option<&'a [u8]> {
+        let s = self.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+        let off = (s.file_off + (va - s.va)) as usize;
+        self.file.get(off..off.checked_add(n)?)
+    }
+}
+
+struct Comparison<'x, 'a> {
+    m: &'x Module<'a>,
+    text: &'x Code,
+    sites: &'x Sites,
+    original: &'x Original<'a>,
+    tables: &'x Tables,
+    /// Reads of tables: the table by the instruction's index.
+    reads: HashMap<usize, usize>,
+    map: HashMap<u64, u64>,
+    /// Old instructions by address.
+    insns: HashMap<u64, Insn>,
+    /// Bitmap of new instructions accounted for.
+    used: Vec<u64>,
+}
+
+/// Compares. The result is the complete list of old addresses of instructions, ascending, and where their new code begins, inserted
+/// code included.
+pub fn compare(
+    m: &Module,
+    text: &Code,
+    sites: &Sites,
+    tables: &Tables,
+    old: &Old,
+    original: &Original,
+    audit: &mut Audit,
+) -> Vec<(u64, u64)> {
+    let named: Vec<(u64, u64)> = old.all(m).collect();
+    let mut c = Comparison {
+        m,
+        text,
+        sites,
+        original,
+        tables,
+        reads: tables.reads.iter().map(|&(load, table)| (load, table)).collect(),
+        map: named.iter().copied().collect(),
+        insns: HashMap::with_capacity(named.len()),
+        used: vec![0; text.insns.len() / 64 + 1],
+    };
+    let mut addresses: Vec<u64> = named.iter().map(|p| p.0).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    for s in &original.exec {
+        let from = addresses.partition_point(|&a| a < s.va);
+        let to = addresses.partition_point(|&a| a < s.va + s.data.len() as u64);
+        c.insns.extend(decode::decode_at(s.data, s.va, &addresses[from..to]).into_iter().map(|i| (i.va, i)));
+    }
+    c.covered(old);
+    let mut list: Vec<(u64, u64)> = c.map.iter().map(|(&a, &b)| (a, b)).collect();
+    list.sort_unstable();
+    for &(from, to) in &list {
+        if let Err(why) = c.instruction(from, to) {
+            audit.finding(Vaddr(from), m.place(to), why);
+        }
+    }
+    c.surplus(audit);
+    c.tables_match(audit);
+    c.bytes(old, &list, audit);
+    c.elsewhere(audit);
+    list
+}
+
+impl Comparison<'_, '_> {
+    fn old_insn(&mut self, va: u64) -> Option<Insn> {
+        if let Some(i) = self.insns.get(&va) {
+            return Some(*i);
+        }
+        let s = self.original.section(va)?;
+        let i = decode::decode_at(s.data, s.va, &[va]).pop()?;
+        self.insns.insert(va, i);
+        Some(i)
+    }
+
+    /// Completes the map: the trap map leaves out instructions that begin under a springboard. In the new code they follow the
+    /// instruction that was in front of them.
+    fn covered(&mut self, old: &Old) {
+        let named: Vec<u64> = self.map.keys().copied().collect();
+        for mut at in named {
+            while let Some(o) =
+                self.old_insn(at).filter(|o| old.in_springboard(o.end()) && !self.map.contains_key(&o.end()))
+            {
+                let found = self.map.get(&at).and_then(|&n| self.text.at(n)).and_then(|k| self.copy_of(&o, k, true));
+                let Some(next) = found.and_then(|(first, n)| self.text.insns.get(first + n)).map(|i| i.va) else {
+                    break;
+                };
+                at = o.end();
+                let Some(o) = self.old_insn(at) else { break };
+                if self.text.at(next).and_then(|k| self.copy_of(&o, k, true)).is_none() {
+                    break;
+                }
+                self.map.insert(at, next);
+            }
+        }
+    }
+
+    /// One old instruction and its new code.
+    fn instruction(&mut self, from: u64, to: u64) -> std::result::Result<(), String> {
+        let o = self.old_insn(from).ok_or("the trap map names no instruction of the original")?;
+        let k = self.text.at(to).ok_or("its new address begins no instruction")?;
+        let (first, n) = self
+            .copy_of(&o, k, false)
+            .ok_or_else(|| format!("the new code at {to:#x} is not the instruction of the original"))?;
+        let mut used = |k: usize| self.used[k / 64] |= 1 << (k % 64);
+        (first..first + n).for_each(&mut used);
+        // A breakpoint in front of padding need not go on.
+        let ends = matches!(o.flow, Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop);
+        if ends || self.text.insns[first].flow == Flow::Stop || (o.is_int3() && !self.map.contains_key(&o.end())) {
+            return Ok(());
+        }
+        // What runs next.
+        let next = self.map.get(&o.end()).copied();
+        let mut at = first + n;
+        loop {
+            let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
+            match next {
+                Some(n) if i.va == n => return Ok(()),
+                Some(n) if i.flow == Flow::Jump && i.target == n => {
+                    used(at);
+                    return Ok(());
+                }
+                None if i.flow == Flow::Stop => {
+                    used(at);
+                    return Ok(());
+                }
+                // Breakpoints between functions.
+                _ if o.is_int3() && i.is_int3() => at += 1,
+                _ if i.is_nop() && !get(&self.sites.inserted, at) => at += 1,
+                _ => return Err(format!("what follows it in the new code at {:#x} is not what followed it", i.va)),
+            }
+        }
+    }
+
+    /// Finds the copy of `o` in the new code that begins at instruction `k`: index and number of instructions. `loose`: branch
+    /// targets are not compared, because the map is not complete yet.
+    fn copy_of(&self, o: &Insn, k: usize, loose: bool) -> Option<(usize, usize)> {
+        let inserted = (k..).take_while(|&i| get(&self.sites.inserted, i)).count();
+        // Behind what is inserted; or earlier, where an instruction of the program was taken for inserted code.
+        (k..=k + inserted).rev().find_map(|at| Some((at, self.same(o, at, loose)?)))
+    }
+
+    /// How many instructions from `k` on are the new form of `o`.
+    fn same(&self, o: &Insn, k: usize, loose: bool) -> Option<usize> {
+        let n = self.text.insns.get(k)?;
+        let goes = |target: u64| loose || target == self.map.get(&o.target).copied().unwrap_or(o.target);
+        match o.flow {
+            Flow::Jump => (n.flow == Flow::Jump && goes(n.target)).then_some(1),
+            Flow::Call if o.target == o.end() => {
+                let i = self.text.insns.get(k..k + 3)?;
+                let address = i[1].mem.is_some_and(|m| m.base == RIP && m.disp as u64 == o.end());
+                let forms = i[0].op == 0x50 && i[0].r0 == RAX && i[1].op == 0x8d && i[1].r0 == RAX && i[1].has(WIDE);
+                let top = i[2].mem.is_some_and(|m| m.base == RSP && m.disp == 0);
+                (address && forms && top && i[2].op == 0x87 && i[2].has(WIDE)).then_some(3)
+            }
+            Flow::Call => (n.flow == Flow::Call && goes(n.target)).then_some(1),
+            Flow::Cond if matches!(o.op, 0x70..=0x7f | 0x180..=0x18f) => {
+                let condition = matches!(n.op, 0x70..=0x7f | 0x180..=0x18f) && n.op & 15 == o.op & 15;
+                (n.flow == Flow::Cond && condition && goes(n.target)).then_some(1)
+            }
+            Flow::Cond if o.op == 0xc7 => (n.flow == Flow::Cond && n.op == o.op && goes(n.target)).then_some(1),
+            Flow::Cond => {
+                // loop and jrcxz: over a jump over a long jump.
+                let i = self.text.insns.get(k..k + 3)?;
+                let prefix = o.bits == n.bits && o.op == n.op;
+                let over = i[0].target == i[2].va && i[1].flow == Flow::Jump && i[1].target == i[2].end();
+                (prefix && over && i[2].flow == Flow::Jump && goes(i[2].target)).then_some(3)
+            }
+            // Instructions of other processors, which the processors that this is for do not have.
+            Flow::Next if matches!(o.op, 0x1a6 | 0x1a7) && n.op == 0x10b => Some(1),
+            _ => self.same_bytes(o, n, k).then_some(1),
+        }
+    }
+
+    /// No branch: the bytes are the same, except a distance, which leads to the same place.
+    fn same_bytes(&self, o: &Insn, n: &Insn, k: usize) -> bool {
+        let old = self.original.section(o.va).map_or(&[][..], |s| &s.data[(o.va - s.va) as usize..]);
+        let new = &self.m.text.data[(n.va - self.text.base) as usize..];
+        let (Some(old), Some(new)) = (old.get(..o.len.into()), new.get(..n.len.into())) else { return false };
+        if old == new {
+            return o.mem.is_none_or(|m| m.base != RIP) || o.mem == n.mem;
+        }
+        if self.reads.contains_key(&k) {
+            // Of a table's read the distance changes, and may grow.
+            let but_for_distance = |i: &Insn| {
+                let m = i.mem.map(|m| (m.base, m.index, m.scale, m.seg));
+                (i.op, i.ext, i.bits, i.size, i.r0, i.r1, m, i.imm)
+            };
+            return but_for_distance(o) == but_for_distance(n) && o.flow == n.flow;
+        }
+        let rip = o.mem.is_some_and(|m| m.base == RIP) && o.mem == n.mem && o.len == n.len;
+        let Some(at) = Raw::parse(old).filter(|_| rip).map(|r| usize::from(r.after_op) + 1) else { return false };
+        old.len() >= at + 4 && old[..at] == new[..at] && old[at + 4..] == new[at + 4..]
+    }
+
+    /// New code that no old instruction became.
+    fn surplus(&self, audit: &mut Audit) {
+        let mut run = false;
+        for (k, i) in self.text.insns.iter().enumerate() {
+            let known = get(&self.used, k) || get(&self.sites.inserted, k) || i.is_nop() || i.is_int3();
+            if !known && !run {
+                let why = "new code that no instruction of the original became";
+                audit.finding(Vaddr(i.va), self.m.place(i.va), why);
+            }
+            run = !known;
+        }
+    }
+
+    /// New tables are the old ones, entry by entry.
+    fn tables_match(&self, audit: &mut Audit) {
+        let new_to_old: HashMap<u64, u64> = self.map.iter().map(|(&a, &b)| (b, a)).collect();
+        for (&load, &t) in &self.reads {
+            let table = &self.tables.list[t];
+            let n = &self.text.insns[load];
+            let begin = (0..=load).rev().find_map(|k| new_to_old.get(&self.text.insns[k].va));
+            let o = begin.and_then(|old| self.insns.get(old));
+            let (Some(o), Some(new_mem)) = (o, n.mem) else {
+                audit.finding(Vaddr(n.va), self.m.place(n.va), "the read of a jump table has no original");
+                continue;
+            };
+            let Some(old_mem) = o.mem else { continue };
+            let at = table.va.wrapping_sub(new_mem.disp as u64).wrapping_add(old_mem.disp as u64);
+            let width = table.form.width();
+            for (k, &target) in table.targets.iter().enumerate() {
+                let entry = self.original.bytes_at(at.wrapping_add((k * width) as u64), width);
+                let old_target = entry.map(|e| table.form.target(e));
+                if old_target.and_then(|t| self.map.get(&t)) != Some(&target) {
+                    let why = format!("entry {k} of the jump table leads to {target:#x}, in the original elsewhere");
+                    audit.finding(Vaddr(table.va), self.m.place(table.va), why);
+                }
+            }
+            // Where the next entry would lead to code, too, how many are read is a matter of the program's bounds.
+            let next = self.original.bytes_at(at.wrapping_add((table.targets.len() * width) as u64), width);
+            if next.is_some_and(|e| self.map.contains_key(&table.form.target(e))) {
+                audit.trust("jump tables that end where the program's own bound says", 1);
+            }
+        }
+    }
+
+    /// Every old byte.
+    fn bytes(&self, old: &Old, list: &[(u64, u64)], audit: &mut Audit) {
+        let mut counts = ByteCounts::default();
+        for s in &self.original.exec {
+            let Some(now) = self.m.bytes_at(s.va, s.data.len()) else {
+                audit.finding(Vaddr(s.va), s.name.clone(), "the section is not in the output");
+                continue;
+            };
+            let n = s.data.len();
+            let (mut code, mut board) = (vec![false; n], vec![false; n]);
+            let end = s.va + n as u64;
+            let within =
+                |list: &[(u64, u64)]| list.partition_point(|p| p.0 < s.va)..list.partition_point(|p| p.0 < end);
+            for &(va, _) in &list[within(list)] {
+                let at = (va - s.va) as usize;
+                let len = self.insns.get(&va).map_or(1, |i| usize::from(i.len));
+                code[at..(at + len).min(n)].fill(true);
+                counts.instructions += 1;
+            }
+            for &(va, bytes) in &old.pieces[within(&old.pieces)] {
+                let at = (va - s.va) as usize;
+                board[at..(at + bytes as usize).min(n)].fill(true);
+            }
+            let mut k = 0;
+            while k < n {
+                let from = k;
+                let gone = |k: usize| board[k] || now[k] == TRAP;
+                if code[k] {
+                    while k < n && code[k] {
+                        counts.springboard += u64::from(board[k]);
+                        counts.trap += u64::from(!board[k] && now[k] == TRAP);
+                        if !gone(k) {
+                            let va = s.va + k as u64;
+                            audit.finding(
+                                Vaddr(va),
+                                self.m.place(va),
+                                "a byte of a relocated instruction is still there",
+                            );
+                        }
+                        k += 1;
+                    }
+                    continue;
+                }
+                if now[k] == s.data[k] && !board[k] {
+                    while k < n && !code[k] && !board[k] && now[k] == s.data[k] {
+                        k += 1;
+                    }
+                    counts.kept += (k - from) as u64;
+                    counts.kept_runs += 1;
+                    continue;
+                }
+                while k < n && !code[k] && (board[k] || now[k] != s.data[k] || now[k] == TRAP) {
+                    k += 1;
+                }
+                counts.padding += (k - from) as u64;
+                // What stands behind the last instruction up to the end of the run must be padding, as a whole.
+                if !is_padding(&s.data[from..k], s.va + from as u64) {
+                    let va = s.va + from as u64;
+                    let why = format!("{} bytes that belong to no relocated instruction were overwritten", k - from);
+                    audit.finding(Vaddr(va), self.m.place(va), why);
+                }
+            }
+        }
+        audit.bytes = Some(counts);
+    }
+
+    /// Outside of old code and headers nothing has changed.
+    fn elsewhere(&self, audit: &mut Audit) {
+        for s in &self.original.segments {
+            let (Some(was), Some(is)) =
+                (self.original.bytes_at(s.va, s.file_bytes as usize), self.m.bytes_at(s.va, s.file_bytes as usize))
+            else {
+                audit.finding(Vaddr(s.va), "segment".into(), "the segment of the original is not in the output");
+                continue;
+            };
+            let mut k = 0;
+            while let Some(d) = was[k..].iter().zip(&is[k..]).position(|(a, b)| a != b) {
+                let (va, off) = (s.va + (k + d) as u64, s.file_off + (k + d) as u64);
+                k += d + 1;
+                if let Some(exec) = self.original.section(va) {
+                    k = (exec.va + exec.data.len() as u64 - s.va) as usize;
+                    k = k.min(was.len());
+                } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
+                    k = k.max((h.end - s.file_off) as usize).min(was.len());
+                } else {
+                    audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that decode as no-operations and breakpoints.
+fn is_padding(bytes: &[u8], va: u64) -> bool {
+    let code = decode::decode(bytes, va, &[]);
+    code.undecoded.is_empty()
+        && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
+        && code.insns.last().is_none_or(|i| i.end() == va + bytes.len() as u64 && i.target == NO_TARGET)
+}

@@ -224,16 +224,37 @@ fn signals_that_ask_to_stop_end_everything() {
     }
 }
 
+/// The children of a process, ended ones included.
+fn children(pid: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
 /// The supervisor below a launcher: its only child.
 fn supervisor(launcher: &Child) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.id())).unwrap().flatten();
-    let children = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap());
-    let children: Vec<String> = children.flat_map(|c| c.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
-    let all: Vec<&String> = children.iter().filter(|pid| !pid.is_empty()).collect();
+    let all = children(&launcher.id().to_string());
     assert_eq!(all.len(), 1, "{all:?}");
     let name = std::fs::read_to_string(format!("/proc/{}/comm", all[0])).unwrap();
     assert_eq!(name, "bz-supervisor\n");
     all[0].clone()
+}
+
+/// Processes that a node has left behind and that end during the run stayed as zombies until its end.
+#[test]
+fn orphans_that_end_are_waited_for_during_the_run() {
+    let text = "i=0; while [ $i -lt 30 ]; do (sleep 0.01 &); i=$((i+1)); done; echo $$; exec sleep 1000";
+    let (mut child, _rest, pids) = start_and_collect(2, text);
+    let supervisor = supervisor(&child);
+    eventually("only the nodes are left", || {
+        let mut left = children(&supervisor);
+        left.sort();
+        let mut nodes = pids.clone();
+        nodes.sort();
+        left == nodes
+    });
+    send(Pid::from_child(&child), libc::SIGTERM);
+    child.wait().unwrap();
 }
 
 /// With the launcher dead, nobody had been left to end what the nodes had started by themselves: children and daemons lived on.

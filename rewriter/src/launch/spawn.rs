@@ -8,7 +8,8 @@ use super::sys;
 use super::{LaunchOptions, signal_name};
 use crate::error::{Error, Result};
 use blizzard_rt::abi::BOOT_ENV;
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, wait};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
@@ -24,19 +25,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Notes whether the process has ended; true when that is news.
-    pub fn has_just_ended(&mut self) -> bool {
-        if self.ended.is_some() {
-            return false;
-        }
-        self.ended = match self.child.try_wait() {
-            Ok(status) => status,
-            // The status is lost, the process is gone: count it as a failure.
-            Err(_) => Some(ExitStatus::from_raw(libc::EXIT_FAILURE << 8)),
-        };
-        self.ended.is_some()
-    }
-
     /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: i32) {
         let (Some(pid), Some(signal)) =
@@ -89,6 +77,34 @@ pub fn start(
         }
     }
     Ok(nodes)
+}
+
+/// Waits for every process that has ended; the numbers of the nodes among them. The others are orphans that a node had started: nobody
+/// else would wait for them, and in a long run they would use up the process numbers.
+pub fn reap(nodes: &mut [Node]) -> Vec<usize> {
+    let mut ended = Vec::new();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                let is_this =
+                    |node: &Node| node.ended.is_none() && node.child.id() as i32 == pid.as_raw_nonzero().get();
+                if let Some(number) = nodes.iter().position(is_this) {
+                    nodes[number].ended = Some(ExitStatus::from_raw(status.as_raw()));
+                    ended.push(number);
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => {
+                // No child is left; a node whose end has been missed is a failure.
+                for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| node.ended.is_none()) {
+                    node.ended = Some(ExitStatus::from_raw(libc::EXIT_FAILURE << 8));
+                    ended.push(number);
+                }
+                return ended;
+            }
+            Ok(None) | Err(_) => return ended,
+        }
+    }
 }
 
 /// The exit status a shell would report: the program's own, or 128 plus the signal's number.

@@ -9,7 +9,7 @@
 
 use super::guard::Guard;
 use super::region::Region;
-use super::spawn::Node;
+use super::spawn::{Node, reap};
 use crate::error::{Error, Result};
 use blizzard_rt::abi::node_phase;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,8 +105,8 @@ pub fn until_all_ended(nodes: &mut [Node], region: &Region, guard: &mut Guard) -
     let mut deadline: Option<Instant> = None;
     loop {
         let mut failed = None;
-        for (number, node) in nodes.iter_mut().enumerate() {
-            if node.has_just_ended() && failed.is_none() && has_failed(node, region, number as u32, alone) {
+        for number in reap(nodes) {
+            if failed.is_none() && has_failed(&nodes[number], region, number as u32, alone) {
                 failed = Some(number as u32);
             }
         }

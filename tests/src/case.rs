@@ -180,6 +180,12 @@ impl Case {
             flags.extend(tool::cflags(&compile::program(&config.compiler, self.language))?);
             libraries = tool::config("--libs")?;
         }
+        if let Some(library) = &self.directives.library {
+            let built = self.build_library(config, &folder.join(library), output)?;
+            // The rewritten program runs in another folder.
+            libraries.push(format!("-Wl,-rpath,{}", built.parent().unwrap_or(Path::new(".")).display()));
+            libraries.push(built.display().to_string());
+        }
         compile::compile(&Job {
             sources,
             language: self.language,
@@ -188,6 +194,25 @@ impl Case {
             libraries,
             output,
         })
+    }
+
+    /// Builds a shared library beside `program`.
+    fn build_library(&self, config: &Config, source: &Path, program: &Path) -> Result<PathBuf, String> {
+        let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+        let output = program.with_file_name(format!("lib{stem}.so"));
+        let for_programs = ["-pie", "-no-pie", "-s"];
+        let mut flags: Vec<String> =
+            config.flags.iter().filter(|f| !for_programs.contains(&f.as_str())).cloned().collect();
+        flags.extend(["-shared".into(), "-fPIC".into()]);
+        compile::compile(&Job {
+            sources: vec![source.to_owned()],
+            language: self.language,
+            compiler: &config.compiler,
+            flags,
+            libraries: Vec::new(),
+            output: &output,
+        })?;
+        Ok(output)
     }
 
     fn command(&self, program: &Path, arguments: &[String]) -> Command {

@@ -10,6 +10,7 @@
 //! | `link: -no-pie \| -pie -s` | alternatives of further flags, by custom those that matter to the linker |
 //! | `matrix: pairs` or `full` | each pair of alternatives at least once (default), or all combinations |
 //! | `with: helper.S` | more source files of the same folder |
+//! | `library: helper.c` | a source file of the same folder that becomes a shared library, linked to |
 //! | `args: a b` | arguments; several lines mean several runs |
 //! | `stdin: text` | standard input (`\n` is a line end) |
 //! | `env: NAME=VALUE` | environment variable |
@@ -42,6 +43,7 @@ pub struct Directives {
     pub link: Vec<Vec<String>>,
     pub full_matrix: bool,
     pub with: Vec<PathBuf>,
+    pub library: Option<PathBuf>,
     /// One entry per run.
     pub args: Vec<Vec<String>>,
     pub stdin: String,
@@ -73,6 +75,7 @@ impl Directives {
             link: Vec::new(),
             full_matrix: false,
             with: Vec::new(),
+            library: None,
             args: Vec::new(),
             stdin: String::new(),
             env: Vec::new(),
@@ -117,6 +120,7 @@ impl Directives {
                 }
             }
             "with" => self.with = words(value).into_iter().map(PathBuf::from).collect(),
+            "library" => self.library = Some(PathBuf::from(value)),
             "args" => self.args.push(words(value)),
             "stdin" => self.stdin = value.replace("\\n", "\n"),
             "env" => {

@@ -178,6 +178,24 @@ fn other_classes_and_byte_orders() {
     }
 }
 
+/// A note as the Go toolchain's linker writes it is enough to know its programs by; they are refused as what they are.
+#[test]
+fn go_programs() {
+    let dir = folder();
+    let note = ".section .note.go.buildid, \"a\", @note\n.balign 4\n.long 4, 8, 4\n.asciz \"Go\\0\"\n.ascii \"buildid0\"\n\
+                .section .note.GNU-stack, \"\", @progbits\n";
+    let source = write(&dir, "note.s", note.as_bytes());
+    let main = write(&dir, "main.c", b"int main(void) { return 0; }\n");
+    let program = dir.path().join("program");
+    assert!(Command::new("cc").arg(&main).arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    assert!(assert_refused(&program).contains("Go program"));
+    // Without section headers, by the program header of the notes.
+    let mut bytes = std::fs::read(&program).unwrap();
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    assert!(assert_refused(&write(&dir, "bare", &bytes)).contains("Go program"));
+}
+
 #[test]
 fn files_that_are_no_programs() {
     let dir = folder();

@@ -6,7 +6,7 @@
 //!
 //! Input: instructions, graph, frames. Output: [`Computed`]. An instruction may be a computed target if
 //! * its function has an unresolved indirect jump, or a return to an address that was just pushed;
-//! * such a jump stands outside every frame, and so does the instruction, in the same section;
+//! * such a jump stands outside every frame, and so does the instruction, between the same two function starts (symbols, targets of calls);
 //! * its function holds a *label*: an address that code names, and that no function begins at;
 //! * its function's address is taken in a function that computes the target of an unresolved jump.
 //!
@@ -43,8 +43,7 @@ impl Computed {
         let mut marked = vec![false; frames.len()];
         let mut out = vec![false; insns.list.len()];
         let entering = Entering::new(cfg);
-        // By section.
-        let mut unframed = vec![false; image.exec.len()];
+        let mut unframed = Vec::new();
         let mut mark = |id: InsnId, marked: &mut [bool]| match frame_of(frames, insns.va(id)) {
             Some(f) => marked[function[f] as usize] = true,
             None => {
@@ -69,7 +68,8 @@ impl Computed {
                 continue;
             }
             let Some(f) = frame_of(frames, insns.va(last)) else {
-                unframed[image.exec_at(insns.va(last)).expect("code lies in a section")] = true;
+                mark(last, &mut marked);
+                unframed.push((last, flow == Flow::Ret || computes(image, insns, block)));
                 continue;
             };
             marked[function[f] as usize] = true;
@@ -80,7 +80,9 @@ impl Computed {
                 }
             }
         }
-        for &label in &insns.labels {
+        let is_frameless = |id: InsnId| frame_of(frames, insns.va(id)).is_none();
+        let looks_like_start = |id: &InsnId| is_frameless(*id) && looks_like_start(image, insns, *id);
+        for &label in insns.labels.iter().filter(|l| !looks_like_start(l)) {
             mark(label, &mut marked);
         }
         for (f, &(from, to)) in frames.iter().enumerate() {
@@ -88,17 +90,79 @@ impl Computed {
                 out[insns.main_range(from, to)].fill(true);
             }
         }
-        let any_unframed = unframed.contains(&true);
-        let first = if any_unframed { 0 } else { insns.main };
-        for (i, out) in out.iter_mut().enumerate().skip(first) {
+        if !unframed.is_empty() {
+            let bare = insns.labels.iter().copied().filter(looks_like_start).collect();
+            let functions = Frameless::new(image, insns, bare);
+            for (jump, computes) in unframed {
+                let (from, to) = functions.around(insns.va(jump));
+                let taken = if computes { functions.taken(from, to) } else { Vec::new() };
+                let ranges = taken.iter().map(|f| functions.around(insns.va(*f))).chain([(from, to)]);
+                for i in ranges.flat_map(|(from, to)| insns.main_range(from, to)) {
+                    out[i] |= is_frameless(InsnId(i as u32));
+                }
+            }
+        }
+        // The overlapping ones lie in the main run's.
+        for i in insns.main..insns.list.len() {
             let va = insns.va(InsnId(i as u32));
-            *out |= match frame_of(frames, va) {
-                Some(f) => marked[function[f] as usize],
-                None => unframed[image.exec_at(va).expect("code lies in a section")],
-            };
+            let over = insns.main_before(va).saturating_sub(1);
+            out[i] |= out[over];
         }
         Computed(out)
     }
+}
+
+/// Functions as far as they can be told without frames: symbols, targets of calls, aligned labels behind something that does not
+/// go on.
+struct Frameless<'x, 'a> {
+    image: &'x Image<'a>,
+    insns: &'x Insns,
+    /// Sorted.
+    bare: Vec<InsnId>,
+    starts: Vec<Vaddr>,
+}
+
+impl<'x, 'a> Frameless<'x, 'a> {
+    /// `bare`: labels that look like starts, sorted.
+    fn new(image: &'x Image<'a>, insns: &'x Insns, bare: Vec<InsnId>) -> Self {
+        let called = insns.list.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target);
+        let all = insns.starts.iter().chain(&bare).copied().chain(called);
+        let mut starts: Vec<Vaddr> = all.map(|id| insns.va(id)).collect();
+        starts.sort();
+        Frameless { image, insns, bare, starts }
+    }
+
+    /// From the start before `va` to the next one, as far as the section goes.
+    fn around(&self, va: Vaddr) -> (Vaddr, Vaddr) {
+        let section = &self.image.exec[self.image.exec_at(va).expect("code lies in a section")];
+        let next = self.starts.partition_point(|s| *s <= va);
+        let from = next.checked_sub(1).map_or(section.va, |k| self.starts[k].max(section.va));
+        let end = section.va + section.bytes;
+        (from, self.starts.get(next).map_or(end, |s| (*s).min(end)))
+    }
+
+    /// The functions whose addresses the instructions in `[from, to)` name.
+    fn taken(&self, from: Vaddr, to: Vaddr) -> Vec<InsnId> {
+        let mut taken = taken_labels(self.image, self.insns, from, to);
+        taken.retain(|id| self.insns.starts.binary_search(id).is_ok() || self.bare.binary_search(id).is_ok());
+        taken
+    }
+}
+
+/// Whether an instruction looks like the start of a function: aligned, and what stands before it does not go on.
+fn looks_like_start(image: &Image, insns: &Insns, id: InsnId) -> bool {
+    let mut at = id;
+    while let Some(before) = at.0.checked_sub(1).map(InsnId) {
+        // A call may be the last of a function that does not return from it.
+        if insns.next(before) != Some(at) || insns.list[before.ix()].flow == Flow::Call {
+            break;
+        }
+        if insns.decode(image, before).mnemonic() != Mnemonic::Nop {
+            return false;
+        }
+        at = before;
+    }
+    insns.va(id).0.is_multiple_of(16)
 }
 
 /// Whether a jump's target is a whole pointer from memory that is not the stack, or a constant, on every way to the jump: no
@@ -268,6 +332,13 @@ fn computes(image: &Image, insns: &Insns, block: &Block) -> bool {
 
 /// The functions whose addresses the instructions in `[from, to)` name.
 fn taken_functions(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<InsnId> {
+    let mut taken = taken_labels(image, insns, from, to);
+    taken.retain(|id| insns.starts.binary_search(id).is_ok());
+    taken
+}
+
+/// The instructions whose addresses those in `[from, to)` name.
+fn taken_labels(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<InsnId> {
     let named = |insn: &Instruction| {
         if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
             return Some(Vaddr(insn.ip_rel_memory_address()));
@@ -280,6 +351,5 @@ fn taken_functions(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<
         .main_range(from, to)
         .filter_map(|i| named(&insns.decode(image, InsnId(i as u32))))
         .filter_map(|va| insns.at(va))
-        .filter(|id| insns.starts.binary_search(id).is_ok())
         .collect()
 }

@@ -92,6 +92,11 @@ impl PhdrPlan {
         })
     }
 
+    /// The input's.
+    pub fn old(&self) -> &[Phdr] {
+        &self.old
+    }
+
     pub fn kernel_count(&self) -> usize {
         self.old.len() + self.added - usize::from(self.had_interp) + usize::from(self.adds_frames)
     }

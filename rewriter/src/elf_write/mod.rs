@@ -7,6 +7,7 @@
 
 pub mod frames;
 mod headers;
+mod notes;
 mod old_code;
 mod symbols;
 
@@ -117,6 +118,7 @@ pub fn write(
         None => None,
     };
     let phdrs = PhdrPlan::new(image, blob.map_or(0, |b| b.segments.len()) + 2, frame_input.is_some())?;
+    notes::clear_promises(&mut out, phdrs.old());
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());

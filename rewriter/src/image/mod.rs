@@ -96,6 +96,11 @@ impl<'a> Image<'a> {
                 .help("check that the file is complete")
         };
         let elf = Elf::parse(data).map_err(|e| broken(&e))?;
+        if is_go(&elf, data) {
+            return Err(Error::new(format!("{name}: is a Go program, which cannot be rewritten"))
+                .because("Go's runtime looks return addresses up in tables of its own (.gopclntab)")
+                .help("programs that gccgo compiled can be"));
+        }
         let segments = load_segments(&elf, data, name)?;
         let base = Vaddr(segments[0].va.0 & !0xfff);
         let end = segments.iter().map(|s| s.va.0 + s.mem_bytes).max().unwrap_or(0).next_multiple_of(4096);
@@ -249,6 +254,15 @@ fn check_identity(data: &[u8], name: &str) -> Result<()> {
         goblin::elf::header::ET_CORE => no("is a core dump, not a program", "give the program that dumped it"),
         other => no(&format!("has the unknown ELF type {other}"), WANT),
     }
+}
+
+/// Whether the Go toolchain's linker wrote the file: it leaves a build id with its own name, or its table of functions.
+fn is_go(elf: &Elf, data: &[u8]) -> bool {
+    let named = |s: &goblin::elf::SectionHeader| {
+        matches!(elf.shdr_strtab.get_at(s.sh_name), Some(".gopclntab" | ".note.go.buildid" | ".data.rel.ro.gopclntab"))
+    };
+    let notes = || elf.iter_note_headers(data).into_iter().flatten().flatten();
+    elf.section_headers.iter().any(named) || notes().any(|n| n.name.trim_end_matches('\0') == "Go")
 }
 
 fn is_pie_flagged(elf: &Elf) -> bool {

@@ -286,6 +286,34 @@ fn calls_work_on_shared_memory() {
     assert_eq!(outcome.stdout_text(), "all well\n", "{}", outcome.describe());
 }
 
+/// A new program's arguments, the longest beyond what a path may have: only its first 4096 bytes were once made readable. The node
+/// itself executes it, which ends the run, since it has not taken its leave.
+#[test]
+fn arguments_of_a_new_program_are_read_from_shared_memory() {
+    let body = r#"
+        struct program { char path[16], name[8], option[8], script[40], value[20000]; char *argv[6], *envp[2]; } *p;
+        if (node == 0) bz_publish(1, bz_alloc(sizeof *p));
+        p = bz_lookup(1);
+        if (node == 0) {
+            memcpy(p->path, "/bin/sh", 8); memcpy(p->name, "sh", 3); memcpy(p->option, "-c", 3);
+            memcpy(p->script, "echo ${#1}; echo $1 | tail -c 6", 32);
+            for (int i = 0; i < 19990; i++) p->value[i] = 'x';
+            memcpy(p->value + 19985, "hello", 6);
+            char *argv[] = { p->name, p->option, p->script, p->name, p->value, 0 };
+            for (int i = 0; i < 6; i++) p->argv[i] = argv[i];
+        }
+        bz_barrier();
+        if (node == 1) {
+            syscall(SYS_execve, p->path, p->argv, p->envp);
+            printf("errno %d\n", errno);
+        }
+        bz_barrier();
+        return 0;"#;
+    let outcome = run_on("arguments", 2, body);
+    assert_eq!(outcome.stdout_text(), "19990\nhello\n", "{}", outcome.describe());
+    assert_fails(&outcome, "node 1 ended without taking its leave");
+}
+
 /// Pointers that the gate cannot prepare, each with what it is told.
 #[test]
 fn pointers_that_cannot_be_prepared_are_named() {

@@ -216,8 +216,8 @@ fn keep_out(addr: u64) -> Look {
     if in_segment(addr) { Err(Stop::At(addr)) } else { Ok(()) }
 }
 
-/// Longest path or string argument looked at, as PATH_MAX.
-const STRING_MAX: u64 = 4096;
+/// Longest string looked at: an argument of a new program (MAX_ARG_STRLEN); paths are shorter.
+const STRING_MAX: u64 = 128 << 10;
 
 /// Finds a call's memory and reads its structures.
 struct Visitor<'a> {

@@ -73,7 +73,8 @@ pub struct Insns {
     pub starts: Vec<InsnId>,
     /// Instructions whose addresses code puts into registers, and that are no starts.
     pub labels: Vec<InsnId>,
-    /// Addresses that code both reads from and jumps to, and that nothing else tells to be code.
+    /// Addresses that code both reads from and jumps to, and short pieces among constants that code only names: nothing tells
+    /// whether they are code.
     pub contested: Vec<Vaddr>,
     /// Addresses in executable sections that code reads as data, sorted.
     pub data: Vec<Vaddr>,
@@ -212,6 +213,8 @@ pub struct Explorer<'i, 'a> {
     fixed_reads: Vec<(Vaddr, Vaddr)>,
     /// Addresses that code jumps to through a register.
     run_refs: BTreeSet<Vaddr>,
+    /// Addresses that code names, and that may be short functions or constants.
+    doubtful: Vec<Vaddr>,
     /// Data references of an earlier exploration.
     pinned: BTreeSet<Vaddr>,
     /// Targets added after the exploration began.
@@ -306,6 +309,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             data_refs: BTreeSet::new(),
             fixed_reads: Vec::new(),
             run_refs: BTreeSet::new(),
+            doubtful: Vec::new(),
             pinned: BTreeSet::new(),
             given: Vec::new(),
             frames,
@@ -498,10 +502,16 @@ impl<'i, 'a> Explorer<'i, 'a> {
         if self.data_refs.contains(&va) {
             return false;
         }
-        match self.plausible(va) {
-            Some(n) => n >= CONVINCING || self.run_refs.contains(&va) || !self.among_constants(va),
-            None => false,
+        let Some(n) = self.plausible(va) else { return false };
+        // Pointers in data are to functions, as a rule, and functions without frames may be short.
+        let known = n >= CONVINCING
+            || self.run_refs.contains(&va)
+            || self.image.code_pointers.binary_search(&va).is_ok()
+            || !self.among_constants(va);
+        if !known {
+            self.doubtful.push(va);
         }
+        known
     }
 
     fn reads_in(&self, from: Vaddr, to: Vaddr) -> bool {
@@ -535,7 +545,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             let next = |insn: &Instruction| Vaddr(insn.next_ip());
             let decodes = self.decode_at(va, &mut insn) && !insn.is_privileged() && !odd_in_programs(&insn);
             let target = direct_target(&insn).filter(|_| decodes);
-            let leads_inside = target.is_some_and(|t| self.length(t).is_none_or(|l| l == INSIDE));
+            // Weak functions that are missing are called at 0, behind a test.
+            let leads_inside = target.is_some_and(|t| t.0 != 0 && self.length(t).is_none_or(|l| l == INSIDE));
             if !decodes || leads_inside || self.reads_in(va, next(&insn)) {
                 if must {
                     return None;
@@ -547,7 +558,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 break;
             }
             let flow = flow_of(&insn);
-            if let (Some(t), Flow::Jmp | Flow::Cond) = (target, flow) {
+            if let (Some(t), Flow::Jmp | Flow::Cond) = (target.filter(|t| t.0 != 0), flow) {
                 work.push((t, must));
             }
             if !matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
@@ -601,8 +612,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
         index.set_overlapping(overlapping);
         let (roots, starts, labels) = (Vec::new(), Vec::new(), Vec::new());
-        let contested: Vec<Vaddr> =
-            self.run_refs.intersection(&self.data_refs).copied().filter(|&va| self.length(va) == Some(0)).collect();
+        let contested = self.run_refs.intersection(&self.data_refs).chain(&self.doubtful).copied();
+        let contested: Vec<Vaddr> = contested.filter(|&va| self.length(va) == Some(0)).collect();
         let mut out = Insns {
             base,
             list,

@@ -198,7 +198,7 @@ fn refuse(image: &Image, insns: &Insns, code: &Code) -> Result<()> {
         add(insns.va(id), "reads instructions as data");
     }
     for &at in &insns.contested {
-        add(at, "what stands here is both read as data and jumped to");
+        add(at, "what stands here may be both code and constants: it is read and jumped to, or only named");
     }
     if refusals.is_empty() {
         return Ok(());

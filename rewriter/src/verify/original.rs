@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** each new instruction is inserted code of a recognised site, the one copy of one old instruction, a jump to what follows
 //! an old instruction, or padding; each old byte is part of an instruction (and now a springboard or a trap), padding, or as it
-//! was. All else of the input's segments is as it was, headers apart. Source: `rewriter/DESIGN.md`.
+//! was. All else of the input's segments is as it was, headers and two bits of its property note apart. Source: `rewriter/DESIGN.md`.
 
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
@@ -32,6 +32,8 @@ pub struct Original<'a> {
     exec: Vec<Section<'a>>,
     /// Bytes of the file that hold its headers.
     headers: Vec<std::ops::Range<u64>>,
+    /// Bytes of the file that hold notes.
+    notes: Vec<std::ops::Range<u64>>,
 }
 
 impl<'a> Original<'a> {
@@ -52,6 +54,8 @@ impl<'a> Original<'a> {
                 flags: p.p_flags(endian).0,
             });
         }
+        let notes = elf.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_NOTE);
+        let notes = notes.map(|p| p.p_offset(endian)..p.p_offset(endian).saturating_add(p.p_filesz(endian))).collect();
         let mut exec = Vec::new();
         for s in elf.sections() {
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
@@ -69,7 +73,15 @@ impl<'a> Original<'a> {
         let h = elf.elf_header();
         let phdrs = h.e_phoff(endian);
         let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
-        Ok(Original { file, segments, exec, headers: vec![std::ops::Range { start: 0, end: 64 }, table] })
+        Ok(Original { file, segments, exec, headers: vec![std::ops::Range { start: 0, end: 64 }, table], notes })
+    }
+
+    /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
+    fn takes_back_features(&self, off: u64, was: u8, is: u8) -> bool {
+        const PROPERTY: [u8; 8] = [0x02, 0, 0, 0xc0, 4, 0, 0, 0];
+        let noted = self.notes.iter().any(|n| n.contains(&off));
+        let at = off as usize;
+        noted && is == was & !3 && at >= 8 && self.file.get(at - 8..at) == Some(&PROPERTY[..])
     }
 
     fn section(&self, va: u64) -> Option<&Section<'a>> {
@@ -403,7 +415,7 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
                     k = k.max((h.end - s.file_off) as usize).min(was.len());
-                } else {
+                } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");
                     break;
                 }

@@ -1,7 +1,7 @@
 //# compilers: gcc clang
 //# flags: -O2
 //# link: -pie -s
-//# refuse: both read as data and jumped to
+//# refuse: may be both code and constants
 /* A function that no symbol and no frame tells, called through a register, and its bytes are summed: they can not be kept for the one
  * and be replaced for the other. */
 #include "arena.h"

@@ -1,0 +1,165 @@
+//! Rewrites one ELF file in a process of its own, so that a crash, a hang and the memory used are seen: [`rewrite`].
+//!
+//! The result of the hidden subcommand `corpus one` goes to standard output as JSON.
+
+use crate::inside::{Job, Status, argv};
+use blizzard::image::{Image, Kind};
+use blizzard::options::{Checks, Options, Poll};
+use blizzard::pipeline::{self, Report};
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{LittleEndian, Object, ObjectSection, SectionKind};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The name of the hidden subcommand.
+pub const SUBCOMMAND: &str = "one";
+
+/// The two ways in which everything is rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Variant {
+    /// `--checks none --poll none`: relocation alone.
+    Null,
+    /// `--checks all --poll backedge`.
+    Checked,
+}
+
+impl Variant {
+    pub const ALL: [Variant; 2] = [Variant::Null, Variant::Checked];
+
+    /// The options of `blizzard rewrite`.
+    pub fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Variant::Null => ["--checks", "none", "--poll", "none"],
+            Variant::Checked => ["--checks", "all", "--poll", "backedge"],
+        }
+    }
+
+    /// A word for messages and file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::Null => "null",
+            Variant::Checked => "checked",
+        }
+    }
+
+    fn options(self) -> Options {
+        match self {
+            Variant::Null => Options { checks: Checks::None, poll: Poll::None, ..Options::default() },
+            Variant::Checked => Options { checks: Checks::All, poll: Poll::Backedge, ..Options::default() },
+        }
+    }
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Fate {
+    Rewritten(Figures),
+    /// The rewriter's message, and the distinct reasons in it.
+    Refused {
+        message: String,
+        reasons: Vec<String>,
+    },
+    /// A panic, a signal, or no end.
+    Crashed(String),
+}
+
+/// Figures of one rewrite.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Bytes of the input's executable sections.
+    pub text_bytes: u64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub checks: u64,
+    /// Reading, rewriting, no writing.
+    pub seconds: f64,
+    pub max_rss_kb: u64,
+}
+
+/// Bytes of executable sections; `None` for what is not a 64-bit x86 program or library.
+pub fn text_bytes(bytes: &[u8]) -> Option<u64> {
+    let elf = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
+    let header = elf.elf_header();
+    let kind = header.e_type(LittleEndian);
+    let loadable = kind == object::elf::ET_EXEC || kind == object::elf::ET_DYN;
+    if header.e_machine(LittleEndian) != object::elf::EM_X86_64 || !loadable {
+        return None;
+    }
+    Some(elf.sections().filter(|s| s.kind() == SectionKind::Text).map(|s| s.size()).sum())
+}
+
+/// Rewrites `file`, program or library, in a process of its own with a time limit.
+pub fn rewrite(file: &Path, variant: Variant, limit: Duration) -> Fate {
+    try_rewrite(file, variant, limit).unwrap_or_else(Fate::Crashed)
+}
+
+fn try_rewrite(file: &Path, variant: Variant, limit: Duration) -> Result<Fate, String> {
+    let folder = tempfile::Builder::new().prefix("blizzard-corpus-one-").tempdir().map_err(|e| e.to_string())?;
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let job = Job {
+        argv: argv([own.as_os_str(), SUBCOMMAND.as_ref(), file.as_os_str(), variant.name().as_ref()]),
+        env: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
+        cwd: folder.path().to_owned(),
+        stdout: folder.path().join("stdout"),
+        stderr: folder.path().join("stderr"),
+        replace: Vec::new(),
+        limit,
+        open: true,
+    };
+    let ended = job.run()?;
+    let said = std::fs::read_to_string(&job.stderr).unwrap_or_default();
+    if ended.status != Status::Exit(0) {
+        let panic = said.lines().filter(|l| !l.trim().is_empty()).take(2).collect::<Vec<_>>().join(" ");
+        return Ok(Fate::Crashed(format!("{}: {panic}", ended.status)));
+    }
+    let printed = std::fs::read(&job.stdout).map_err(|e| e.to_string())?;
+    let mut fate: Fate = serde_json::from_slice(&printed).map_err(|e| e.to_string())?;
+    if let Fate::Rewritten(figures) = &mut fate {
+        figures.max_rss_kb = ended.max_rss_kb;
+    }
+    Ok(fate)
+}
+
+/// What `corpus one FILE VARIANT` does.
+///
+/// # Errors
+/// The file cannot be read or the result cannot be printed; a refusal is a result.
+pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
+    let started = Instant::now();
+    let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let name = file.display().to_string();
+    let options = variant.options();
+    let library = Image::parse(&bytes, &name).is_ok_and(|image| image.kind == Kind::Library);
+    let result = if library {
+        pipeline::rewrite_library(&bytes, &name, &options)
+    } else {
+        pipeline::rewrite(&bytes, &name, &options)
+    };
+    let fate = match result {
+        Ok(rewritten) => {
+            let Report { text_bytes, checks, .. } = rewritten.report;
+            Fate::Rewritten(Figures {
+                text_bytes,
+                input_bytes: bytes.len() as u64,
+                output_bytes: rewritten.bytes.len() as u64,
+                checks,
+                seconds: started.elapsed().as_secs_f64(),
+                max_rss_kb: 0,
+            })
+        }
+        Err(error) => {
+            let mut reasons: Vec<_> = error.refusals.iter().map(|r| r.reason.clone()).collect();
+            reasons.sort();
+            reasons.dedup();
+            if reasons.is_empty() {
+                let what = error.what.strip_prefix(&format!("{name}: ")).unwrap_or(&error.what);
+                reasons.push(error.causes.first().map_or(what.to_owned(), |cause| format!("{what}: {cause}")));
+            }
+            Fate::Refused { message: error.to_string(), reasons }
+        }
+    };
+    let text = serde_json::to_string(&fate).map_err(|e| e.to_string())?;
+    println!("{text}");
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! Tables: [`Row`]s and sweep summaries -> text for the terminal and `RESULTS.md`.
+//!
+//! The last full results are kept as JSON beside `RESULTS.md`, so that a run of the corpus and a sweep, made at
+//! different times, both stand in it with their own dates.
+
+use crate::sweep::Summary;
+use crate::trial::{Outcome, Row};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Where and with what something was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Circumstances {
+    pub date: String,
+    pub processor: String,
+    pub processors: usize,
+    pub memory_gb: u64,
+    pub kernel: String,
+    pub system: String,
+    pub rustc: String,
+    /// Commit of the rewriter.
+    pub commit: String,
+}
+
+/// A run of the corpus.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CorpusResults {
+    pub at: Circumstances,
+    pub repeats: usize,
+    pub rows: Vec<Row>,
+}
+
+/// A sweep.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SweepResults {
+    pub at: Circumstances,
+    pub sweeps: Vec<Summary>,
+}
+
+impl Circumstances {
+    /// Those of this moment.
+    pub fn now() -> Self {
+        let said = |program: &str, arguments: &[&str]| {
+            let output = Command::new(program).args(arguments).output().ok();
+            output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
+        };
+        let field = |file: &str, name: &str| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let line = text.lines().find(|l| l.starts_with(name)).unwrap_or_default();
+            line.split_once([':', '=']).map_or("", |(_, value)| value).trim().trim_matches('"').to_owned()
+        };
+        let memory_kb = field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
+        Circumstances {
+            date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            processor: field("/proc/cpuinfo", "model name"),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gb: memory_kb.div_ceil(1 << 20),
+            kernel: said("uname", &["-sr"]),
+            system: format!(
+                "{} ({})",
+                field("/etc/os-release", "PRETTY_NAME"),
+                fs::read_to_string("/etc/debian_version").unwrap_or_default().trim()
+            ),
+            rustc: said("rustc", &["--version"]),
+            commit: said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"]),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{}; {}, {} processors, {} GB; {}; {}; {}; rewriter at commit {}",
+            self.date,
+            self.processor,
+            self.processors,
+            self.memory_gb,
+            self.kernel,
+            self.system,
+            self.rustc,
+            self.commit
+        )
+    }
+}
+
+/// The geometric mean of positive numbers.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = values.into_iter().filter(|v| *v > 0.0).map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// Slow-downs are not computed from less processor time than this.
+const MEASURABLE_SECONDS: f64 = 0.05;
+
+impl Row {
+    fn ratio(&self, seconds: Option<f64>) -> Option<f64> {
+        let original = self.original_seconds.filter(|s| *s >= MEASURABLE_SECONDS)?;
+        seconds.map(|s| s / original)
+    }
+
+    fn cells(&self) -> [String; 12] {
+        let number = |v: Option<f64>, digits: usize| v.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
+        let (null, checked) = (self.null.as_ref(), self.checked.as_ref());
+        let growth = |f: &crate::one::Figures| f.output_bytes as f64 / f.input_bytes as f64;
+        [
+            self.name.clone(),
+            self.kind.clone(),
+            self.version.clone(),
+            self.outcome.word().to_owned(),
+            number(null.map(|f| f.text_bytes as f64 / 1e6), 2),
+            number(checked.map(|f| f.seconds), 2),
+            number(checked.map(|f| f.max_rss_kb as f64 * 1024.0 / f.text_bytes as f64), 0),
+            number(checked.map(growth), 1),
+            number(self.original_seconds, 2),
+            number(self.ratio(self.null_seconds), 2),
+            number(self.ratio(self.checked_seconds), 2),
+            self.traps.map_or("-".to_owned(), |t| t.to_string()),
+        ]
+    }
+}
+
+const HEADER: [&str; 12] = [
+    "program",
+    "kind",
+    "version",
+    "result",
+    "text MB",
+    "rewriting s",
+    "memory/text",
+    "growth",
+    "original s",
+    "null",
+    "checked",
+    "traps",
+];
+
+/// The table as Markdown; aligned, so that it reads well in a terminal too.
+pub fn table(rows: &[Row]) -> String {
+    let mut all = vec![HEADER.map(str::to_owned)];
+    all.extend(rows.iter().map(Row::cells));
+    let widths: Vec<usize> =
+        (0..HEADER.len()).map(|c| all.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for (k, row) in all.iter().enumerate() {
+        for (c, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[c] - cell.chars().count());
+            // Words to the left, numbers to the right.
+            let text = if c < 4 { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
+            write!(out, "| {text} ").expect("writing to a string cannot fail");
+        }
+        out.push_str("|\n");
+        if k == 0 {
+            for (c, width) in widths.iter().enumerate() {
+                let line = "-".repeat(*width);
+                let text = if c < 4 { format!("|-{line}-") } else { format!("|-{line}:") };
+                out.push_str(&text);
+            }
+            out.push_str("|\n");
+        }
+    }
+    out
+}
+
+/// What the rows come to, one line each.
+pub fn summary(rows: &[Row]) -> String {
+    let count = |word: &str| rows.iter().filter(|r| r.outcome.word() == word).count();
+    let kinds: BTreeSet<_> = rows.iter().map(|r| &r.kind).collect();
+    let mean = |v: Vec<f64>| {
+        let n = v.len();
+        geometric_mean(v).map_or("-".to_owned(), |m| format!("{m:.3} ({n} programs)"))
+    };
+    let ratios = |of: fn(&Row) -> Option<f64>| mean(rows.iter().filter_map(|r| r.ratio(of(r))).collect());
+    let traps: Vec<u64> = rows.iter().filter_map(|r| r.traps).collect();
+    let speed = |figures: fn(&Row) -> Option<&crate::one::Figures>| {
+        let (mut text, mut seconds) = (0.0, 0.0);
+        for f in rows.iter().filter_map(figures) {
+            text += f.text_bytes as f64 / 1e6;
+            seconds += f.seconds;
+        }
+        if seconds > 0.0 { format!("{:.1} MB/s", text / seconds) } else { "-".to_owned() }
+    };
+    let mut out = String::new();
+    let mut line = |what: &str, value: String| writeln!(out, "* {what}: {value}").expect("a string");
+    line(
+        "programs",
+        format!(
+            "{} of {} kinds: {} passed, {} failed, {} refused, {} unstable, {} missing",
+            rows.len(),
+            kinds.len(),
+            count("passed"),
+            count("FAILED"),
+            count("refused"),
+            count("UNSTABLE"),
+            count("missing")
+        ),
+    );
+    line("slow-down of the null rewrite, geometric mean", ratios(|r| r.null_seconds));
+    line("slow-down with all checks and polls, geometric mean", ratios(|r| r.checked_seconds));
+    line(
+        "rewriting, text per second on one core",
+        format!("{} null, {} checked", speed(|r| r.null.as_ref()), speed(|r| r.checked.as_ref())),
+    );
+    if !traps.is_empty() {
+        let none = traps.iter().filter(|t| **t == 0).count();
+        line("programs whose workload hits no trap byte", format!("{none} of {}", traps.len()));
+    }
+    out
+}
+
+/// Everything that is not plain success, with its reason.
+pub fn remarks(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows.iter().filter(|r| r.outcome != Outcome::Passed) {
+        writeln!(out, "* {} {}: {}", row.name, row.outcome.word(), row.outcome.reason()).expect("a string");
+    }
+    out
+}
+
+/// Writes `RESULTS.md` in `folder` from the results kept there.
+///
+/// # Errors
+/// The file system's, or damaged results.
+pub fn write_results(folder: &Path) -> Result<(), String> {
+    let corpus: Option<CorpusResults> = load(&folder.join("results/corpus.json"))?;
+    let sweep: Option<SweepResults> = load(&folder.join("results/sweep.json"))?;
+    let mut out = String::from(
+        "# Results of the corpus\n\nGenerated by `corpus` from `results/*.json`; the commands are in `README.md`.\n",
+    );
+    if let Some(CorpusResults { at, repeats, rows }) = &corpus {
+        write!(
+            out,
+            "\n## Programs\n\nMeasured: {}. Each form ran {repeats} times in turns; times are the least ",
+            at.line()
+        )
+        .expect("a string");
+        out.push_str(
+            "processor time (user and system, all processes of the workload).\n\
+             *rewriting s* and *memory/text* (peak memory over bytes of text) are for all checks; *growth* is the output file \
+             over the input file; *null* and *checked* are slow-downs against the original; *traps* are trap bytes hit by \
+             the null rewrite.\n\n",
+        );
+        out.push_str(&summary(rows));
+        let remarks = remarks(rows);
+        if !remarks.is_empty() {
+            write!(out, "\n{remarks}").expect("a string");
+        }
+        write!(out, "\n{}", table(rows)).expect("a string");
+    }
+    if let Some(SweepResults { at, sweeps }) = &sweep {
+        write!(out, "\n## Sweeps\n\nMeasured: {}.\n", at.line()).expect("a string");
+        for s in sweeps {
+            write!(out, "\n{}", s.markdown()).expect("a string");
+        }
+    }
+    if let Ok(text) = fs::read_to_string(folder.join("results/fuzzing.md")) {
+        write!(out, "\n{text}").expect("a string");
+    }
+    fs::write(folder.join("RESULTS.md"), out).map_err(|e| e.to_string())
+}
+
+/// Reads kept results.
+///
+/// # Errors
+/// They are damaged; that there are none is no error.
+pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
+    let Ok(text) = fs::read(path) else { return Ok(None) };
+    serde_json::from_slice(&text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Keeps results.
+///
+/// # Errors
+/// The file system's.
+pub fn store<T: Serialize>(path: &Path, results: &T) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(results).map_err(|e| e.to_string())?;
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|e| e.to_string())?;
+    }
+    fs::write(path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, original: f64, null: f64, outcome: Outcome) -> Row {
+        Row {
+            name: name.to_owned(),
+            kind: "k".to_owned(),
+            version: "1".to_owned(),
+            outcome,
+            null: None,
+            checked: None,
+            original_seconds: Some(original),
+            null_seconds: Some(null),
+            checked_seconds: Some(4.0 * original),
+            traps: Some(0),
+        }
+    }
+
+    #[test]
+    fn means_are_geometric_and_leave_out_what_is_too_short_to_measure() {
+        assert_eq!(geometric_mean([]), None);
+        assert!((geometric_mean([1.0, 4.0]).unwrap() - 2.0).abs() < 1e-12);
+        let rows = [
+            row("a", 1.0, 1.0, Outcome::Passed),
+            row("b", 1.0, 4.0, Outcome::Passed),
+            row("short", 0.001, 1.0, Outcome::Failed("x".into())),
+        ];
+        let text = summary(&rows);
+        assert!(text.contains("null rewrite, geometric mean: 2.000 (2 programs)"), "{text}");
+        assert!(text.contains("all checks and polls, geometric mean: 4.000"), "{text}");
+        assert!(text.contains("2 passed, 1 failed"), "{text}");
+        assert_eq!(remarks(&rows), "* short FAILED: x\n");
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let text = table(&[row("a", 1.0, 1.0, Outcome::Passed), row("longer", 1.0, 10.0, Outcome::Passed)]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|l| l.len() == lines[0].len()), "{text}");
+    }
+}

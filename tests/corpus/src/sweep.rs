@@ -1,0 +1,222 @@
+//! Rewrites every program and library of whole folders, and runs none: folders -> [`Summary`].
+//!
+//! Each file is rewritten in a process of its own. A refusal must have a reason; a panic, a signal or no end within the
+//! limit is a defect of the rewriter.
+
+use crate::one::{self, Fate, Variant};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time limit of one file.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What a sweep found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Summary {
+    pub folders: Vec<String>,
+    pub variant: String,
+    pub files: usize,
+    pub rewritten: usize,
+    /// Reason -> files.
+    pub refused: BTreeMap<String, Vec<String>>,
+    /// File -> what happened.
+    pub crashed: BTreeMap<String, String>,
+    pub text_bytes: u64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub seconds: f64,
+    /// The slowest file among those of 1 MB of text or more, in MB of text per second.
+    pub slowest: Option<(f64, String)>,
+    /// The largest peak memory over bytes of text, among the same.
+    pub greediest: Option<(f64, String)>,
+    /// The longest rewrite.
+    pub longest: Option<(f64, String)>,
+}
+
+/// Sweeps `folders`, not entering their subfolders unless `deep`.
+pub fn sweep(folders: &[PathBuf], deep: bool, variant: Variant) -> Summary {
+    let files = find(folders, deep);
+    let mut summary = Summary {
+        folders: folders.iter().map(|f| f.display().to_string()).collect(),
+        variant: variant.name().to_owned(),
+        files: files.len(),
+        ..Summary::default()
+    };
+    let style = ProgressStyle::with_template("{pos}/{len} {bar:30} {elapsed} (left {eta}) {msg}");
+    let bar = ProgressBar::new(files.len() as u64);
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    for file in &files {
+        let name = file.display().to_string();
+        bar.set_message(name.clone());
+        match one::rewrite(file, variant, LIMIT) {
+            Fate::Rewritten(figures) => summary.add(&name, &figures),
+            Fate::Refused { reasons, .. } => {
+                bar.suspend(|| eprintln!("refused {name}: {}", reasons.join("; ")));
+                summary.refused.entry(group(&reasons)).or_default().push(name);
+            }
+            Fate::Crashed(text) => {
+                bar.suspend(|| eprintln!("CRASHED {name}: {text}"));
+                summary.crashed.insert(name, text);
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    summary
+}
+
+/// One text for all files that are refused for the same reason: without numbers and names in quotes.
+fn group(reasons: &[String]) -> String {
+    let mut out = BTreeSet::new();
+    for reason in reasons {
+        let mut text = String::new();
+        for word in reason.split(' ') {
+            let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+            let number = bare.starts_with("0x") || !bare.is_empty() && bare.chars().all(|c| c.is_ascii_digit());
+            text.push_str(if number { "N" } else { word });
+            text.push(' ');
+        }
+        out.insert(text.trim_end().to_owned());
+    }
+    out.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+/// Programs and libraries for x86-64 below `folders`, each file once, however many names it has.
+fn find(folders: &[PathBuf], deep: bool) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut out = Vec::new();
+    for folder in folders {
+        look(folder, deep, &mut seen, &mut out);
+    }
+    out.sort();
+    out
+}
+
+fn look(folder: &Path, deep: bool, seen: &mut BTreeSet<(u64, u64)>, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        if meta.is_dir() && deep {
+            look(&path, deep, seen, out);
+        } else if meta.is_file() && is_elf(&path) && seen.insert((meta.dev(), meta.ino())) {
+            out.push(path);
+        }
+    }
+}
+
+/// Whether a file is a 64-bit x86 program or library, by the first 20 bytes: class, type, machine.
+fn is_elf(path: &Path) -> bool {
+    use std::io::Read;
+    let mut head = [0; 20];
+    let read = fs::File::open(path).and_then(|mut f| f.read_exact(&mut head));
+    read.is_ok() && head.starts_with(b"\x7fELF\x02") && matches!(head[16], 2 | 3) && head[18] == 62
+}
+
+impl Summary {
+    fn add(&mut self, name: &str, f: &one::Figures) {
+        self.rewritten += 1;
+        self.text_bytes += f.text_bytes;
+        self.input_bytes += f.input_bytes;
+        self.output_bytes += f.output_bytes;
+        self.seconds += f.seconds;
+        fn keep(slot: &mut Option<(f64, String)>, value: f64, name: &str, larger: bool) {
+            if slot.as_ref().is_none_or(|(v, _)| if larger { value > *v } else { value < *v }) {
+                *slot = Some((value, name.to_owned()));
+            }
+        }
+        keep(&mut self.longest, f.seconds, name, true);
+        if f.text_bytes >= 1_000_000 {
+            keep(&mut self.slowest, f.text_bytes as f64 / 1e6 / f.seconds, name, false);
+            keep(&mut self.greediest, f.max_rss_kb as f64 * 1024.0 / f.text_bytes as f64, name, true);
+        }
+    }
+
+    /// Files that were refused.
+    pub fn refusals(&self) -> usize {
+        self.refused.values().map(Vec::len).sum()
+    }
+
+    /// As a section of `RESULTS.md`.
+    pub fn markdown(&self) -> String {
+        let mut out =
+            format!("### {} rewrite of every program and library in {}\n\n", self.variant, self.folders.join(", "));
+        let mut line = |text: String| writeln!(out, "* {text}").expect("a string");
+        line(format!(
+            "{} files: {} rewritten, {} refused ({:.2} %), {} crashed",
+            self.files,
+            self.rewritten,
+            self.refusals(),
+            self.refusals() as f64 * 100.0 / self.files.max(1) as f64,
+            self.crashed.len()
+        ));
+        line(format!(
+            "{:.1} MB of text in {:.0} s: {:.1} MB/s; output {:.2} times the input",
+            self.text_bytes as f64 / 1e6,
+            self.seconds,
+            self.text_bytes as f64 / 1e6 / self.seconds.max(1e-9),
+            self.output_bytes as f64 / self.input_bytes.max(1) as f64
+        ));
+        if let Some((v, name)) = &self.longest {
+            line(format!("longest: {v:.1} s ({name})"));
+        }
+        if let Some((v, name)) = &self.slowest {
+            line(format!("slowest of 1 MB of text or more: {v:.1} MB/s ({name})"));
+        }
+        if let Some((v, name)) = &self.greediest {
+            line(format!("most memory of the same: {v:.0} times the text ({name})"));
+        }
+        for (reason, files) in &self.refused {
+            let shown = files.iter().take(6).cloned().collect::<Vec<_>>().join(", ");
+            let more = if files.len() > 6 { ", ..." } else { "" };
+            line(format!("refused, {} files: {reason} ({shown}{more})", files.len()));
+        }
+        for (file, what) in &self.crashed {
+            line(format!("CRASHED: {file}: {what}"));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_libraries_are_found_once_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let head = |class: u8, kind: u8, machine: u8| {
+            let mut bytes = vec![0; 64];
+            bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+            (bytes[16], bytes[18]) = (kind, machine);
+            bytes
+        };
+        fs::write(at("program"), head(2, 3, 62)).unwrap();
+        fs::write(at("object.o"), head(2, 1, 62)).unwrap();
+        fs::write(at("small"), head(1, 3, 3)).unwrap();
+        fs::write(at("arm"), head(2, 3, 183)).unwrap();
+        fs::write(at("script"), "#!/bin/sh\nexit 0 # long enough\n").unwrap();
+        fs::hard_link(at("program"), at("second name")).unwrap();
+        std::os::unix::fs::symlink("program", at("link")).unwrap();
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/library.so"), head(2, 3, 62)).unwrap();
+        assert_eq!(find(&[folder.path().to_owned()], false).len(), 1);
+        assert_eq!(find(&[folder.path().to_owned()], true).len(), 2);
+    }
+
+    #[test]
+    fn refusals_are_grouped_without_numbers() {
+        let reason = |n: u32| vec![format!("no room for {n} bytes at {n:#x}")];
+        assert_eq!(group(&reason(3)), group(&reason(17)));
+        assert_eq!(group(&reason(3)), "no room for N bytes at N");
+    }
+}

@@ -354,7 +354,7 @@ mod tests {
             text(&out),
             "xchg [rsp],rax; call qword ptr [7FFF1000h]; cmp dword ptr [7FFF0000h],0; inc qword ptr [7FFF0480h]; lahf; seto al; add al,7Fh; sahf; \
              push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h; \
-             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000058h"
+             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000045h"
         );
     }
 }

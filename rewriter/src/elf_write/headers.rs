@@ -4,6 +4,7 @@
 //! headers go to the end of the file; old sections keep their indices. Old frame sections are renamed, because
 //! debuggers look frames up by section name. Structures and constants: `object::elf`.
 
+use super::debug::Replaced;
 use super::symbols;
 use crate::disasm::Insns;
 use crate::error::{Error, Result};
@@ -190,13 +191,16 @@ pub fn patch_header(out: &mut [u8], entry: Vaddr, phoff: u64, phnum: usize) {
     header.e_phnum = U16::new(LE, phnum as u16);
 }
 
-/// Appends symbols, section names and section headers, and points the ELF header at them.
+/// Appends symbols, section names and section headers, and points the ELF header at them. `replaced`: sections with new contents.
+/// `loaded`: where the dynamic loader enters the program.
 pub fn write_sections(
     out: &mut Vec<u8>,
     image: &Image,
     insns: &Insns,
     placed: &Placed,
     new: &[NewSection],
+    replaced: &[Replaced],
+    loaded: Option<Vaddr>,
 ) -> Result<()> {
     let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
     let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
@@ -223,7 +227,9 @@ pub fn write_sections(
     let new_text = old_count as u16;
     for s in &mut sections[1..] {
         let name = name_at(&names, s.sh_name.get(LE) as usize);
-        if let ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" = name.as_str() {
+        // gdb takes .interp for the word of the kernel, which maps no dynamic loader here, and then looks for libraries in vain.
+        let interp = loaded.is_some() && name == ".interp";
+        if interp || matches!(name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table") {
             s.sh_name = U32::new(LE, add_name(&mut names, &format!(".blizzard.old{name}")));
         }
     }
@@ -237,15 +243,35 @@ pub fn write_sections(
         let name = add_name(&mut names, &s.name);
         sections.push(shdr(name, elf::SHT_PROGBITS, flags, s.va, s.off, s.bytes, 16));
     }
+    for r in replaced {
+        let at = append(out, &r.bytes);
+        sections[r.section].sh_offset = U64::new(LE, at);
+        sections[r.section].sh_size = U64::new(LE, r.bytes.len() as u64);
+    }
     match symtab {
         Some(i) => {
-            let (off, len) = (sections[i].sh_offset.get(LE) as usize, sections[i].sh_size.get(LE) as usize);
-            let old = image.data.get(off..).and_then(|b| b.get(..len)).ok_or_else(damaged)?;
-            let at = append(out, &symbols::rewrite(old, image, insns, placed, new_text));
+            let part = |s: &Shdr| {
+                let (off, len) = (s.sh_offset.get(LE) as usize, s.sh_size.get(LE) as usize);
+                image.data.get(off..).and_then(|b| b.get(..len)).ok_or_else(damaged)
+            };
+            let mut table = symbols::rewrite(part(&sections[i])?, image, insns, placed, new_text);
+            let linked = sections[i].sh_link.get(LE) as usize;
+            if let (Some(va), Some(strtab)) = (loaded, sections.get(linked).filter(|_| linked != shstrndx)) {
+                let mut strings = part(strtab)?.to_vec();
+                symbols::append_loaded(&mut table, &mut strings, va, new_text);
+                let at = append(out, &strings);
+                sections[linked].sh_offset = U64::new(LE, at);
+                sections[linked].sh_size = U64::new(LE, strings.len() as u64);
+            }
+            let at = append(out, &table);
             sections[i].sh_offset = U64::new(LE, at);
+            sections[i].sh_size = U64::new(LE, table.len() as u64);
         }
         None => {
-            let (table, strings) = symbols::create(image, insns, placed, new_text);
+            let (mut table, mut strings) = symbols::create(image, insns, placed, new_text);
+            if let Some(va) = loaded {
+                symbols::append_loaded(&mut table, &mut strings, va, new_text);
+            }
             let (table_len, strings_len) = (table.len() as u64, strings.len() as u64);
             let table_at = append(out, &table);
             let strings_at = append(out, &strings);

@@ -5,6 +5,7 @@
 //! the kernel's, without PT_INTERP, and the one that the dynamic loader is shown.
 //! Source: gABI chapters 4 and 5.
 
+mod debug;
 pub mod frames;
 mod headers;
 mod notes;
@@ -39,6 +40,7 @@ pub struct Written {
 
 /// Old to new addresses for the frame tables.
 struct Map<'x> {
+    image: &'x Image<'x>,
     insns: &'x Insns,
     placed: &'x Placed,
 }
@@ -69,6 +71,32 @@ impl CodeMap for Map<'_> {
         let moves = &self.placed.stack;
         let place = |va: Vaddr| moves.partition_point(|m| m.at < va);
         &moves[place(new.start)..place(new.end)]
+    }
+}
+
+impl debug::AddressMap for Map<'_> {
+    fn begin(&self, old: Vaddr) -> Option<Vaddr> {
+        self.image.exec_at(old)?;
+        if let Some(inside) = self.inside(old) {
+            return Some(inside);
+        }
+        let id = InsnId(self.insns.main_before(old) as u32);
+        (id.ix() < self.insns.main).then(|| self.placed.begin(id))
+    }
+
+    fn end(&self, old: Vaddr) -> Option<Vaddr> {
+        self.image.exec_at(Vaddr(old.0.wrapping_sub(1)))?;
+        self.inside(old).or_else(|| CodeMap::end(self, old))
+    }
+}
+
+impl Map<'_> {
+    /// An address in the middle of an instruction keeps its distance from the instruction's end: compilers let the locations of arguments
+    /// end a byte before a call does.
+    fn inside(&self, old: Vaddr) -> Option<Vaddr> {
+        let last = self.last_before(old)?;
+        let end = self.insns.end(last);
+        (old < end).then(|| Vaddr(self.placed.end(last).0 - (end - old)))
     }
 }
 
@@ -105,7 +133,8 @@ pub fn write(
     let mut out = Vec::with_capacity(image.data.len() + room);
     out.extend_from_slice(image.data);
     let mut left = old_code::patch(&mut out, image, insns, computed, placed);
-    let map = Map { insns, placed };
+    let map = Map { image, insns, placed };
+    let debug = debug::rewrite(&mut out, image, &map);
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
     let mut ro = ReadOnly { va: placed.rodata_va, bytes: placed.rodata.clone() };
@@ -211,7 +240,15 @@ pub fn write(
         &rt.segments,
         &offsets[2..],
     );
-    headers::write_sections(&mut file.out, image, insns, placed, &sections)?;
+    headers::write_sections(
+        &mut file.out,
+        image,
+        insns,
+        placed,
+        &sections,
+        &debug,
+        image.interp.is_some().then_some(entry),
+    )?;
     let (table, count) = match blob {
         Some(_) => (kernel_phdrs, phdrs.kernel_count()),
         None => (loader_phdrs, phdrs.loader_count()),

@@ -52,6 +52,17 @@ pub fn rewrite(table: &[u8], image: &Image, insns: &Insns, placed: &Placed, new_
     out
 }
 
+/// Adds the symbol at which gdb looks for shared libraries in a program without PT_INTERP (`solib_break_names` in its `solib-svr4.c`):
+/// at `va`, where the dynamic loader enters the program, all initial libraries are there.
+pub fn append_loaded(table: &mut Vec<u8>, names: &mut Vec<u8>, va: Vaddr, section: u16) {
+    table.extend((names.len() as u32).to_le_bytes());
+    table.extend([STB_GLOBAL << 4, 0]);
+    table.extend(section.to_le_bytes());
+    table.extend(va.0.to_le_bytes());
+    table.extend([0; 8]);
+    names.extend(b"_dl_debug_state\0");
+}
+
 /// A symbol table and its strings for a stripped file.
 pub fn create(image: &Image, insns: &Insns, placed: &Placed, new_text: u16) -> (Vec<u8>, Vec<u8>) {
     let mut table = vec![0; SYM_BYTES];

@@ -1,0 +1,165 @@
+//! Debuggers and backtraces find in a rewritten program what they find in the original: lines, locals, libraries.
+
+use blizzard::options::Options;
+use blizzard::pipeline;
+use object::{Object, ObjectSymbol};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SOURCE: &str = "#include <stdio.h>
+struct node { int v; struct node *next; };
+static int sum(struct node *n) {
+    int s = 0;
+    while (n) {
+        s += n->v;
+        n = n->next;
+    }
+    return s;
+}
+__attribute__((noinline)) int deep(int k, struct node *n) {
+    if (k == 0)
+        return sum(n);
+    int r = deep(k - 1, n) + 1;
+    return r;
+}
+int main(int argc, char **argv) {
+    struct node a = {1, 0}, b = {argc, &a};
+    int t = deep(3, &b);
+    printf(\"%d\\n\", t);
+    return 0;
+}
+";
+
+/// Breaks in a loop in a called function, by line.
+const SESSION: &str = "set pagination off
+break f.c:6
+break deep
+run
+bt
+delete 2
+continue
+bt
+info locals
+step
+step
+next
+delete
+finish
+bt
+";
+
+fn run(command: &mut Command) -> Output {
+    command.env("LC_ALL", "C").output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// Builds `source` and its rewritten form in `folder`.
+fn build(folder: &Path, compiler: &str, file: &str, source: &str, flags: &[&str]) -> [std::path::PathBuf; 2] {
+    std::fs::write(folder.join(file), source).unwrap();
+    let [old, new] = ["old", "new"].map(|name| folder.join(name));
+    let built = run(Command::new(compiler).current_dir(folder).args(flags).args([file, "-o"]).arg(&old));
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let rewritten = pipeline::rewrite(&std::fs::read(&old).unwrap(), "old", &Options::default()).unwrap();
+    std::fs::write(&new, rewritten.bytes).unwrap();
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+    [old, new]
+}
+
+/// Text with every address replaced: code has moved, and the runtime has changed the stack's height.
+fn normalised(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with("[Inferior")).collect();
+    let text = lines.join("\n");
+    let mut parts = text.split("0x");
+    let mut out = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        out.push_str("ADDRESS");
+        out.push_str(part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    }
+    out
+}
+
+#[test]
+fn gdb_shows_the_same_lines_frames_and_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("session"), SESSION).unwrap();
+    for compiler in ["gcc", "clang"] {
+        for version in ["-gdwarf-4", "-gdwarf-5"] {
+            for flags in [&["-O0"][..], &["-O2", "-fno-inline"], &["-O1", "-no-pie"]] {
+                let all = [flags, &["-g", version]].concat();
+                let programs = build(folder.path(), compiler, "f.c", SOURCE, &all);
+                let [old, new] = programs.map(|program| {
+                    let out = run(Command::new("gdb")
+                        .current_dir(folder.path())
+                        .args(["-nx", "-batch", "-x", "session"])
+                        .arg(program));
+                    normalised(&out.stdout)
+                });
+                assert!(old.contains("deep (k=") && old.contains("in main ("), "{old}");
+                // The prologue is where the debugger stops first; checks of it belong to the same line.
+                assert_eq!(old, new, "{compiler} {all:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gdb_finds_the_libraries() {
+    // The kernel's program headers have no PT_INTERP, and gdb believed a .interp section that the kernel had not followed.
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["-pie", "-no-pie"] {
+        let [_, new] = build(folder.path(), "gcc", "f.c", SOURCE, &["-g", kind]);
+        let commands = ["break main", "run", "info sharedlibrary", "break printf", "continue", "bt"];
+        let args = commands.iter().flat_map(|c| ["-ex", *c]);
+        let out = run(Command::new("gdb").args(["-nx", "-batch"]).args(args).arg(new));
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains("Yes") && text.contains("libc.so.6"), "{text}");
+        assert!(text.contains("in main (") && text.contains("printf"), "{text}");
+    }
+}
+
+#[test]
+fn every_function_has_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let programs = build(folder.path(), "gcc", "f.c", SOURCE, &["-O2", "-g", version]);
+        let [old, new] = programs.map(|program| {
+            let bytes = std::fs::read(&program).unwrap();
+            let file = object::File::parse(&*bytes).unwrap();
+            ["sum", "deep", "main"].map(|name| {
+                let Some(symbol) = file.symbol_by_name(name) else { return String::new() };
+                let at = format!("{:#x}", symbol.address());
+                let out = run(Command::new("addr2line").arg("-fie").arg(&program).arg(at));
+                String::from_utf8_lossy(&out.stdout).into_owned()
+            })
+        });
+        assert!(old[1].contains("f.c:"), "{old:?}");
+        assert_eq!(old, new, "{version}");
+    }
+}
+
+#[test]
+fn backtraces_of_rust_name_files_and_lines() {
+    const PANIC: &str = "fn inner(n: usize, v: &[u32]) -> u32 {
+    v[n]
+}
+fn outer(n: usize) -> u32 {
+    let v = vec![1, 2, 3];
+    inner(n, &v) + 1
+}
+fn main() {
+    println!(\"{}\", outer(std::env::args().count() + 5));
+}
+";
+    let folder = tempfile::tempdir().unwrap();
+    for level in ["-Copt-level=0", "-Copt-level=2"] {
+        let programs = build(folder.path(), "rustc", "p.rs", PANIC, &["-g", level]);
+        let [old, new] = programs.map(|program| {
+            let out = run(Command::new(program).env("RUST_BACKTRACE", "1"));
+            let text = String::from_utf8_lossy(&out.stderr).into_owned();
+            text.lines().filter(|l| !l.contains("panicked at")).collect::<Vec<_>>().join("\n")
+        });
+        assert!(old.contains("p.rs:2"), "{old}");
+        assert_eq!(old, new, "{level}");
+    }
+}

@@ -98,6 +98,12 @@ fn read(m: &Module, section: &str) -> Result<Vec<Fde>, String> {
     Ok(out)
 }
 
+/// The rules of all frames, for tests that ask whether two tables say the same.
+#[cfg(test)]
+pub fn rules(m: &Module, section: &str) -> Result<Vec<(u64, u64, String)>, String> {
+    Ok(read(m, section)?.iter().map(|f| (f.from, f.to, format!("{:?} {:?}", f.rows, f.kind))).collect())
+}
+
 fn convert(eh: &EhFrame<Slice<'_>>, row: &gimli::UnwindTableRow<usize>) -> gimli::Result<Row> {
     let bytes = |e: &UnwindExpression<usize>| Ok::<_, gimli::Error>(e.get(eh)?.0.slice().to_vec());
     let cfa = match row.cfa() {

@@ -6,6 +6,7 @@
 mod decoding;
 mod mutations;
 mod planted;
+mod systematic;
 
 use super::{Audit, verify};
 use std::path::Path;
@@ -576,7 +577,7 @@ L1: mov eax, 2
 
 #[test]
 fn a_way_into_the_padding_between_functions_is_found() {
-    let p = Program::new("mov eax, 1\n ret\n int3\n int3\ng: mov eax, 2\n ret", "");
+    let p = Program::new("mov eax, 1\n ret\n .balign 16, 0xcc\ng: mov eax, 2\n ret", "");
     p.accepted();
     p.with("mov eax, 1\n ret", "mov eax, 1\n nop").found("padding");
     p.with("mov eax, 1\n ret", "mov eax, 1\n call g").found("padding");

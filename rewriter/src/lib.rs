@@ -12,6 +12,7 @@ pub mod disasm;
 pub mod elf_write;
 pub mod emit;
 pub mod error;
+pub mod fuzzing;
 pub mod ids;
 pub mod image;
 pub mod inspect;

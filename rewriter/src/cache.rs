@@ -11,6 +11,7 @@
 //! The root is `$BLIZZARD_CACHE`, else `$XDG_CACHE_HOME/blizzard`, else `$HOME/.cache/blizzard`. It is created readable by its
 //! owner only. Entries that nobody has used for [`KEEP`] are removed when a new one is made.
 
+use crate::closure::Source;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use sha2::{Digest, Sha256};
@@ -29,6 +30,15 @@ pub const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+}
+
+/// A rewritten file.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Time since its last use.
+    pub unused: Duration,
 }
 
 /// The name of an entry: a hash of what its contents depend on.
@@ -50,9 +60,20 @@ impl Key {
         Key(name)
     }
 
-    /// The key of `input` rewritten by this executable with `options`.
-    pub fn of_rewrite(input: &[u8], options: &Options) -> Self {
-        Key::new(&[b"rewrite", tool_identity().as_bytes(), format!("{options:?}").as_bytes(), input])
+    /// The key of the library `input` rewritten by this executable with `options`.
+    pub fn of_library(input: &[u8], options: &Options) -> Self {
+        Key::new(&[b"library", tool_identity().as_bytes(), format!("{options:?}").as_bytes(), input])
+    }
+
+    /// Its first characters, enough to tell a few apart.
+    pub fn short(&self) -> String {
+        self.0[..16].to_owned()
+    }
+
+    /// The key of `input` rewritten by this executable with `options`, to be run with `libraries`.
+    pub fn of_rewrite(input: &[u8], options: &Options, libraries: &Source) -> Self {
+        let options = format!("{options:?}");
+        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), &libraries.record(), input])
     }
 }
 
@@ -90,6 +111,11 @@ impl Cache {
         Cache { root: root.into() }
     }
 
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The file `name` of entry `key`, made by `make` if it is not there yet; `mode` are its permission bits.
     ///
     /// # Errors
@@ -117,19 +143,69 @@ impl Cache {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         write_atomically(&path, &bytes, mode).map_err(failed)?;
-        self.remove_unused();
+        let _ = self.clean(KEEP);
         Ok(path)
     }
 
-    /// Removes entries not used for [`KEEP`]. Failing to is no reason to fail: another process may be faster.
-    fn remove_unused(&self) {
-        let Ok(entries) = fs::read_dir(&self.root) else { return };
-        for entry in entries.flatten() {
-            let is_ours =
-                entry.file_name().to_str().is_some_and(|n| n.len() == 64 && n.bytes().all(|b| b.is_ascii_hexdigit()));
-            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-            if is_ours && age.is_some_and(|age| age > KEEP) {
-                let _ = fs::remove_dir_all(entry.path());
+    /// All rewritten files.
+    ///
+    /// # Errors
+    /// The folder cannot be read; that there is none yet is no error.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let failed =
+            |e: std::io::Error| Error::new(format!("cannot read the cache folder {}", self.root.display())).because(e);
+        let folders = match fs::read_dir(&self.root) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders.map_err(failed)?,
+        };
+        let mut all = Vec::new();
+        for folder in folders {
+            let folder = folder.map_err(failed)?;
+            let name = folder.file_name();
+            if !name.to_str().is_some_and(|n| n.len() == 64 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
+                continue;
+            }
+            // What disappears meanwhile has been removed by another process.
+            let unused = |m: &fs::Metadata| m.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+            let Ok(of_folder) = folder.metadata() else { continue };
+            for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+                if let Ok(m) = file.metadata() {
+                    // A use marks the folder (programs) or the file (libraries, by the runtime).
+                    let unused = unused(&m).min(unused(&of_folder));
+                    all.push(Entry { path: file.path(), bytes: m.len(), unused });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Removes the entries that have not been used for `older`, and returns them.
+    ///
+    /// # Errors
+    /// As [`Cache::entries`]; failing to remove something is no error: another process may be faster.
+    pub fn clean(&self, older: Duration) -> Result<Vec<Entry>> {
+        let mut removed = self.entries()?;
+        removed.retain(|entry| entry.unused >= older);
+        for entry in &removed {
+            if let Some(folder) = entry.path.parent() {
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+        self.remove_dangling_links();
+        Ok(removed)
+    }
+
+    /// Links of libraries that have been removed.
+    fn remove_dangling_links(&self) {
+        for folder in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            if folder.file_name().to_str().is_some_and(|name| name.starts_with("libraries-")) {
+                for link in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+                    if fs::metadata(link.path()).is_err() {
+                        let _ = fs::remove_file(link.path());
+                    }
+                }
+                // Only if nothing is left in it.
+                let _ = fs::remove_dir(folder.path());
             }
         }
     }
@@ -169,9 +245,11 @@ mod tests {
     fn the_key_depends_on_every_part_and_on_their_borders() {
         let options = Options::default();
         let counting = Options { count: true, ..options };
-        assert_eq!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"a", &options));
-        assert_ne!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"b", &options));
-        assert_ne!(Key::of_rewrite(b"a", &options), Key::of_rewrite(b"a", &counting));
+        assert_eq!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &options, &Source::None));
+        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"b", &options, &Source::None));
+        let bundle = Source::Bundle("lib".into());
+        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &options, &bundle));
+        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &counting, &Source::None));
         assert_ne!(Key::new(&[b"ab", b"c"]), Key::new(&[b"a", b"bc"]));
     }
 
@@ -245,7 +323,9 @@ mod tests {
             let dir = File::open(folder.path().join(name)).unwrap();
             dir.set_modified(SystemTime::now() - KEEP - Duration::from_secs(60)).unwrap();
         }
-        cache.remove_unused();
+        let file = File::open(folder.path().join(&old.0).join("p")).unwrap();
+        file.set_modified(SystemTime::now() - KEEP - Duration::from_secs(60)).unwrap();
+        cache.clean(KEEP).unwrap();
         let mut expected = vec![fresh.0.clone(), "not ours".to_owned()];
         expected.sort();
         assert_eq!(names(folder.path()), expected);

@@ -237,6 +237,12 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
         }
         // What it would access could not be checked; where it exists, it fails as it does elsewhere.
         _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
+        _ if insn.mnemonic() == Mnemonic::Syscall => {
+            check::syscall(&mut hot.bytes);
+            let at = hot.bytes.len() - check::SYSCALL_TO_FIELD;
+            let delta = code.hot.pos() - code.begin[id.ix()];
+            code.hot.fix(at, Target::Insn { id, delta });
+        }
         _ => copy(code, input, original, table),
     }
 }

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod cfg;
 pub mod check;
 pub mod cli;
+pub mod closure;
 pub mod disasm;
 pub mod elf_write;
 pub mod emit;

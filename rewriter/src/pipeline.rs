@@ -1,9 +1,11 @@
 //! The stages, in order.
 
+use crate::analysis::conventions;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::cfg::computed::{Computed, returns_to_pushed};
 use crate::cfg::{Cfg, End, jump_tables};
+use crate::closure::Source;
 use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, frames};
 use crate::emit::{self, Code};
@@ -104,18 +106,26 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     Ok(Analysed { image, insns, cfg, computed, facts, stack })
 }
 
-/// Rewrites the ELF file in `input`; `name` is used in messages.
+/// Rewrites the program in `input`, whose libraries stay as they are; `name` is used in messages.
 ///
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
+    rewrite_program(input, name, options, &Source::None)
+}
+
+/// Rewrites the program in `input`; it will take its rewritten libraries from `libraries`.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_program(input: &[u8], name: &str, options: &Options, libraries: &Source) -> Result<Rewritten> {
     let analysed = analyse(input, name)?;
     if analysed.image.kind == Kind::Library {
         return Err(
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
         );
     }
-    build(analysed, options, Some(&Blob::embedded()?))
+    build(analysed, options, Some(&Blob::embedded()?), &libraries.record())
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -123,15 +133,16 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    build(analyse(input, name)?, options, None)
+    build(analyse(input, name)?, options, None, &[])
 }
 
 /// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
 /// instructions.
-fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>) -> Result<Rewritten> {
+fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>, closure: &[u8]) -> Result<Rewritten> {
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let (image, insns) = (&image, &insns);
-    let live = Liveness::solve(&cfg, &facts.effects);
+    let conventions = conventions::find(image, insns, &cfg, &facts.effects, &facts.switches);
+    let live = Liveness::solve(&cfg, &facts.effects, &conventions);
     let code = emit::emit(&emit::Input { image, insns, cfg: &cfg, facts: &facts, stack: &stack, live: &live, options });
     drop((facts, stack, live));
     refuse(image, insns, &code)?;
@@ -143,7 +154,7 @@ fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>) -> Result<R
     drop(code);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, blob, options)?;
+    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, blob, closure, options)?;
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         new_code_bytes: placed.code.len() as u64,

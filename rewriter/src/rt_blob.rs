@@ -9,7 +9,7 @@
 //! # use blizzard::{ids::Vaddr, rt_blob::{self, Blob}};
 //! let blob = Blob::embedded()?;          // blob.segments.len() load segments will be needed
 //! let at = Vaddr(0x40_0000);             // page aligned; blob.span_bytes() bytes must be free from here
-//! let mut info = rt_blob::empty_module_info();
+//! let mut info = blizzard_rt::abi::ModuleInfo::ZERO;
 //! info.rt_base_va = at.0;                // ... and every other field
 //! let placed = blob.place(at, &rt_blob::module_info_bytes(&info));
 //! for segment in &placed.segments {
@@ -165,45 +165,10 @@ impl Blob {
     }
 }
 
-/// A module info with every field zero.
-pub fn empty_module_info() -> ModuleInfo {
-    module_info_from([0; MODULE_INFO_BYTES / 8])
-}
-
 /// The module info as it stands in files: its fields in order, little endian.
 pub fn module_info_bytes(info: &ModuleInfo) -> [u8; MODULE_INFO_BYTES] {
-    let ModuleInfo {
-        magic,
-        flags,
-        rt_base_va,
-        entry_va,
-        phdr_va,
-        phdr_count,
-        interp_va,
-        trap_map_va,
-        trap_count,
-        old_base_va,
-        new_base_va,
-        code_va,
-        code_bytes,
-    } = *info;
-    let words = [
-        magic,
-        flags,
-        rt_base_va,
-        entry_va,
-        phdr_va,
-        phdr_count,
-        interp_va,
-        trap_map_va,
-        trap_count,
-        old_base_va,
-        new_base_va,
-        code_va,
-        code_bytes,
-    ];
     let mut out = [0; MODULE_INFO_BYTES];
-    for (slot, word) in out.chunks_exact_mut(8).zip(words) {
+    for (slot, word) in out.chunks_exact_mut(8).zip(info.words()) {
         slot.copy_from_slice(&word.to_le_bytes());
     }
     out
@@ -211,44 +176,11 @@ pub fn module_info_bytes(info: &ModuleInfo) -> [u8; MODULE_INFO_BYTES] {
 
 /// Reads a module info from the contents of [`abi::INFO_SECTION`]; `None` when it is too short or has another magic.
 pub fn read_module_info(bytes: &[u8]) -> Option<ModuleInfo> {
-    let mut words = [0; MODULE_INFO_BYTES / 8];
+    let mut words = [0; ModuleInfo::WORDS];
     for (word, slot) in words.iter_mut().zip(bytes.get(..MODULE_INFO_BYTES)?.chunks_exact(8)) {
         *word = u64::from_le_bytes(slot.try_into().ok()?);
     }
-    Some(module_info_from(words)).filter(|info| info.magic == abi::MODULE_MAGIC)
-}
-
-fn module_info_from(words: [u64; MODULE_INFO_BYTES / 8]) -> ModuleInfo {
-    let [
-        magic,
-        flags,
-        rt_base_va,
-        entry_va,
-        phdr_va,
-        phdr_count,
-        interp_va,
-        trap_map_va,
-        trap_count,
-        old_base_va,
-        new_base_va,
-        code_va,
-        code_bytes,
-    ] = words;
-    ModuleInfo {
-        magic,
-        flags,
-        rt_base_va,
-        entry_va,
-        phdr_va,
-        phdr_count,
-        interp_va,
-        trap_map_va,
-        trap_count,
-        old_base_va,
-        new_base_va,
-        code_va,
-        code_bytes,
-    }
+    Some(ModuleInfo::from_words(words)).filter(|info| info.magic == abi::MODULE_MAGIC)
 }
 
 type Parsed<T> = std::result::Result<T, String>;
@@ -417,7 +349,7 @@ mod tests {
     fn placing_keeps_distances_and_writes_the_module_info() {
         let blob = Blob::embedded().unwrap();
         let at = Vaddr(0x7654_3000);
-        let info = ModuleInfo { magic: abi::MODULE_MAGIC, entry_va: 0x1122, code_bytes: 9, ..empty_module_info() };
+        let info = ModuleInfo { magic: abi::MODULE_MAGIC, entry_va: 0x1122, code_bytes: 9, ..ModuleInfo::ZERO };
         let placed = blob.place(at, &module_info_bytes(&info));
         assert_eq!(placed.segments.len(), blob.segments.len());
         assert_eq!(&placed.segments[0].bytes[..4], b"\x7fELF");
@@ -438,13 +370,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "page boundary")]
     fn an_unaligned_place_is_refused() {
-        Blob::embedded().unwrap().place(Vaddr(0x1008), &module_info_bytes(&empty_module_info()));
+        Blob::embedded().unwrap().place(Vaddr(0x1008), &module_info_bytes(&ModuleInfo::ZERO));
     }
 
     #[test]
     fn module_info_survives_the_round_trip() {
-        let words: [u64; MODULE_INFO_BYTES / 8] = std::array::from_fn(|i| 0x0101_0101_0101_0101 * (i as u64 + 1));
-        let info = ModuleInfo { magic: abi::MODULE_MAGIC, ..module_info_from(words) };
+        let words: [u64; ModuleInfo::WORDS] = std::array::from_fn(|i| 0x0101_0101_0101_0101 * (i as u64 + 1));
+        let info = ModuleInfo { magic: abi::MODULE_MAGIC, ..ModuleInfo::from_words(words) };
         let bytes = module_info_bytes(&info);
         assert_eq!(read_module_info(&bytes), Some(info));
         assert_eq!(read_module_info(&bytes[..MODULE_INFO_BYTES - 1]), None);
@@ -455,7 +387,7 @@ mod tests {
     fn functions_are_listed_for_the_symbol_table() {
         let blob = Blob::embedded().unwrap();
         let start = blob.functions().iter().find(|f| f.name == abi::RT_ENTRY_SYMBOL).unwrap();
-        assert_eq!(blob.place(Vaddr(0), &module_info_bytes(&empty_module_info())).entry, Vaddr(start.offset));
+        assert_eq!(blob.place(Vaddr(0), &module_info_bytes(&ModuleInfo::ZERO)).entry, Vaddr(start.offset));
         assert!(blob.functions().iter().any(|f| f.name == "memcpy"));
     }
 

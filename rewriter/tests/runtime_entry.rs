@@ -5,7 +5,7 @@
 //! kernel's without PT_INTERP, the loader's with PT_PHDR and PT_INTERP.
 
 use blizzard::ids::Vaddr;
-use blizzard::rt_blob::{Blob, empty_module_info, module_info_bytes};
+use blizzard::rt_blob::{Blob, module_info_bytes};
 use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader64};
@@ -112,7 +112,7 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
         interp_va: if interp.is_some() { interp_va } else { 0 },
         trap_map_va: trap_va,
         trap_count: edit.trap.is_some().into(),
-        ..empty_module_info()
+        ..ModuleInfo::ZERO
     };
     let placed = blob.place(Vaddr(rt_va), &module_info_bytes(&info));
     for s in &placed.segments {

@@ -74,6 +74,11 @@ pub const GATE_POLL: u64 = CONTEXT_PRIVATE + 8;
 pub const GATE_STRING: u64 = CONTEXT_PRIVATE + 16;
 /// Makes the blocks of all active lanes of a gather or scatter accessible. One stack argument: address of a [`VsibDesc`].
 pub const GATE_VSIB: u64 = CONTEXT_PRIVATE + 24;
+/// Executes the program's system call. Entered by a jump, not a call, with rcx = the address behind the `syscall` instruction that
+/// the program shall continue at, and everything else as that instruction expects it. As `syscall` does, it clobbers rcx and
+/// r11 and returns its result in rax; no flag and nothing on the stack changes. The bytes before the continuation address are the
+/// `syscall` instruction itself, which the runtime may send the program to.
+pub const GATE_SYSCALL: u64 = CONTEXT_PRIVATE + 32;
 /// u32: number of nodes of this run (1 when not launched).
 pub const CTX_NODES: u64 = CONTEXT_PRIVATE + 64;
 /// u32: this node's number.
@@ -177,9 +182,12 @@ pub enum Counter {
     MissWaitNs,
     BarrierWaitNs,
     LockWaitNs,
+    /// Mappings of executable memory that come from no rewritten file: generated code, libraries that something other than the
+    /// dynamic loader loads.
+    UncheckedCode,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 26;
+pub const COUNTER_COUNT: usize = 27;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -208,6 +216,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "miss_wait_ns",
     "barrier_wait_ns",
     "lock_wait_ns",
+    "unchecked_code",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -356,32 +365,80 @@ pub const RT_ENTRY_SYMBOL: &str = "_start";
 /// Name of the output section that marks a rewritten file (its contents: a copy of the [`ModuleInfo`]).
 pub const INFO_SECTION: &str = ".blizzard.info";
 
-/// What the rewriter tells the runtime about the program it is linked into. All `*_va` are link-time virtual addresses of the
-/// output file; the runtime adds the load bias (its own run-time address minus `rt_base_va`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModuleInfo {
-    pub magic: u64,
+/// Type of the program header that leads to a rewritten file's [`ModuleInfo`], so that the runtime finds it without section
+/// headers: `p_vaddr` and `p_offset` are its address and its place in the file. In the range reserved for operating systems; loaders
+/// ignore what they do not know.
+pub const PT_BLIZZARD: u32 = 0x6b7a_6c62;
+
+/// Defines [`ModuleInfo`] with the conversions that both sides of the contract use, from one list of fields.
+macro_rules! module_info {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What the rewriter tells the runtime about a rewritten file. All `*_va` are link-time virtual addresses of the
+        /// output file; the runtime adds the load bias (for the program, the runtime's own run-time address minus `rt_base_va`).
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct ModuleInfo {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl ModuleInfo {
+            /// Number of 64-bit words.
+            pub const WORDS: usize = [$(stringify!($name)),*].len();
+            /// Every field zero.
+            pub const ZERO: Self = ModuleInfo { $($name: 0),* };
+
+            /// The fields in order, as they stand in files (little endian each).
+            pub const fn words(&self) -> [u64; Self::WORDS] {
+                [$(self.$name),*]
+            }
+
+            /// The inverse of [`ModuleInfo::words`].
+            pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+                let [$($name),*] = words;
+                ModuleInfo { $($name),* }
+            }
+        }
+    };
+}
+
+module_info! {
+    /// [`MODULE_MAGIC`].
+    magic,
     /// [`module_flags`].
-    pub flags: u64,
-    /// Link-time address of the runtime blob's first byte (its ELF header).
-    pub rt_base_va: u64,
+    flags,
+    /// Link-time address of the runtime blob's first byte (its ELF header); 0 in a library, which has none.
+    rt_base_va,
     /// New address of the program's own entry point: becomes AT_ENTRY.
-    pub entry_va: u64,
+    entry_va,
     /// Program headers as the dynamic loader and libgcc shall see them: become AT_PHDR, AT_PHNUM.
-    pub phdr_va: u64,
-    pub phdr_count: u64,
+    phdr_va,
+    phdr_count,
     /// NUL-terminated path of the dynamic loader, 0 for a static program.
-    pub interp_va: u64,
+    interp_va,
     /// Trap map: `trap_count` entries of [`TrapEntry`], sorted by `old`.
-    pub trap_map_va: u64,
-    pub trap_count: u64,
+    trap_map_va,
+    trap_count,
     /// Subtracted from an old address to form [`TrapEntry::old`], and from a new one to form [`TrapEntry::new`].
-    pub old_base_va: u64,
-    pub new_base_va: u64,
+    old_base_va,
+    new_base_va,
     /// New code, hot and cold: `[code_va, code_va + code_bytes)`.
-    pub code_va: u64,
-    pub code_bytes: u64,
+    code_va,
+    code_bytes,
+    /// Where the program's rewritten libraries are: NUL-terminated strings as [`closure_strings`] describes them; 0: the libraries are
+    /// not rewritten.
+    closure_va,
+    closure_bytes,
+}
+
+/// The strings at [`ModuleInfo::closure_va`], one after the other.
+///
+/// * `bundle`, FOLDER: rewritten libraries lie in FOLDER, relative to the folder of the program's file, under the names of the
+///   originals' files. There is nothing else to load.
+/// * `cache`, FOLDER, ROOT, KEY, TOOL: FOLDER holds an entry for each rewritten file, named by [`crate::closure::entry_name`];
+///   for what is missing, `TOOL cache add --root ROOT --key KEY FILE` makes it.
+pub mod closure_strings {
+    pub const BUNDLE: &str = "bundle";
+    pub const CACHE: &str = "cache";
 }
 
 /// Bits of [`ModuleInfo::flags`].
@@ -409,6 +466,7 @@ const _: () = {
     assert!(core::mem::size_of::<RegionHeader>() <= CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<VsibDesc>() == 16);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
-    assert!(Counter::LockWaitNs as usize + 1 == COUNTER_COUNT);
+    assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
+    assert!(Counter::UncheckedCode as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, sleeping) == 64);
 };

@@ -5,6 +5,7 @@ pub mod abi;
 pub mod alloc;
 pub mod api;
 pub mod buffer;
+pub mod closure;
 pub mod coherence;
 pub mod config;
 pub mod entry;
@@ -12,6 +13,7 @@ pub mod heap;
 pub mod homes;
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;
+pub mod modules;
 pub mod msg;
 pub mod node;
 pub mod print;

@@ -392,7 +392,7 @@ pub unsafe fn start(boot: Option<Boot>) {
             Some(boot) => start_launched(boot),
         }
         let Identity { nodes, node, launched } = identity();
-        or_fail(segment::fill_private_context(entry::gates(), nodes, node));
+        or_fail(segment::fill_private_context(entry::gates(nodes == 1), nodes, node));
         if let Some((_, context)) = launched {
             context.phase().store(node_phase::RUNNING, Ordering::Release);
         }

@@ -263,6 +263,14 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     old
 }
 
+/// The thread's signal mask.
+pub fn signal_mask() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: the kernel writes one word.
+    let _ = unsafe { raw(libc::SYS_rt_sigprocmask, [0, 0, &raw mut mask as u64, 8, 0, 0]) };
+    mask
+}
+
 /// Lets blocked signals in; pending ones are delivered before this returns.
 pub fn unblock_signals(mask: u64) {
     // SAFETY: the kernel reads one word.

@@ -1,18 +1,19 @@
 //! Traps at old code addresses.
 //!
 //! Purpose: an old code byte without a springboard is `int3` (0xcc). Executing it raises SIGTRAP; the handler looks the address up
-//! in the trap map and continues at the new code. Input: the [`ModuleInfo`]'s trap map, sorted by old address.
-//! Output: a changed instruction pointer in the signal frame, or the program's end.
-//! **Invariants**: the handler reads only what [`install`] set, so any number of threads may trap at once; it runs on the alternate
+//! in the trap map of its module and continues at the new code. Input: the table of [`crate::modules`]. Output: a changed instruction
+//! pointer in the signal frame, the program's own handler, or the program's end.
+//! **Invariants**: the handler takes no lock, so any number of threads may trap at once; it runs on the alternate
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use crate::abi::{Counter, ModuleInfo, TrapEntry};
+use crate::abi::Counter;
 use crate::entry::access;
+use crate::modules::{Found, MODULES};
 use crate::node;
 use crate::sys::{self, KernelSigaction};
 use core::arch::naked_asm;
-use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Index of a register in [`Ucontext::gregs`].
 pub const REG_RDI: usize = 8;
@@ -42,99 +43,65 @@ pub struct Ucontext {
     pub sigmask: u64,
 }
 
-/// The trap map of the running program.
-#[derive(Clone, Copy, Debug)]
-pub struct TrapMap {
-    entries: *const TrapEntry,
-    count: usize,
-    /// Run-time address that `TrapEntry::old` is relative to.
-    old_base: u64,
-    /// Run-time address that `TrapEntry::new` is relative to.
-    new_base: u64,
-}
-
-/// What an address in old code means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// An instruction; its new address.
-    Instruction(u64),
-    /// Inside rewritten old code, but no instruction begins there.
-    Middle,
-    /// Not rewritten old code.
-    Elsewhere,
-}
-
-impl TrapMap {
-    /// # Safety
-    /// The module's trap map must be mapped at its link-time address plus `bias`, sorted, and stay so.
-    pub unsafe fn new(info: &ModuleInfo, bias: u64) -> Self {
-        TrapMap {
-            entries: info.trap_map_va.wrapping_add(bias) as *const TrapEntry,
-            count: info.trap_count as usize,
-            old_base: info.old_base_va.wrapping_add(bias),
-            new_base: info.new_base_va.wrapping_add(bias),
-        }
-    }
-
-    const fn empty() -> Self {
-        TrapMap { entries: core::ptr::null(), count: 0, old_base: 0, new_base: 0 }
-    }
-
-    fn entries(&self) -> &[TrapEntry] {
-        if self.count == 0 {
-            return &[];
-        }
-        // SAFETY: `new`'s caller vouches for the map.
-        unsafe { core::slice::from_raw_parts(self.entries, self.count) }
-    }
-
-    /// Looks up the old run-time address `at`.
-    pub fn find(&self, at: u64) -> Found {
-        let entries = self.entries();
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-            return Found::Elsewhere;
-        };
-        let Ok(key) = u32::try_from(at.wrapping_sub(self.old_base)) else {
-            return Found::Elsewhere;
-        };
-        match entries.binary_search_by_key(&key, |entry| entry.old) {
-            Ok(i) => Found::Instruction(self.new_base.wrapping_add(entries[i].new.into())),
-            Err(_) if key > first.old && key < last.old => Found::Middle,
-            Err(_) => Found::Elsewhere,
-        }
-    }
-}
-
-/// Set once before the program starts, then only read.
-struct MapCell(UnsafeCell<TrapMap>);
-
-// SAFETY: written by `install` while the process has one thread and no handler, read by handlers afterwards.
-unsafe impl Sync for MapCell {}
-
-static MAP: MapCell = MapCell(UnsafeCell::new(TrapMap::empty()));
-
 /// Installs the SIGTRAP handler.
 ///
 /// # Errors
 /// The kernel's.
 ///
 /// # Safety
-/// Called once, before the program runs; `info` and `bias` describe the loaded program (see [`TrapMap::new`]).
-pub unsafe fn install(info: &ModuleInfo, bias: u64) -> sys::Result<()> {
-    // SAFETY: one thread, no handler yet; the caller vouches for the map.
-    unsafe { *MAP.0.get() = TrapMap::new(info, bias) };
-    // SAFETY: the handler is async-signal-safe: it reads `MAP` and edits its frame.
+/// Called before the program runs.
+pub unsafe fn install() -> sys::Result<()> {
+    // SAFETY: the handler is async-signal-safe: it reads the table of modules and edits its frame.
     unsafe { sys::rt_sigaction(libc::SIGTRAP, &action()) }.map(drop)
 }
 
 /// The action that [`install`] sets.
 fn action() -> KernelSigaction {
     KernelSigaction {
-        handler: on_trap as *const () as u64,
+        handler: entry as *const () as u64,
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
         mask: 0,
     }
+}
+
+/// The program's own action for SIGTRAP: its handler, flags, restorer and mask. The runtime's handler stays installed and passes on what
+/// is not a trap byte.
+static OWN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// The action for SIGTRAP as the program set it.
+pub fn own_action() -> KernelSigaction {
+    let [handler, flags, restorer, mask] = [0, 1, 2, 3].map(|i: usize| OWN[i].load(Ordering::Relaxed));
+    KernelSigaction { handler, flags, restorer, mask }
+}
+
+/// Notes the action for SIGTRAP that the program sets.
+pub fn set_own_action(action: &KernelSigaction) {
+    for (word, value) in OWN.iter().zip([action.handler, action.flags, action.restorer, action.mask]) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The SIGTRAP handler: continues with the program's own handler, on the frame that the kernel built, when [`on_trap`] says so.
+///
+/// # Safety
+/// Entered by the kernel only.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {rust}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2: ret",      // to the restorer
+        rust = sym on_trap,
+    )
 }
 
 /// Where the runtime's signal handlers return to.
@@ -150,25 +117,41 @@ pub unsafe extern "C" fn restorer() {
     )
 }
 
-/// The SIGTRAP handler.
-extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
-    // SAFETY: written before the handler was installed.
-    let map = unsafe { *MAP.0.get() };
+/// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
+extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
     const SI_KERNEL: i32 = 0x80;
     let at = context.gregs[REG_RIP].wrapping_sub(1);
-    let found = if info.si_code == SI_KERNEL { map.find(at) } else { Found::Elsewhere };
+    let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { Found::Elsewhere };
     match found {
         Found::Instruction(new) => {
             access::count(Counter::Traps);
             context.gregs[REG_RIP] = new;
+            0
         }
-        Found::Middle => node::fail(format_args!(
-            "jump into the middle of an instruction at {at:#x} (old code address {:#x} of the program)",
-            at.wrapping_sub(map.old_base)
+        Found::Middle(old) => node::fail(format_args!(
+            "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
         )),
-        // The program's own breakpoint.
-        Found::Elsewhere => default_action(signal),
+        Found::Elsewhere => own_handler(signal, info.si_code > 0),
+    }
+}
+
+/// What the program wants of a SIGTRAP that is its own. `raised`: by an instruction, which ignoring it does not help.
+fn own_handler(signal: i32, raised: bool) -> u64 {
+    const SIG_DFL: u64 = 0;
+    const SIG_IGN: u64 = 1;
+    match own_action() {
+        KernelSigaction { handler: SIG_IGN, .. } if !raised => 0,
+        KernelSigaction { handler: SIG_DFL | SIG_IGN, .. } => {
+            default_action(signal);
+            0
+        }
+        action => {
+            if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+                set_own_action(&KernelSigaction::default());
+            }
+            action.handler
+        }
     }
 }
 
@@ -188,49 +171,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn map(entries: &[TrapEntry], bias: u64) -> TrapMap {
-        let info = ModuleInfo {
-            magic: 0,
-            flags: 0,
-            rt_base_va: 0,
-            entry_va: 0,
-            phdr_va: 0,
-            phdr_count: 0,
-            interp_va: 0,
-            trap_map_va: (entries.as_ptr() as u64).wrapping_sub(bias),
-            trap_count: entries.len() as u64,
-            old_base_va: 0x1000,
-            new_base_va: 0x9000,
-            code_va: 0,
-            code_bytes: 0,
-        };
-        // SAFETY: `entries` outlives every use in these tests.
-        unsafe { TrapMap::new(&info, bias) }
-    }
-
-    #[test]
-    fn addresses_are_looked_up_with_the_load_bias() {
-        let entries =
-            [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x15, new: 0x60 }, TrapEntry { old: 0x20, new: 0x5 }];
-        for bias in [0, 0x5555_0000_0000] {
-            let map = map(&entries, bias);
-            assert_eq!(map.find(bias + 0x1010), Found::Instruction(bias + 0x9040));
-            assert_eq!(map.find(bias + 0x1015), Found::Instruction(bias + 0x9060));
-            assert_eq!(map.find(bias + 0x1020), Found::Instruction(bias + 0x9005));
-            assert_eq!(map.find(bias + 0x1011), Found::Middle);
-            assert_eq!(map.find(bias + 0x100f), Found::Elsewhere);
-            assert_eq!(map.find(bias + 0x1021), Found::Elsewhere);
-            assert_eq!(map.find(bias + 0xfff), Found::Elsewhere, "below the base");
-            assert_eq!(map.find(bias + 0x1_0000_1010), Found::Elsewhere, "beyond 32 bits");
-        }
-    }
-
-    #[test]
-    fn an_empty_map_finds_nothing() {
-        assert_eq!(map(&[], 0).find(0x1010), Found::Elsewhere);
-        assert_eq!(TrapMap::empty().find(0), Found::Elsewhere);
-    }
+    use crate::abi::{ModuleInfo, TrapEntry};
 
     /// Executes a real `int3` under the real handler: the frame must come back at the address that the map names.
     #[test]
@@ -247,13 +188,33 @@ mod tests {
         let low = old_at.min(new_at) & !0xfff;
         let entries: &'static [TrapEntry] =
             Box::leak(Box::new([TrapEntry { old: (old_at - low) as u32, new: (new_at - low) as u32 }]));
-        let mut info = crate::entry::module_info();
-        info.trap_map_va = entries.as_ptr() as u64;
-        info.trap_count = 1;
-        info.old_base_va = low;
-        info.new_base_va = low;
+        let info = ModuleInfo {
+            trap_map_va: entries.as_ptr() as u64,
+            trap_count: entries.len() as u64,
+            old_base_va: low,
+            new_base_va: low,
+            ..ModuleInfo::ZERO
+        };
         // SAFETY: the map is leaked, hence alive; no other test uses SIGTRAP.
-        unsafe { install(&info, 0) }.unwrap();
+        unsafe {
+            MODULES.add(&info, 0, low, low + 0x10_0000).unwrap();
+            install().unwrap();
+        }
         assert_eq!(old(), 2);
+        // A breakpoint outside every module goes to the program's handler, and execution continues behind it.
+        static SEEN: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn own(signal: i32) {
+            SEEN.store(signal as u64, Ordering::Relaxed);
+        }
+        set_own_action(&KernelSigaction { handler: own as *const () as u64, ..KernelSigaction::default() });
+        // SAFETY: `int3` and a return, in a page of its own.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = sys::mmap(0, 4096, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC, flags, -1, 0).unwrap();
+            (page as *mut [u8; 2]).write([0xcc, 0xc3]);
+            core::mem::transmute::<u64, extern "C" fn()>(page)();
+            sys::munmap(page, 4096).unwrap();
+        }
+        assert_eq!(SEEN.load(Ordering::Relaxed), libc::SIGTRAP as u64);
     }
 }

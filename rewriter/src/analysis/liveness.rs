@@ -8,10 +8,12 @@
 //!
 //! Invariant: a register outside [`Liveness::live_out`]-derived sets is never read again before it is written.
 
+use super::conventions::Conventions;
 use super::effects::Effects;
 use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
+use std::collections::HashSet;
 
 /// The result: live sets at block ends.
 #[derive(Debug)]
@@ -21,8 +23,12 @@ pub struct Liveness {
 
 impl Liveness {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, effects: &[Effects]) -> Liveness {
+    pub fn solve(cfg: &Cfg, effects: &[Effects], conventions: &Conventions) -> Liveness {
         let mut s = Solver::new(cfg, effects);
+        for &b in &conventions.preserve_all {
+            s.need(b, RegSet::GPRS);
+        }
+        s.switched = conventions.switched.iter().copied().collect();
         while let Some(b) = s.work.pop() {
             s.queued[b.ix()] = false;
             s.visit(b);
@@ -75,6 +81,8 @@ struct Solver<'x> {
     wild: Vec<Wild>,
     /// Index into `wild` of each block, [`TAME`] where its component has no such jump.
     wild_of: Vec<u32>,
+    /// Returns that lead to another context.
+    switched: HashSet<BlockId>,
     work: Vec<BlockId>,
     queued: Vec<bool>,
 }
@@ -115,6 +123,7 @@ impl<'x> Solver<'x> {
             needed: vec![RegSet::NONE; n],
             wild,
             wild_of,
+            switched: HashSet::new(),
             work: cfg.ids().collect(),
             queued: vec![true; n],
         };
@@ -161,6 +170,7 @@ impl<'x> Solver<'x> {
         let live = match cfg.blocks[b.ix()].end {
             End::Plain => after,
             End::Stop => RegSet::CALLEE_SAVED,
+            End::Ret if self.switched.contains(&b) => RegSet::ALL,
             // Code that nothing is seen to enter returns to somebody all the same.
             End::Ret if self.needed[b.ix()] == RegSet::NONE => {
                 RegSet::RETURNED | wild.map_or(RegSet::NONE, |w| w.needed)

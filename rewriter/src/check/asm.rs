@@ -217,6 +217,11 @@ pub fn add_rsp(out: &mut Vec<u8>, imm: i8) {
     out.push(imm as u8);
 }
 
+/// `jmp qword [at]`
+pub fn jmp_abs(out: &mut Vec<u8>, at: u64) {
+    narrow(out, 0xff, 4, Mem::absolute(at));
+}
+
 pub fn pushfq(out: &mut Vec<u8>) {
     out.push(0x9c);
 }

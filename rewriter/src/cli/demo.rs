@@ -9,8 +9,9 @@
 
 use super::compiler::Compiler;
 use super::config::Client;
-use super::{node_count, print};
-use crate::cache::write_atomically;
+use super::{libraries, node_count, print};
+use crate::cache::{Cache, write_atomically};
+use crate::closure::{Cached, Source};
 use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
@@ -260,7 +261,9 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
 /// Rewrites a file; says in a few words what was done.
 fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     let input = fs::read(program).map_err(|e| Error::new("cannot read the compiled program").because(e))?;
-    let rewritten = pipeline::rewrite(&input, "em3d", options)?;
+    let source = Source::Cache(Cached::new(Cache::of_user()?, *options)?);
+    libraries::prepare(program, &source)?;
+    let rewritten = pipeline::rewrite_program(&input, "em3d", options, &source)?;
     write_atomically(output, &rewritten.bytes, 0o700)
         .map_err(|e| Error::new("cannot write the rewritten program").because(e))?;
     Ok(format!("{} checks and {} polls inserted", rewritten.report.checks, rewritten.report.polls))

@@ -3,11 +3,13 @@
 //! Input: the process's arguments. Output: an exit status: 0, the launched program's, 1 after an error, 2 after a misuse of
 //! the command line. Errors go to standard error as `blizzard: error: …` with indented `caused by:` and `help:` lines.
 
+mod cache;
 mod compiler;
 mod config;
 mod demo;
 mod input;
 mod inspect;
+mod libraries;
 mod rewrite;
 mod run;
 mod verify;
@@ -43,6 +45,7 @@ enum Command {
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
     Config(config::ConfigCommand),
+    Cache(cache::CacheCommand),
     Demo(demo::DemoCommand),
 }
 
@@ -113,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
         Command::Config(command) => command.execute(),
+        Command::Cache(command) => command.execute(),
         Command::Demo(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
@@ -170,7 +174,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 6);
+        assert_eq!(commands, 7);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
 
+use super::libraries::{self, LibraryOptions};
 use super::{ProgramFile, RewriteOptions, input};
 use crate::cache::write_atomically;
+use crate::closure::Source;
 use crate::error::{Error, Result};
 use crate::{marker, pipeline};
 use clap::Args;
@@ -14,31 +16,55 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
+    blizzard rewrite ./em3d --bundle em3d.dir    # with its rewritten libraries, for another machine\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]
     input: ProgramFile,
-    /// Where to put the rewritten program
-    #[arg(short, long, value_name = "OUT")]
-    output: PathBuf,
+    /// Where to put the rewritten program; its rewritten libraries stay in the cache
+    #[arg(short, long, value_name = "OUT", required_unless_present = "bundle", conflicts_with = "bundle")]
+    output: Option<PathBuf>,
+    /// Make a folder with the rewritten program and its libraries, to be run on another machine
+    #[arg(long, value_name = "DIR", conflicts_with = "no_libraries")]
+    bundle: Option<PathBuf>,
+    /// A library that the program opens at run time, for the bundle
+    #[arg(long, value_name = "FILE", requires = "bundle")]
+    add: Vec<PathBuf>,
     #[command(flatten)]
     options: RewriteOptions,
+    #[command(flatten)]
+    libraries: LibraryOptions,
 }
 
 impl RewriteCommand {
     /// Writes the output file, whole or not at all.
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
-        refuse_output(&self.output, &input.path)?;
+        let output = match (&self.output, &self.bundle) {
+            (Some(output), _) => output.clone(),
+            (None, Some(folder)) => folder.join(input.path.file_name().unwrap_or_default()),
+            (None, None) => unreachable!("clap requires one of them"),
+        };
+        refuse_output(&output, &input.path)?;
         if marker::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
         }
-        let rewritten = pipeline::rewrite(&input.bytes, &input.name, &self.options.options())?;
+        let options = self.options.options();
+        let source = match &self.bundle {
+            None => self.libraries.source(&options)?,
+            Some(_) => Source::Bundle(libraries::BUNDLE_FOLDER.to_owned()),
+        };
+        // The program first: what is wrong with it is said before anything is written.
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source)?;
+        match &self.bundle {
+            None => libraries::prepare(&input.path, &source)?,
+            Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
+        }
         // Whoever may read the program may run the output.
         let mode = input.mode | ((input.mode & 0o444) >> 2);
-        write_atomically(&self.output, &rewritten.bytes, mode)
-            .map_err(|e| Error::new(format!("cannot write {}", self.output.display())).because(e))?;
+        write_atomically(&output, &rewritten.bytes, mode)
+            .map_err(|e| Error::new(format!("cannot write {}", output.display())).because(e))?;
         Ok(ExitCode::SUCCESS)
     }
 }

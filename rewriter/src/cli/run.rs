@@ -2,6 +2,7 @@
 //!
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
+use super::libraries::{self, LibraryOptions};
 use super::{ProgramAndArgs, RewriteOptions, input, node_count};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
@@ -36,6 +37,8 @@ pub struct RunCommand {
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
+    libraries: LibraryOptions,
+    #[command(flatten)]
     pub program: ProgramAndArgs,
 }
 
@@ -43,7 +46,7 @@ impl RunCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let (executable, flags) = prepare(name, self.options)?;
+        let (executable, flags) = prepare(name, self.options, self.libraries)?;
         if let Some(warning) = incomplete(flags).filter(|_| self.nodes > 1) {
             eprintln!("blizzard: warning: {}: {warning}", name.display());
         }
@@ -66,16 +69,18 @@ impl RunCommand {
 }
 
 /// The rewritten form of program `name`, and how it was rewritten.
-fn prepare(name: &OsStr, asked: RewriteOptions) -> Result<(PathBuf, ModuleFlags)> {
+fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<(PathBuf, ModuleFlags)> {
     let input = input::read(&input::find_program(name)?)?;
     if let Some(flags) = marker::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
         return Ok((input.path, flags));
     }
     let options = asked.options();
-    let key = Key::of_rewrite(&input.bytes, &options);
+    let source = libraries.source(&options)?;
+    libraries::prepare(&input.path, &source)?;
+    let key = Key::of_rewrite(&input.bytes, &options, &source);
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
-    let make = || Ok(pipeline::rewrite(&input.bytes, &input.name, &options)?.bytes);
+    let make = || Ok(pipeline::rewrite_program(&input.bytes, &input.name, &options, &source)?.bytes);
     let path = Cache::of_user()?.get_or_make(&key, file_name, 0o700, make)?;
     Ok((path, flags_of(&options)))
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::layout::Placed;
+use blizzard_rt::abi::{ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::{LittleEndian as LE, U16, U32, U64, pod};
 
@@ -53,6 +54,8 @@ pub struct Places {
     /// Path of the dynamic loader in the new read-only segment, and its bytes.
     pub interp: Option<(Vaddr, u64)>,
     pub eh_frame_hdr: Option<(Vaddr, u64)>,
+    /// The module info.
+    pub info: Vaddr,
 }
 
 /// The program headers of the input, and room for more.
@@ -99,12 +102,12 @@ impl PhdrPlan {
     }
 
     pub fn kernel_count(&self) -> usize {
-        self.old.len() + self.added - usize::from(self.had_interp) + usize::from(self.adds_frames)
+        self.old.len() + self.added + 1 + 1 - usize::from(self.had_interp) + usize::from(self.adds_frames)
     }
 
     pub fn loader_count(&self) -> usize {
         // Without PT_PHDR the loader could not tell where a position-independent file was loaded.
-        self.old.len() + self.added + usize::from(!self.had_phdr) + usize::from(self.adds_frames)
+        self.old.len() + self.added + 1 + usize::from(!self.had_phdr) + usize::from(self.adds_frames)
     }
 
     pub fn kernel_bytes(&self) -> usize {
@@ -152,6 +155,9 @@ impl PhdrPlan {
                     phdr(elf::PT_LOAD, elf::ProgramFlags(s.flags), off, s.va, s.file_bytes, s.mem_bytes, 4096),
                 );
             }
+            let bytes = 8 * ModuleInfo::WORDS as u64;
+            let kind = elf::ProgramType(PT_BLIZZARD);
+            out.push(phdr(kind, elf::PF_R, ro_off + (at.info - ro_va), at.info, bytes, bytes, 8));
             pod::bytes_of_slice(&out).to_vec()
         };
         Tables {

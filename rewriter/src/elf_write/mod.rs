@@ -115,7 +115,7 @@ impl Appender {
     }
 }
 
-/// Writes the output file.
+/// Writes the output file. `closure`: see [`ModuleInfo::closure_va`].
 ///
 /// # Errors
 /// When the frames cannot be rebuilt.
@@ -126,6 +126,7 @@ pub fn write(
     computed: &Computed,
     placed: &Placed,
     blob: Option<&Blob>,
+    closure: &[u8],
     options: &Options,
 ) -> Result<Written> {
     // Room for all that is appended, so that the file is not copied while it grows.
@@ -151,6 +152,7 @@ pub fn write(
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
+    let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
     let trap_count = left.traps.len();
     let traps_va = ro.next(8);
     ro.bytes.reserve_exact(trap_count * 8 + (4 << 20));
@@ -186,6 +188,8 @@ pub fn write(
         new_base_va: placed.code_va.0,
         code_va: placed.code_va.0,
         code_bytes: placed.code.len() as u64,
+        closure_va: closure_va.0,
+        closure_bytes: closure.len() as u64,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
@@ -222,6 +226,7 @@ pub fn write(
         loader: loader_phdrs,
         interp,
         eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
+        info: info_va,
     };
     let tables = phdrs.render(&segments, &offsets, &at, ro.va, ro_off);
     for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {

@@ -4,6 +4,7 @@
 //! refusals of a module are collected and reported together.
 
 use crate::analysis::access::{Access, Place, Plain, XSAVE_BYTES, access_of};
+use crate::analysis::conventions::switches_stack;
 use crate::analysis::effects::{Effects, effects};
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::{StackEffect, StackRegs};
@@ -64,13 +65,15 @@ pub struct Plan {
 pub struct Facts {
     pub effects: Vec<Effects>,
     pub stack: Vec<StackEffect>,
+    /// Instructions that load rsp from another context.
+    pub switches: Vec<InsnId>,
 }
 
 /// Decodes everything once and gathers effects.
 pub fn gather(image: &Image, insns: &Insns) -> Facts {
     let mut factory = InstructionInfoFactory::new();
     let n = insns.list.len();
-    let mut facts = Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n) };
+    let mut facts = Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n), switches: Vec::new() };
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     for i in 0..n as u32 {
@@ -78,6 +81,9 @@ pub fn gather(image: &Image, insns: &Insns) -> Facts {
         let info = factory.info_options(&insn, InstructionInfoOptions::NO_MEMORY_USAGE);
         facts.effects.push(effects(&insn, info));
         facts.stack.push(StackEffect::of(&insn, info));
+        if switches_stack(&insn) {
+            facts.switches.push(InsnId(i));
+        }
     }
     facts
 }

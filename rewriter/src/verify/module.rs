@@ -368,25 +368,11 @@ fn module_info(b: &[u8]) -> Option<ModuleInfo> {
     if b.len() < size_of::<ModuleInfo>() {
         return None;
     }
-    let word = |k: usize| {
-        let c = &b[k * 8..k * 8 + 8];
-        u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]])
-    };
-    let info = ModuleInfo {
-        magic: word(0),
-        flags: word(1),
-        rt_base_va: word(2),
-        entry_va: word(3),
-        phdr_va: word(4),
-        phdr_count: word(5),
-        interp_va: word(6),
-        trap_map_va: word(7),
-        trap_count: word(8),
-        old_base_va: word(9),
-        new_base_va: word(10),
-        code_va: word(11),
-        code_bytes: word(12),
-    };
+    let mut words = [0; ModuleInfo::WORDS];
+    for (word, c) in words.iter_mut().zip(b.chunks_exact(8)) {
+        *word = u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+    }
+    let info = ModuleInfo::from_words(words);
     (info.magic == abi::MODULE_MAGIC).then_some(info)
 }
 

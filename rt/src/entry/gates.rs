@@ -33,10 +33,15 @@ pub struct Frame {
 }
 
 /// Index of a general register in [`Frame::gpr`].
-const RAX: usize = 0;
-const RCX: usize = 1;
-const RSI: usize = 6;
-const RDI: usize = 7;
+pub const RAX: usize = 0;
+pub const RCX: usize = 1;
+pub const RDX: usize = 2;
+pub const RSI: usize = 6;
+pub const RDI: usize = 7;
+pub const R8: usize = 8;
+pub const R9: usize = 9;
+pub const R10: usize = 10;
+pub const R11: usize = 11;
 
 /// Saves flags and general registers as a [`Frame`] (its address in rbp) and xmm0-15 below it (rbx = rsp = their address).
 /// Uses about 400 bytes of stack.
@@ -206,6 +211,55 @@ pub unsafe extern "C" fn vsib() {
         bytes = sym XSAVE_BYTES,
         mask = sym XSAVE_MASK,
         rust = sym on_vsib,
+    )
+}
+
+/// `GATE_SYSCALL` of a run of several nodes: prepares the call and continues at one of the stubs that execute it, or behind the
+/// program's `syscall`. Clobbers rcx and r11, as `syscall` does.
+///
+/// # Safety
+/// Jumped to from rewritten code with rcx = the address behind its `syscall`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]", // the red zone
+        "push rcx",             // the Frame's return address: where to continue
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 128",
+        rust = sym syscall_gate::direct::on_syscall,
+    )
+}
+
+/// `GATE_SYSCALL` of a run of one node: the program executes its own `syscall` unless the runtime has a say in the call.
+///
+/// # Safety
+/// As [`syscall`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall_alone() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "cmp eax, {limit}",
+        "jae 2f",
+        "bt dword ptr [rip + {ours}], eax",
+        "jc 3f",
+        "2: popfq",
+        "lea rsp, [rsp + 128]",
+        "lea rcx, [rcx - 2]", // the `syscall` instruction itself
+        "jmp rcx",
+        "3: popfq",
+        "push rcx",
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 128",
+        limit = const syscall_gate::alone::LIMIT,
+        ours = sym syscall_gate::alone::OURS,
+        rust = sym syscall_gate::alone::on_syscall,
     )
 }
 

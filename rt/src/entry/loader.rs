@@ -1,12 +1,12 @@
 //! Loads the dynamic loader, as the kernel would have.
 //!
-//! Purpose: map the interpreter's load segments at an address of the kernel's choice. Input: its path. Output: its base and
+//! Purpose: map the interpreter's load segments at an address of the kernel's choice. Input: its open file. Output: its base and
 //! entry point. The whole span is reserved first, so that no later mapping lands in a gap between segments.
-//! **Invariant**: on error everything mapped here is unmapped and the descriptor is closed.
+//! **Invariant**: on error everything mapped here is unmapped.
 //! Source: ELF gABI chapter 5; Linux `fs/binfmt_elf.c`, `load_elf_interp`.
 
+use crate::closure::Fd;
 use crate::sys::{self, Errno};
-use core::ffi::CStr;
 use core::fmt;
 
 const PAGE_BYTES: u64 = 4096;
@@ -15,7 +15,7 @@ const MAX_PHDRS: usize = 64;
 /// Bytes of address space accepted at most.
 const MAX_SPAN_BYTES: u64 = 1 << 32;
 
-const PT_LOAD: u32 = 1;
+pub(crate) const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
@@ -40,6 +40,16 @@ pub(crate) struct Ehdr {
     shentsize: u16,
     shnum: u16,
     shstrndx: u16,
+}
+
+impl Ehdr {
+    /// Whether the dynamic loader could load the file: 64 bits, little endian, x86-64, ET_DYN.
+    pub fn is_shared_object(&self) -> bool {
+        &self.ident[..6] == b"\x7fELF\x02\x01"
+            && self.machine == EM_X86_64
+            && self.e_type == ET_DYN
+            && self.phentsize as usize == size_of::<Phdr>()
+    }
 }
 
 /// `Elf64_Phdr`.
@@ -67,7 +77,6 @@ pub struct Loaded {
 /// Why the interpreter could not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    Open(Errno),
     Read(Errno),
     Truncated,
     NotElf,
@@ -80,7 +89,6 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Open(e) => write!(f, "cannot open it: {e}"),
             LoadError::Read(e) => write!(f, "cannot read it: {e}"),
             LoadError::Truncated => f.write_str("the file is truncated"),
             LoadError::NotElf => f.write_str("not an ELF file"),
@@ -92,19 +100,13 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// Closes the descriptor on every way out.
-struct File(i32);
+/// An open file to read from.
+struct File<'x>(&'x Fd);
 
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = sys::close(self.0);
-    }
-}
-
-impl File {
+impl File<'_> {
     fn read_exact(&self, mut buf: &mut [u8], mut offset: u64) -> Result<(), LoadError> {
         while !buf.is_empty() {
-            match sys::pread(self.0, buf, offset) {
+            match sys::pread(self.0.0, buf, offset) {
                 Ok(0) => return Err(LoadError::Truncated),
                 Ok(n) => {
                     buf = &mut buf[n..];
@@ -139,12 +141,12 @@ fn page_up(addr: u64) -> u64 {
     page_down(addr + PAGE_BYTES - 1)
 }
 
-/// Maps the interpreter.
+/// Maps the interpreter in the open file `fd`.
 ///
 /// # Errors
 /// What is wrong with the file, or why it cannot be mapped.
-pub fn load(path: &CStr) -> Result<Loaded, LoadError> {
-    let file = File(sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC).map_err(LoadError::Open)?);
+pub fn load(fd: &Fd) -> Result<Loaded, LoadError> {
+    let file = File(fd);
     // SAFETY: integers only.
     let ehdr: Ehdr = unsafe { file.read_struct(0) }?;
     if &ehdr.ident[..4] != b"\x7fELF" {
@@ -170,7 +172,7 @@ pub fn load(path: &CStr) -> Result<Loaded, LoadError> {
     }
     let loads = || phdrs[..count].iter().filter(|p| p.p_type == PT_LOAD);
     let span = span_of(loads())?;
-    let file_bytes = sys::fstat(file.0).map_err(LoadError::Read)?.st_size as u64;
+    let file_bytes = sys::fstat(fd.0).map_err(LoadError::Read)?.st_size as u64;
     if loads().any(|p| p.offset.checked_add(p.filesz).is_none_or(|end| end > file_bytes)) {
         return Err(LoadError::Truncated);
     }
@@ -192,7 +194,7 @@ pub fn load(path: &CStr) -> Result<Loaded, LoadError> {
     }
     let base = start.wrapping_sub(span.low);
     for p in loads() {
-        if let Err(e) = map_segment(file.0, base, p) {
+        if let Err(e) = map_segment(fd.0, base, p) {
             // SAFETY: our own reservation, not handed out yet.
             let _ = unsafe { sys::munmap(start, span.bytes) };
             return Err(LoadError::Map(e));
@@ -265,11 +267,15 @@ fn map_segment(fd: i32, base: u64, p: &Phdr) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
     use std::io::Write;
 
     fn phdr(vaddr: u64, offset: u64, filesz: u64, memsz: u64) -> Phdr {
         Phdr { p_type: PT_LOAD, flags: PF_R | PF_W, offset, vaddr, paddr: 0, filesz, memsz, align: 4096 }
+    }
+
+    fn open(path: &str) -> Fd {
+        use std::os::fd::IntoRawFd;
+        Fd(std::fs::File::open(path).unwrap().into_raw_fd())
     }
 
     /// A file of the given bytes whose path is valid while the value lives.
@@ -282,8 +288,8 @@ mod tests {
             TempFile(path)
         }
 
-        fn path(&self) -> CString {
-            CString::new(self.0.to_str().unwrap()).unwrap()
+        fn open(&self) -> Fd {
+            open(self.0.to_str().unwrap())
         }
     }
 
@@ -321,7 +327,7 @@ mod tests {
             *b = 0xab;
         }
         let file = TempFile::new("good", &bytes);
-        let loaded = load(&file.path()).unwrap();
+        let loaded = load(&file.open()).unwrap();
         assert_eq!(loaded.entry, loaded.base + 0x1010);
         // SAFETY: the mapping that `load` just made.
         unsafe {
@@ -338,7 +344,7 @@ mod tests {
         let mut p = phdr(0, 0, 0x100, 0x100);
         p.align = 0x20_0000;
         let file = TempFile::new("align", &elf(&[p], 0x1000));
-        let loaded = load(&file.path()).unwrap();
+        let loaded = load(&file.open()).unwrap();
         assert_eq!(loaded.base % 0x20_0000, 0);
         // SAFETY: the mapping that `load` just made.
         unsafe { sys::munmap(loaded.base, 0x1000).unwrap() };
@@ -346,8 +352,7 @@ mod tests {
 
     #[test]
     fn bad_files_are_refused() {
-        assert_eq!(load(c"/no/such/loader").unwrap_err(), LoadError::Open(Errno(libc::ENOENT)));
-        assert_eq!(load(c"/").unwrap_err(), LoadError::Read(Errno(libc::EISDIR)));
+        assert_eq!(load(&open("/")).unwrap_err(), LoadError::Read(Errno(libc::EISDIR)));
         let cases: [(&str, Vec<u8>, LoadError); 7] = [
             ("empty", vec![], LoadError::Truncated),
             ("text", vec![b'#'; 100], LoadError::NotElf),
@@ -359,13 +364,13 @@ mod tests {
         ];
         for (name, bytes, error) in cases {
             let file = TempFile::new(name, &bytes);
-            assert_eq!(load(&file.path()).unwrap_err(), error, "{name}");
+            assert_eq!(load(&file.open()).unwrap_err(), error, "{name}");
         }
         let mut machine = elf(&[phdr(0, 0, 1, 1)], 0x100);
         machine[18] = 40;
-        assert_eq!(load(&TempFile::new("arm", &machine).path()).unwrap_err(), LoadError::NotForThisMachine);
+        assert_eq!(load(&TempFile::new("arm", &machine).open()).unwrap_err(), LoadError::NotForThisMachine);
         let mut fixed = elf(&[phdr(0, 0, 1, 1)], 0x100);
         fixed[16] = 2;
-        assert_eq!(load(&TempFile::new("fixed", &fixed).path()).unwrap_err(), LoadError::NotPositionIndependent);
+        assert_eq!(load(&TempFile::new("fixed", &fixed).open()).unwrap_err(), LoadError::NotPositionIndependent);
     }
 }

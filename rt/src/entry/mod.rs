@@ -14,7 +14,9 @@ pub mod loader;
 pub mod stack;
 
 use crate::abi::{self, ModuleInfo};
-use crate::{node, print, sys, syscall_gate, trap, vsib};
+use crate::closure::FileKind;
+use crate::modules::MODULES;
+use crate::{closure, modules, node, print, sys, syscall_gate, trap, vsib};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
@@ -33,21 +35,7 @@ unsafe impl Sync for InfoCell {}
 #[cfg_attr(feature = "freestanding", unsafe(no_mangle), unsafe(link_section = ".data.blizzard_info"))]
 #[allow(non_upper_case_globals)]
 #[used]
-pub static blizzard_module_info: InfoCell = InfoCell(UnsafeCell::new(ModuleInfo {
-    magic: 0,
-    flags: 0,
-    rt_base_va: 0,
-    entry_va: 0,
-    phdr_va: 0,
-    phdr_count: 0,
-    interp_va: 0,
-    trap_map_va: 0,
-    trap_count: 0,
-    old_base_va: 0,
-    new_base_va: 0,
-    code_va: 0,
-    code_bytes: 0,
-}));
+pub static blizzard_module_info: InfoCell = InfoCell(UnsafeCell::new(ModuleInfo::ZERO));
 
 /// The module info as the rewriter left it.
 pub fn module_info() -> ModuleInfo {
@@ -56,13 +44,16 @@ pub fn module_info() -> ModuleInfo {
 }
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
-/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`].
-pub fn gates() -> [u64; 4] {
+/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`]. `alone`: in a run of
+/// one node nothing is inaccessible, so most system calls are the program's own.
+pub fn gates(alone: bool) -> [u64; 5] {
+    let syscall = if alone { gates::syscall_alone as *const () } else { gates::syscall as *const () };
     [
         gates::miss as *const () as u64,
         gates::poll as *const () as u64,
         gates::string as *const () as u64,
         gates::vsib as *const () as u64,
+        syscall as u64,
     ]
 }
 
@@ -99,19 +90,22 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     // SAFETY: first and only call, before the program runs.
     unsafe { node::start(boot) };
     access::enable_counters();
-    // SAFETY: the trap map is part of the loaded file, which stays mapped and unchanged.
-    if let Err(e) = unsafe { trap::install(&info, bias) } {
-        give_up(format_args!("cannot install the trap handler: {e}"));
+    // SAFETY: first and only call, before the program runs.
+    unsafe {
+        if let Err(kind) = closure::init(&info, bias, initial.environment()) {
+            give_up(format_args!("this file says {kind:?} of its libraries, which makes no sense: it is damaged"));
+        }
+        if let Err(e) = trap::install() {
+            give_up(format_args!("cannot install the trap handler: {e}"));
+        }
     }
+    let (start, bytes) = initial.program_span(info.phdr_va.wrapping_add(bias), info.phdr_count, bias);
+    add_module(&info, bias, start, bytes);
     let (interp_base, target) = if info.interp_va == 0 {
         (0, info.entry_va.wrapping_add(bias))
     } else {
         // SAFETY: the rewriter stores a NUL-terminated path there.
-        let path = unsafe { CStr::from_ptr(info.interp_va.wrapping_add(bias) as *const _) };
-        match loader::load(path) {
-            Ok(loaded) => (loaded.base, loaded.entry),
-            Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
-        }
+        load_interpreter(unsafe { CStr::from_ptr(info.interp_va.wrapping_add(bias) as *const _) })
     };
     let edits = stack::AuxEdits {
         phdr: info.phdr_va.wrapping_add(bias),
@@ -119,12 +113,14 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
         api: node::api() as u64,
+        // The kernel's fast calls write where they are told without a look at tags.
+        hide_vdso: node::nodes() > 1,
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
     if node::nodes() > 1 {
         // SAFETY: `base` is the blob's ELF header; the program has not started and has one thread.
-        if let Err(e) = unsafe { syscall_gate::enable(base, &info, bias) } {
+        if let Err(e) = unsafe { syscall_gate::enable(base) } {
             give_up(format_args!(
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
@@ -132,6 +128,30 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         }
     }
     target
+}
+
+/// Maps the dynamic loader, rewritten if libraries are; returns its base and its entry point.
+fn load_interpreter(path: &CStr) -> (u64, u64) {
+    let file = match closure::open_loader(path) {
+        Ok(file) => file,
+        Err(e) => give_up(format_args!("cannot open the dynamic loader {path:?}: {e}")),
+    };
+    let loaded = match loader::load(&file) {
+        Ok(loaded) => loaded,
+        Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
+    };
+    if let FileKind::Rewritten { info, low, bytes } = closure::kind_of(file.0) {
+        add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes);
+        syscall_gate::loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
+    }
+    (loaded.base, loaded.entry)
+}
+
+/// Registers a module that occupies `bytes` bytes from `start` on.
+fn add_module(info: &ModuleInfo, bias: u64, start: u64, bytes: u64) {
+    // SAFETY: the trap map is part of a loaded file, which stays mapped and unchanged.
+    let added = unsafe { MODULES.add(info, bias, start, start.wrapping_add(bytes)) };
+    added.unwrap_or_else(|modules::Full| unreachable!("the first modules fit"));
 }
 
 /// Reports an error from before the program's start and ends the run.

@@ -7,6 +7,7 @@
 //! Source: psABI 3.4.1 and figure 3.9.
 
 use crate::abi;
+use crate::entry::loader::{PT_LOAD, Phdr};
 use crate::node::Boot;
 use core::ffi::{CStr, c_char};
 
@@ -37,6 +38,8 @@ pub struct AuxEdits {
     pub base: u64,
     /// Value of [`abi::AT_BLIZZARD`].
     pub api: u64,
+    /// Leaves AT_SYSINFO_EHDR out, so that the C library makes system calls instead of entering the vDSO.
+    pub hide_vdso: bool,
 }
 
 impl InitialStack {
@@ -73,6 +76,21 @@ impl InitialStack {
         debug_assert!(index < self.env_count);
         // SAFETY: `parse` counted this entry; the kernel stores NUL-terminated strings.
         unsafe { CStr::from_ptr(self.envp.add(index).read() as *const c_char) }
+    }
+
+    /// The environment: pointers to strings, then null.
+    pub fn environment(&self) -> *const *const c_char {
+        self.envp.cast()
+    }
+
+    /// First address and bytes of the program, whose `count` program headers stand at `phdrs`.
+    pub fn program_span(&self, phdrs: u64, count: u64, bias: u64) -> (u64, u64) {
+        // SAFETY: the rewriter wrote the table into the loaded file.
+        let phdrs = unsafe { core::slice::from_raw_parts(phdrs as *const Phdr, count as usize) };
+        let loads = || phdrs.iter().filter(|p| p.p_type == PT_LOAD);
+        let low = loads().map(|p| p.vaddr).min().unwrap_or(0);
+        let end = loads().map(|p| p.vaddr + p.memsz).max().unwrap_or(0);
+        (low.wrapping_add(bias), end - low)
     }
 
     /// What the launcher says about this node; the malformed text on error.
@@ -125,6 +143,9 @@ impl InitialStack {
         for i in 0..self.aux_count {
             // SAFETY: counted by `parse`.
             let (key, mut value) = unsafe { (self.auxv.add(2 * i).read(), self.auxv.add(2 * i + 1).read()) };
+            if edits.hide_vdso && matches!(key, AT_SYSINFO_EHDR) {
+                continue;
+            }
             if let Some(edit) = wanted.iter_mut().find(|edit| edit.0 == key) {
                 value = edit.1;
                 edit.2 = true;
@@ -143,6 +164,8 @@ impl InitialStack {
     }
 }
 
+/// Address of the vDSO's ELF header.
+const AT_SYSINFO_EHDR: u64 = 33;
 /// Bytes of one program header (`Elf64_Phdr`).
 const PHDR_BYTES: u64 = 56;
 
@@ -201,7 +224,8 @@ mod tests {
         }
     }
 
-    const EDITS: AuxEdits = AuxEdits { phdr: 0x1111, phdr_count: 12, entry: 0x2222, base: 0x3333, api: 0x4444 };
+    const EDITS: AuxEdits =
+        AuxEdits { phdr: 0x1111, phdr_count: 12, entry: 0x2222, base: 0x3333, api: 0x4444, hide_vdso: false };
 
     fn aux_of(words: &[u64]) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
@@ -226,6 +250,14 @@ mod tests {
     }
 
     #[test]
+    fn the_vdso_is_hidden_where_its_stores_would_not_be_checked() {
+        let b = block(&[], &[], &[(AT_SYSINFO_EHDR, 0x7000), (libc::AT_PAGESZ, 4096)]);
+        assert_eq!(aux_of(&rebuilt(&b, &EDITS)[3..])[0], (AT_SYSINFO_EHDR, 0x7000));
+        let hidden = rebuilt(&b, &AuxEdits { hide_vdso: true, ..EDITS });
+        assert_eq!(aux_of(&hidden[3..])[0], (libc::AT_PAGESZ, 4096));
+    }
+
+    #[test]
     fn a_similar_name_is_not_the_boot_variable() {
         let b = block(&[], &["BLIZZARD_BOOTS=fd=5,node=3", "BLIZZARD_BOOT"], &[]);
         // SAFETY: a well-formed block.
@@ -245,7 +277,7 @@ mod tests {
     #[test]
     fn the_auxiliary_vector_is_corrected_in_place_and_completed() {
         let kernel = [
-            (libc::AT_SYSINFO_EHDR, 0x7fff_0000),
+            (AT_SYSINFO_EHDR, 0x7fff_0000),
             (libc::AT_PHDR, 1),
             (libc::AT_PHENT, 56),
             (libc::AT_PHNUM, 2),
@@ -258,7 +290,7 @@ mod tests {
         assert_eq!(
             aux,
             [
-                (libc::AT_SYSINFO_EHDR, 0x7fff_0000),
+                (AT_SYSINFO_EHDR, 0x7fff_0000),
                 (libc::AT_PHDR, 0x1111),
                 (libc::AT_PHENT, 56),
                 (libc::AT_PHNUM, 12),

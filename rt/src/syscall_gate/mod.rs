@@ -1,22 +1,26 @@
 //! The system-call gate of runs of several nodes.
 //!
-//! Purpose: every system call of the program and of the libraries that it loads passes here, although only the program is
-//! rewritten: Syscall User Dispatch turns each `syscall` outside the runtime's text into SIGSYS. The handler makes the call's
-//! memory accessible, replaces calls that would harm the run, and lets the program continue at a stub that executes the call (see [`stubs`]).
-//! Input: the interrupted context. Output: a changed context. In a run of one node nothing is intercepted.
+//! Purpose: every system call of the program and of its libraries passes here. Rewritten code enters [`direct`] in place of each
+//! `syscall`; for what is not rewritten, Syscall User Dispatch turns each `syscall` outside the runtime's text into SIGSYS. Both
+//! make the call's memory accessible, replace calls that would harm the run, and let the program continue at a stub that executes
+//! the call (see [`stubs`]). In a run of one node nothing is inaccessible, and [`alone`] takes part in few calls.
+//! Input: the call's registers. Output: its result, or changed registers.
 //! **Invariants**
 //! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`node::miss`]).
-//! * Asynchronous signals are blocked while the handler runs; SIGSYS and SIGTRAP are never blocked while the program runs, or the
+//! * Asynchronous signals are blocked while the SIGSYS handler runs, and put off while [`direct`] does; SIGSYS and SIGTRAP are never blocked while the program runs, or the
 //!   kernel would kill it.
 //! * `fork` and `execve` end the dispatch by themselves; a forked child also leaves the run ([`on_fork_child`]).
 //!
 //! Source: Linux `Documentation/admin-guide/syscall-user-dispatch.rst`, `kernel/entry/syscall_user_dispatch.c`; Reinhardt 1996, 4.2.4.
 
+pub mod alone;
+pub mod direct;
+pub mod loading;
 pub mod signals;
 mod stubs;
 pub mod table;
 
-use crate::abi::{self, Counter, ModuleInfo};
+use crate::abi::{self, Counter};
 use crate::entry::access;
 use crate::entry::loader::{Ehdr, Phdr};
 use crate::sys::{self, KernelSigaction};
@@ -51,13 +55,12 @@ enum Outcome {
 /// The kernel's: it lacks Syscall User Dispatch (before Linux 5.11), or a filter forbids it.
 ///
 /// # Safety
-/// Called once, before the program runs, by its only thread. `base` is the address of the blob's ELF header; `info` and `bias`
-/// describe the program.
-pub unsafe fn enable(base: u64, info: &ModuleInfo, bias: u64) -> sys::Result<()> {
+/// Called once, before the program runs, by its only thread. `base` is the address of the blob's ELF header.
+pub unsafe fn enable(base: u64) -> sys::Result<()> {
     // SAFETY: passed on from the caller.
     unsafe {
         let (text, bytes) = own_text(base);
-        signals::set_ranges(info, bias, text, bytes);
+        signals::set_runtime(text, bytes);
         arm(text, bytes)
     }
 }
@@ -113,8 +116,9 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let g = &context.gregs;
     let nr = i64::from(g[REG_RAX] as i32);
     let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    let caller = Caller { rip: g[REG_RIP], rsp: g[REG_RSP] };
     // SAFETY: the arguments are the program's own call.
-    match unsafe { dispatch(nr, args, context) } {
+    match unsafe { dispatch(nr, args, caller, &mut context.sigmask) } {
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
         Outcome::Run(stub, args, word) => {
             let g = &mut context.gregs;
@@ -126,12 +130,20 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     }
 }
 
-/// Decides what becomes of a call and prepares its memory.
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    /// Address behind the `syscall` instruction.
+    rip: u64,
+    rsp: u64,
+}
+
+/// Decides what becomes of a call and prepares its memory. `mask`: the signal mask that the program will continue with.
 ///
 /// # Safety
-/// `nr` and `args` are the program's call at `context`.
-unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
-    let rsp = context.gregs[REG_RSP];
+/// `nr` and `args` are the program's call at `caller`.
+unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> Outcome {
+    let rsp = caller.rsp;
     let plain = Outcome::Run(Stub::Plain, args, 0);
     match nr {
         libc::SYS_exit | libc::SYS_exit_group => {
@@ -148,8 +160,8 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
         }
         nr if table::ABSENT.contains(&nr) => return Outcome::Done(-i64::from(libc::ENOSYS)),
         libc::SYS_fork => return Outcome::Run(Stub::Fork, args, 0),
-        libc::SYS_vfork => return vfork(args, context),
-        libc::SYS_clone => return clone(args, context),
+        libc::SYS_vfork => return vfork(args, caller),
+        libc::SYS_clone => return clone(args, caller),
         libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(shared_futex(&args)),
         libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => {
             return Outcome::Done(-i64::from(libc::EINVAL));
@@ -158,6 +170,10 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
     }
     // SAFETY: passed on from the caller.
     unsafe { make_accessible(nr, &args) };
+    // SAFETY: the program's call, its memory accessible.
+    if let Some(result) = unsafe { loading::call(nr, &args, caller.rip) } {
+        return Outcome::Done(result);
+    }
     match nr {
         libc::SYS_rt_sigaction => {
             // SAFETY: the program's pointers, accessible now.
@@ -165,47 +181,53 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], context: &mut Ucontext) -> Outcome {
         }
         libc::SYS_rt_sigprocmask => {
             // SAFETY: the program's pointers, accessible now.
-            Outcome::Done(unsafe { signals::sigprocmask(&mut context.sigmask, args[0], args[1], args[2], args[3]) })
+            Outcome::Done(unsafe { signals::sigprocmask(mask, args[0], args[1], args[2], args[3]) })
         }
-        // Calls that replace the mask while they wait: a copy without the reserved signals.
-        libc::SYS_rt_sigsuspend => with_mask(args, 0, rsp),
-        libc::SYS_ppoll => with_mask(args, 3, rsp),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => with_mask(args, 4, rsp),
+        // SAFETY: the program's call, its memory accessible.
+        _ => unsafe { masked(nr, args, rsp, signals::RESERVED) }.unwrap_or(plain),
+    }
+}
+
+/// Calls that replace the signal mask while they wait get a copy of the program's without the `reserved` signals; `None` for all
+/// other calls.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, which may be made.
+unsafe fn masked(nr: i64, mut args: [u64; 6], rsp: u64, reserved: u64) -> Option<Outcome> {
+    let index = match nr {
+        libc::SYS_rt_sigsuspend => 0,
+        libc::SYS_ppoll => 3,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
         libc::SYS_pselect6 if args[5] != 0 => {
             // SAFETY: the program passes a pair of a mask's address and its bytes, accessible now.
             let [mask, bytes] = unsafe { (args[5] as *const [u64; 2]).read_unaligned() };
             if mask == 0 || bytes != 8 {
-                return plain;
+                return None;
             }
             // SAFETY: the program's mask.
-            let mask = unsafe { (mask as *const u64).read_unaligned() } & !signals::RESERVED;
-            let mut args = args;
+            let mask = unsafe { (mask as *const u64).read_unaligned() } & !reserved;
             args[5] = rsp - PAIR_BELOW;
-            Outcome::Run(Stub::Pselect, args, mask)
+            return Some(Outcome::Run(Stub::Pselect, args, mask));
         }
-        _ => plain,
-    }
-}
-
-/// Runs a call whose argument `index` is the address of a signal mask with a mask of its own.
-fn with_mask(mut args: [u64; 6], index: usize, rsp: u64) -> Outcome {
+        _ => return None,
+    };
     if args[index] == 0 {
-        return Outcome::Run(Stub::Plain, args, 0);
+        return None;
     }
     // SAFETY: the program passes a mask's address.
-    let mask = unsafe { (args[index] as *const u64).read_unaligned() } & !signals::RESERVED;
+    let mask = unsafe { (args[index] as *const u64).read_unaligned() } & !reserved;
     args[index] = rsp - MASK_BELOW;
-    Outcome::Run(Stub::Mask, args, mask)
+    Some(Outcome::Run(Stub::Mask, args, mask))
 }
 
 /// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
-fn vfork(args: [u64; 6], context: &Ucontext) -> Outcome {
-    stubs::VFORK_RETURN.store(context.gregs[REG_RIP], Ordering::Relaxed);
+fn vfork(args: [u64; 6], caller: Caller) -> Outcome {
+    stubs::VFORK_RETURN.store(caller.rip, Ordering::Relaxed);
     Outcome::Run(Stub::Vfork, args, 0)
 }
 
 /// `clone`: a process, not a thread.
-fn clone(mut args: [u64; 6], context: &Ucontext) -> Outcome {
+fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
         node::fail(format_args!(
@@ -214,12 +236,12 @@ fn clone(mut args: [u64; 6], context: &Ucontext) -> Outcome {
     }
     let shares_memory = has(libc::CLONE_VM);
     if args[1] == 0 {
-        return if shares_memory { vfork(args, context) } else { Outcome::Run(Stub::Fork, args, 0) };
+        return if shares_memory { vfork(args, caller) } else { Outcome::Run(Stub::Fork, args, 0) };
     }
     // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
     args[1] -= RED_ZONE + 8;
     // SAFETY: the program passes the top of a stack for the child, which is free below.
-    unsafe { (args[1] as *mut u64).write(context.gregs[REG_RIP]) };
+    unsafe { (args[1] as *mut u64).write(caller.rip) };
     Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
 }
 

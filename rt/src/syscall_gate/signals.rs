@@ -14,8 +14,9 @@
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
 use super::stubs;
-use crate::abi::{self, ModuleInfo};
+use crate::abi;
 use crate::entry::access;
+use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::trap::{REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
 use core::arch::naked_asm;
@@ -50,27 +51,22 @@ unsafe impl Sync for Actions {}
 const DEFAULT: KernelSigaction = KernelSigaction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
 static ACTIONS: Actions = Actions(UnsafeCell::new([DEFAULT; SIGNAL_MAX + 1]));
 /// Put-off signals: queued again and blocked until the next safe point.
-static PUT_OFF: AtomicU64 = AtomicU64::new(0);
+pub(super) static PUT_OFF: AtomicU64 = AtomicU64::new(0);
 /// Signals are being let in at a safe point.
 static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
-/// Run-time range of the program's rewritten code.
-static CODE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// Run-time range of the runtime's text.
 static RUNTIME: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-fn store(range: &[AtomicU64; 2], start: u64, bytes: u64) {
-    range[0].store(start, Ordering::Relaxed);
-    range[1].store(start.wrapping_add(bytes), Ordering::Relaxed);
+/// Tells where the runtime's text is.
+pub fn set_runtime(text: u64, bytes: u64) {
+    RUNTIME[0].store(text, Ordering::Relaxed);
+    RUNTIME[1].store(text.wrapping_add(bytes), Ordering::Relaxed);
 }
 
-fn within(range: &[AtomicU64; 2], at: u64) -> bool {
-    (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&at)
-}
-
-/// Tells where code with checks and the runtime are.
-pub fn set_ranges(info: &ModuleInfo, bias: u64, text: u64, text_bytes: u64) {
-    store(&CODE, info.code_va.wrapping_add(bias), info.code_bytes);
-    store(&RUNTIME, text, text_bytes);
+/// Whether a context stopped at `at` may rely on a block without having finished the access.
+fn relies_on_tags(at: u64) -> bool {
+    let runtime = RUNTIME[0].load(Ordering::Relaxed)..RUNTIME[1].load(Ordering::Relaxed);
+    MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
 }
 
 /// Takes the put-off signals: the caller lets them in.
@@ -84,9 +80,20 @@ pub fn safe_point() {
         return;
     }
     let put_off = take_put_off();
+    // The kernel delivers them before the call returns.
+    letting_in(|| sys::unblock_signals(put_off));
+}
+
+/// Replaces the mask at a safe point: what it no longer blocks comes in before this returns.
+pub fn set_mask(mask: u64) {
+    letting_in(|| {
+        sys::set_signal_mask(mask);
+    });
+}
+
+fn letting_in(call: impl FnOnce()) {
     AT_SAFE_POINT.store(true, Ordering::Relaxed);
-    // The kernel delivers them before this call returns.
-    sys::unblock_signals(put_off);
+    call();
     AT_SAFE_POINT.store(false, Ordering::Relaxed);
 }
 
@@ -204,12 +211,11 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
     let at = context.gregs[REG_RIP];
     let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
-    let stub = stubs::contains(at);
-    if !safe && !raised && !access::detached() && (within(&CODE, at) || within(&RUNTIME, at) && !stub) {
+    if !safe && !raised && !access::detached() && relies_on_tags(at) {
         put_off(signal, info, context);
         return 0;
     }
-    if stub {
+    if stubs::contains(at) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
         if let Some((rip, rsp)) = unsafe { stubs::rewound(at, context.gregs[REG_RSP], context.gregs[REG_RCX]) } {

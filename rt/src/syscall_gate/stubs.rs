@@ -34,10 +34,21 @@ core::arch::global_asm!(
     ".globl blizzard_stub_plain_push",
     "blizzard_stub_plain_push:",
     "push rcx",
+    ".hidden blizzard_stub_plain_look",
+    ".globl blizzard_stub_plain_look",
+    "blizzard_stub_plain_look:",
+    // A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program's own
+    // `syscall` is executed, whose dispatch lets it in.
+    "mov rcx, [rip + {put_off}]",
+    "jrcxz 2f",
+    "pop rcx",
+    "lea rsp, [rsp + 128]",
+    "lea rcx, [rcx - 2]",
+    "jmp rcx",
     ".hidden blizzard_stub_plain_syscall",
     ".globl blizzard_stub_plain_syscall",
     "blizzard_stub_plain_syscall:",
-    "syscall",
+    "2: syscall",
     "ret 128",
     // Calls with a signal mask: r11 lands at (program's rsp) - 136, where the handler made the argument point.
     ".hidden blizzard_stub_mask",
@@ -90,12 +101,14 @@ core::arch::global_asm!(
     ".popsection",
     fork_child = sym gates::fork_child,
     vfork_return = sym VFORK_RETURN,
+    put_off = sym super::signals::PUT_OFF,
 );
 
 unsafe extern "C" {
     static blizzard_stubs_start: u8;
     static blizzard_stub_plain: u8;
     static blizzard_stub_plain_push: u8;
+    static blizzard_stub_plain_look: u8;
     static blizzard_stub_plain_syscall: u8;
     static blizzard_stub_mask: u8;
     static blizzard_stub_pselect: u8;
@@ -136,7 +149,7 @@ pub fn contains(at: u64) -> bool {
     (&raw const blizzard_stubs_start as u64..&raw const blizzard_stubs_end as u64).contains(&at)
 }
 
-/// Where a context stopped in the plain stub before its call, or at the call because the kernel will restart it, was when the program
+/// Where a context stopped in the plain stub before its call (and before it goes back to the program by itself), or at the call because the kernel will restart it, was when the program
 /// made the call: its instruction and stack pointer. `None` anywhere else.
 ///
 /// # Safety
@@ -148,7 +161,8 @@ pub unsafe fn rewound(rip: u64, rsp: u64, rcx: u64) -> Option<(u64, u64)> {
         (rcx, rsp)
     } else if rip == &raw const blizzard_stub_plain_push as u64 {
         (rcx, rsp + RED_ZONE)
-    } else if rip == &raw const blizzard_stub_plain_syscall as u64 {
+    } else if rip == &raw const blizzard_stub_plain_look as u64 || rip == &raw const blizzard_stub_plain_syscall as u64
+    {
         // SAFETY: the stub has pushed where the program continues.
         (unsafe { (rsp as *const u64).read() }, rsp + 8 + RED_ZONE)
     } else {
@@ -171,6 +185,8 @@ mod tests {
             assert_eq!(rewound(plain, 0x9000, 0x5002), Some((0x5000, 0x9000)));
             let push = &raw const blizzard_stub_plain_push as u64;
             assert_eq!(rewound(push, 0x9000 - 128, 0x5002), Some((0x5000, 0x9000)));
+            let look = &raw const blizzard_stub_plain_look as u64;
+            assert_eq!(rewound(look, rsp, 0), Some((0x5000, rsp + 136)));
             let call = &raw const blizzard_stub_plain_syscall as u64;
             assert_eq!(rewound(call, rsp, 0), Some((0x5000, rsp + 136)));
             assert_eq!(rewound(call + 2, rsp, 0), None, "after the call there is nothing to repeat");

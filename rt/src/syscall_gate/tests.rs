@@ -7,15 +7,23 @@ fn context(rsp: u64) -> Ucontext {
     let mut context =
         Ucontext { flags: 0, link: 0, stack: [0; 3], gregs: [0; 23], fpstate: 0, reserved: [0; 8], sigmask: 0 };
     context.gregs[REG_RSP] = rsp;
-    context.gregs[REG_RIP] = 0x5002;
     context
+}
+
+/// Decides about a call made at stack pointer `rsp`.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn decide(nr: i64, args: [u64; 6], rsp: u64) -> Outcome {
+    // SAFETY: the caller's.
+    unsafe { dispatch(nr, args, Caller { rip: 0x5002, rsp }, &mut 0) }
 }
 
 #[test]
 fn ordinary_calls_run_with_their_own_arguments() {
     let args = [1, 2, 3, 4, 5, 6];
     // SAFETY: nothing is executed, only decided.
-    let outcome = unsafe { dispatch(libc::SYS_getpid, args, &mut context(0x9000)) };
+    let outcome = unsafe { decide(libc::SYS_getpid, args, 0x9000) };
     assert_eq!(outcome, Outcome::Run(Stub::Plain, args, 0));
 }
 
@@ -23,18 +31,17 @@ fn ordinary_calls_run_with_their_own_arguments() {
 fn masks_are_copied_without_the_reserved_signals() {
     let mask = u64::MAX;
     let at = &raw const mask as u64;
-    let mut c = context(0x9000);
     // SAFETY: nothing is executed, only decided; the mask is alive.
     unsafe {
         let kept = !signals::RESERVED;
-        let suspend = dispatch(libc::SYS_rt_sigsuspend, [at, 8, 0, 0, 0, 0], &mut c);
+        let suspend = decide(libc::SYS_rt_sigsuspend, [at, 8, 0, 0, 0, 0], 0x9000);
         assert_eq!(suspend, Outcome::Run(Stub::Mask, [0x9000 - 136, 8, 0, 0, 0, 0], kept));
-        let ppoll = dispatch(libc::SYS_ppoll, [0, 0, 0, at, 8, 0], &mut c);
+        let ppoll = decide(libc::SYS_ppoll, [0, 0, 0, at, 8, 0], 0x9000);
         assert_eq!(ppoll, Outcome::Run(Stub::Mask, [0, 0, 0, 0x9000 - 136, 8, 0], kept));
-        assert_eq!(dispatch(libc::SYS_ppoll, [0; 6], &mut c), Outcome::Run(Stub::Plain, [0; 6], 0));
+        assert_eq!(decide(libc::SYS_ppoll, [0; 6], 0x9000), Outcome::Run(Stub::Plain, [0; 6], 0));
         let pair = [at, 8];
         let pair_at = &raw const pair as u64;
-        let select = dispatch(libc::SYS_pselect6, [0, 0, 0, 0, 0, pair_at], &mut c);
+        let select = decide(libc::SYS_pselect6, [0, 0, 0, 0, 0, pair_at], 0x9000);
         assert_eq!(select, Outcome::Run(Stub::Pselect, [0, 0, 0, 0, 0, 0x9000 - 152], kept));
     }
 }
@@ -43,18 +50,18 @@ fn masks_are_copied_without_the_reserved_signals() {
 fn processes_are_started_at_stubs_that_find_their_way_back() {
     let mut stack = [0u64; 64];
     let top = stack.as_mut_ptr_range().end as u64;
-    let c = context(0x9000);
+    let c = Caller { rip: 0x5002, rsp: 0x9000 };
     let spawn = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
-    let Outcome::Run(stub, args, _) = clone([spawn, top, 0, 0, 0, 0], &c) else { panic!() };
+    let Outcome::Run(stub, args, _) = clone([spawn, top, 0, 0, 0, 0], c) else { panic!() };
     assert_eq!((stub, args[1]), (Stub::Plain, top - 136));
     assert_eq!(stack[64 - 17], 0x5002, "where the child continues");
     let fork = libc::SIGCHLD as u64;
-    assert_eq!(clone([fork, 0, 0, 0, 0, 0], &c), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
-    let Outcome::Run(stub, ..) = clone([fork, top, 0, 0, 0, 0], &c) else { panic!() };
+    assert_eq!(clone([fork, 0, 0, 0, 0, 0], c), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
+    let Outcome::Run(stub, ..) = clone([fork, top, 0, 0, 0, 0], c) else { panic!() };
     assert_eq!(stub, Stub::Fork);
-    assert_eq!(clone([spawn, 0, 0, 0, 0, 0], &c), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
+    assert_eq!(clone([spawn, 0, 0, 0, 0, 0], c), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
     // SAFETY: nothing is executed, only decided.
-    let clone3 = unsafe { dispatch(libc::SYS_clone3, [0; 6], &mut context(0x9000)) };
+    let clone3 = unsafe { decide(libc::SYS_clone3, [0; 6], 0x9000) };
     assert_eq!(clone3, Outcome::Done(-i64::from(libc::ENOSYS)));
 }
 
@@ -62,9 +69,8 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
 fn the_frame_of_a_signal_return_loses_reserved_bits() {
     let mut frame = context(0);
     frame.sigmask = u64::MAX;
-    let mut c = context(&raw mut frame as u64);
     // SAFETY: the frame is alive; nothing is executed.
-    let outcome = unsafe { dispatch(libc::SYS_rt_sigreturn, [0; 6], &mut c) };
+    let outcome = unsafe { decide(libc::SYS_rt_sigreturn, [0; 6], &raw mut frame as u64) };
     assert_eq!(outcome, Outcome::Run(Stub::Sigreturn, [0; 6], 0));
     assert_eq!(frame.sigmask, !signals::RESERVED);
 }
@@ -73,6 +79,8 @@ fn the_frame_of_a_signal_return_loses_reserved_bits() {
 /// the C library, a shared object, is gated. The child reports the number of the step that failed as its exit status.
 mod dispatched {
     use super::*;
+    use crate::abi::ModuleInfo;
+    use crate::modules::MODULES;
     use core::sync::atomic::{AtomicI32, AtomicU32};
 
     static HANDLED: AtomicI32 = AtomicI32::new(0);
@@ -292,10 +300,8 @@ mod dispatched {
         in_child(&code, |page| {
             // SAFETY: plain calls of the C library in a child of its own; the page holds the code above.
             unsafe {
-                let mut info = crate::entry::module_info();
-                info.code_va = page;
-                info.code_bytes = 4096;
-                signals::set_ranges(&info, 0, 0, 0);
+                let info = ModuleInfo { code_va: page, code_bytes: 4096, ..ModuleInfo::ZERO };
+                need(7, MODULES.add(&info, 0, page, page + 4096).is_ok());
                 handle(libc::SIGALRM, 0);
                 let wait: extern "C" fn() = core::mem::transmute(page);
                 timer_ms(20);

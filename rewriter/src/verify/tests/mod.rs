@@ -100,7 +100,7 @@ old_start:
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
 .quad MAGIC, {}, 0, start, 0, 0, 0, trap_map, (trap_end - trap_map) / 8, old_start, text_start
-.quad text_start, code_bytes
+.quad text_start, code_bytes, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_map:
 {}

@@ -1,0 +1,87 @@
+//! `blizzard cache`: what is in the cache of rewritten programs and libraries, and cleaning it.
+
+use super::print;
+use crate::cache::{Cache, Entry};
+use crate::closure::Cached;
+use crate::error::Result;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Look at the cache of rewritten programs and libraries, or clean it
+///
+/// The cache is $BLIZZARD_CACHE, else $XDG_CACHE_HOME/blizzard, else ~/.cache/blizzard. What nobody has used for 30 days is removed
+/// by itself.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard cache list                       what is there, and how large\n  \
+    blizzard cache clean                      remove everything; it is made again when it is needed\n  \
+    blizzard cache clean --unused-days 7      remove what nobody has used for a week")]
+pub struct CacheCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the rewritten files: bytes, days since the last use, path
+    #[command(after_help = "Example:\n  blizzard cache list")]
+    List,
+    /// Remove rewritten files; running programs keep what they have loaded
+    #[command(after_help = "Example:\n  blizzard cache clean --unused-days 7")]
+    Clean {
+        /// Keep what has been used within this many days
+        #[arg(long, value_name = "DAYS")]
+        unused_days: Option<u32>,
+    },
+    /// Rewrite libraries into a cache: how rewritten programs get libraries that they open at run time
+    #[command(hide = true)]
+    Add {
+        #[arg(long)]
+        root: PathBuf,
+        #[arg(long)]
+        key: String,
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+impl CacheCommand {
+    /// Does it.
+    pub fn execute(self) -> Result<ExitCode> {
+        match self.action {
+            Action::List => list(&Cache::of_user()?)?,
+            Action::Clean { unused_days } => {
+                let older = Duration::from_secs(u64::from(unused_days.unwrap_or(0)) * 24 * 60 * 60);
+                let removed = Cache::of_user()?.clean(older)?;
+                print(&format!("removed {}\n", total(&removed)))?;
+            }
+            Action::Add { root, key, files } => {
+                let cached = Cached::of_key(Cache::at(root), &key)?;
+                for file in files {
+                    cached.add(&file)?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn total(entries: &[Entry]) -> String {
+    let bytes: u64 = entries.iter().map(|e| e.bytes).sum();
+    let files = entries.len();
+    format!("{files} {} ({:.1} MB)", if files == 1 { "file" } else { "files" }, bytes as f64 / 1e6)
+}
+
+fn list(cache: &Cache) -> Result<()> {
+    let mut entries = cache.entries()?;
+    entries.sort_by(|a, b| (a.path.file_name(), &a.path).cmp(&(b.path.file_name(), &b.path)));
+    let mut text = String::new();
+    for e in &entries {
+        let days = e.unused.as_secs() / (24 * 60 * 60);
+        text += &format!("{:>12} {:>4}d  {}\n", e.bytes, days, e.path.display());
+    }
+    text += &format!("{} in {}\n", total(&entries), cache.root().display());
+    print(&text)
+}

@@ -1,0 +1,441 @@
+//! The program's rewritten libraries: where they are, and how missing ones are made.
+//!
+//! Purpose: the dynamic loader opens original files; the runtime gives it the rewritten ones instead. Input: what the rewriter left
+//! at [`ModuleInfo::closure_va`] (see [`closure_strings`]) and a descriptor of an original. Output: a descriptor of the rewritten file.
+//! An original is known by device, inode, size and time of change, so that nothing has to be read; the entry of that name in the
+//! cache's folder is a link to the rewritten file. What has no entry is rewritten at that moment, by a process of its own.
+//! **Invariant**: when the closure is active, a library that cannot be had rewritten is not opened at all, and one line says why.
+//! Source: design sections 2 (closure) and 3.2; ELF gABI chapter 5.
+
+use crate::abi::{self, ModuleInfo, closure_strings};
+use crate::entry::loader::{Ehdr, PT_LOAD, Phdr};
+use crate::print;
+use crate::sys::{self, Errno};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+use core::fmt::{self, Write};
+
+/// Longest path, with its NUL.
+const PATH_BYTES: usize = 4096;
+/// Program headers looked at in a library.
+const MAX_PHDRS: usize = 64;
+/// Environment strings passed on to the rewriter at most.
+const MAX_ENV: usize = 1024;
+const PAGE_BYTES: u64 = 4096;
+
+/// A path under construction, NUL-terminated.
+struct Path {
+    bytes: [u8; PATH_BYTES],
+    len: usize,
+}
+
+impl Path {
+    fn new() -> Self {
+        Path { bytes: [0; PATH_BYTES], len: 0 }
+    }
+
+    fn push(&mut self, text: &[u8]) -> Result<(), Errno> {
+        if self.len + text.len() >= PATH_BYTES {
+            return Err(Errno(libc::ENAMETOOLONG));
+        }
+        self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
+        self.len += text.len();
+        Ok(())
+    }
+
+    fn as_cstr(&self) -> &CStr {
+        // The bytes behind `len` are zero.
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    /// What the symbolic link `link` says.
+    fn of_link(link: &CStr) -> Result<Self, Errno> {
+        let mut path = Path::new();
+        let args = [link.as_ptr() as u64, path.bytes.as_mut_ptr() as u64, PATH_BYTES as u64 - 1, 0, 0, 0];
+        // SAFETY: the kernel reads a string and writes at most the bytes it is given.
+        path.len = unsafe { sys::call(libc::SYS_readlink, args) }? as usize;
+        Ok(path)
+    }
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes()).map_err(|_| fmt::Error)
+    }
+}
+
+/// Where rewritten libraries come from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Libraries are not rewritten.
+    Off,
+    /// From this folder, relative to the program's.
+    Bundle {
+        folder: &'static CStr,
+    },
+    Cache {
+        folder: &'static CStr,
+        root: &'static CStr,
+        key: &'static CStr,
+        tool: &'static CStr,
+    },
+}
+
+struct State {
+    source: Source,
+    env: *const *const c_char,
+}
+
+struct StateCell(UnsafeCell<State>);
+
+// SAFETY: written by `init` while the process has one thread and runs no program code, only read afterwards.
+unsafe impl Sync for StateCell {}
+
+static STATE: StateCell = StateCell(UnsafeCell::new(State { source: Source::Off, env: core::ptr::null() }));
+
+fn state() -> &'static State {
+    // SAFETY: see `StateCell`.
+    unsafe { &*STATE.0.get() }
+}
+
+/// Reads what the rewriter said. Errors with the text that makes no sense.
+///
+/// # Errors
+/// The first string, when it is not one of [`closure_strings`] with its arguments.
+///
+/// # Safety
+/// Called once, before the program runs; `info` and `bias` describe the loaded program; `env` is the program's environment.
+pub unsafe fn init(info: &ModuleInfo, bias: u64, env: *const *const c_char) -> Result<(), &'static CStr> {
+    // SAFETY: the rewriter stores that many bytes there.
+    let bytes: &'static [u8] = if info.closure_va == 0 {
+        &[]
+    } else {
+        unsafe {
+            core::slice::from_raw_parts(info.closure_va.wrapping_add(bias) as *const u8, info.closure_bytes as usize)
+        }
+    };
+    let source = parse(bytes)?;
+    // SAFETY: see `StateCell`.
+    unsafe { *STATE.0.get() = State { source, env } };
+    Ok(())
+}
+
+fn parse(mut bytes: &'static [u8]) -> Result<Source, &'static CStr> {
+    if bytes.is_empty() {
+        return Ok(Source::Off);
+    }
+    let mut next = || {
+        let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
+        bytes = bytes.get(text.to_bytes_with_nul().len()..).unwrap_or_default();
+        text
+    };
+    let kind = next();
+    let source = if kind.to_bytes() == closure_strings::BUNDLE.as_bytes() {
+        Source::Bundle { folder: next() }
+    } else if kind.to_bytes() == closure_strings::CACHE.as_bytes() {
+        Source::Cache { folder: next(), root: next(), key: next(), tool: next() }
+    } else {
+        return Err(kind);
+    };
+    Ok(source)
+}
+
+/// Whether libraries are rewritten.
+pub fn active() -> bool {
+    !matches!(state().source, Source::Off)
+}
+
+/// Name of a file's entry in the cache's folder.
+pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, mtime: i64, mtime_ns: i64) -> fmt::Result {
+    write!(to, "{st_dev:x}-{st_ino:x}-{bytes:x}-{mtime:x}.{mtime_ns:x}")
+}
+
+/// A descriptor that is closed when it goes out of scope.
+pub struct Fd(pub i32);
+
+impl Fd {
+    /// Leaves the descriptor open.
+    pub fn keep(self) -> i32 {
+        let fd = self.0;
+        core::mem::forget(self);
+        fd
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        let _ = sys::close(self.0);
+    }
+}
+
+fn open(path: &CStr) -> Result<Fd, Errno> {
+    sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC).map(Fd)
+}
+
+/// What the runtime needs to know of a file that the loader opens or maps.
+#[derive(Clone, Copy, Debug)]
+pub enum FileKind {
+    /// Not something that the dynamic loader could load here.
+    Other,
+    /// A shared object, not rewritten.
+    Original,
+    /// Rewritten: its description, its lowest page's link-time address, and its bytes in memory.
+    Rewritten { info: ModuleInfo, low: u64, bytes: u64 },
+}
+
+/// Looks at the file's headers.
+pub fn kind_of(fd: i32) -> FileKind {
+    // SAFETY: integers only.
+    let Some(ehdr) = (unsafe { read_at::<Ehdr>(fd, 0) }) else {
+        return FileKind::Other;
+    };
+    if !ehdr.is_shared_object() {
+        return FileKind::Other;
+    }
+    let (mut low, mut end, mut info) = (u64::MAX, 0, None);
+    for i in 0..usize::from(ehdr.phnum).min(MAX_PHDRS) {
+        // SAFETY: integers only.
+        let Some(p) = (unsafe { read_at::<Phdr>(fd, ehdr.phoff.saturating_add((i * size_of::<Phdr>()) as u64)) })
+        else {
+            return FileKind::Other;
+        };
+        if p.p_type == abi::PT_BLIZZARD {
+            // SAFETY: integers only.
+            info = unsafe { read_at::<[u64; ModuleInfo::WORDS]>(fd, p.offset) }.map(ModuleInfo::from_words);
+        } else if p.p_type == PT_LOAD {
+            low = low.min(p.vaddr & !(PAGE_BYTES - 1));
+            end = end.max(p.vaddr.saturating_add(p.memsz));
+        }
+    }
+    match info {
+        Some(info) if info.magic == abi::MODULE_MAGIC && low < end => {
+            FileKind::Rewritten { info, low, bytes: (end - low).next_multiple_of(PAGE_BYTES) }
+        }
+        _ => FileKind::Original,
+    }
+}
+
+/// Reads a structure of integers; `None` when the file ends before it does.
+///
+/// # Safety
+/// Every bit pattern must be a valid `T`.
+unsafe fn read_at<T: Copy>(fd: i32, offset: u64) -> Option<T> {
+    let mut value = core::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: the storage of `value`, zero-initialised.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
+    let got = sys::pread(fd, bytes, offset).ok()?;
+    // SAFETY: the caller says every bit pattern is valid.
+    (got == size_of::<T>()).then(|| unsafe { value.assume_init() })
+}
+
+/// Opens the rewritten form of the dynamic loader `path`, or the original when libraries are not rewritten.
+///
+/// # Errors
+/// The file system's, or EPERM when there is no rewritten form and none could be made; then a line has said why.
+pub fn open_loader(path: &CStr) -> Result<Fd, Errno> {
+    if let Some(found) = in_bundle(path) {
+        return found;
+    }
+    let original = open(path)?;
+    redirect(original)
+}
+
+/// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it.
+pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
+    let Source::Bundle { folder } = state().source else {
+        return None;
+    };
+    let open_in = || {
+        let exe = Path::of_link(c"/proc/self/exe")?;
+        let exe = &exe.bytes[..exe.len];
+        let slash = exe.iter().rposition(|&b| b == b'/').ok_or(Errno(libc::ENOENT))?;
+        let name = path.to_bytes();
+        let name = &name[name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
+        let mut file = Path::new();
+        for part in [&exe[..=slash], folder.to_bytes(), b"/", name] {
+            file.push(part)?;
+        }
+        open(file.as_cstr())
+    };
+    match open_in() {
+        Err(Errno(libc::ENOENT)) => None,
+        found => Some(found),
+    }
+}
+
+/// Gives the rewritten form of a library that has been opened; anything else, and a rewritten file, is given back.
+///
+/// # Errors
+/// As [`open_loader`].
+pub fn redirect(original: Fd) -> Result<Fd, Errno> {
+    if !active() || !matches!(kind_of(original.0), FileKind::Original) {
+        return Ok(original);
+    }
+    match state().source {
+        Source::Off => Ok(original),
+        Source::Bundle { .. } => {
+            refuse(
+                original.0,
+                format_args!("it is not in this program's bundle; make the bundle again with --add FILE"),
+            );
+            Err(Errno(libc::EPERM))
+        }
+        Source::Cache { folder, root, key, tool } => {
+            let entry = entry_of(original.0, folder)?;
+            if let Ok(found) = open(entry.as_cstr()) {
+                touch(found.0);
+                return Ok(found);
+            }
+            match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key]) {
+                Ok(0) => open(entry.as_cstr()).inspect_err(|e| {
+                    refuse(original.0, format_args!("its rewritten form cannot be opened: {e}"));
+                }),
+                Ok(status) => {
+                    refuse(original.0, format_args!("it could not be rewritten (status {status})"));
+                    Err(Errno(libc::EPERM))
+                }
+                Err(e) => {
+                    refuse(
+                        original.0,
+                        format_args!("it has not been rewritten yet, and {tool:?} cannot be run to do that: {e}"),
+                    );
+                    Err(Errno(libc::EPERM))
+                }
+            }
+        }
+    }
+}
+
+/// Says why the library behind `fd` is not loaded.
+fn refuse(fd: i32, why: fmt::Arguments<'_>) {
+    let name = descriptor_path(fd, None).and_then(|link| Path::of_link(link.as_cstr()));
+    match &name {
+        Ok(name) => print::error(format_args!("{:?} is not loaded: {why}", name.as_cstr())),
+        Err(_) => print::error(format_args!("a library is not loaded: {why}")),
+    }
+}
+
+/// `/proc/<pid>/fd/<fd>`; without a process number, this process's.
+fn descriptor_path(fd: i32, pid: Option<i32>) -> Result<Path, Errno> {
+    let mut path = Path::new();
+    match pid {
+        None => write!(path, "/proc/self/fd/{fd}"),
+        Some(pid) => write!(path, "/proc/{pid}/fd/{fd}"),
+    }
+    .map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
+    Ok(path)
+}
+
+fn entry_of(fd: i32, folder: &CStr) -> Result<Path, Errno> {
+    let stat = sys::fstat(fd)?;
+    let mut path = Path::new();
+    path.push(folder.to_bytes())?;
+    path.push(b"/")?;
+    entry_name(&mut path, stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec)
+        .map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
+    Ok(path)
+}
+
+/// Marks a file of the cache as used, so that it is not cleaned away. Not allowed in somebody else's cache.
+fn touch(fd: i32) {
+    // SAFETY: no memory is touched: no path, no times (now).
+    let _ = unsafe { sys::call(libc::SYS_utimensat, [fd as u64, 0, 0, 0, 0, 0]) };
+}
+
+/// Runs the rewriter on the file behind `fd` and waits for it. Returns its exit status, or 128 plus the signal that ended it.
+fn make(fd: i32, command: [&CStr; 7]) -> Result<i32, Errno> {
+    let file = descriptor_path(fd, Some(sys::getpid()))?;
+    let mut argv = [core::ptr::null(); 9];
+    for (slot, word) in argv.iter_mut().zip(command.iter().chain([&file.as_cstr()])) {
+        *slot = word.as_ptr();
+    }
+    // What is meant for the program's loader is not meant for the rewriter's.
+    let mut env = [core::ptr::null(); MAX_ENV];
+    let mut count = 0;
+    let mut at = state().env;
+    // SAFETY: the kernel's environment block: pointers to strings, then null.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() && count < MAX_ENV - 1 {
+            if !CStr::from_ptr(*at).to_bytes().starts_with(b"LD_") {
+                env[count] = *at;
+                count += 1;
+            }
+            at = at.add(1);
+        }
+    }
+    // A copy of this process, as fork makes it, that no SIGCHLD will announce: exit signal 0.
+    // SAFETY: no CLONE_VM: the child has its own copy of all memory, and does nothing but system calls.
+    let pid = unsafe { sys::call(libc::SYS_clone, [0; 6]) }?;
+    if pid == 0 {
+        // SAFETY: strings and null-terminated arrays; nothing returns from here.
+        unsafe {
+            // The rewriter has nothing to say on standard output; should it, that is not the program's.
+            let _ = sys::call(libc::SYS_dup2, [2, 1, 0, 0, 0, 0]);
+            let args = [argv[0] as u64, argv.as_ptr() as u64, env.as_ptr() as u64, 0, 0, 0];
+            let e = sys::call(libc::SYS_execve, args).err();
+            sys::exit_group(EXEC_FAILED + e.map_or(0, |e| e.0));
+        }
+    }
+    let mut status = 0i32;
+    loop {
+        let args = [pid, &raw mut status as u64, libc::__WALL as u64, 0, 0, 0];
+        // SAFETY: the kernel writes the status.
+        match unsafe { sys::call(libc::SYS_wait4, args) } {
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return Err(e),
+            Ok(_) => break,
+        }
+    }
+    match (status & 0x7f, status >> 8 & 0xff) {
+        (0, code) if code > EXEC_FAILED => Err(Errno(code - EXEC_FAILED)),
+        (0, code) => Ok(code),
+        (signal, _) => Ok(128 + signal),
+    }
+}
+
+/// Exit statuses of the child above this one are errors of `execve`; the rewriter uses 0, 1 and 2.
+const EXEC_FAILED: i32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strings_are_told_apart() {
+        assert!(matches!(parse(b""), Ok(Source::Off)));
+        assert!(matches!(parse(b"bundle\0lib\0"), Ok(Source::Bundle { folder }) if folder == c"lib"));
+        let Ok(Source::Cache { folder, root, key, tool }) = parse(b"cache\0/c/i\0/c\0k\0/bin/tool\0") else {
+            panic!("not a cache");
+        };
+        assert_eq!((folder, root, key, tool), (c"/c/i", c"/c", c"k", c"/bin/tool"));
+        assert_eq!(parse(b"other\0").unwrap_err(), c"other");
+        // What is cut off is empty, not something else.
+        assert!(matches!(parse(b"bundle"), Err(kind) if kind.is_empty()));
+    }
+
+    #[test]
+    fn entries_are_named_by_what_changes_with_the_file() {
+        let mut name = String::new();
+        entry_name(&mut name, 0xfe00, 0x123, 4096, 0x66, 999_999_999).unwrap();
+        assert_eq!(name, "fe00-123-1000-66.3b9ac9ff");
+    }
+
+    #[test]
+    fn files_are_told_apart_by_their_headers() {
+        let exe = open(c"/proc/self/exe").unwrap();
+        assert!(matches!(kind_of(exe.0), FileKind::Original));
+        let text = open(c"/proc/self/maps").unwrap();
+        assert!(matches!(kind_of(text.0), FileKind::Other));
+    }
+
+    #[test]
+    fn the_child_reports_how_it_ended() {
+        let fd = open(c"/dev/null").unwrap();
+        let run = |script: &CStr| make(fd.0, [c"/bin/sh", c"-c", script, c"", c"", c"", c""]);
+        assert_eq!(run(c"exit 3"), Ok(3));
+        assert_eq!(run(c"kill -9 $$"), Ok(128 + libc::SIGKILL));
+        // The last argument is the file.
+        assert_eq!(run(c"shift 3; test -e \"$1\""), Ok(0));
+        assert_eq!(make(fd.0, [c"/no/such/tool", c"", c"", c"", c"", c"", c""]), Err(Errno(libc::ENOENT)));
+    }
+}

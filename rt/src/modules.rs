@@ -1,0 +1,285 @@
+//! The rewritten files in this process's address space.
+//!
+//! Purpose: the trap handler and the signal gate must know for any address which rewritten file it belongs to. Input: a [`ModuleInfo`] and a
+//! load bias, from the program itself at start, from the dynamic loader when the runtime loads it, and from each
+//! library when it is mapped. Output: lookups by address that take no lock, because signal handlers make them.
+//! **Invariants**: a slot is published by its last store, `end`, and withdrawn by its first, so that a reader sees a whole
+//! entry or none; entries whose span a new one covers are withdrawn, since their memory has been mapped over.
+//! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
+
+use crate::abi::{ModuleInfo, TrapEntry};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Rewritten files in one process at most.
+pub const MAX_MODULES: usize = 2048;
+
+/// The trap map of one module, at its run-time addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct TrapMap {
+    entries: *const TrapEntry,
+    count: usize,
+    /// Run-time address that `TrapEntry::old` is relative to.
+    old_base: u64,
+    /// Run-time address that `TrapEntry::new` is relative to.
+    new_base: u64,
+}
+
+/// What an address in old code means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// An instruction; its new address.
+    Instruction(u64),
+    /// Inside rewritten old code, but no instruction begins there; its link-time address.
+    Middle(u64),
+    /// Not rewritten old code.
+    Elsewhere,
+}
+
+impl TrapMap {
+    fn entries(&self) -> &[TrapEntry] {
+        if self.count == 0 {
+            return &[];
+        }
+        // SAFETY: whoever registered the module vouches for the map.
+        unsafe { core::slice::from_raw_parts(self.entries, self.count) }
+    }
+
+    /// Looks up the old run-time address `at`.
+    fn find(&self, at: u64, bias: u64) -> Found {
+        let entries = self.entries();
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            return Found::Elsewhere;
+        };
+        let Ok(key) = u32::try_from(at.wrapping_sub(self.old_base)) else {
+            return Found::Elsewhere;
+        };
+        match entries.binary_search_by_key(&key, |entry| entry.old) {
+            Ok(i) => Found::Instruction(self.new_base.wrapping_add(entries[i].new.into())),
+            Err(_) if key > first.old && key < last.old => Found::Middle(at.wrapping_sub(bias)),
+            Err(_) => Found::Elsewhere,
+        }
+    }
+}
+
+/// One module. All words are run-time addresses unless they say otherwise.
+struct Slot {
+    /// The module's span; `end` is 0 while the slot is empty.
+    start: AtomicU64,
+    end: AtomicU64,
+    /// Run-time minus link-time addresses.
+    bias: AtomicU64,
+    code: AtomicU64,
+    code_end: AtomicU64,
+    traps: AtomicU64,
+    trap_count: AtomicU64,
+    old_base: AtomicU64,
+    new_base: AtomicU64,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot {
+        start: AtomicU64::new(0),
+        end: AtomicU64::new(0),
+        bias: AtomicU64::new(0),
+        code: AtomicU64::new(0),
+        code_end: AtomicU64::new(0),
+        traps: AtomicU64::new(0),
+        trap_count: AtomicU64::new(0),
+        old_base: AtomicU64::new(0),
+        new_base: AtomicU64::new(0),
+    };
+
+    fn covers(&self, at: u64) -> bool {
+        let end = self.end.load(Ordering::Acquire);
+        at < end && at >= self.start.load(Ordering::Relaxed)
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start.load(Ordering::Relaxed) < end && start < self.end.load(Ordering::Acquire)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end.load(Ordering::Acquire) == 0
+    }
+
+    fn map(&self) -> TrapMap {
+        TrapMap {
+            entries: self.traps.load(Ordering::Relaxed) as *const TrapEntry,
+            count: self.trap_count.load(Ordering::Relaxed) as usize,
+            old_base: self.old_base.load(Ordering::Relaxed),
+            new_base: self.new_base.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A table of modules. The process has one, [`MODULES`]; tests have their own.
+pub struct Modules {
+    slots: [Slot; MAX_MODULES],
+    /// Slots behind this one have never been used.
+    used: AtomicUsize,
+    writing: AtomicBool,
+}
+
+/// The process's modules.
+pub static MODULES: Modules = Modules::new();
+
+/// There is no room for another module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Modules {
+    pub const fn new() -> Self {
+        Modules {
+            slots: [const { Slot::EMPTY }; MAX_MODULES],
+            used: AtomicUsize::new(0),
+            writing: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds a module that occupies `[start, end)`.
+    ///
+    /// # Errors
+    /// The table is full.
+    ///
+    /// # Safety
+    /// The trap map that `info` describes is, or will be before any of the module's code runs, mapped at its link-time address
+    /// plus `bias`; it is sorted, and stays so until something else is mapped there.
+    pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), Full> {
+        while self.writing.swap(true, Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+        let used = self.used.load(Ordering::Relaxed);
+        for slot in &self.slots[..used] {
+            if slot.overlaps(start, end) {
+                slot.end.store(0, Ordering::Release);
+            }
+        }
+        let free = self.slots[..used].iter().position(Slot::is_empty).unwrap_or(used);
+        let done = match self.slots.get(free) {
+            None => Err(Full),
+            Some(slot) => {
+                let at = |va: u64| va.wrapping_add(bias);
+                slot.start.store(start, Ordering::Relaxed);
+                slot.bias.store(bias, Ordering::Relaxed);
+                slot.code.store(at(info.code_va), Ordering::Relaxed);
+                slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
+                slot.traps.store(at(info.trap_map_va), Ordering::Relaxed);
+                slot.trap_count.store(info.trap_count, Ordering::Relaxed);
+                slot.old_base.store(at(info.old_base_va), Ordering::Relaxed);
+                slot.new_base.store(at(info.new_base_va), Ordering::Relaxed);
+                slot.end.store(end, Ordering::Release);
+                self.used.store(used.max(free + 1), Ordering::Release);
+                Ok(())
+            }
+        };
+        self.writing.store(false, Ordering::Release);
+        done
+    }
+
+    fn at(&self, at: u64) -> Option<&Slot> {
+        self.slots[..self.used.load(Ordering::Acquire)].iter().find(|slot| slot.covers(at))
+    }
+
+    /// Whether `at` lies in some module.
+    pub fn covers(&self, at: u64) -> bool {
+        self.at(at).is_some()
+    }
+
+    /// Looks up the old code address `at`.
+    pub fn find(&self, at: u64) -> Found {
+        self.at(at).map_or(Found::Elsewhere, |slot| slot.map().find(at, slot.bias.load(Ordering::Relaxed)))
+    }
+
+    /// Whether `at` lies in some module's new code.
+    pub fn in_new_code(&self, at: u64) -> bool {
+        self.at(at).is_some_and(|slot| {
+            (slot.code.load(Ordering::Relaxed)..slot.code_end.load(Ordering::Relaxed)).contains(&at)
+        })
+    }
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Modules::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(entries: &[TrapEntry], bias: u64) -> ModuleInfo {
+        ModuleInfo {
+            trap_map_va: (entries.as_ptr() as u64).wrapping_sub(bias),
+            trap_count: entries.len() as u64,
+            old_base_va: 0x1000,
+            new_base_va: 0x9000,
+            code_va: 0x9000,
+            code_bytes: 0x100,
+            ..ModuleInfo::ZERO
+        }
+    }
+
+    fn table() -> Box<Modules> {
+        Box::new(Modules::new())
+    }
+
+    #[test]
+    fn addresses_are_looked_up_with_the_load_bias() {
+        let entries =
+            [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x15, new: 0x60 }, TrapEntry { old: 0x20, new: 0x5 }];
+        for bias in [0, 0x5555_0000_0000] {
+            let modules = table();
+            // SAFETY: `entries` outlives the table.
+            unsafe { modules.add(&info(&entries, bias), bias, bias + 0x1000, bias + 0x2_0000_2000) }.unwrap();
+            assert_eq!(modules.find(bias + 0x1010), Found::Instruction(bias + 0x9040));
+            assert_eq!(modules.find(bias + 0x1015), Found::Instruction(bias + 0x9060));
+            assert_eq!(modules.find(bias + 0x1020), Found::Instruction(bias + 0x9005));
+            assert_eq!(modules.find(bias + 0x1011), Found::Middle(0x1011));
+            assert_eq!(modules.find(bias + 0x100f), Found::Elsewhere);
+            assert_eq!(modules.find(bias + 0x1021), Found::Elsewhere);
+            assert_eq!(modules.find(bias + 0xfff), Found::Elsewhere, "below the module");
+            assert_eq!(modules.find(bias + 0x1_0000_1010), Found::Elsewhere, "beyond 32 bits");
+            assert!(modules.in_new_code(bias + 0x9000) && modules.in_new_code(bias + 0x90ff));
+            assert!(!modules.in_new_code(bias + 0x9100) && !modules.in_new_code(bias + 0x8fff));
+        }
+    }
+
+    #[test]
+    fn a_module_without_traps_finds_nothing() {
+        let modules = table();
+        assert_eq!(modules.find(0x1010), Found::Elsewhere);
+        // SAFETY: an empty map is not read.
+        unsafe { modules.add(&info(&[], 0), 0, 0x1000, 0x2000) }.unwrap();
+        assert_eq!(modules.find(0x1010), Found::Elsewhere);
+    }
+
+    #[test]
+    fn a_module_mapped_over_another_one_replaces_it() {
+        let old = [TrapEntry { old: 0x10, new: 0x40 }];
+        let new = [TrapEntry { old: 0x20, new: 0x60 }];
+        let modules = table();
+        // SAFETY: the maps outlive the table.
+        unsafe {
+            modules.add(&info(&old, 0), 0, 0x1000, 0xa000).unwrap();
+            modules.add(&info(&new, 0), 0, 0x1000, 0x3000).unwrap();
+        }
+        assert_eq!(modules.find(0x1010), Found::Elsewhere);
+        assert_eq!(modules.find(0x1020), Found::Instruction(0x9060));
+        assert!(!modules.in_new_code(0x9010));
+    }
+
+    #[test]
+    fn the_table_says_when_it_is_full() {
+        let modules = table();
+        for i in 0..MAX_MODULES as u64 {
+            // SAFETY: an empty map is not read.
+            unsafe { modules.add(&ModuleInfo::ZERO, 0, i << 12, (i + 1) << 12) }.unwrap();
+        }
+        let last = (MAX_MODULES as u64) << 12;
+        // SAFETY: as above.
+        let add = |start| unsafe { modules.add(&ModuleInfo::ZERO, 0, start, start + 0x1000) };
+        assert_eq!(add(last), Err(Full));
+        assert_eq!(add(0x1000), Ok(()), "in place of the one that was there");
+    }
+}

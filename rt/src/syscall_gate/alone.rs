@@ -1,0 +1,197 @@
+//! The system calls that the runtime takes part in when there is one node.
+//!
+//! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
+//! ([`loading`]), and those that would take SIGTRAP from the trap handler. Input: the registers that the gate saved. Output: changed ones.
+//! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
+//! except that a library cannot be loaded as it is.
+//! Source: as the parent module's.
+
+use super::direct::{arguments, finish, set_arguments, stack_pointer};
+use super::signals::bit;
+use super::{Outcome, loading, masked};
+use crate::abi::Counter;
+use crate::entry::access;
+use crate::entry::gates::{Frame, RAX};
+use crate::sys::{self, KernelSigaction};
+use crate::trap::{self, Ucontext};
+
+/// Numbers below this one are looked up in [`OURS`].
+pub const LIMIT: i32 = 512;
+/// The one signal that must reach the runtime.
+const RESERVED: u64 = bit(libc::SIGTRAP);
+/// Bytes of the `syscall` instruction.
+const SYSCALL_BYTES: u64 = 2;
+
+/// One bit for each call that comes here.
+pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+]);
+
+const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
+    let mut set = [0; LIMIT as usize / 32];
+    let mut i = 0;
+    while i < calls.len() {
+        let nr = calls[i] as usize;
+        set[nr / 32] |= 1 << (nr % 32);
+        i += 1;
+    }
+    set
+}
+
+/// The Rust half of the gate.
+pub extern "C" fn on_syscall(frame: &mut Frame) {
+    access::count(Counter::Syscalls);
+    let nr = i64::from(frame.gpr[RAX] as i32);
+    let args = arguments(frame);
+    let rsp = stack_pointer(frame);
+    // SAFETY: the program's own call.
+    match unsafe { decide(nr, args, frame.return_address, rsp) } {
+        Some(outcome) => finish(frame, outcome),
+        // The program executes its own `syscall`.
+        None => {
+            set_arguments(frame, args);
+            frame.return_address -= SYSCALL_BYTES;
+        }
+    }
+}
+
+/// What becomes of a call; `None`: the program makes it.
+///
+/// # Safety
+/// `nr` and `args` are the program's call at `rip`, its stack pointer `rsp`.
+unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome> {
+    match nr {
+        libc::SYS_rt_sigaction => {
+            // SAFETY: the program's pointers.
+            Some(Outcome::Done(unsafe { sigaction(args) }))
+        }
+        libc::SYS_rt_sigprocmask => {
+            // Unblocking takes nothing away; a mask of another size is the kernel's to refuse.
+            if args[1] == 0 || args[3] != 8 || args[0] == libc::SIG_UNBLOCK as u64 {
+                return None;
+            }
+            // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
+            let result = unsafe {
+                let Some(set) = read_word(args[1]) else { return None };
+                let set = set & !RESERVED;
+                sys::raw(nr, [args[0], &raw const set as u64, args[2], 8, 0, 0])
+            };
+            Some(Outcome::Done(result))
+        }
+        libc::SYS_rt_sigreturn => {
+            // SAFETY: `rsp` is where the kernel will read the context from: the program's frame starts with it.
+            unsafe { (*(rsp as *mut Ucontext)).sigmask &= !RESERVED };
+            None
+        }
+        // SAFETY: passed on from the caller.
+        _ => unsafe { loading::call(nr, &args, rip).map(Outcome::Done).or_else(|| masked(nr, args, rsp, RESERVED)) },
+    }
+}
+
+/// The word at `at`, if it is mapped: the kernel answers EFAULT where a load would end the process.
+///
+/// # Safety
+/// Mapped memory must be readable as integers.
+unsafe fn read_word(at: u64) -> Option<u64> {
+    let mut word = 0u64;
+    let local = [&raw mut word as u64, 8];
+    let remote = [at, 8];
+    let args = [sys::getpid() as u64, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0];
+    // SAFETY: the kernel checks both ranges.
+    match unsafe { sys::call(libc::SYS_process_vm_readv, args) } {
+        Ok(8) => Some(word),
+        // Sandboxes may forbid the call: then the program's pointer is believed.
+        Err(sys::Errno(libc::EPERM | libc::ENOSYS)) => {
+            // SAFETY: the caller's.
+            Some(unsafe { (at as *const u64).read_unaligned() })
+        }
+        _ => None,
+    }
+}
+
+/// `rt_sigaction`: the handler of SIGTRAP is kept for the program, and no handler runs with SIGTRAP blocked.
+///
+/// # Safety
+/// `args` are the program's.
+unsafe fn sigaction(args: [u64; 6]) -> i64 {
+    let [signal, act, old, mask_bytes, ..] = args;
+    if act == 0 && signal != libc::SIGTRAP as u64 || mask_bytes != 8 {
+        // SAFETY: the program's own call.
+        return unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+    }
+    let mut wanted = KernelSigaction::default();
+    if act != 0 {
+        // SAFETY: the program passes an action's address.
+        wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
+        wanted.mask &= !RESERVED;
+    }
+    if signal != libc::SIGTRAP as u64 {
+        // SAFETY: the program's action, but for its mask.
+        return unsafe { sys::raw(libc::SYS_rt_sigaction, [signal, &raw const wanted as u64, old, 8, 0, 0]) };
+    }
+    let before = trap::own_action();
+    if act != 0 {
+        trap::set_own_action(&wanted);
+    }
+    if old != 0 {
+        // SAFETY: the program passes room for an action.
+        unsafe { (old as *mut KernelSigaction).write_unaligned(before) };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_set_holds_what_is_listed() {
+        let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
+        assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
+        assert!(!holds(libc::SYS_read) && !holds(libc::SYS_clone3) && !holds(511));
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 12);
+    }
+
+    #[test]
+    fn sigtrap_is_kept_for_the_program_but_not_installed() {
+        let before = trap::own_action();
+        let wanted = KernelSigaction { handler: 0x1234, flags: 4, restorer: 0, mask: RESERVED | 1 };
+        let mut old = KernelSigaction::default();
+        // SAFETY: live structures; SIGTRAP's handler stays what it is.
+        unsafe {
+            let set = |act: u64, old: u64| sigaction([libc::SIGTRAP as u64, act, old, 8, 0, 0]);
+            assert_eq!(set(&raw const wanted as u64, 0), 0);
+            assert_eq!(set(0, &raw mut old as u64), 0);
+        }
+        assert_eq!(old, KernelSigaction { mask: 1, ..wanted });
+        trap::set_own_action(&before);
+    }
+
+    #[test]
+    fn no_mask_of_the_program_blocks_sigtrap() {
+        let (set, mut old) = (bit(libc::SIGTRAP) | bit(libc::SIGUSR2), 0u64);
+        let call = |how: i32, set: u64, old: u64| {
+            // SAFETY: live words.
+            unsafe { decide(libc::SYS_rt_sigprocmask, [how as u64, set, old, 8, 0, 0], 0, 0) }
+        };
+        assert_eq!(call(libc::SIG_BLOCK, &raw const set as u64, 0), Some(Outcome::Done(0)));
+        let mask = sys::signal_mask();
+        assert_eq!(mask & set, bit(libc::SIGUSR2));
+        let empty = 0u64;
+        assert_eq!(call(libc::SIG_SETMASK, &raw const empty as u64, &raw mut old as u64), Some(Outcome::Done(0)));
+        assert_eq!(old, mask);
+        assert_eq!(call(libc::SIG_UNBLOCK, &raw const set as u64, 0), None);
+        assert_eq!(call(libc::SIG_BLOCK, 8, 0), None, "the kernel refuses what is not mapped");
+    }
+}

@@ -1,0 +1,61 @@
+//! System calls of rewritten code in a run of several nodes.
+//!
+//! Purpose: what the SIGSYS handler does, without the signal: about a tenth of its cost. Input: the registers that the gate saved. Output: changed
+//! ones, with the address at which the gate continues in [`Frame::return_address`].
+//! **Invariant**: a signal that arrives while this runs is put off, because it arrives in the runtime's text; the plain stub looks for that
+//! before it executes the call (see [`stubs`]), so none waits behind a call that blocks.
+//! Source: as the parent module's.
+
+use super::{Caller, Outcome, dispatch, signals, stubs};
+use crate::abi::Counter;
+use crate::entry::access;
+use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+use crate::sys;
+
+/// The call's arguments, in order.
+pub(super) fn arguments(frame: &Frame) -> [u64; 6] {
+    let g = &frame.gpr;
+    [g[RDI], g[RSI], g[RDX], g[R10], g[R8], g[R9]]
+}
+
+/// The program's stack pointer: above the frame, its return address and the red zone.
+pub(super) fn stack_pointer(frame: &Frame) -> u64 {
+    &raw const frame.args as u64 + stubs::RED_ZONE
+}
+
+/// Makes the gate continue with the outcome.
+pub(super) fn finish(frame: &mut Frame, outcome: Outcome) {
+    match outcome {
+        Outcome::Done(result) => frame.gpr[RAX] = result as u64,
+        Outcome::Run(stub, args, word) => {
+            frame.gpr[RCX] = frame.return_address;
+            frame.gpr[R11] = word;
+            frame.return_address = stub.address();
+            set_arguments(frame, args);
+        }
+    }
+}
+
+pub(super) fn set_arguments(frame: &mut Frame, args: [u64; 6]) {
+    let g = &mut frame.gpr;
+    [g[RDI], g[RSI], g[RDX], g[R10], g[R8], g[R9]] = args;
+}
+
+/// The Rust half of the gate.
+pub extern "C" fn on_syscall(frame: &mut Frame) {
+    access::count(Counter::Syscalls);
+    // A system call is a safe point.
+    signals::safe_point();
+    let nr = i64::from(frame.gpr[RAX] as i32);
+    let args = arguments(frame);
+    let caller = Caller { rip: frame.return_address, rsp: stack_pointer(frame) };
+    let masks = nr == libc::SYS_rt_sigprocmask;
+    let mut mask = if masks { sys::signal_mask() } else { 0 };
+    let before = mask;
+    // SAFETY: the arguments are the program's own call.
+    let outcome = unsafe { dispatch(nr, args, caller, &mut mask) };
+    finish(frame, outcome);
+    if masks && mask != before {
+        signals::set_mask(mask);
+    }
+}

@@ -1,0 +1,135 @@
+//! System calls by which code comes into the process.
+//!
+//! Purpose: the dynamic loader gets rewritten files in place of originals; rewritten files are registered when they are mapped; code
+//! that is not rewritten is not run unseen. Input: a call and where it comes from. Output: its result, if it has been made here.
+//! **Invariants**
+//! * Only opens that come from the dynamic loader's own code are redirected: a program that reads a library as a file sees the file. Where loader
+//!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
+//! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
+//!   one node nothing is inaccessible, and it is counted.
+//!
+//! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
+
+use crate::abi::Counter;
+use crate::closure::{self, Fd, FileKind};
+use crate::entry::access;
+use crate::modules::{Full, MODULES};
+use crate::node;
+use crate::sys::{self, Errno};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// New code of the dynamic loader: start and end.
+static LOADER: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// The loader is the C library, too.
+static LOADER_IS_LIBC: AtomicBool = AtomicBool::new(false);
+
+/// Tells where the dynamic loader's new code is.
+pub fn set_loader(path: &CStr, code: u64, bytes: u64) {
+    let name = path.to_bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
+    LOADER_IS_LIBC.store(name.starts_with(b"ld-musl"), Ordering::Relaxed);
+    LOADER[0].store(code, Ordering::Relaxed);
+    LOADER[1].store(code.wrapping_add(bytes), Ordering::Relaxed);
+}
+
+fn from_loader(rip: u64, flags: i32) -> bool {
+    let read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    let loads = read_only && (!LOADER_IS_LIBC.load(Ordering::Relaxed) || flags & libc::O_CLOEXEC != 0);
+    loads && (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
+}
+
+/// Makes the call if code may come in by it.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, which may be made; `rip` is the address behind its `syscall`.
+pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
+    match nr {
+        libc::SYS_open if closure::active() && from_loader(rip, args[1] as i32) => {
+            // SAFETY: passed on from the caller.
+            Some(unsafe { open(nr, args, args[0]) })
+        }
+        libc::SYS_openat if closure::active() && from_loader(rip, args[2] as i32) => {
+            // SAFETY: passed on from the caller.
+            Some(unsafe { open(nr, args, args[1]) })
+        }
+        libc::SYS_mmap => {
+            let [_, _, prot, flags, fd, offset] = *args;
+            let executable = prot & libc::PROT_EXEC as u64 != 0;
+            if flags & libc::MAP_ANONYMOUS as u64 != 0 {
+                if executable {
+                    generated();
+                }
+                return None;
+            }
+            if offset != 0 && !executable {
+                return None;
+            }
+            let kind = closure::kind_of(fd as i32);
+            // SAFETY: passed on from the caller.
+            Some(unsafe { map(args, kind, offset == 0, executable) })
+        }
+        libc::SYS_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
+            // Text relocations: the loader makes a module's code writable and executable again.
+            if !MODULES.covers(args[0]) {
+                generated();
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Opens what the loader asks for, and gives it the rewritten form of a library.
+///
+/// # Safety
+/// The call may be made, and its path is at `path`.
+unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
+    // SAFETY: the caller's.
+    if let Some(found) = closure::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
+        return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
+    }
+    // SAFETY: the caller's.
+    let fd = unsafe { sys::raw(nr, *args) };
+    if fd < 0 {
+        return fd;
+    }
+    closure::redirect(Fd(fd as i32)).map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
+}
+
+/// Maps a file, and registers a rewritten one. `first`: from its beginning on.
+///
+/// # Safety
+/// The call may be made.
+unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) -> i64 {
+    if executable && !matches!(kind, FileKind::Rewritten { .. }) {
+        if node::nodes() > 1 {
+            node::fail(format_args!(
+                "the program maps code that is not rewritten (file descriptor {}): its accesses cannot be checked",
+                args[4] as i32
+            ));
+        }
+        access::count(Counter::UncheckedCode);
+    }
+    // SAFETY: the caller's.
+    let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
+    if let (FileKind::Rewritten { info, low, bytes }, true, 0..) = (kind, first, at) {
+        // The loader maps the whole span of a file at once, first.
+        let start = at as u64;
+        // SAFETY: the loader maps the rest of the file behind before it runs any of it.
+        if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
+            node::fail(format_args!("the program loads more than {} libraries", crate::modules::MAX_MODULES));
+        }
+    }
+    at
+}
+
+/// The program makes code of its own.
+fn generated() {
+    if node::nodes() > 1 && !access::detached() {
+        node::fail(format_args!(
+            "the program generates code (executable memory that comes from no file): its accesses cannot be checked, \
+             so it can run on one node only"
+        ));
+    }
+    access::count(Counter::UncheckedCode);
+}

@@ -303,7 +303,7 @@ fn failures_before_the_program_are_one_clear_line() {
     let cases: [(Edit, &str); 4] = [
         (
             Edit { interp: Some("/no/such/loader.so"), ..Edit::default() },
-            "\"/no/such/loader.so\": cannot open it: No such file",
+            "cannot open the dynamic loader \"/no/such/loader.so\": No such file",
         ),
         (Edit { interp: Some("/etc/passwd"), ..Edit::default() }, "\"/etc/passwd\": not an ELF file"),
         (Edit { interp: Some("/"), ..Edit::default() }, "\"/\": cannot read it: Is a directory"),

@@ -105,6 +105,8 @@ pub struct Audit {
     pub targets: Targets,
     pub trap_entries: u64,
     pub jump_tables: u64,
+    /// System calls that pass the gate.
+    pub system_calls: u64,
     /// Direct branches to old addresses where no instruction begins: the run ends there.
     pub dead_ends: u64,
     pub old_code: Vec<OldCode>,
@@ -175,7 +177,11 @@ impl fmt::Display for Audit {
         if !self.trusted.is_empty() {
             writeln!(f, "  trusted     {}", list(&self.trusted))?;
         }
-        writeln!(f, "  trap map    {} entries; {} new jump tables", self.trap_entries, self.jump_tables)?;
+        writeln!(
+            f,
+            "  trap map    {} entries; {} new jump tables; {} gated system calls",
+            self.trap_entries, self.jump_tables, self.system_calls
+        )?;
         let t = &self.targets;
         writeln!(
             f,

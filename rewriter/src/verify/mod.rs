@@ -26,6 +26,7 @@ mod returns;
 mod sites;
 mod stack;
 mod symbolic;
+mod syscalls;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -75,7 +76,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     }
     headers(&m, &mut audit);
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
-    let text = decode::decode(m.text.data, m.text.va, &hints);
+    let mut text = decode::decode(m.text.data, m.text.va, &hints);
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
     let mut stubs: Vec<u64> = text.insns.iter().map(|i| i.target).filter(in_cold).collect();
     stubs.sort_unstable();
@@ -89,6 +90,8 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
             audit.finding(Vaddr(u.va), m.place(u.va), format!("{} bytes of {what} do not decode", u.bytes));
         }
     }
+    let gated = syscalls::admit(&m, &mut text, &mut audit);
+    audit.system_calls = gated.len() as u64;
     let cx = sites::Context {
         text: &text,
         cold: &cold,
@@ -96,7 +99,8 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
         check_stores: m.info.flags & module_flags::CHECK_STORES != 0,
         rodata: &|va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok()),
     };
-    let sites = sites::find(&cx);
+    let mut sites = sites::find(&cx);
+    syscalls::mark(&gated, &mut sites);
     for s in &sites.list {
         if let Some(problem) = &s.problem {
             let va = text.insns[s.access.min(text.insns.len() - 1)].va;

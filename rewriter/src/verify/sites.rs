@@ -67,7 +67,7 @@ pub fn get(map: &[u64], i: usize) -> bool {
     map.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
 }
 
-fn set(map: &mut [u64], i: usize) {
+pub(super) fn set(map: &mut [u64], i: usize) {
     map[i / 64] |= 1 << (i % 64);
 }
 

@@ -100,6 +100,10 @@ impl Map<'_> {
     }
 }
 
+/// Bytes at most that are put into a library's file so that offsets are addresses; only dynamic loaders need it, whose unloaded data are
+/// small.
+const MAX_FILLING: usize = 16 << 20;
+
 /// Appends chunks at page-aligned places with congruent file offsets.
 struct Appender {
     out: Vec<u8>,
@@ -216,6 +220,14 @@ pub fn write(
     }));
     let mut file = Appender { out };
     let code_off = file.append(placed.code_va, &placed.code);
+    if image.kind == Kind::Library {
+        // A dynamic loader finds its own program headers at its load address plus e_phoff, so their place in the file must be
+        // that in memory.
+        let wanted = (ro.va - image.base) as usize;
+        if (file.out.len()..file.out.len() + MAX_FILLING).contains(&wanted) {
+            file.out.resize(wanted, 0);
+        }
+    }
     let ro_off = file.append(ro.va, &ro.bytes);
     let mut offsets = vec![code_off, ro_off];
     for s in &rt.segments {

@@ -20,7 +20,7 @@ pub const LIMIT: i32 = 512;
 /// The one signal that must reach the runtime.
 const RESERVED: u64 = bit(libc::SIGTRAP);
 /// Bytes of the `syscall` instruction.
-const SYSCALL_BYTES: u64 = 2;
+pub(super) const SYSCALL_BYTES: u64 = 2;
 
 /// One bit for each call that comes here.
 pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[

@@ -6,11 +6,12 @@
 //! before it executes the call (see [`stubs`]), so none waits behind a call that blocks.
 //! Source: as the parent module's.
 
-use super::{Caller, Outcome, dispatch, signals, stubs};
+use super::{Caller, Outcome, alone, dispatch, signals, stubs};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
 use crate::sys;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 /// The call's arguments, in order.
 pub(super) fn arguments(frame: &Frame) -> [u64; 6] {
@@ -41,8 +42,38 @@ pub(super) fn set_arguments(frame: &mut Frame, args: [u64; 6]) {
     [g[RDI], g[RSI], g[RDX], g[R10], g[R8], g[R9]] = args;
 }
 
+/// The node's process number while a `vfork` child may be using its memory, else 0.
+static LENDER: AtomicI32 = AtomicI32::new(0);
+
+/// Notes that the call which follows makes a child that shares this memory.
+pub(super) fn expect_vfork_child() {
+    LENDER.store(sys::getpid(), Ordering::Relaxed);
+}
+
+/// Whether this is the child. The parent runs again only when the child has executed another program or is gone.
+fn is_vfork_child() -> bool {
+    let lender = LENDER.load(Ordering::Relaxed);
+    if lender == 0 {
+        return false;
+    }
+    let child = lender != sys::getpid();
+    if !child {
+        LENDER.store(0, Ordering::Relaxed);
+    }
+    child
+}
+
 /// The Rust half of the gate.
 pub extern "C" fn on_syscall(frame: &mut Frame) {
+    // Processes made from a node take no part in the run, and nothing dispatches their calls.
+    if is_vfork_child() {
+        frame.return_address -= alone::SYSCALL_BYTES;
+        return;
+    }
+    if access::detached() {
+        alone::on_syscall(frame);
+        return;
+    }
     access::count(Counter::Syscalls);
     // A system call is a safe point.
     signals::safe_point();

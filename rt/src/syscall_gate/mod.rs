@@ -222,6 +222,7 @@ unsafe fn masked(nr: i64, mut args: [u64; 6], rsp: u64, reserved: u64) -> Option
 
 /// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
 fn vfork(args: [u64; 6], caller: Caller) -> Outcome {
+    direct::expect_vfork_child();
     stubs::VFORK_RETURN.store(caller.rip, Ordering::Relaxed);
     Outcome::Run(Stub::Vfork, args, 0)
 }
@@ -242,6 +243,9 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     args[1] -= RED_ZONE + 8;
     // SAFETY: the program passes the top of a stack for the child, which is free below.
     unsafe { (args[1] as *mut u64).write(caller.rip) };
+    if shares_memory {
+        direct::expect_vfork_child();
+    }
     Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
 }
 

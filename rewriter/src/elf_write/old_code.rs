@@ -47,6 +47,8 @@ const TARGET: u8 = 2;
 const USED: u8 = 4;
 /// The trap byte of a possible target, which is a springboard's displacement at the same time.
 const SHARED: u8 = 8;
+/// A decoded instruction begins here.
+const BEGIN: u8 = 16;
 
 /// One executable section while it is patched.
 struct Old<'x> {
@@ -98,6 +100,7 @@ impl Old<'_> {
             for state in &mut self.state[at..at + len] {
                 *state |= COVERED;
             }
+            self.state[at] |= BEGIN;
             if computed.may_reach(id) {
                 self.state[at] |= TARGET;
             }
@@ -165,7 +168,7 @@ impl Old<'_> {
 
     /// Whether all bytes of `range` may become part of a springboard.
     fn free(&self, range: Range<usize>) -> bool {
-        self.state.get(range).is_some_and(|s| s.iter().all(|s| *s == COVERED))
+        self.state.get(range).is_some_and(|s| s.iter().all(|s| *s & !BEGIN == COVERED))
     }
 
     fn long(&mut self, at: usize, to: Vaddr) {
@@ -188,7 +191,7 @@ impl Old<'_> {
             // Who lands there must meet a trap byte.
             let only = i64::from(TRAP as i8);
             only..only + 1
-        } else if second == COVERED {
+        } else if second & !BEGIN == COVERED {
             i64::from(i8::MIN)..i64::from(i8::MAX) + 1
         } else {
             return false;
@@ -196,7 +199,10 @@ impl Old<'_> {
         let clash = |pad: usize| pad < at + SHORT && at < pad + LONG;
         let pads = reach.filter_map(|rel| Some((rel, usize::try_from(behind as i64 + rel).ok()?)));
         // The nearest, likely in the same cache line.
-        let best = pads.filter(|&(_, pad)| !clash(pad) && self.free(pad..pad + LONG)).min_by_key(|(rel, _)| rel.abs());
+        // Instructions that begin in it would neither be reached nor trap: it lies in padding or in a long instruction.
+        let unused =
+            |pad: usize| self.free(pad..pad + LONG) && self.state[pad..pad + LONG].iter().all(|s| s & BEGIN == 0);
+        let best = pads.filter(|&(_, pad)| !clash(pad) && unused(pad)).min_by_key(|(rel, _)| rel.abs());
         let Some((rel, pad)) = best else { return false };
         self.long(pad, to);
         self.bytes[at] = 0xeb;

@@ -7,7 +7,7 @@ use crate::cfg::computed::{Computed, returns_to_pushed};
 use crate::cfg::{Cfg, End, jump_tables};
 use crate::closure::Source;
 use crate::disasm::{Explorer, Insns};
-use crate::elf_write::{self, frames};
+use crate::elf_write::{self, Program, frames};
 use crate::emit::{self, Code};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
@@ -125,7 +125,8 @@ pub fn rewrite_program(input: &[u8], name: &str, options: &Options, libraries: &
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
         );
     }
-    build(analysed, options, Some(&Blob::embedded()?), &libraries.record())
+    let program = Program { blob: &Blob::embedded()?, closure: &libraries.record() };
+    build(analysed, options, Some(&program))
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -133,12 +134,12 @@ pub fn rewrite_program(input: &[u8], name: &str, options: &Options, libraries: &
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    build(analyse(input, name)?, options, None, &[])
+    build(analyse(input, name)?, options, None)
 }
 
 /// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
 /// instructions.
-fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>, closure: &[u8]) -> Result<Rewritten> {
+fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Result<Rewritten> {
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let (image, insns) = (&image, &insns);
     let conventions = conventions::find(image, insns, &cfg, &facts.effects, &facts.switches);
@@ -154,7 +155,7 @@ fn build(analysed: Analysed, options: &Options, blob: Option<&Blob>, closure: &[
     drop(code);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, blob, closure, options)?;
+    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, program, options)?;
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         new_code_bytes: placed.code.len() as u64,

@@ -106,10 +106,10 @@ fn state() -> &'static State {
 /// # Safety
 /// Called once, before the program runs; `info` and `bias` describe the loaded program; `env` is the program's environment.
 pub unsafe fn init(info: &ModuleInfo, bias: u64, env: *const *const c_char) -> Result<(), &'static CStr> {
-    // SAFETY: the rewriter stores that many bytes there.
     let bytes: &'static [u8] = if info.closure_va == 0 {
         &[]
     } else {
+        // SAFETY: the rewriter stores that many bytes there.
         unsafe {
             core::slice::from_raw_parts(info.closure_va.wrapping_add(bias) as *const u8, info.closure_bytes as usize)
         }

@@ -77,17 +77,19 @@ struct Slot {
 }
 
 impl Slot {
-    const EMPTY: Slot = Slot {
-        start: AtomicU64::new(0),
-        end: AtomicU64::new(0),
-        bias: AtomicU64::new(0),
-        code: AtomicU64::new(0),
-        code_end: AtomicU64::new(0),
-        traps: AtomicU64::new(0),
-        trap_count: AtomicU64::new(0),
-        old_base: AtomicU64::new(0),
-        new_base: AtomicU64::new(0),
-    };
+    const fn empty() -> Slot {
+        Slot {
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            bias: AtomicU64::new(0),
+            code: AtomicU64::new(0),
+            code_end: AtomicU64::new(0),
+            traps: AtomicU64::new(0),
+            trap_count: AtomicU64::new(0),
+            old_base: AtomicU64::new(0),
+            new_base: AtomicU64::new(0),
+        }
+    }
 
     fn covers(&self, at: u64) -> bool {
         let end = self.end.load(Ordering::Acquire);
@@ -130,7 +132,7 @@ pub struct Full;
 impl Modules {
     pub const fn new() -> Self {
         Modules {
-            slots: [const { Slot::EMPTY }; MAX_MODULES],
+            slots: [const { Slot::empty() }; MAX_MODULES],
             used: AtomicUsize::new(0),
             writing: AtomicBool::new(false),
         }

@@ -119,7 +119,14 @@ impl Appender {
     }
 }
 
-/// Writes the output file. `closure`: see [`ModuleInfo::closure_va`].
+/// What a program gets and a library does not.
+pub struct Program<'x> {
+    pub blob: &'x Blob,
+    /// See [`ModuleInfo::closure_va`].
+    pub closure: &'x [u8],
+}
+
+/// Writes the output file.
 ///
 /// # Errors
 /// When the frames cannot be rebuilt.
@@ -129,10 +136,10 @@ pub fn write(
     insns: &Insns,
     computed: &Computed,
     placed: &Placed,
-    blob: Option<&Blob>,
-    closure: &[u8],
+    program: Option<&Program>,
     options: &Options,
 ) -> Result<Written> {
+    let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.closure));
     // Room for all that is appended, so that the file is not copied while it grows.
     let room = placed.code.len() + placed.rodata.len() + insns.list.len() * 9 + (8 << 20);
     let mut out = Vec::with_capacity(image.data.len() + room);

@@ -83,8 +83,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             }
             // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
             let result = unsafe {
-                let Some(set) = read_word(args[1]) else { return None };
-                let set = set & !RESERVED;
+                let set = read_word(args[1])? & !RESERVED;
                 sys::raw(nr, [args[0], &raw const set as u64, args[2], 8, 0, 0])
             };
             Some(Outcome::Done(result))

@@ -15,9 +15,9 @@ use std::time::Duration;
 /// by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    blizzard cache list                       what is there, and how large\n  \
-    blizzard cache clean                      remove everything; it is made again when it is needed\n  \
-    blizzard cache clean --unused-days 7      remove what nobody has used for a week")]
+    blizzard cache list\n  \
+    blizzard cache clean --unused-days 7    # what nobody has used for a week\n  \
+    blizzard cache clean                    # everything: it is made again")]
 pub struct CacheCommand {
     #[command(subcommand)]
     action: Action,

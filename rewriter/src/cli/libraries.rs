@@ -21,7 +21,7 @@ pub const BUNDLE_FOLDER: &str = "lib";
 pub struct LibraryOptions {
     /// Leave the libraries as they are: their accesses are not checked
     #[arg(long)]
-    no_libraries: bool,
+    pub no_libraries: bool,
 }
 
 impl LibraryOptions {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
-    blizzard rewrite ./em3d --bundle em3d.dir    # with its rewritten libraries, for another machine\n  \
+    blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]

@@ -50,6 +50,12 @@ impl RunCommand {
         if let Some(warning) = incomplete(flags).filter(|_| self.nodes > 1) {
             eprintln!("blizzard: warning: {}: {warning}", name.display());
         }
+        if self.nodes > 1 && self.libraries.no_libraries {
+            eprintln!(
+                "blizzard: warning: {}: its libraries' accesses to shared memory are not checked",
+                name.display()
+            );
+        }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
             nodes: self.nodes,

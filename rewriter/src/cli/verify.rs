@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// The audit shares no code with the rewriter. The exit status is 1 if anything is open.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    blizzard rewrite ./em3d -o em3d.blz && blizzard verify em3d.blz --original ./em3d")]
+    blizzard rewrite ./em3d -o e.blz && blizzard verify e.blz --original ./em3d")]
 pub struct VerifyCommand {
     #[command(flatten)]
     input: ProgramFile,

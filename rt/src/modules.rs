@@ -4,7 +4,8 @@
 //! load bias, from the program itself at start, from the dynamic loader when the runtime loads it, and from each
 //! library when it is mapped. Output: lookups by address that take no lock, because signal handlers make them.
 //! **Invariants**: a slot is published by its last store, `end`, and withdrawn by its first, so that a reader sees a whole
-//! entry or none; entries whose span a new one covers are withdrawn, since their memory has been mapped over.
+//! entry or none; entries whose code a new one covers are withdrawn, since their memory has been mapped over. The span of a module
+//! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
 use crate::abi::{ModuleInfo, TrapEntry};
@@ -96,8 +97,10 @@ impl Slot {
         at < end && at >= self.start.load(Ordering::Relaxed)
     }
 
-    fn overlaps(&self, start: u64, end: u64) -> bool {
-        self.start.load(Ordering::Relaxed) < end && start < self.end.load(Ordering::Acquire)
+    /// Whether something at `[start, end)` lies where this module's new code is.
+    fn is_displaced_by(&self, start: u64, end: u64) -> bool {
+        let code = self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed);
+        !self.is_empty() && code.start < end && start < code.end
     }
 
     fn is_empty(&self) -> bool {
@@ -152,7 +155,7 @@ impl Modules {
         }
         let used = self.used.load(Ordering::Relaxed);
         for slot in &self.slots[..used] {
-            if slot.overlaps(start, end) {
+            if slot.is_displaced_by(start, end) {
                 slot.end.store(0, Ordering::Release);
             }
         }
@@ -179,7 +182,8 @@ impl Modules {
     }
 
     fn at(&self, at: u64) -> Option<&Slot> {
-        self.slots[..self.used.load(Ordering::Acquire)].iter().find(|slot| slot.covers(at))
+        let used = &self.slots[..self.used.load(Ordering::Acquire)];
+        used.iter().filter(|slot| slot.covers(at)).max_by_key(|slot| slot.start.load(Ordering::Relaxed))
     }
 
     /// Whether `at` lies in some module.
@@ -264,23 +268,42 @@ mod tests {
         // SAFETY: the maps outlive the table.
         unsafe {
             modules.add(&info(&old, 0), 0, 0x1000, 0xa000).unwrap();
-            modules.add(&info(&new, 0), 0, 0x1000, 0x3000).unwrap();
+            modules.add(&info(&new, 0), 0, 0x1000, 0x9800).unwrap();
         }
         assert_eq!(modules.find(0x1010), Found::Elsewhere);
         assert_eq!(modules.find(0x1020), Found::Instruction(0x9060));
-        assert!(!modules.in_new_code(0x9010));
+        assert!(!modules.in_new_code(0x9810));
+    }
+
+    #[test]
+    fn a_module_in_a_hole_of_another_one_displaces_nothing() {
+        let outer = [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x7000, new: 0x80 }];
+        let inner = [TrapEntry { old: 0x20, new: 0x60 }];
+        let modules = table();
+        let in_hole = ModuleInfo { code_va: 0x4800, old_base_va: 0x4000, ..info(&inner, 0) };
+        // SAFETY: the maps outlive the table.
+        unsafe {
+            modules.add(&info(&outer, 0), 0, 0x1000, 0xa000).unwrap();
+            modules.add(&in_hole, 0, 0x4000, 0x6000).unwrap();
+        }
+        assert_eq!(modules.find(0x1010), Found::Instruction(0x9040));
+        assert_eq!(modules.find(0x8000), Found::Instruction(0x9080));
+        assert_eq!(modules.find(0x4020), Found::Instruction(0x9060));
+        assert_eq!(modules.find(0x4021), Found::Elsewhere, "not in the middle of the outer one's code");
+        assert!(modules.in_new_code(0x9010) && modules.in_new_code(0x4810));
     }
 
     #[test]
     fn the_table_says_when_it_is_full() {
         let modules = table();
+        let code_at = |code_va| ModuleInfo { code_va, code_bytes: 0x1000, ..ModuleInfo::ZERO };
         for i in 0..MAX_MODULES as u64 {
             // SAFETY: an empty map is not read.
-            unsafe { modules.add(&ModuleInfo::ZERO, 0, i << 12, (i + 1) << 12) }.unwrap();
+            unsafe { modules.add(&code_at(i << 12), 0, i << 12, (i + 1) << 12) }.unwrap();
         }
         let last = (MAX_MODULES as u64) << 12;
         // SAFETY: as above.
-        let add = |start| unsafe { modules.add(&ModuleInfo::ZERO, 0, start, start + 0x1000) };
+        let add = |start| unsafe { modules.add(&code_at(start), 0, start, start + 0x1000) };
         assert_eq!(add(last), Err(Full));
         assert_eq!(add(0x1000), Ok(()), "in place of the one that was there");
     }

@@ -19,6 +19,7 @@ use crate::sys::{self, Errno};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+const PAGE_BYTES: u64 = 4096;
 /// New code of the dynamic loader: start and end.
 static LOADER: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// The loader is the C library, too.
@@ -113,8 +114,12 @@ unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) ->
     }
     // SAFETY: the caller's.
     let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
-    if let (FileKind::Rewritten { info, low, bytes }, true, 0..) = (kind, first, at) {
-        // The loader maps the whole span of a file at once, first.
+    // The loader maps the whole span of a file at once, first. A program that maps a file to read it maps another length; taken for a
+    // module, it would displace those that lie behind it.
+    let spans = |bytes: u64| args[1].next_multiple_of(PAGE_BYTES) == bytes;
+    if let (FileKind::Rewritten { info, low, bytes }, true, 0..) = (kind, first, at)
+        && spans(bytes)
+    {
         let start = at as u64;
         // SAFETY: the loader maps the rest of the file behind before it runs any of it.
         if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {

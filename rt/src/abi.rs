@@ -252,10 +252,15 @@ pub mod node_phase {
 /// The runtime removes it before the program sees its environment.
 pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 
-/// First bytes of the shared region ("BLZREGN1").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN1");
+/// First bytes of the shared region ("BLZREGN2").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN2");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 32;
+
+/// Values of [`RegionHeader::protocol`]: the coherence protocol of the run.
+pub mod protocol_number {
+    pub const STACHE: u32 = 1;
+}
 
 /// Header of the shared region (a memfd that the launcher creates, fills and passes on); all offsets in bytes.
 #[repr(C)]
@@ -282,7 +287,8 @@ pub struct RegionHeader {
     pub fill_bytes: u64,
     /// Written 1 by whoever ends the run: every waiting node stops at once.
     pub abort: u32,
-    pub _pad: u32,
+    /// See [`protocol_number`].
+    pub protocol: u32,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
@@ -313,7 +319,7 @@ impl RegionHeader {
             fill_off,
             fill_bytes,
             abort: 0,
-            _pad: 0,
+            protocol: protocol_number::STACHE,
         }
     }
 }

@@ -1,8 +1,22 @@
-//! Misses: makes blocks accessible by running Stache's step functions on this node.
+//! Misses: makes blocks accessible by running the protocol of the run on this node.
 //!
 //! Purpose: [`Node::access`] returns when every block of an access may be used; [`on_message`] is the handler of all protocol
-//! messages. Everything that decides is in [`crate::protocol`]; this module holds the state, performs the actions and keeps the rules
-//! that the protocol asks of its caller. Input: accesses and messages. Output: tags, data and messages.
+//! messages. Everything that decides is in [`crate::protocol`]. This module keeps the rules that every protocol asks of its caller;
+//! a *driver* per protocol ([`stache`]) holds the protocol's state and performs its actions. Input: accesses and messages.
+//! Output: tags, data and messages.
+//!
+//! # The boundary between this module and a driver
+//!
+//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for four things only:
+//!
+//! | function | when | what the driver does |
+//! |---|---|---|
+//! | `start_miss` | a tag does not allow the access in progress | steps the miss; sooner or later calls [`Node::grant`] |
+//! | `block_message` | a validated message about a block that is not pinned | steps it |
+//! | `resume_work` | the access before is over, nothing is pinned | steps what it put off because of a pin |
+//! | `has_put_off_work` | before the program goes on | says whether `resume_work` will have something to do |
+//!
+//! and offers it, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
 //! **Rules and how they are kept.**
 //! * *The access comes before the next event of its blocks.* A block that was found or made accessible for the access in progress is
@@ -10,29 +24,41 @@
 //!   message put aside, go to the `held` queue, which the next entry handles first.
 //! * *No circular waits.* Blocks of one access are acquired in ascending order, so whoever holds messages back waits only for
 //!   higher blocks than those.
-//! * *First come, first served at the home.* See [`crate::protocol::defer`].
-//! * *Untouched pages.* Tags start Invalid on every node, the home included, while an Idle directory entry means that the home's tag is
-//!   Writable. An Invalid tag beside an Idle entry therefore means "never used": the home raises the tags of all such
-//!   blocks of the page at the first event, without messages.
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
-use crate::abi::Counter;
-use crate::buffer::{Queue, Table};
-use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
+pub mod stache;
+
+use crate::abi::{self, Counter};
+use crate::buffer::Queue;
+use crate::homes::{ArenaId, MAX_ARENAS};
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::defer::Deferred;
-use crate::protocol::{Action, Actions, CacheEvent, CacheState, DirEntry, HomeEvent, Msg, NodeId, Tag, stache};
+use crate::protocol::{NodeId, Tag};
 use crate::stats::Wait;
 use crate::sys;
-use crate::tags::{BLOCK_WORDS, Block};
+use crate::tags::Block;
 use crate::transport::Message;
+use stache::Stache;
 
 /// Most blocks of a gather or scatter: 16 lanes, each of which may straddle two blocks.
 pub const LANE_BLOCKS: usize = 32;
-/// Each node has one miss outstanding at most, so that many requests can wait at one home.
-const MAX_DEFERRED: usize = crate::abi::MAX_NODES;
+
+/// The protocols that a run can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Stache,
+}
+
+impl Kind {
+    /// The protocol with that number ([`abi::protocol_number`]) in the region's header; `None` when there is none.
+    pub const fn from_number(number: u32) -> Option<Kind> {
+        match number {
+            abi::protocol_number::STACHE => Some(Kind::Stache),
+            _ => None,
+        }
+    }
+}
 
 /// The blocks that the access in progress has already got.
 struct Pins {
@@ -53,33 +79,29 @@ impl Pins {
 
 /// The coherence state of one node.
 pub struct Coherence {
-    /// One entry per block of the segment; used for those whose home this node is.
-    directory: Table<DirEntry>,
-    /// The outstanding miss on a block of another home.
-    miss: Option<(Block, CacheState)>,
+    kind: Kind,
+    /// The state of the protocol of that kind.
+    stache: Stache,
     /// The block being acquired, and whether it has been granted: from then on it is pinned.
     acquiring: Option<Block>,
     granted: bool,
     pins: Pins,
     /// Messages put aside, in order of arrival.
     held: Queue<Message>,
-    /// Requests that found their block busy.
-    deferred: Deferred<MAX_DEFERRED>,
     /// By arena: the first address that was never handed out, as far as this node knows.
     limits: [u64; MAX_ARENAS],
 }
 
 impl Coherence {
     /// The state of a node that has used nothing yet.
-    pub fn new(segment_blocks: u64) -> sys::Result<Coherence> {
+    pub fn new(kind: Kind, segment_blocks: u64) -> sys::Result<Coherence> {
         Ok(Coherence {
-            directory: Table::new(segment_blocks)?,
-            miss: None,
+            kind,
+            stache: Stache::new(segment_blocks)?,
             acquiring: None,
             granted: false,
             pins: Pins { first: 0, end: 0, list: [0; LANE_BLOCKS], listed: 0 },
             held: Queue::new(),
-            deferred: Deferred::new(),
             limits: [0; MAX_ARENAS],
         })
     }
@@ -172,15 +194,53 @@ impl Node {
         (pins.first, pins.end, pins.listed) = (0, 0, 0);
         for _ in 0..self.coherence.held.len() {
             let Some(message) = self.coherence.held.pop() else { break };
-            self.protocol_event(&message);
+            self.block_message(&message);
         }
-        self.replay();
+        self.resume_work();
     }
 
     /// Whether something waits for the access in progress to be executed.
     pub fn holds_work(&self) -> bool {
-        !self.coherence.held.is_empty()
-            || self.coherence.deferred.blocks().any(|addr| self.coherence.is_pinned(Block::of(addr)))
+        !self.coherence.held.is_empty() || self.has_put_off_work()
+    }
+
+    fn start_miss(&mut self, block: Block, store: bool) {
+        match self.coherence.kind {
+            Kind::Stache => self.stache_miss(block, store),
+        }
+    }
+
+    fn block_message(&mut self, message: &Message) {
+        match self.coherence.kind {
+            Kind::Stache => self.stache_message(message),
+        }
+    }
+
+    fn resume_work(&mut self) {
+        match self.coherence.kind {
+            Kind::Stache => self.stache_replay(),
+        }
+    }
+
+    fn has_put_off_work(&self) -> bool {
+        match self.coherence.kind {
+            Kind::Stache => self.stache_has_deferred(),
+        }
+    }
+
+    /// The block allows the access in progress, if that is what this node waits for: from now on it is pinned.
+    fn grant(&mut self, block: Block) {
+        self.coherence.granted = self.coherence.acquiring == Some(block);
+    }
+
+    /// Sends a message about a block; `with_data`: with the bytes of the own copy as they are now.
+    fn send_block(&mut self, to: NodeId, block: Block, handler: u16, with_data: bool) {
+        let mut message = Message { handler, addr: block.addr(), ..Message::default() };
+        if with_data {
+            message.length = abi::BLOCK_BYTES as u8;
+            message.data = self.space.read(block);
+        }
+        self.send(to, message);
     }
 
     fn release_grant(&mut self) {
@@ -207,12 +267,7 @@ impl Node {
         });
         self.coherence.acquiring = Some(block);
         self.coherence.granted = false;
-        let home = self.home_of(block);
-        if home == self.me {
-            self.home_event(block, if store { HomeEvent::LocalStore } else { HomeEvent::LocalLoad }, None);
-        } else {
-            self.cache_event(block, if store { CacheEvent::Store } else { CacheEvent::Load }, None);
-        }
+        self.start_miss(block, store);
         self.wait(Wait::Miss, |node| node.coherence.granted);
         if !self.space.allows(block, store) {
             self.fail(format_args!("protocol error: block {:#x} was granted without its tag", block.addr()));
@@ -236,7 +291,7 @@ impl Node {
             self.fail(format_args!(
                 "access to {:#x}..{:#x}: shared memory that was never allocated",
                 block.addr(),
-                block.addr().saturating_add(crate::abi::BLOCK_BYTES)
+                block.addr().saturating_add(abi::BLOCK_BYTES)
             ));
         }
     }
@@ -254,158 +309,6 @@ impl Node {
             None => self.fail(format_args!("block {:#x} has no home", block.addr())),
         }
     }
-
-    /// A validated protocol message, or one that was put aside.
-    fn protocol_event(&mut self, message: &Message) {
-        let block = Block::of(message.addr);
-        let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
-        else {
-            return self.count(Counter::MessagesRejected);
-        };
-        if msg == Msg::Invalidate {
-            self.count(Counter::InvalidationsReceived);
-        }
-        if let Some(event) = HomeEvent::from_msg(msg, from) {
-            self.home_event(block, event, Some(&message.data));
-        } else if let Some(event) = CacheEvent::from_msg(msg) {
-            self.cache_event(block, event, Some(&message.data));
-        }
-    }
-
-    /// Steps an event at the home, or queues it behind those that wait already.
-    fn home_event(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) {
-        if event.is_request() && self.coherence.deferred.is_waiting(block.addr()) {
-            self.defer(block, event);
-        } else if self.home_step(block, event, data) {
-            self.replay();
-        }
-    }
-
-    fn defer(&mut self, block: Block, event: HomeEvent) {
-        if self.coherence.deferred.push(block.addr(), event).is_err() {
-            self.fail(format_args!("protocol error: more requests wait at this home than there are nodes"));
-        }
-    }
-
-    /// Steps an event; true when the block's deferred events must be stepped next.
-    fn home_step(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
-        let number = self.space.number(block);
-        let entry = self.coherence.directory.get(number);
-        if entry == DirEntry::IDLE && self.space.tag(block) == Some(Tag::Invalid) {
-            self.first_touch(block);
-        }
-        let tag = self.tag_of(block);
-        match stache::home_step(entry, tag, event) {
-            Ok((next, _, actions)) if actions.is_defer() => {
-                self.coherence.directory.set(number, next);
-                self.defer(block, event);
-                false
-            }
-            Ok((next, _, actions)) => {
-                self.coherence.directory.set(number, next);
-                self.perform(block, self.me, &actions, data)
-            }
-            Err(violation) => self.violation(block, &violation),
-        }
-    }
-
-    /// Raises the tags of a home page's blocks that nobody has used.
-    #[cold]
-    fn first_touch(&mut self, block: Block) {
-        let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
-        for _ in 0..PAGE_BYTES / crate::abi::BLOCK_BYTES {
-            let idle = self.coherence.directory.get(self.space.number(each)) == DirEntry::IDLE;
-            if idle && self.space.tag(each) == Some(Tag::Invalid) {
-                self.space.set_tag(each, Tag::Writable);
-            }
-            match each.next() {
-                Some(next) => each = next,
-                None => return,
-            }
-        }
-    }
-
-    /// Steps an event at a node that is not the home.
-    fn cache_event(&mut self, block: Block, event: CacheEvent, data: Option<&[u64; BLOCK_WORDS]>) {
-        let state = match self.coherence.miss {
-            Some((missing, state)) if missing == block => Some(state),
-            _ => CacheState::from_tag(self.tag_of(block)),
-        };
-        let Some(state) = state else {
-            self.fail(format_args!("protocol error: block {:#x} is Busy without a miss", block.addr()))
-        };
-        match stache::cache_step(state, event) {
-            Ok((next, actions)) => {
-                if next.is_pending() {
-                    self.coherence.miss = Some((block, next));
-                } else if state.is_pending() {
-                    self.coherence.miss = None;
-                }
-                let home = self.home_of(block);
-                self.perform(block, home, &actions, data);
-            }
-            Err(violation) => self.violation(block, &violation),
-        }
-    }
-
-    #[cold]
-    fn violation(&self, block: Block, violation: &crate::protocol::Violation) -> ! {
-        self.fail(format_args!("protocol error at block {:#x}: {}: {violation:?}", block.addr(), violation.what()))
-    }
-
-    /// Performs a step's actions in order; true when deferred events must be stepped next.
-    fn perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
-        let mut replay = false;
-        for &action in actions.as_slice() {
-            match action {
-                Action::CopyIn => match data {
-                    Some(data) => self.space.write(block, data),
-                    None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
-                },
-                Action::SetTag(tag) => self.space.set_tag(block, tag),
-                Action::Send(to, msg) => self.send_protocol(to, block, msg),
-                Action::SendHome(msg) => self.send_protocol(home, block, msg),
-                Action::Invalidate(nodes) => {
-                    for to in nodes.iter() {
-                        self.send_protocol(to, block, Msg::Invalidate);
-                    }
-                }
-                Action::Resume => self.coherence.granted = self.coherence.acquiring == Some(block),
-                Action::Replay => replay = true,
-                Action::Defer => {}
-            }
-        }
-        replay
-    }
-
-    fn send_protocol(&mut self, to: NodeId, block: Block, msg: Msg) {
-        let mut message = Message { handler: msg.byte().into(), addr: block.addr(), ..Message::default() };
-        if msg.carries_data() {
-            message.length = crate::abi::BLOCK_BYTES as u8;
-            message.data = self.space.read(block);
-        }
-        if msg == Msg::WriteBack {
-            self.count(Counter::WriteBacks);
-        }
-        self.send(to, message);
-    }
-
-    /// Steps deferred events of all blocks that are neither busy nor pinned, oldest first.
-    fn replay(&mut self) {
-        while let Some(block) = self.next_replayable() {
-            match self.coherence.deferred.pop(block.addr()) {
-                Some(event) => self.home_step(block, event, None),
-                None => return,
-            };
-        }
-    }
-
-    fn next_replayable(&self) -> Option<Block> {
-        self.coherence.deferred.blocks().map(Block::of).find(|&block| {
-            let entry = self.coherence.directory.get(self.space.number(block));
-            !self.coherence.is_pinned(block) && entry.decode().is_some_and(|state| !state.is_busy())
-        })
-    }
 }
 
 /// Handler of all protocol messages.
@@ -417,5 +320,5 @@ pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
         }
         return;
     }
-    node.protocol_event(message);
+    node.block_message(message);
 }

@@ -74,7 +74,7 @@ impl Node {
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },
-            coherence: Coherence::new(space.bytes() >> abi::BLOCK_SHIFT)?,
+            coherence: Coherence::new(region.protocol(), space.bytes() >> abi::BLOCK_SHIFT)?,
             arenas: Arenas::new(&homes, me)?,
             sync: Sync::new()?,
             clock: WaitClock::start(),

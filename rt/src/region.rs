@@ -6,6 +6,7 @@
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
 
 use crate::abi::{self, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
+use crate::coherence::Kind;
 use crate::protocol::NodeId;
 use crate::sys;
 use core::fmt;
@@ -68,6 +69,9 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     {
         return Err("the fill area is misplaced");
     }
+    if Kind::from_number(header.protocol).is_none() {
+        return Err("it names a coherence protocol that this runtime does not have");
+    }
     // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
     let tag_page_covers = CONTEXT_BYTES << abi::BLOCK_SHIFT;
     if header.segment_bytes == 0
@@ -100,6 +104,11 @@ impl Region {
 
     pub fn header(&self) -> &RegionHeader {
         &self.header
+    }
+
+    /// The coherence protocol of the run.
+    pub fn protocol(&self) -> Kind {
+        Kind::from_number(self.header.protocol).expect("checked when the region was mapped")
     }
 
     /// Nonzero: the run ends, stop waiting.
@@ -275,7 +284,7 @@ mod tests {
     #[test]
     fn damaged_headers_are_refused_with_the_reason() {
         type Damage = fn(&mut RegionHeader);
-        let cases: [(&str, Damage); 10] = [
+        let cases: [(&str, Damage); 11] = [
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
             ("number of nodes", |h| h.nodes = 33),
@@ -285,6 +294,7 @@ mod tests {
             ("context pages", |h| h.contexts_off = u64::MAX - 4095),
             ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
             ("fill area", |h| h.fill_bytes = 0),
+            ("coherence protocol", |h| h.protocol = 0),
             ("segment's size", |h| h.segment_bytes = 2 << 40),
         ];
         for (reason, damage) in cases {

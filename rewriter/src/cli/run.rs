@@ -7,7 +7,7 @@ use super::{ProgramAndArgs, RewriteOptions, input, node_count};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, LaunchOptions};
+use crate::launch::{self, LaunchOptions, Protocol};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
@@ -34,6 +34,9 @@ pub struct RunCommand {
     /// Start each line of output with the node it comes from
     #[arg(long)]
     tag_output: bool,
+    /// Coherence protocol of shared memory
+    #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
+    protocol: Protocol,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -59,6 +62,7 @@ impl RunCommand {
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
             nodes: self.nodes,
+            protocol: self.protocol,
             tag_output: self.tag_output,
             arg0: Some(name.clone()),
             ..LaunchOptions::default()

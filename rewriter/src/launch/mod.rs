@@ -36,6 +36,22 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use supervise::Stop;
 
+/// The coherence protocols that a run can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// Invalidations through a directory at the home; busy blocks queue requests
+    Stache,
+}
+
+impl Protocol {
+    /// As it stands in the region's header.
+    pub const fn number(self) -> u32 {
+        match self {
+            Protocol::Stache => abi::protocol_number::STACHE,
+        }
+    }
+}
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
@@ -43,6 +59,8 @@ pub struct LaunchOptions {
     pub nodes: u32,
     /// Bytes of shared memory that can be allocated at most; address space only, nothing is set aside.
     pub segment_bytes: u64,
+    /// How the nodes' copies are kept coherent.
+    pub protocol: Protocol,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// What the program sees as its own name; its path if not given.
@@ -51,7 +69,13 @@ pub struct LaunchOptions {
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { nodes: 1, segment_bytes: abi::SEGMENT_DEFAULT_BYTES, tag_output: false, arg0: None }
+        LaunchOptions {
+            nodes: 1,
+            segment_bytes: abi::SEGMENT_DEFAULT_BYTES,
+            protocol: Protocol::Stache,
+            tag_output: false,
+            arg0: None,
+        }
     }
 }
 
@@ -94,7 +118,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         return Err(Error::new(format!("a run has 1 to {} nodes, not {}", abi::MAX_NODES, options.nodes)));
     }
     let mut guard = guard::split()?;
-    let region = Region::create(options.nodes, options.segment_bytes)?;
+    let region = Region::create(options)?;
     if let Err(e) = sys::disable_randomisation()
         && options.nodes > 1
     {

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** apart from `abort` and the doorbells the launcher writes nothing after the first node has started.
 
+use super::LaunchOptions;
 use super::sys::SharedWords;
 use crate::error::{Error, Result};
 use blizzard_rt::abi::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
@@ -37,17 +38,18 @@ pub struct NodeReport {
 }
 
 impl Region {
-    /// Creates the region for `nodes` nodes with a segment of `segment_bytes` bytes.
+    /// Creates the region for a run with these options.
     ///
     /// # Errors
     /// When the kernel gives no memory.
-    pub fn create(nodes: u32, segment_bytes: u64) -> Result<Self> {
+    pub fn create(options: &LaunchOptions) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             Error::new("cannot create the memory that the nodes share")
                 .because(e)
                 .help("the run needs about 5 MB plus 17 kB for each pair of nodes of shared memory")
         };
-        let header = RegionHeader::new(nodes, processors(), segment_bytes, random_incarnation());
+        let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
+        header.protocol = options.protocol.number();
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
@@ -114,7 +116,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         fill_off,
         fill_bytes,
         abort,
-        _pad,
+        protocol,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -130,7 +132,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, fill_off), &fill_off.to_ne_bytes());
     put(offset_of!(RegionHeader, fill_bytes), &fill_bytes.to_ne_bytes());
     put(offset_of!(RegionHeader, abort), &abort.to_ne_bytes());
-    put(offset_of!(RegionHeader, _pad), &_pad.to_ne_bytes());
+    put(offset_of!(RegionHeader, protocol), &protocol.to_ne_bytes());
     bytes
 }
 
@@ -156,14 +158,18 @@ fn random_incarnation() -> u32 {
 mod tests {
     use super::*;
 
+    fn create(nodes: u32) -> Region {
+        Region::create(&LaunchOptions { nodes, segment_bytes: 1 << 30, ..LaunchOptions::default() }).unwrap()
+    }
+
     #[test]
     fn header_fill_and_contexts_are_where_the_contract_says() {
-        let region = Region::create(3, 1 << 30).unwrap();
+        let region = create(3);
         let h = region.header;
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN1");
+        assert_eq!(&first, b"BLZREGN2");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);
@@ -178,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_failed_node_is_read_back_with_its_message_and_counters() {
-        let region = Region::create(2, 1 << 30).unwrap();
+        let region = create(2);
         assert_eq!(region.report(1).phase, node_phase::STARTING);
         let at = region.context_off(1);
         let put = |off: usize, bytes: &[u8]| region.file.write_all_at(bytes, at + off as u64).unwrap();
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn abort_rings_every_doorbell() {
-        let region = Region::create(2, 1 << 30).unwrap();
+        let region = create(2);
         region.abort();
         let mut word = [0u8; 4];
         region.file.read_exact_at(&mut word, offset_of!(RegionHeader, abort) as u64).unwrap();

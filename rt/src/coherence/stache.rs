@@ -1,0 +1,204 @@
+//! The driver of [`protocol::stache`](crate::protocol::stache): its state on this node, and the performance of its actions.
+//!
+//! Input: misses and messages, from [`super`], which also states the boundary. Output: tags, data and messages.
+//!
+//! **Rules and how they are kept.**
+//! * *First come, first served at the home.* See [`crate::protocol::defer`].
+//! * *Untouched pages.* Tags start Invalid on every node, the home included, while an Idle directory entry means that the home's tag is
+//!   Writable. An Invalid tag beside an Idle entry therefore means "never used": the home raises the tags of all such
+//!   blocks of the page at the first event, without messages.
+
+use crate::abi::{self, Counter};
+use crate::buffer::Table;
+use crate::homes::PAGE_BYTES;
+use crate::node::Node;
+use crate::protocol::defer::Deferred;
+use crate::protocol::{
+    Action, Actions, CacheEvent, CacheState, DirEntry, HomeEvent, Msg, NodeId, Tag, Violation, stache,
+};
+use crate::sys;
+use crate::tags::{BLOCK_WORDS, Block};
+use crate::transport::Message;
+
+/// Each node has one miss outstanding at most, so that many requests can wait at one home.
+const MAX_DEFERRED: usize = abi::MAX_NODES;
+
+/// Stache's state on one node.
+pub struct Stache {
+    /// One entry per block of the segment; used for those whose home this node is.
+    directory: Table<DirEntry>,
+    /// The outstanding miss on a block of another home.
+    miss: Option<(Block, CacheState)>,
+    /// Requests that found their block busy.
+    deferred: Deferred<MAX_DEFERRED>,
+}
+
+impl Stache {
+    /// The state of a node that has used nothing yet.
+    pub fn new(segment_blocks: u64) -> sys::Result<Stache> {
+        Ok(Stache { directory: Table::new(segment_blocks)?, miss: None, deferred: Deferred::new() })
+    }
+}
+
+impl Node {
+    /// A validated protocol message, or one that was put aside.
+    pub(super) fn stache_message(&mut self, message: &Message) {
+        let block = Block::of(message.addr);
+        let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
+        else {
+            return self.count(Counter::MessagesRejected);
+        };
+        if msg == Msg::Invalidate {
+            self.count(Counter::InvalidationsReceived);
+        }
+        if let Some(event) = HomeEvent::from_msg(msg, from) {
+            self.home_event(block, event, Some(&message.data));
+        } else if let Some(event) = CacheEvent::from_msg(msg) {
+            self.cache_event(block, event, Some(&message.data));
+        }
+    }
+
+    /// The access in progress misses.
+    pub(super) fn stache_miss(&mut self, block: Block, store: bool) {
+        if self.home_of(block) == self.me {
+            self.home_event(block, if store { HomeEvent::LocalStore } else { HomeEvent::LocalLoad }, None);
+        } else {
+            self.cache_event(block, if store { CacheEvent::Store } else { CacheEvent::Load }, None);
+        }
+    }
+
+    /// Steps an event at the home, or queues it behind those that wait already.
+    fn home_event(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) {
+        if event.is_request() && self.coherence.stache.deferred.is_waiting(block.addr()) {
+            self.defer(block, event);
+        } else if self.home_step(block, event, data) {
+            self.stache_replay();
+        }
+    }
+
+    fn defer(&mut self, block: Block, event: HomeEvent) {
+        if self.coherence.stache.deferred.push(block.addr(), event).is_err() {
+            self.fail(format_args!("protocol error: more requests wait at this home than there are nodes"));
+        }
+    }
+
+    /// Steps an event; true when the block's deferred events must be stepped next.
+    fn home_step(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+        let number = self.space.number(block);
+        let entry = self.coherence.stache.directory.get(number);
+        if entry == DirEntry::IDLE && self.space.tag(block) == Some(Tag::Invalid) {
+            self.first_touch(block);
+        }
+        let tag = self.tag_of(block);
+        match stache::home_step(entry, tag, event) {
+            Ok((next, _, actions)) if actions.is_defer() => {
+                self.coherence.stache.directory.set(number, next);
+                self.defer(block, event);
+                false
+            }
+            Ok((next, _, actions)) => {
+                self.coherence.stache.directory.set(number, next);
+                self.perform(block, self.me, &actions, data)
+            }
+            Err(violation) => self.violation(block, &violation),
+        }
+    }
+
+    /// Raises the tags of a home page's blocks that nobody has used.
+    #[cold]
+    fn first_touch(&mut self, block: Block) {
+        let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
+        for _ in 0..PAGE_BYTES / abi::BLOCK_BYTES {
+            let idle = self.coherence.stache.directory.get(self.space.number(each)) == DirEntry::IDLE;
+            if idle && self.space.tag(each) == Some(Tag::Invalid) {
+                self.space.set_tag(each, Tag::Writable);
+            }
+            match each.next() {
+                Some(next) => each = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Steps an event at a node that is not the home.
+    fn cache_event(&mut self, block: Block, event: CacheEvent, data: Option<&[u64; BLOCK_WORDS]>) {
+        let state = match self.coherence.stache.miss {
+            Some((missing, state)) if missing == block => Some(state),
+            _ => CacheState::from_tag(self.tag_of(block)),
+        };
+        let Some(state) = state else {
+            self.fail(format_args!("protocol error: block {:#x} is Busy without a miss", block.addr()))
+        };
+        match stache::cache_step(state, event) {
+            Ok((next, actions)) => {
+                if next.is_pending() {
+                    self.coherence.stache.miss = Some((block, next));
+                } else if state.is_pending() {
+                    self.coherence.stache.miss = None;
+                }
+                let home = self.home_of(block);
+                self.perform(block, home, &actions, data);
+            }
+            Err(violation) => self.violation(block, &violation),
+        }
+    }
+
+    #[cold]
+    fn violation(&self, block: Block, violation: &Violation) -> ! {
+        self.fail(format_args!("protocol error at block {:#x}: {}: {violation:?}", block.addr(), violation.what()))
+    }
+
+    /// Performs a step's actions in order; true when deferred events must be stepped next.
+    fn perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+        let mut replay = false;
+        for &action in actions.as_slice() {
+            match action {
+                Action::CopyIn => match data {
+                    Some(data) => self.space.write(block, data),
+                    None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
+                },
+                Action::SetTag(tag) => self.space.set_tag(block, tag),
+                Action::Send(to, msg) => self.send_protocol(to, block, msg),
+                Action::SendHome(msg) => self.send_protocol(home, block, msg),
+                Action::Invalidate(nodes) => {
+                    for to in nodes.iter() {
+                        self.send_protocol(to, block, Msg::Invalidate);
+                    }
+                }
+                Action::Resume => self.grant(block),
+                Action::Replay => replay = true,
+                Action::Defer => {}
+            }
+        }
+        replay
+    }
+
+    fn send_protocol(&mut self, to: NodeId, block: Block, msg: Msg) {
+        if msg == Msg::WriteBack {
+            self.count(Counter::WriteBacks);
+        }
+        self.send_block(to, block, msg.byte().into(), msg.carries_data());
+    }
+
+    /// Steps deferred events of all blocks that are neither busy nor pinned, oldest first.
+    pub(super) fn stache_replay(&mut self) {
+        while let Some(block) = self.next_replayable() {
+            match self.coherence.stache.deferred.pop(block.addr()) {
+                Some(event) => self.home_step(block, event, None),
+                None => return,
+            };
+        }
+    }
+
+    /// Whether requests wait because their block is pinned.
+    pub(super) fn stache_has_deferred(&self) -> bool {
+        self.coherence.stache.deferred.blocks().any(|addr| self.coherence.is_pinned(Block::of(addr)))
+    }
+
+    fn next_replayable(&self) -> Option<Block> {
+        self.coherence.stache.deferred.blocks().map(Block::of).find(|&block| {
+            let entry = self.coherence.stache.directory.get(self.space.number(block));
+            !self.coherence.is_pinned(block) && entry.decode().is_some_and(|state| !state.is_busy())
+        })
+    }
+}

@@ -279,7 +279,7 @@ fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
 }
 
 #[test]
-fn several_nodes_of_a_program_that_is_not_fully_checked_get_one_warning() {
+fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line() {
     let bench = Bench::new();
     for (options, part) in [(["--checks", "stores"], "loads are not checked"), (["--poll", "none"], "does not poll")] {
         let [option, value] = options;
@@ -287,8 +287,12 @@ fn several_nodes_of_a_program_that_is_not_fully_checked_get_one_warning() {
         for args in [&["./out", "0"][..], &[option, value, "--", "./prog", "0"]] {
             let run = |nodes: &str| bench.run(&[&["run", "-n", nodes], args].concat());
             let (out, err, status) = run("2");
-            assert_eq!((out.lines().count(), err.lines().count(), status), (2, 1, 0), "{err}");
-            assert!(err.starts_with("blizzard: warning: ./") && err.contains(part), "{err}");
+            assert_eq!((out.as_str(), status), ("", 1), "{err}");
+            let (line, help) = err.split_once('\n').unwrap();
+            assert!(line.starts_with("blizzard: error: ./") && line.contains(part), "{err}");
+            assert!(help.contains("--allow-incomplete"), "{err}");
+            let (out, err, status) = bench.run(&[&["run", "--allow-incomplete", "-n", "2"], args].concat());
+            assert_eq!((out.lines().count(), err.as_str(), status), (2, "", 0));
             let (_, err, status) = run("1");
             assert_eq!((err.as_str(), status), ("", 0), "one node needs neither");
         }

@@ -37,13 +37,19 @@ impl LibraryOptions {
     }
 }
 
-/// Rewrites all libraries of `program` into the cache that `source` names; shows progress on a terminal.
+/// Rewrites all libraries of `program` into the cache that `source` names; shows progress on a terminal. Gives each library with its
+/// rewritten form.
 ///
 /// # Errors
 /// A library cannot be rewritten.
-pub fn prepare(program: &Path, source: &Source) -> Result<()> {
-    let Source::Cache(cached) = source else { return Ok(()) };
-    each(&libraries_of(program)?, |path| cached.add(path).map(drop))
+pub fn prepare(program: &Path, source: &Source) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let Source::Cache(cached) = source else { return Ok(Vec::new()) };
+    let mut made = Vec::new();
+    each(&libraries_of(program)?, |path| {
+        made.push((path.to_owned(), cached.add(path)?));
+        Ok(())
+    })?;
+    Ok(made)
 }
 
 /// Rewrites the libraries of `program`, and `added` ones, into the bundle at `folder`.

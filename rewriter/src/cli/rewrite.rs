@@ -58,7 +58,7 @@ impl RewriteCommand {
         // The program first: what is wrong with it is said before anything is written.
         let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source)?;
         match &self.bundle {
-            None => libraries::prepare(&input.path, &source)?,
+            None => drop(libraries::prepare(&input.path, &source)?),
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
         }
         // Whoever may read the program may run the output.

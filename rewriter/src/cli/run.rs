@@ -31,6 +31,9 @@ pub struct RunCommand {
     /// Write counters of every node to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
+    #[arg(long)]
+    allow_incomplete: bool,
     /// Start each line of output with the node it comes from
     #[arg(long)]
     tag_output: bool,
@@ -50,8 +53,9 @@ impl RunCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let (executable, flags) = prepare(name, self.options, self.libraries)?;
-        if let Some(warning) = incomplete(flags).filter(|_| self.nodes > 1) {
-            eprintln!("blizzard: warning: {}: {warning}", name.display());
+        if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
+            return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
+                .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
         if self.nodes > 1 && self.libraries.no_libraries {
             eprintln!(
@@ -86,13 +90,30 @@ fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Re
         return Ok((input.path, flags));
     }
     let options = asked.options();
-    let source = libraries.source(&options)?;
-    libraries::prepare(&input.path, &source)?;
-    let key = Key::of_rewrite(&input.bytes, &options, &source);
+    let prepared = closure(&input, &options, libraries)?;
+    Ok((prepared.program, flags_of(&options)))
+}
+
+/// A program's rewritten form and those of its libraries, in the cache.
+#[derive(Debug)]
+pub struct Prepared {
+    pub program: PathBuf,
+    /// Each library with its rewritten form; empty if they are left as they are.
+    pub libraries: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Rewrites an original program and its libraries into the cache.
+///
+/// # Errors
+/// One of them cannot be rewritten, or the cache cannot be written to.
+pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOptions) -> Result<Prepared> {
+    let source = libraries.source(options)?;
+    let libraries = libraries::prepare(&input.path, &source)?;
+    let key = Key::of_rewrite(&input.bytes, options, &source);
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
-    let make = || Ok(pipeline::rewrite_program(&input.bytes, &input.name, &options, &source)?.bytes);
-    let path = Cache::of_user()?.get_or_make(&key, file_name, 0o700, make)?;
-    Ok((path, flags_of(&options)))
+    let make = || Ok(pipeline::rewrite_program(&input.bytes, &input.name, options, &source)?.bytes);
+    let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, make)?;
+    Ok(Prepared { program, libraries })
 }
 
 /// What to expect of a program rewritten like this when several nodes run it; none if all is well.

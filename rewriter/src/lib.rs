@@ -22,6 +22,7 @@ pub mod launch;
 pub mod layout;
 pub mod marker;
 pub mod options;
+pub mod overhead;
 pub mod pipeline;
 pub mod plan;
 pub mod rt_blob;

@@ -31,6 +31,15 @@ impl From<u64> for ModuleFlags {
 
 /// The options `file` was rewritten with; none if it is not an output of Blizzard.
 pub fn rewritten_with(file: &[u8]) -> Option<ModuleFlags> {
+    field(file, offset_of!(ModuleInfo, flags)).map(ModuleFlags::from)
+}
+
+/// Bytes of new code, hot and cold, in `file`; none if it is not an output of Blizzard.
+pub fn new_code_bytes(file: &[u8]) -> Option<u64> {
+    field(file, offset_of!(ModuleInfo, code_bytes))
+}
+
+fn field(file: &[u8], at: usize) -> Option<u64> {
     if !file.starts_with(b"\x7fELF") {
         return None;
     }
@@ -40,7 +49,7 @@ pub fn rewritten_with(file: &[u8]) -> Option<ModuleFlags> {
     if field(offset_of!(ModuleInfo, magic))? != MODULE_MAGIC {
         return None;
     }
-    field(offset_of!(ModuleInfo, flags)).map(ModuleFlags::from)
+    field(at)
 }
 
 #[cfg(test)]

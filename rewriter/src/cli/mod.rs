@@ -10,6 +10,7 @@ mod demo;
 mod input;
 mod inspect;
 mod libraries;
+mod overhead;
 mod rewrite;
 mod run;
 mod verify;
@@ -44,6 +45,7 @@ enum Command {
     Run(run::RunCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
+    Overhead(overhead::OverheadCommand),
     Config(config::ConfigCommand),
     Cache(cache::CacheCommand),
     Demo(demo::DemoCommand),
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Run(command) => command.execute(),
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
+        Command::Overhead(command) => command.execute(),
         Command::Config(command) => command.execute(),
         Command::Cache(command) => command.execute(),
         Command::Demo(command) => command.execute(),
@@ -174,7 +177,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 7);
+        assert_eq!(commands, 8);
     }
 
     #[test]

@@ -12,12 +12,12 @@
 //! Any executable can be launched; only a rewritten one uses the region.
 
 mod guard;
-mod leftovers;
+pub(crate) mod leftovers;
 mod output;
 pub mod region;
-mod spawn;
+pub(crate) mod spawn;
 pub mod stats;
-mod supervise;
+pub(crate) mod supervise;
 pub mod sys;
 
 use crate::error::{Error, Result};
@@ -181,7 +181,7 @@ fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Op
 }
 
 /// The name of a signal, as SIGSEGV.
-fn signal_name(signal: i32) -> &'static str {
+pub(crate) fn signal_name(signal: i32) -> &'static str {
     name_of(signal).unwrap_or("unnamed signal")
 }
 

@@ -1,7 +1,7 @@
 //! The launcher's calls into the kernel that safe crates do not offer; the only `unsafe` of the launcher.
 //!
-//! What lives here: `fork` and the signal mask around it, what a child does between `fork` and `exec`, switching address-space
-//! randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
+//! What lives here: `fork` and the signal mask around it, what a child does between `fork` and `exec`, waiting for a child with what it has
+//! used, switching address-space randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
 //! the region is read and written through its file descriptor).
 
 #![allow(unsafe_code)]
@@ -11,9 +11,10 @@ use rustix::process::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 /// Which signals are held back.
 #[derive(Clone, Copy)]
@@ -88,6 +89,50 @@ pub fn tie_to_parent(command: &mut Command, inherit: Option<RawFd>) {
     };
     // SAFETY: the hook only makes async-signal-safe calls, see there.
     unsafe { command.pre_exec(hook) };
+}
+
+/// Makes the child of `command` the leader of a session of its own, so that no job control reaches it. Its controlling terminal is
+/// `terminal`, or none.
+pub fn own_session(command: &mut Command, terminal: Option<RawFd>) {
+    let hook = move || {
+        // SAFETY: setsid takes nothing, TIOCSCTTY an integer; both are async-signal-safe. setsid fails only for the leader of a process
+        // group, which a new child is not.
+        let done =
+            unsafe { libc::setsid() != -1 && terminal.is_none_or(|fd| libc::ioctl(fd, libc::TIOCSCTTY, 0) != -1) };
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the hook only makes async-signal-safe calls, see there.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// How a process ended, and what it and the descendants that it has waited for have used.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+/// Looks whether child `pid` has ended; then it is gone, and its number with it.
+///
+/// # Errors
+/// The kernel's, when there is no such child.
+pub fn wait_usage(pid: Pid) -> io::Result<Option<Ended>> {
+    let mut status = 0;
+    // SAFETY: rusage consists of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both places are alive and writable.
+    match unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, libc::WNOHANG, &mut usage) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => {
+            let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+            let status = ExitStatus::from_raw(status);
+            Ok(Some(Ended { status, user: time(usage.ru_utime), system: time(usage.ru_stime) }))
+        }
+    }
 }
 
 /// Switches address-space randomisation off for every program this process starts from now on, so that code and

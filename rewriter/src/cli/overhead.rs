@@ -1,0 +1,139 @@
+//! `blizzard overhead`: what the checks cost a program, and why.
+//!
+//! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
+
+use super::libraries::LibraryOptions;
+use super::{ProgramAndArgs, input, print, run};
+use crate::error::{Error, Result};
+use crate::launch::supervise::Signals;
+use crate::launch::{leftovers, sys};
+use crate::marker;
+use crate::options::Options;
+use crate::overhead::measure::{Plan, measure};
+use crate::overhead::process::{Job, Replay};
+use crate::overhead::render;
+use crate::overhead::{CodeSize, Report, Variant};
+use clap::Args;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// How long standard input may take before a line says what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Measure what checks and polls cost a program, and show where
+///
+/// The program runs as it is, relocated without checks, with checks of loads, of stores, of both, and with polls as well, in turn, on one
+/// processor, on one node. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard overhead -- ./em3d --iters 20\n  \
+    blizzard overhead -r 3 --json -- ./em3d > em3d-overhead.json\n  \
+    echo 1 2 3 | blizzard overhead -r 3 --variants original,all-polls -- wc")]
+pub struct OverheadCommand {
+    /// Runs of each variant [default: as many as take a second, but 5 to 40]
+    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Give up when one run takes longer
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    time_limit: Option<u64>,
+    /// Compare only these, besides the original
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    variants: Vec<Variant>,
+    #[command(flatten)]
+    libraries: LibraryOptions,
+    #[command(flatten)]
+    program: ProgramAndArgs,
+}
+
+impl OverheadCommand {
+    /// Measures and prints.
+    pub fn execute(self) -> Result<ExitCode> {
+        let (name, args) = self.program.command.split_first().expect("clap requires the program");
+        let input = input::read(&input::find_program(name)?)?;
+        if marker::rewritten_with(&input.bytes).is_some() {
+            return Err(Error::new(format!("{}: is already rewritten", input.name))
+                .help("name the original program: it is compared with its rewritten forms"));
+        }
+        let variants = self.chosen();
+        let mut programs = Vec::new();
+        let mut sizes = Vec::new();
+        for &variant in &variants {
+            let (program, size) = self.prepare(&input, variant)?;
+            programs.push((variant, program));
+            sizes.push(size);
+        }
+        let job = Job {
+            arg0: name.clone(),
+            args: args.to_vec(),
+            input: standard_input()?,
+            limit: self.time_limit.map(Duration::from_secs),
+        };
+        leftovers::adopt_orphans();
+        let mut signals = Signals::listen()?;
+        // Where it cannot be switched off, code lies elsewhere in each run, and spreads are wider.
+        let _ = sys::disable_randomisation();
+        let shown = name.display().to_string();
+        let timing = measure(&Plan { variants: &programs, job, runs: self.runs, name: &shown }, &mut signals)?;
+        print(&self.render(Report { program: shown, args: words(args), code_bytes: sizes, timing })?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The variants to compare, the original first.
+    fn chosen(&self) -> Vec<Variant> {
+        let all = <Variant as clap::ValueEnum>::value_variants();
+        let wanted = |v: &Variant| *v == Variant::Original || self.variants.is_empty() || self.variants.contains(v);
+        all.iter().copied().filter(wanted).collect()
+    }
+
+    /// A variant's program file, and how large its code is.
+    fn prepare(&self, input: &input::Input, variant: Variant) -> Result<(PathBuf, CodeSize)> {
+        let Some(options) = variant.options(&Options::default()) else {
+            let path = std::path::absolute(&input.path).unwrap_or_else(|_| input.path.clone());
+            return Ok((path, CodeSize::default()));
+        };
+        let made = run::closure(input, &options, self.libraries)?;
+        let size = |path: &Path| std::fs::read(path).ok().and_then(|file| marker::new_code_bytes(&file)).unwrap_or(0);
+        let libraries = made.libraries.iter().map(|(_, rewritten)| size(rewritten)).sum();
+        let size = CodeSize { program: size(&made.program), libraries };
+        Ok((made.program, size))
+    }
+
+    fn render(&self, report: Report) -> Result<String> {
+        if !self.json {
+            return Ok(render::text(&report));
+        }
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|e| Error::new("cannot write the measurement as JSON").because(e))?;
+        Ok(json + "\n")
+    }
+}
+
+fn words(args: &[OsString]) -> Vec<String> {
+    args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}
+
+/// All of standard input, unless it is a terminal.
+fn standard_input() -> Result<Option<Arc<Replay>>> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Ok(None);
+    }
+    let (done, waiting) = mpsc::channel::<()>();
+    let patience = std::thread::spawn(move || {
+        if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("blizzard: reading standard input to its end, for all runs; < /dev/null if there is none");
+        }
+    });
+    let replay = Replay::read(stdin.lock());
+    drop(done);
+    let _ = patience.join();
+    Ok(Some(Arc::new(replay?)))
+}

@@ -255,7 +255,7 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// First bytes of the shared region ("BLZREGN2").
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN2");
 /// Most nodes of one run.
-pub const MAX_NODES: usize = 32;
+pub const MAX_NODES: usize = 64;
 
 /// Values of [`RegionHeader::protocol`]: the coherence protocol of the run.
 pub mod protocol_number {
@@ -296,10 +296,20 @@ pub const SLOT_BYTES: u64 = 128;
 /// Bytes in front of a ring's slots: the consumer's and the producer's index, a cache line each.
 pub const RING_HEADER_BYTES: u64 = 128;
 
+/// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, about 1024 for all rings that lead to one node. Each node so has
+/// 128 KiB of slots and 128 bytes for each peer, however many there are, up to 64.
+pub const fn ring_slots(nodes: u32) -> u32 {
+    match nodes {
+        0..=8 => 128,
+        9..=64 => 1 << (1024 / nodes).ilog2(),
+        _ => 16,
+    }
+}
+
 impl RegionHeader {
     /// The layout for `nodes` nodes; `incarnation` must differ from run to run.
     pub const fn new(nodes: u32, cpus: u32, segment_bytes: u64, incarnation: u32) -> Self {
-        let ring_slots = 128;
+        let ring_slots = ring_slots(nodes);
         let ring_bytes = RING_HEADER_BYTES + ring_slots as u64 * SLOT_BYTES;
         let contexts_off = CONTEXT_BYTES;
         let rings_off = contexts_off + nodes as u64 * CONTEXT_BYTES;

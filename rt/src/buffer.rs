@@ -16,8 +16,6 @@ pub unsafe trait Zeroed: Copy {}
 
 // SAFETY: integers.
 unsafe impl Zeroed for u64 {}
-// SAFETY: eight bytes; all zero is the Idle entry.
-unsafe impl Zeroed for crate::protocol::DirEntry {}
 
 /// Maps zeroed, unreserved private memory.
 fn map(bytes: u64) -> sys::Result<u64> {

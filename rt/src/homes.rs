@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_arena_covers_exactly_the_addresses_that_name_it() {
-        for nodes in [1, 2, 3, 4, 7, 8, 31, 32] {
+        for nodes in [1, 2, 3, 4, 7, 8, 31, 32, 63, 64] {
             let bytes = 64 << 20;
             let homes = Homes::new(nodes, bytes);
             let mut end = SEGMENT_BASE;

@@ -287,7 +287,7 @@ mod tests {
         let cases: [(&str, Damage); 11] = [
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
-            ("number of nodes", |h| h.nodes = 33),
+            ("number of nodes", |h| h.nodes = 65),
             ("shorter", |h| h.total_bytes = 1 << 40),
             ("ring is wrong", |h| h.ring_slots = 100),
             ("ring is wrong", |h| h.ring_bytes += 64),

@@ -65,7 +65,7 @@ impl Collective {
 }
 
 /// A set of nodes that prints as `node 1` or `nodes 0, 2`.
-pub struct Names(pub u32);
+pub struct Names(pub u64);
 
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +79,7 @@ impl fmt::Display for Names {
     }
 }
 
-fn bit(node: NodeId) -> u32 {
+fn bit(node: NodeId) -> u64 {
     1 << node.index()
 }
 
@@ -101,7 +101,7 @@ impl Lock {
         NodeId::new(u32::from(self.holder).checked_sub(1)?)
     }
 
-    fn waiters(&self) -> u32 {
+    fn waiters(&self) -> u64 {
         self.queue.iter().take(self.waiting.into()).fold(0, |set, number| set | 1 << number)
     }
 }
@@ -128,8 +128,10 @@ impl LockHandle {
             return None;
         }
         match NodeId::new((value >> HANDLE_HOME_SHIFT & 0xff) as u32) {
-            Some(home) => Some(LockHandle { home, index: value & ((1 << HANDLE_HOME_SHIFT) - 1) }),
-            None => None,
+            Some(home) if home.index() < MAX_NODES => {
+                Some(LockHandle { home, index: value & ((1 << HANDLE_HOME_SHIFT) - 1) })
+            }
+            _ => None,
         }
     }
 }
@@ -141,20 +143,19 @@ pub struct Sync {
     /// Manager: collectives that are complete.
     completed: u64,
     /// Manager: who has arrived at the next one, at what, and with which values.
-    arrived: u32,
+    arrived: u64,
     kind: Collective,
     values: [u64; MAX_NODES],
     /// Locks that this node manages.
     locks: Queue<Lock>,
     /// Manager: by slot, the published value.
     slots: Table<u64>,
-    /// Manager: by slot, who waits (lower half), and [`PUBLISHED`].
-    slot_states: Table<u64>,
+    /// Manager: by slot, 1 when it is published, and who waits until it is.
+    published: Table<u64>,
+    waiters: Table<u64>,
     /// Nodes that have exited.
-    pub exited: u32,
+    pub exited: u64,
 }
-
-const PUBLISHED: u64 = 1 << 32;
 
 impl Sync {
     pub fn new() -> sys::Result<Sync> {
@@ -166,7 +167,8 @@ impl Sync {
             values: [0; MAX_NODES],
             locks: Queue::new(),
             slots: Table::new(PUBLISH_SLOTS.into())?,
-            slot_states: Table::new(PUBLISH_SLOTS.into())?,
+            published: Table::new(PUBLISH_SLOTS.into())?,
+            waiters: Table::new(PUBLISH_SLOTS.into())?,
             exited: 0,
         })
     }
@@ -258,7 +260,7 @@ impl Node {
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
             self.send(to, Message { handler: id::EXITED, ..Message::default() });
         }
-        let all = u32::MAX >> (32 - self.homes.nodes());
+        let all = u64::MAX >> (64 - self.homes.nodes());
         self.wait(Wait::Other, |node| node.sync.exited == all && node.transport.is_drained());
     }
 }
@@ -311,7 +313,7 @@ fn check_collective(node: &Node) {
 }
 
 /// Prints as `node 1 waits` or `nodes 0, 2 wait`.
-struct Waits(u32);
+struct Waits(u64);
 
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -320,7 +322,7 @@ impl fmt::Display for Waits {
 }
 
 /// Prints as `node 1 has` or `nodes 0, 2 have`.
-struct Has(u32);
+struct Has(u64);
 
 impl fmt::Display for Has {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -419,9 +421,10 @@ pub fn on_publish(node: &mut Node, _from: NodeId, message: &Message) {
     if !is_publish_slot(slot) {
         return node.count(Counter::MessagesRejected);
     }
-    let waiters = node.sync.slot_states.get(slot) as u32;
+    let waiters = node.sync.waiters.get(slot);
     node.sync.slots.set(slot, value);
-    node.sync.slot_states.set(slot, PUBLISHED);
+    node.sync.waiters.set(slot, 0);
+    node.sync.published.set(slot, 1);
     for to in (0..node.homes.nodes()).filter_map(NodeId::new).filter(|&to| waiters & bit(to) != 0) {
         answer_lookup(node, to, slot, value);
     }
@@ -433,12 +436,12 @@ pub fn on_lookup(node: &mut Node, from: NodeId, message: &Message) {
     if !is_publish_slot(slot) {
         return node.count(Counter::MessagesRejected);
     }
-    let state = node.sync.slot_states.get(slot);
-    if state & PUBLISHED != 0 {
+    if node.sync.published.get(slot) != 0 {
         let value = node.sync.slots.get(slot);
         answer_lookup(node, from, slot, value);
     } else {
-        node.sync.slot_states.set(slot, state | u64::from(bit(from)));
+        let waiters = node.sync.waiters.get(slot);
+        node.sync.waiters.set(slot, waiters | bit(from));
         check_slot(node, slot);
     }
 }
@@ -448,7 +451,7 @@ fn answer_lookup(node: &mut Node, to: NodeId, slot: u64, value: u64) {
 }
 
 fn check_slot(node: &Node, slot: u64) {
-    let waiters = node.sync.slot_states.get(slot) as u32;
+    let waiters = node.sync.waiters.get(slot);
     let exited = node.sync.exited;
     if waiters != 0 && exited != 0 && (waiters | exited).count_ones() == node.homes.nodes() {
         node.fail(format_args!(
@@ -481,11 +484,11 @@ mod tests {
 
     #[test]
     fn handles_are_recognised() {
-        let handle = LockHandle { home: NodeId::new(31).unwrap(), index: (1 << 40) - 1 };
+        let handle = LockHandle { home: NodeId::new(63).unwrap(), index: (1 << 40) - 1 };
         assert_eq!(LockHandle::decode(handle.encode()), Some(handle));
         let first = LockHandle { home: NodeId::new(0).unwrap(), index: 0 };
         assert_eq!(LockHandle::decode(first.encode()), Some(first));
-        for other in [0, 1, 0x2000_0000_0000, 0x7fff_ffff_f000, u64::MAX, first.encode() | 32 << 40] {
+        for other in [0, 1, 0x2000_0000_0000, 0x7fff_ffff_f000, u64::MAX, first.encode() | 64 << 40] {
             assert_eq!(LockHandle::decode(other), None, "{other:#x}");
         }
     }
@@ -503,6 +506,6 @@ mod tests {
     #[test]
     fn sets_of_nodes_read_well() {
         assert_eq!(Waits(2).to_string(), "node 1 waits");
-        assert_eq!(Has(0x8000_0005).to_string(), "nodes 0, 2, 31 have");
+        assert_eq!(Has(0x8000_0000_0000_0005).to_string(), "nodes 0, 2, 63 have");
     }
 }

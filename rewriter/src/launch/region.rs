@@ -46,7 +46,7 @@ impl Region {
         let failed = |e: &dyn std::fmt::Display| {
             Error::new("cannot create the memory that the nodes share")
                 .because(e)
-                .help("the run needs about 5 MB plus 17 kB for each pair of nodes of shared memory")
+                .help("the run needs about 5 MB of shared memory plus 150 kB for each node")
         };
         let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.number();

@@ -9,12 +9,11 @@
 //!   blocks of the page at the first event, without messages.
 
 use crate::abi::{self, Counter};
-use crate::buffer::Table;
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
 use crate::protocol::defer::Deferred;
 use crate::protocol::{
-    Action, Actions, CacheEvent, CacheState, DirEntry, HomeEvent, Msg, NodeId, Tag, Violation, stache,
+    Action, Actions, CacheEvent, CacheState, DirState, Directory, HomeEvent, Msg, NodeId, Tag, Violation, stache,
 };
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
@@ -26,7 +25,7 @@ const MAX_DEFERRED: usize = abi::MAX_NODES;
 /// Stache's state on one node.
 pub struct Stache {
     /// One entry per block of the segment; used for those whose home this node is.
-    directory: Table<DirEntry>,
+    directory: Directory,
     /// The outstanding miss on a block of another home.
     miss: Option<(Block, CacheState)>,
     /// Requests that found their block busy.
@@ -36,7 +35,7 @@ pub struct Stache {
 impl Stache {
     /// The state of a node that has used nothing yet.
     pub fn new(segment_blocks: u64) -> sys::Result<Stache> {
-        Ok(Stache { directory: Table::new(segment_blocks)?, miss: None, deferred: Deferred::new() })
+        Ok(Stache { directory: Directory::new(segment_blocks)?, miss: None, deferred: Deferred::new() })
     }
 }
 
@@ -85,19 +84,25 @@ impl Node {
     /// Steps an event; true when the block's deferred events must be stepped next.
     fn home_step(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         let number = self.space.number(block);
-        let entry = self.coherence.stache.directory.get(number);
-        if entry == DirEntry::IDLE && self.space.tag(block) == Some(Tag::Invalid) {
+        let state = match self.coherence.stache.directory.get(number) {
+            Ok(state) => state,
+            Err(entry) => self.violation(block, &Violation::CorruptEntry(entry)),
+        };
+        if state == DirState::Idle && self.space.tag(block) == Some(Tag::Invalid) {
             self.first_touch(block);
         }
         let tag = self.tag_of(block);
-        match stache::home_step(entry, tag, event) {
-            Ok((next, _, actions)) if actions.is_defer() => {
-                self.coherence.stache.directory.set(number, next);
+        match stache::home_step(state, tag, event) {
+            Ok((_, _, actions)) if actions.is_defer() => {
                 self.defer(block, event);
                 false
             }
             Ok((next, _, actions)) => {
-                self.coherence.stache.directory.set(number, next);
+                if next != state
+                    && let Err(e) = self.coherence.stache.directory.set(number, next)
+                {
+                    self.fail(format_args!("no memory for the directory: {e}"));
+                }
                 self.perform(block, self.me, &actions, data)
             }
             Err(violation) => self.violation(block, &violation),
@@ -109,7 +114,7 @@ impl Node {
     fn first_touch(&mut self, block: Block) {
         let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
         for _ in 0..PAGE_BYTES / abi::BLOCK_BYTES {
-            let idle = self.coherence.stache.directory.get(self.space.number(each)) == DirEntry::IDLE;
+            let idle = self.coherence.stache.directory.is_idle(self.space.number(each));
             if idle && self.space.tag(each) == Some(Tag::Invalid) {
                 self.space.set_tag(each, Tag::Writable);
             }
@@ -197,8 +202,8 @@ impl Node {
 
     fn next_replayable(&self) -> Option<Block> {
         self.coherence.stache.deferred.blocks().map(Block::of).find(|&block| {
-            let entry = self.coherence.stache.directory.get(self.space.number(block));
-            !self.coherence.is_pinned(block) && entry.decode().is_some_and(|state| !state.is_busy())
+            let state = self.coherence.stache.directory.get(self.space.number(block));
+            !self.coherence.is_pinned(block) && state.is_ok_and(|state| !state.is_busy())
         })
     }
 }

@@ -190,6 +190,27 @@ fn a_store_on_one_node_is_loaded_on_the_others() {
     }
 }
 
+/// The forms of a directory entry follow each other: one pointer, six, a vector, a record, and back.
+#[test]
+fn sixty_four_nodes_share_a_block() {
+    run(64, |program| {
+        let words = program.shared(2 * PAGE_BYTES);
+        for round in 1..=3 {
+            for (writer, word) in [(63, words), (0, words + 64), (round, words + PAGE_BYTES)] {
+                if program.me() == writer {
+                    program.store(word, round << 8 | writer);
+                }
+                program.barrier();
+                assert_eq!(program.load(word), round << 8 | writer);
+            }
+            program.barrier();
+            program.call(|node| node.fetch_add(words + 128, 1));
+        }
+        program.barrier();
+        assert_eq!(program.load(words + 128), 3 * 64);
+    });
+}
+
 #[test]
 fn fetch_add_loses_nothing_under_false_sharing() {
     for nodes in [2, 4, 8] {

@@ -1,70 +1,94 @@
-//! The directory entry of a block at its home: eight bytes.
+//! The directory of a home: eight bytes per block, and a table for the few blocks that need more.
 //!
-//! Purpose: [`DirEntry`] is what the home stores for each block; [`DirState`] is what it means. [`DirEntry::encode`] and
-//! [`DirEntry::decode`] convert. Source: Reinhardt 1996, section 2.3: two bytes of state and six one-byte node pointers, of
-//! which four become a bit vector when more than six nodes share the block.
+//! Purpose: [`DirState`] is what a home knows about a block, [`DirEntry`] the eight bytes in which it stores that, and [`Directory`]
+//! the array of entries with the table behind it. Input and output: states by block number. Source: Reinhardt 1996, section 2.3: two bytes of
+//! state and six one-byte node pointers, which become a bit vector when more than six nodes share the block; more nodes than fit a
+//! vector take dynamically allocated entries.
 //!
 //! ```text
-//! byte 0      bits 0-6: kind (0 Idle); bit 7: the set is a bit vector
+//! byte 0      bits 0-3: kind (0 Idle); bits 4-5: form
 //! byte 1      requester: 0 none, 255 the home itself, else node number + 1
-//! bytes 2-7   pointers: node number + 1 in ascending order, then zeros;
-//!             or bytes 2-5 the bit vector (little-endian), bytes 6-7 zero
+//! bytes 2-7   form 0, pointers: node number + 1 in ascending order, then zeros
+//!             form 1, vector: a bit for each of nodes 0 to 47, little-endian
+//!             form 2, elsewhere: bytes 2-5 index into the table of larger records, bytes 6-7 and byte 1 zero
 //! ```
 //!
-//! **Invariant:** each state has exactly one encoding and eight zero bytes are Idle, so that a directory page fresh from the
-//! kernel is a correct one. `decode` accepts nothing else.
+//! A record of the table holds a bit for each node of the largest run and the requester, 16 bits. Form 0 is taken for at most six nodes,
+//! form 1 for more when all are below 48, form 2 for the rest, and whenever a number does not fit a byte. A run has at most
+//! [`crate::abi::MAX_NODES`] nodes; the code handles [`DIRECTORY_NODES`].
+//!
+//! **Invariant:** each state has exactly one encoding (but for the index) and eight zero bytes are Idle, so that a directory page fresh
+//! from the kernel is a correct one. `decode` accepts nothing else. A record belongs to one entry, or to the list of free ones.
 
 use super::{NodeId, Tag};
-use crate::abi::MAX_NODES;
+use crate::buffer::{Queue, Table, Zeroed};
+use crate::sys;
 
-/// A set of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct NodeSet(u32);
+/// Most nodes that a directory can name.
+pub const DIRECTORY_NODES: usize = 1024;
+/// Words of the sets of a run.
+const RUN_WORDS: usize = crate::abi::MAX_NODES.div_ceil(64);
 
-const _: () = assert!(MAX_NODES <= 32);
+/// A set of nodes with numbers below `64 * WORDS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeSet<const WORDS: usize = RUN_WORDS>([u64; WORDS]);
 
-impl NodeSet {
-    pub const EMPTY: NodeSet = NodeSet(0);
+impl<const WORDS: usize> Default for NodeSet<WORDS> {
+    fn default() -> Self {
+        NodeSet::EMPTY
+    }
+}
 
-    pub const fn of(node: NodeId) -> NodeSet {
-        NodeSet(1 << node.index())
+impl<const WORDS: usize> NodeSet<WORDS> {
+    pub const EMPTY: Self = NodeSet([0; WORDS]);
+
+    pub const fn of(node: NodeId) -> Self {
+        NodeSet::EMPTY.with(node)
     }
 
     #[must_use]
-    pub const fn with(self, node: NodeId) -> NodeSet {
-        NodeSet(self.0 | NodeSet::of(node).0)
+    pub const fn with(mut self, node: NodeId) -> Self {
+        self.0[node.index() / 64] |= 1 << (node.index() % 64);
+        self
     }
 
     #[must_use]
-    pub const fn without(self, node: NodeId) -> NodeSet {
-        NodeSet(self.0 & !NodeSet::of(node).0)
+    pub const fn without(mut self, node: NodeId) -> Self {
+        self.0[node.index() / 64] &= !(1 << (node.index() % 64));
+        self
     }
 
+    /// Nodes beyond the set's words are in no set.
     pub const fn contains(self, node: NodeId) -> bool {
-        self.0 & NodeSet::of(node).0 != 0
+        node.index() < 64 * WORDS && self.0[node.index() / 64] >> (node.index() % 64) & 1 == 1
     }
 
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
+    pub fn is_empty(self) -> bool {
+        self.0.iter().all(|&word| word == 0)
     }
 
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
+    pub fn len(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// The nodes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = NodeId> {
         let mut left = self.0;
+        let mut at = 0;
         core::iter::from_fn(move || {
-            let lowest = (left != 0).then(|| left.trailing_zeros())?;
-            left &= left - 1;
-            NodeId::new(lowest)
+            while at < WORDS && left[at] == 0 {
+                at += 1;
+            }
+            let word = left.get_mut(at)?;
+            let lowest = word.trailing_zeros();
+            *word &= *word - 1;
+            NodeId::new(64 * at as u32 + lowest)
         })
     }
 
     /// The node that is the set's only member.
     fn only(self) -> Option<NodeId> {
-        if self.0.is_power_of_two() { NodeId::new(self.0.trailing_zeros()) } else { None }
+        if self.len() == 1 { self.iter().next() } else { None }
     }
 }
 
@@ -81,22 +105,22 @@ pub enum Requester {
 /// **Invariant:** the set of a `Shared` or `AwaitAcks` state is not empty, and never contains the requester or the home.
 /// `Shared` may name nodes that have silently dropped their copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DirState {
+pub enum DirState<const WORDS: usize = RUN_WORDS> {
     /// No remote copy; the home may store.
     Idle,
     /// ReadOnly copies at the home and at (a subset of) these nodes.
-    Shared(NodeSet),
+    Shared(NodeSet<WORDS>),
     /// The only copy is Writable and at that node, or on its way to it, or on its way back.
     Exclusive(NodeId),
     /// `Invalidate` sent to each of `waiting`, not yet acknowledged; then `requester` may store. `upgrade`: it has the data.
-    AwaitAcks { waiting: NodeSet, requester: Requester, upgrade: bool },
+    AwaitAcks { waiting: NodeSet<WORDS>, requester: Requester, upgrade: bool },
     /// `RecallRead` sent to `owner`; then `requester` may load.
     RecallRead { owner: NodeId, requester: Requester },
     /// `RecallWrite` sent to `owner`; then `requester` may store.
     RecallWrite { owner: NodeId, requester: Requester },
 }
 
-impl DirState {
+impl<const WORDS: usize> DirState<WORDS> {
     /// Whether requests must be deferred.
     pub const fn is_busy(self) -> bool {
         !matches!(self, DirState::Idle | DirState::Shared(_) | DirState::Exclusive(_))
@@ -121,6 +145,8 @@ impl DirState {
 
 /// Node pointers of an entry before it switches to a bit vector.
 pub const POINTERS: usize = 6;
+/// Nodes of the bit vector.
+pub const VECTOR_NODES: usize = 48;
 
 /// The stored form of a [`DirState`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -132,6 +158,8 @@ pub struct DirEntry {
 }
 
 const _: () = assert!(size_of::<DirEntry>() == 8 && align_of::<DirEntry>() == 8);
+// SAFETY: eight bytes; all zero is the Idle entry.
+unsafe impl Zeroed for DirEntry {}
 
 const IDLE: u8 = 0;
 const SHARED: u8 = 1;
@@ -140,16 +168,37 @@ const AWAIT_ACKS: u8 = 3;
 const AWAIT_ACKS_UPGRADE: u8 = 4;
 const RECALL_READ: u8 = 5;
 const RECALL_WRITE: u8 = 6;
-const VECTOR: u8 = 0x80;
+const KIND: u8 = 0x0f;
 
-const NO_REQUESTER: u8 = 0;
-const HOME_REQUESTER: u8 = 0xff;
+const VECTOR: u8 = 0x10;
+const ELSEWHERE: u8 = 0x20;
 
-impl DirEntry {
-    /// No remote copies: eight zero bytes.
-    pub const IDLE: DirEntry = DirEntry { kind: IDLE, requester: NO_REQUESTER, nodes: [0; POINTERS] };
+const NO_REQUESTER: u16 = 0;
+const HOME_REQUESTER: u16 = 0xffff;
+/// The same in an entry's byte.
+const HOME_REQUESTER_BYTE: u8 = 0xff;
 
-    pub fn encode(state: DirState) -> DirEntry {
+/// What does not fit an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record<const WORDS: usize> {
+    set: [u64; WORDS],
+    /// 0 none, [`HOME_REQUESTER`], else node number + 1; in a free record the number of the next free one + 1.
+    requester: u64,
+}
+
+// SAFETY: integers.
+unsafe impl<const WORDS: usize> Zeroed for Record<WORDS> {}
+
+/// A state taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Parts<const WORDS: usize> {
+    kind: u8,
+    requester: u16,
+    set: NodeSet<WORDS>,
+}
+
+impl<const WORDS: usize> Parts<WORDS> {
+    fn of(state: DirState<WORDS>) -> Self {
         let (kind, requester, set) = match state {
             DirState::Idle => (IDLE, None, NodeSet::EMPTY),
             DirState::Shared(set) => (SHARED, None, set),
@@ -162,32 +211,26 @@ impl DirEntry {
         let requester = match requester {
             None => NO_REQUESTER,
             Some(Requester::Home) => HOME_REQUESTER,
-            Some(Requester::Node(node)) => node.0 + 1,
+            Some(Requester::Node(node)) => node.index() as u16 + 1,
         };
-        let mut nodes = [0; POINTERS];
-        if set.len() <= POINTERS {
-            for (pointer, node) in nodes.iter_mut().zip(set.iter()) {
-                *pointer = node.0 + 1;
-            }
-            DirEntry { kind, requester, nodes }
-        } else {
-            nodes[..4].copy_from_slice(&set.0.to_le_bytes());
-            DirEntry { kind: kind | VECTOR, requester, nodes }
-        }
+        Parts { kind, requester, set }
     }
 
-    /// `None` if this is not an entry that [`DirEntry::encode`] makes from a state that keeps [`DirState`]'s invariant.
-    pub fn decode(self) -> Option<DirState> {
-        let set = self.set()?;
+    /// `None` if no state that keeps [`DirState`]'s invariant has these parts.
+    fn state(self) -> Option<DirState<WORDS>> {
+        let set = self.set;
         let requester = match self.requester {
             NO_REQUESTER => None,
             HOME_REQUESTER => Some(Requester::Home),
-            node => Some(Requester::Node(NodeId::new(u32::from(node) - 1)?)),
+            node => {
+                let node = NodeId::new(u32::from(node) - 1).filter(|node| node.index() < 64 * WORDS)?;
+                Some(Requester::Node(node))
+            }
         };
         if matches!(requester, Some(Requester::Node(node)) if set.contains(node)) {
             return None;
         }
-        Some(match (self.kind & !VECTOR, requester) {
+        Some(match (self.kind, requester) {
             (IDLE, None) if set.is_empty() => DirState::Idle,
             (SHARED, None) if !set.is_empty() => DirState::Shared(set),
             (EXCLUSIVE, None) => DirState::Exclusive(set.only()?),
@@ -203,26 +246,151 @@ impl DirEntry {
         })
     }
 
-    /// The nodes, if they are written in the one way in which `encode` writes them.
-    fn set(self) -> Option<NodeSet> {
-        if self.kind & VECTOR != 0 {
-            let [a, b, c, d, 0, 0] = self.nodes else { return None };
-            let set = NodeSet(u32::from_le_bytes([a, b, c, d]));
-            return (set.len() > POINTERS).then_some(set);
+    /// The entry; `None` when they need a record.
+    fn entry(self) -> Option<DirEntry> {
+        let requester = match self.requester {
+            HOME_REQUESTER => HOME_REQUESTER_BYTE,
+            // 255 stands for the home.
+            node => u8::try_from(node).ok().filter(|&byte| byte != HOME_REQUESTER_BYTE)?,
+        };
+        let mut nodes = [0; POINTERS];
+        if self.set.len() <= POINTERS {
+            for (pointer, node) in nodes.iter_mut().zip(self.set.iter()) {
+                *pointer = u8::try_from(node.index() + 1).ok()?;
+            }
+            return Some(DirEntry { kind: self.kind, requester, nodes });
         }
+        let [vector, rest @ ..] = self.set.0.as_slice() else { return None };
+        if vector >> VECTOR_NODES != 0 || rest.iter().any(|&word| word != 0) {
+            return None;
+        }
+        nodes.copy_from_slice(&vector.to_le_bytes()[..POINTERS]);
+        Some(DirEntry { kind: self.kind | VECTOR, requester, nodes })
+    }
+}
+
+impl DirEntry {
+    /// No remote copies: eight zero bytes.
+    pub const IDLE: DirEntry = DirEntry { kind: IDLE, requester: 0, nodes: [0; POINTERS] };
+
+    /// The record's index, if the entry is nothing else; `None` when it holds everything itself.
+    fn elsewhere(self) -> Option<u32> {
+        let [a, b, c, d, 0, 0] = self.nodes else { return None };
+        (self.kind & !KIND == ELSEWHERE && self.requester == 0).then_some(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// The parts, if they are written in the one way in which [`Parts::entry`] writes them.
+    fn parts<const WORDS: usize>(self) -> Option<Parts<WORDS>> {
+        let requester = match self.requester {
+            HOME_REQUESTER_BYTE => HOME_REQUESTER,
+            node => node.into(),
+        };
         let mut set = NodeSet::EMPTY;
-        let mut before = 0;
-        for (at, &pointer) in self.nodes.iter().enumerate() {
-            if pointer == 0 {
-                return self.nodes[at..].iter().all(|&rest| rest == 0).then_some(set);
+        if self.kind & !KIND == VECTOR {
+            let [a, b, c, d, e, f] = self.nodes;
+            set.0[0] = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        } else {
+            for pointer in self.nodes.into_iter().filter(|&pointer| pointer != 0) {
+                set = set.with(NodeId::new(u32::from(pointer) - 1).filter(|node| node.index() < 64 * WORDS)?);
             }
-            if pointer <= before {
-                return None;
-            }
-            before = pointer;
-            set = set.with(NodeId::new(u32::from(pointer) - 1)?);
         }
-        Some(set)
+        let parts = Parts { kind: self.kind & KIND, requester, set };
+        (parts.entry() == Some(self)).then_some(parts)
+    }
+}
+
+/// The directory of one home.
+pub struct Directory<const WORDS: usize = RUN_WORDS> {
+    entries: Table<DirEntry>,
+    records: Queue<Record<WORDS>>,
+    /// Number of the first free record + 1; 0: none.
+    free: u64,
+    in_use: u64,
+}
+
+impl<const WORDS: usize> Directory<WORDS> {
+    /// A directory of so many blocks, all Idle.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no address space.
+    pub fn new(blocks: u64) -> sys::Result<Self> {
+        const { assert!(64 * WORDS <= DIRECTORY_NODES) }
+        Ok(Directory { entries: Table::new(blocks)?, records: Queue::new(), free: 0, in_use: 0 })
+    }
+
+    /// Whether no other node has a copy. As [`Directory::get`], but at the cost of one load.
+    pub fn is_idle(&self, block: u64) -> bool {
+        self.entries.get(block) == DirEntry::IDLE
+    }
+
+    /// The state of a block.
+    ///
+    /// # Errors
+    /// The entry, when it is corrupt.
+    pub fn get(&self, block: u64) -> Result<DirState<WORDS>, DirEntry> {
+        let entry = self.entries.get(block);
+        let parts = match entry.elsewhere() {
+            None => entry.parts(),
+            Some(index) => self.records.get(index.into()).and_then(|record| {
+                let requester = u16::try_from(record.requester).ok()?;
+                let parts = Parts { kind: entry.kind & KIND, requester, set: NodeSet(record.set) };
+                // What fits an entry is never here.
+                parts.entry().is_none().then_some(parts)
+            }),
+        };
+        parts.and_then(Parts::state).ok_or(entry)
+    }
+
+    /// Stores the state of a block.
+    ///
+    /// # Errors
+    /// The kernel has no memory for a record.
+    pub fn set(&mut self, block: u64, state: DirState<WORDS>) -> sys::Result<()> {
+        let parts = Parts::of(state);
+        let before = self.entries.get(block).elsewhere();
+        let entry = match (parts.entry(), before) {
+            (Some(entry), None) => entry,
+            (Some(entry), Some(index)) => {
+                self.records.set(index.into(), Record { set: [0; WORDS], requester: self.free });
+                self.free = u64::from(index) + 1;
+                self.in_use -= 1;
+                entry
+            }
+            (None, before) => {
+                let record = Record { set: parts.set.0, requester: parts.requester.into() };
+                let index = match before {
+                    Some(index) => index,
+                    None => self.take_record()?,
+                };
+                self.records.set(index.into(), record);
+                let [a, b, c, d] = index.to_le_bytes();
+                DirEntry { kind: parts.kind | ELSEWHERE, requester: 0, nodes: [a, b, c, d, 0, 0] }
+            }
+        };
+        self.entries.set(block, entry);
+        Ok(())
+    }
+
+    #[cold]
+    fn take_record(&mut self) -> sys::Result<u32> {
+        let index = match self.free.checked_sub(1) {
+            Some(index) => {
+                self.free = self.records.get(index).map_or(0, |record| record.requester);
+                index
+            }
+            None => {
+                self.records.push(Record { set: [0; WORDS], requester: 0 })?;
+                self.records.len() - 1
+            }
+        };
+        self.in_use += 1;
+        // Fewer records than blocks, and fewer blocks than 2^34 bytes of directory hold.
+        u32::try_from(index).map_err(|_| sys::Errno(libc::ENOMEM))
+    }
+
+    /// Records in use.
+    pub fn records(&self) -> u64 {
+        self.in_use
     }
 }
 
@@ -230,8 +398,15 @@ impl DirEntry {
 mod tests {
     use super::*;
 
+    /// Words of the largest directory.
+    const ALL: usize = DIRECTORY_NODES / 64;
+
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()
+    }
+
+    fn set<const W: usize>(numbers: impl IntoIterator<Item = u32>) -> NodeSet<W> {
+        numbers.into_iter().fold(NodeSet::EMPTY, |set, number| set.with(node(number)))
     }
 
     fn bytes(entry: DirEntry) -> [u8; 8] {
@@ -243,15 +418,20 @@ mod tests {
         DirEntry { kind, requester, nodes }
     }
 
-    /// Sets of every size, the boundary between pointers and vector included.
-    fn sets() -> impl Iterator<Item = NodeSet> {
-        let low = (1..=32u32).map(|size| NodeSet(u32::MAX >> (32 - size)));
-        low.chain((1..32u32).map(|size| NodeSet(u32::MAX << (32 - size))))
+    fn encode<const W: usize>(state: DirState<W>) -> Option<DirEntry> {
+        Parts::of(state).entry()
     }
 
-    fn states() -> Vec<DirState> {
+    /// Sets of every size, the borders between the forms included.
+    fn sets<const W: usize>() -> Vec<NodeSet<W>> {
+        let nodes = 64 * W as u32;
+        let sizes = (1..=64).chain((65..=nodes).step_by(37)).chain([nodes]);
+        sizes.flat_map(|size| [set(0..size), set(nodes - size..nodes)]).collect()
+    }
+
+    fn states<const W: usize>() -> Vec<DirState<W>> {
         let mut states = vec![DirState::Idle];
-        let nodes: Vec<NodeId> = NodeSet(u32::MAX).iter().collect();
+        let nodes: Vec<NodeId> = (0..64 * W as u32).step_by(if W == 1 { 1 } else { 17 }).map(node).collect();
         for set in sets() {
             states.push(DirState::Shared(set));
             states.push(DirState::AwaitAcks { waiting: set, requester: Requester::Home, upgrade: false });
@@ -269,75 +449,135 @@ mod tests {
                 states.push(DirState::RecallWrite { owner, requester });
             }
         }
+        states.sort_unstable_by_key(|state| format!("{state:?}"));
+        states.dedup();
         states
     }
 
-    #[test]
-    fn every_state_has_its_own_encoding() {
-        let states = states();
-        assert!(states.len() > 4000);
+    fn every_state_comes_back<const W: usize>(floor: usize) {
+        let states = states::<W>();
+        assert!(states.len() > floor, "{}", states.len());
+        let mut directory = Directory::<W>::new(states.len() as u64).unwrap();
         let mut seen = std::collections::HashSet::new();
-        for state in states {
-            let entry = DirEntry::encode(state);
-            assert_eq!(entry.decode(), Some(state));
-            assert!(seen.insert(bytes(entry)), "{state:?}");
+        for (block, &state) in (0..).zip(&states) {
+            directory.set(block, state).unwrap();
+            if let Some(entry) = encode(state) {
+                assert_eq!(directory.entries.get(block), entry);
+                assert!(seen.insert(bytes(entry)), "{state:?}");
+            }
         }
+        let mut large = 0;
+        for (block, &state) in (0..).zip(&states) {
+            assert_eq!(directory.get(block), Ok(state));
+            large += u64::from(encode(state).is_none());
+        }
+        assert!(large > 0);
+        assert_eq!(directory.records(), large);
+        // In another order, so that records change hands.
+        for (block, &state) in (0..).zip(states.iter().rev()) {
+            directory.set(block, state).unwrap();
+        }
+        for (block, &state) in (0..).zip(states.iter().rev()) {
+            assert_eq!(directory.get(block), Ok(state));
+        }
+        assert_eq!(directory.records(), large);
+        let made = directory.records.len();
+        for block in 0..states.len() as u64 {
+            directory.set(block, DirState::Idle).unwrap();
+            assert!(directory.is_idle(block));
+        }
+        assert_eq!((directory.records(), directory.records.len()), (0, made));
+    }
+
+    #[test]
+    fn every_state_of_a_run_comes_back() {
+        every_state_comes_back::<1>(10_000);
+    }
+
+    #[test]
+    fn every_state_of_1024_nodes_comes_back() {
+        every_state_comes_back::<ALL>(10_000);
+    }
+
+    #[test]
+    fn records_are_used_again() {
+        let mut directory = Directory::<ALL>::new(8).unwrap();
+        let all = DirState::Shared(set(0..1024));
+        for round in 0..1000 {
+            directory.set(round % 8, all).unwrap();
+            directory.set((round + 5) % 8, DirState::Exclusive(node(3))).unwrap();
+        }
+        assert!(directory.records.len() <= 8);
     }
 
     #[test]
     fn zero_bytes_are_idle() {
         assert_eq!(bytes(DirEntry::IDLE), [0; 8]);
-        assert_eq!(bytes(DirEntry::default()), [0; 8]);
-        assert_eq!(DirEntry::IDLE.decode(), Some(DirState::Idle));
+        assert_eq!(encode::<1>(DirState::Idle), Some(DirEntry::IDLE));
+        assert_eq!(Directory::<1>::new(4).unwrap().get(3), Ok(DirState::Idle));
     }
 
     #[test]
-    fn the_seventh_sharer_makes_it_a_vector() {
-        let six = NodeSet(0b10_1111_1000);
-        assert_eq!(bytes(DirEntry::encode(DirState::Shared(six))), [1, 0, 4, 5, 6, 7, 8, 10]);
-        let seven = six.with(node(31));
-        assert_eq!(bytes(DirEntry::encode(DirState::Shared(seven))), [0x81, 0, 0xf8, 0x02, 0, 0x80, 0, 0]);
+    fn sharers_are_pointers_then_a_vector_then_a_record() {
+        let six = set::<1>([3, 4, 5, 6, 7, 9]);
+        assert_eq!(bytes(encode(DirState::Shared(six)).unwrap()), [1, 0, 4, 5, 6, 7, 8, 10]);
+        let seven = six.with(node(47));
+        assert_eq!(bytes(encode(DirState::Shared(seven)).unwrap()), [0x11, 0, 0xf8, 0x02, 0, 0, 0, 0x80]);
+        assert_eq!(encode(DirState::Shared(seven.with(node(48)))), None);
+        // Six high numbers still are six pointers, as long as they fit a byte.
+        let high = set::<ALL>([10, 100, 200, 252, 253, 254]);
+        assert_eq!(bytes(encode(DirState::Shared(high)).unwrap()), [1, 0, 11, 101, 201, 253, 254, 255]);
+        assert_eq!(encode(DirState::Shared(high.without(node(10)).with(node(255)))), None);
+        assert_eq!(encode(DirState::<ALL>::Exclusive(node(700))), None);
+        let asked = |by| DirState::<ALL>::RecallRead { owner: node(1), requester: Requester::Node(node(by)) };
+        assert_eq!(bytes(encode(asked(253)).unwrap()), [5, 254, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(encode(asked(254)), None, "255 is the home");
     }
 
     #[test]
     fn corrupt_entries_are_refused() {
         for bad in [
-            [7, 0, 0, 0, 0, 0, 0, 0],            // no such kind
-            [0, 0, 1, 0, 0, 0, 0, 0],            // Idle with a sharer
-            [0, 1, 0, 0, 0, 0, 0, 0],            // Idle with a requester
-            [1, 0, 0, 0, 0, 0, 0, 0],            // Shared by nobody
-            [1, 0, 33, 0, 0, 0, 0, 0],           // node 32
-            [1, 0, 2, 1, 0, 0, 0, 0],            // not ascending
-            [1, 0, 1, 1, 0, 0, 0, 0],            // repeated
-            [1, 0, 0, 1, 0, 0, 0, 0],            // gap
-            [2, 0, 1, 2, 0, 0, 0, 0],            // two owners
-            [3, 0, 1, 0, 0, 0, 0, 0],            // nobody asked
-            [3, 1, 1, 0, 0, 0, 0, 0],            // the requester must acknowledge to itself
-            [4, 255, 1, 0, 0, 0, 0, 0],          // the home needs no UpgradeAck
-            [5, 33, 1, 0, 0, 0, 0, 0],           // requester 32
-            [0x81, 0, 1, 0, 0, 0, 0, 0],         // a vector of one
-            [0x81, 0, 255, 255, 255, 255, 1, 0], // rubbish behind the vector
-            [0x82, 0, 255, 255, 255, 255, 0, 0], // many owners
+            [7, 0, 0, 0, 0, 0, 0, 0],                // no such kind
+            [0, 0, 1, 0, 0, 0, 0, 0],                // Idle with a sharer
+            [0, 1, 0, 0, 0, 0, 0, 0],                // Idle with a requester
+            [1, 0, 0, 0, 0, 0, 0, 0],                // Shared by nobody
+            [1, 0, 65, 0, 0, 0, 0, 0],               // node 64
+            [1, 0, 2, 1, 0, 0, 0, 0],                // not ascending
+            [1, 0, 1, 1, 0, 0, 0, 0],                // repeated
+            [1, 0, 0, 1, 0, 0, 0, 0],                // gap
+            [2, 0, 1, 2, 0, 0, 0, 0],                // two owners
+            [3, 0, 1, 0, 0, 0, 0, 0],                // nobody asked
+            [3, 1, 1, 0, 0, 0, 0, 0],                // the requester must acknowledge to itself
+            [4, 255, 1, 0, 0, 0, 0, 0],              // the home needs no UpgradeAck
+            [5, 65, 1, 0, 0, 0, 0, 0],               // requester 64
+            [0x11, 0, 1, 0, 0, 0, 0, 0],             // a vector of one
+            [0x12, 0, 255, 255, 255, 255, 0, 0],     // many owners
+            [0x21, 0, 0, 0, 0, 0, 0, 0],             // no such record
+            [0x21, 1, 0, 0, 0, 0, 0, 0],             // a record and a requester
+            [0x31, 0, 255, 255, 255, 255, 255, 255], // no such form
+            [0x81, 0, 1, 0, 0, 0, 0, 0],             // nor this
         ] {
-            assert_eq!(from_bytes(bad).decode(), None, "{bad:?}");
+            let mut directory = Directory::<1>::new(1).unwrap();
+            directory.entries.set(0, from_bytes(bad));
+            assert_eq!(directory.get(0), Err(from_bytes(bad)), "{bad:?}");
         }
     }
 
     /// Whatever the bytes: decoding does not panic, and what is accepted encodes to the same bytes.
     #[test]
-    fn decode_accepts_only_canonical_bytes() {
+    fn only_canonical_bytes_are_accepted() {
         let mut seed: u64 = 1;
         let mut accepted = 0;
         for _ in 0..1_000_000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let mut raw = (seed >> 3 ^ seed >> 29).to_le_bytes();
-            raw[0] &= 0x87;
+            raw[0] &= 0x17;
             for byte in &mut raw[1..] {
-                *byte &= 0x23;
+                *byte &= 0x43;
             }
-            if let Some(state) = from_bytes(raw).decode() {
+            if let Some(state) = from_bytes(raw).parts::<1>().and_then(Parts::state) {
                 accepted += 1;
-                assert_eq!(bytes(DirEntry::encode(state)), raw);
+                assert_eq!(bytes(encode(state).unwrap()), raw);
             }
         }
         assert!(accepted > 100, "{accepted}");

@@ -7,12 +7,12 @@
 //! Source: Reinhardt 1996, section 2.3 (Stache); Tempest 1.2.1, sections 2 and 3.2 (tags, order of data and tag changes).
 //!
 //! * [`stache`]: the two step functions [`stache::home_step`] and [`stache::cache_step`], and their full state/event tables.
-//! * [`directory`]: the eight-byte directory entry of a block at its home.
+//! * [`directory`]: what a home knows about each block, eight bytes of it at first.
 //! * [`defer`]: the queue of requests that found their block busy.
 //!
 //! # How the runtime calls it
 //!
-//! *State.* The home of a block keeps a [`DirEntry`] for it (all bytes zero is the right start: no remote copies) and its own
+//! *State.* The home of a block keeps a [`DirState`] for it ([`DirState::Idle`] is the right start: no remote copies) and its own
 //! copy, whose tag starts Writable. Every other node keeps a tag, which starts Invalid, and while a miss is outstanding the
 //! [`CacheState`] it is in; without an outstanding miss [`CacheState::from_tag`] gives the state. A node never calls
 //! `cache_step` for a block it is the home of.
@@ -57,16 +57,17 @@ pub mod directory;
 pub mod stache;
 
 use crate::abi;
-pub use directory::{DirEntry, DirState, NodeSet, Requester};
+pub use directory::{DirEntry, DirState, Directory, NodeSet, Requester};
 
-/// Number of a node of this run, below [`abi::MAX_NODES`].
+/// Number of a node, below [`directory::DIRECTORY_NODES`]. Those of a run are below its number of nodes: whoever makes one from a number
+/// that came from outside checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(u8);
+pub struct NodeId(u16);
 
 impl NodeId {
-    /// `None` when `number` is not below [`abi::MAX_NODES`].
+    /// `None` when `number` is not below [`directory::DIRECTORY_NODES`].
     pub const fn new(number: u32) -> Option<NodeId> {
-        if number < abi::MAX_NODES as u32 { Some(NodeId(number as u8)) } else { None }
+        if number < directory::DIRECTORY_NODES as u32 { Some(NodeId(number as u16)) } else { None }
     }
 
     pub const fn index(self) -> usize {
@@ -368,7 +369,7 @@ impl core::fmt::Debug for Actions {
 /// Why a step was refused: the state and the event together cannot occur in a correct run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// The directory entry is none that [`DirEntry::encode`] makes.
+    /// The directory entry is none that [`Directory::set`] makes.
     CorruptEntry(DirEntry),
     /// The home's own copy does not have the tag that the directory entry implies.
     WrongTag { state: DirState, found: Tag },
@@ -420,7 +421,7 @@ mod tests {
 
     #[test]
     fn node_numbers_are_bounded() {
-        assert_eq!(NodeId::new(31).map(NodeId::index), Some(31));
-        assert_eq!(NodeId::new(32), None);
+        assert_eq!(NodeId::new(1023).map(NodeId::index), Some(1023));
+        assert_eq!(NodeId::new(1024), None);
     }
 }

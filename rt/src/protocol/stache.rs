@@ -110,19 +110,17 @@
 //! <!-- cache table: end -->
 
 use super::{
-    Action, Actions, CacheEvent, CacheState, DirEntry, DirState, HomeEvent, Msg, NodeId, NodeSet, Requester, Tag,
-    Violation,
+    Action, Actions, CacheEvent, CacheState, DirState, HomeEvent, Msg, NodeId, NodeSet, Requester, Tag, Violation,
 };
 
-/// One event at the block's home. `local` is the tag of the home's own copy. Returns the new directory entry, the new tag of
+/// One event at the block's home. `local` is the tag of the home's own copy. Returns the new state, the new tag of
 /// the home's own copy (which the actions also set, at the right moment), and what to do.
-pub fn home_step(entry: DirEntry, local: Tag, event: HomeEvent) -> Result<(DirEntry, Tag, Actions), Violation> {
-    let state = entry.decode().ok_or(Violation::CorruptEntry(entry))?;
+pub fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
     if local != state.home_tag() {
         return Err(Violation::WrongTag { state, found: local });
     }
     let (next, actions) = home_transition(state, event).ok_or(Violation::AtHome { state, event })?;
-    Ok((DirEntry::encode(next), next.home_tag(), actions))
+    Ok((next, next.home_tag(), actions))
 }
 
 /// One event at a node that is not the block's home.

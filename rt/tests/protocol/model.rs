@@ -8,7 +8,7 @@
 
 use blizzard_rt::protocol::defer::Deferred;
 use blizzard_rt::protocol::{
-    Action, Actions, CacheEvent, CacheState, DirEntry, DirState, HomeEvent, Msg, NodeId, Tag, Violation,
+    Action, Actions, CacheEvent, CacheState, DirState, HomeEvent, Msg, NodeId, Tag, Violation,
 };
 
 use crate::mutants::Rules;
@@ -109,7 +109,7 @@ pub struct Config<const B: usize> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World<D, const N: usize, const B: usize> {
     pub copies: [[LocalCopy<D>; B]; N],
-    pub dir: [DirEntry; B],
+    pub dir: [DirState; B],
     /// One queue per node, for the blocks it is the home of.
     pub deferred: [Deferred<8>; N],
     /// `Replay` has been demanded for the block and not yet been finished.
@@ -128,7 +128,7 @@ impl<D: Copy, const N: usize, const B: usize> World<D, N, B> {
         let away = LocalCopy { data: rubbish, tag: Tag::Invalid, state: CacheState::Invalid, miss: None };
         let mut world = World {
             copies: [[away; B]; N],
-            dir: [DirEntry::IDLE; B],
+            dir: [DirState::Idle; B],
             deferred: [Deferred::new(); N],
             replay: [false; B],
             channels: [[[Channel::EMPTY; B]; N]; N],
@@ -199,7 +199,7 @@ impl<D: Copy, const N: usize, const B: usize> World<D, N, B> {
     }
 
     fn stop_replay_if_over(&mut self, home: usize, block: usize) {
-        let busy = self.dir[block].decode().is_some_and(DirState::is_busy);
+        let busy = self.dir[block].is_busy();
         self.replay[block] &= !busy && self.deferred[home].is_waiting(block as u64);
     }
 
@@ -227,8 +227,8 @@ impl<D: Copy, const N: usize, const B: usize> World<D, N, B> {
         replayed: bool,
     ) -> Result<bool, Fault> {
         let home = config.homes[block];
-        let (entry, tag, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
-        self.dir[block] = entry;
+        let (state, tag, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        self.dir[block] = state;
         if actions.is_defer() {
             if replayed || !event.is_request() {
                 return Err(Fault::WrongAction);
@@ -312,7 +312,7 @@ impl<D: Copy, const N: usize, const B: usize> World<D, N, B> {
     pub fn is_quiet(&self) -> bool {
         self.deliverable().next().is_none()
             && self.deferred.iter().all(Deferred::is_empty)
-            && self.dir.iter().all(|entry| entry.decode().is_some_and(|state| !state.is_busy()))
+            && self.dir.iter().all(|state| !state.is_busy())
             && self.copies.iter().flatten().all(|copy| copy.miss.is_none())
     }
 }

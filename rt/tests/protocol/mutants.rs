@@ -5,7 +5,7 @@
 
 use blizzard_rt::protocol::stache;
 use blizzard_rt::protocol::{
-    Action, Actions, CacheEvent, CacheState, DirEntry, DirState, HomeEvent, MAX_ACTIONS, Msg, Requester, Tag, Violation,
+    Action, Actions, CacheEvent, CacheState, DirState, HomeEvent, MAX_ACTIONS, Msg, Requester, Tag, Violation,
 };
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -101,13 +101,17 @@ impl Rules {
         self.mutation == Some(Mutation::Reorder)
     }
 
-    pub fn home_step(self, entry: DirEntry, tag: Tag, event: HomeEvent) -> Result<(DirEntry, Tag, Actions), Violation> {
-        let (next, next_tag, actions) = stache::home_step(entry, tag, event)?;
-        let (Some(mutation), Some(before), Some(after)) = (self.mutation, entry.decode(), next.decode()) else {
-            return Ok((next, next_tag, actions));
-        };
-        let (after, next_tag, actions) = mutate_home(mutation, before, event, (after, next_tag, actions));
-        Ok((DirEntry::encode(after), next_tag, actions))
+    pub fn home_step(
+        self,
+        before: DirState,
+        tag: Tag,
+        event: HomeEvent,
+    ) -> Result<(DirState, Tag, Actions), Violation> {
+        let real = stache::home_step(before, tag, event)?;
+        Ok(match self.mutation {
+            Some(mutation) => mutate_home(mutation, before, event, real),
+            None => real,
+        })
     }
 
     pub fn cache_step(self, state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {

@@ -8,7 +8,7 @@
 //! until no other copy is readable, the order of the stores in time is the coherence order.
 
 use blizzard_rt::protocol::directory::POINTERS;
-use blizzard_rt::protocol::{CacheState, DirEntry, DirState, Msg};
+use blizzard_rt::protocol::{CacheState, DirState, Msg};
 
 use crate::model::{Access, Config, World};
 use crate::mutants::{Mutation, Rules};
@@ -210,7 +210,7 @@ impl Simulation {
 
     fn after(&mut self, at: usize, resumed: bool, waiting: usize) {
         self.counts.deferred += u64::from(self.waiting_at(at) > waiting);
-        let full = |entry: &DirEntry| matches!(entry.decode(), Some(DirState::Shared(set)) if set.len() > POINTERS);
+        let full = |state: &DirState| matches!(state, DirState::Shared(set) if set.len() > POINTERS);
         self.counts.vectors += self.world.dir.iter().filter(|&entry| full(entry)).count() as u64;
         assert!(self.world.has_one_writer_or_many_readers());
         if resumed {
@@ -246,7 +246,7 @@ impl Simulation {
     /// All readable copies, and the owner's or the home's, hold the latest values.
     fn compare(&self) {
         for (block, latest) in self.latest.iter().enumerate() {
-            let state = self.world.dir[block].decode().expect("sound entry");
+            let state = self.world.dir[block];
             let keeper = match state {
                 DirState::Exclusive(owner) => owner.index(),
                 _ => self.config.homes[block],

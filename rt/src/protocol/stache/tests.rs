@@ -133,8 +133,7 @@ fn home_table() -> String {
     ] {
         let events = nodes.into_iter().flat_map(events_from).chain([HomeEvent::LocalLoad, HomeEvent::LocalStore]);
         for event in events {
-            if let Ok((next, _, actions)) = home_step(DirEntry::encode(state), state.home_tag(), event) {
-                let next = next.decode().unwrap();
+            if let Ok((next, _, actions)) = home_step(state, state.home_tag(), event) {
                 rows.push([state_name(state), event_name(event), state_name(next), actions_name(actions)]);
             }
         }
@@ -208,12 +207,11 @@ fn home_steps_keep_their_rules() {
     let mut steps = 0;
     for state in dir_states() {
         for event in home_events() {
-            let Ok((next, tag, actions)) = home_step(DirEntry::encode(state), state.home_tag(), event) else {
+            let Ok((next, tag, actions)) = home_step(state, state.home_tag(), event) else {
                 continue;
             };
             steps += 1;
             let context = format!("{state:?} {event:?} -> {next:?} {actions:?}");
-            let next = next.decode().expect(&context);
             let list = actions.as_slice();
             // The tag that the actions leave is the one returned, and the one that the new state implies.
             let mut left = state.home_tag();
@@ -300,7 +298,7 @@ fn cache_steps_keep_their_rules() {
 #[test]
 fn corruption_is_reported() {
     let shared = DirState::Shared(NodeSet::of(x()));
-    let entry = DirEntry::encode(shared);
+    let entry = shared;
     assert_eq!(
         home_step(entry, Tag::Writable, HomeEvent::LocalStore),
         Err(Violation::WrongTag { state: shared, found: Tag::Writable })
@@ -314,7 +312,7 @@ fn corruption_is_reported() {
 /// The bit-vector form steps like the pointer form.
 #[test]
 fn a_store_invalidates_all_of_31_sharers() {
-    let mut entry = DirEntry::IDLE;
+    let mut entry = DirState::Idle;
     let mut tag = Tag::Writable;
     for number in 1..32 {
         (entry, tag, _) = home_step(entry, tag, HomeEvent::Read(node(number))).unwrap();
@@ -328,5 +326,5 @@ fn a_store_invalidates_all_of_31_sharers() {
         (entry, tag, last) = home_step(entry, tag, HomeEvent::InvalidateAck(from)).unwrap();
     }
     assert_eq!(last.as_slice(), [Action::SetTag(Tag::Invalid), Action::Send(node(9), Msg::UpgradeAck), Action::Replay]);
-    assert_eq!((entry.decode(), tag), (Some(DirState::Exclusive(node(9))), Tag::Invalid));
+    assert_eq!((entry, tag), (DirState::Exclusive(node(9)), Tag::Invalid));
 }

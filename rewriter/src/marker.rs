@@ -2,9 +2,9 @@
 //!
 //! Input: the bytes of any file. Output: whether it carries the section [`INFO_SECTION`], and the options it was
 //! rewritten with, read from the copy of [`ModuleInfo`] in that section. Damaged files are "not rewritten"; what is wrong
-//! with them is for the loader to say.
+//! with them is for the loader to say. Also: whether a program, rewritten or not, creates its nodes by itself.
 
-use blizzard_rt::abi::{INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags};
+use blizzard_rt::abi::{FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags};
 use object::{Object, ObjectSection};
 use serde::Serialize;
 use std::mem::offset_of;
@@ -50,6 +50,20 @@ fn field(file: &[u8], at: usize) -> Option<u64> {
         return None;
     }
     field(at)
+}
+
+/// Whether the program has the note of those whose node 0 creates the other nodes.
+pub fn creates_nodes(file: &[u8]) -> bool {
+    use object::LittleEndian as LE;
+    use object::read::elf::{FileHeader, ProgramHeader};
+    let Ok(header) = object::elf::FileHeader64::<LE>::parse(file) else { return false };
+    let Ok(segments) = header.program_headers(LE, file) else { return false };
+    segments.iter().any(|segment| {
+        let Ok(Some(mut notes)) = segment.notes(LE, file) else { return false };
+        // A damaged note ends the list: what is wrong with the file is for the loader to say.
+        core::iter::from_fn(|| notes.next().ok().flatten())
+            .any(|note| note.name() == FORK_NOTE_NAME.as_bytes() && note.n_type(LE).0 == FORK_NOTE_TYPE)
+    })
 }
 
 #[cfg(test)]

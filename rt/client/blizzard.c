@@ -5,7 +5,7 @@
  * one node, so that every program has a plain reference.
  */
 #define _GNU_SOURCE
-#include "blizzard.h"
+#include "client.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,26 +16,6 @@
 
 #define AT_BLIZZARD 0x425a0001ul
 #define API_VERSION 1u
-
-/* Mirrors BzApi of rt/src/abi.rs; append only. */
-struct bz_api {
-    uint32_t version, bytes;
-    unsigned (*node)(void);
-    unsigned (*nodes)(void);
-    void *(*alloc)(size_t);
-    void *(*alloc_on)(unsigned, size_t);
-    void (*free)(void *);
-    void (*publish)(unsigned, void *);
-    void *(*lookup)(unsigned);
-    void (*barrier)(void);
-    bz_lock_t *(*lock_new)(void);
-    void (*lock)(bz_lock_t *);
-    int (*trylock)(bz_lock_t *);
-    void (*unlock)(bz_lock_t *);
-    uint64_t (*fetch_add_u64)(uint64_t *, uint64_t);
-    uint64_t (*reduce_sum_u64)(uint64_t);
-    double (*reduce_sum_f64)(double);
-};
 
 static void die(const char *what) {
     fprintf(stderr, "blizzard: error: %s\n", what);
@@ -113,15 +93,24 @@ static uint64_t plain_fetch_add(uint64_t *p, uint64_t v) { return __atomic_fetch
 static uint64_t plain_sum_u64(uint64_t v) { return v; }
 static double plain_sum_f64(double v) { return v; }
 
+static unsigned plain_create(void) {
+    die("bz_create: a program that is not run by `blizzard run` has one node");
+    return 0;
+}
+static void plain_created(int pid) { (void)pid; }
+static void plain_wait_for_end(unsigned count) {
+    if (count != 0) die("bz_wait_for_end: the program waits for nodes to end, but has created none");
+}
+
 static const struct bz_api plain = {
     API_VERSION, sizeof plain, plain_node, plain_nodes, plain_alloc, plain_alloc_on, plain_free, plain_publish,
     plain_lookup, plain_barrier, plain_lock_new, plain_lock, plain_trylock, plain_unlock, plain_fetch_add,
-    plain_sum_u64, plain_sum_f64,
+    plain_sum_u64, plain_sum_f64, plain_create, plain_created, plain_wait_for_end,
 };
 
 /* ---- dispatch ---- */
 
-static const struct bz_api *api(void) {
+const struct bz_api *bz_client_api(void) {
     static const struct bz_api *found;
     const struct bz_api *a = __atomic_load_n(&found, __ATOMIC_RELAXED);
     if (!a) {
@@ -135,6 +124,8 @@ static const struct bz_api *api(void) {
     }
     return a;
 }
+
+static const struct bz_api *api(void) { return bz_client_api(); }
 
 unsigned bz_node(void) { return api()->node(); }
 unsigned bz_nodes(void) { return api()->nodes(); }

@@ -60,6 +60,28 @@ uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v);
 uint64_t bz_reduce_sum_u64(uint64_t v);
 double bz_reduce_sum_f64(double v);
 
+/* ---- Creating nodes ----
+ *
+ * A program that calls one of these is started on node 0 only: main() runs there, alone, until it creates the others. (The linker
+ * leaves a mark in the program, by which `blizzard run` knows it; if only a shared library calls them, give `--fork`.)
+ * Before that node 0 allocates and fills shared memory without a message.
+ *
+ * A created node begins as `fork` would have it: globals, heap, stack, open files (with their positions), signal handlers and the working
+ * directory are as node 0 has them at that moment; from then on each has its own. Streams are flushed first, so that nothing is written twice.
+ * Its shared memory is the run's. It calls fn and then exits with status 0.
+ *
+ * Pages are dealt out over the nodes that exist when node 0 first waits for another node, or for the kernel, or has computed for some milliseconds
+ * after a creation; a node that is created later is home of none. Before that moment bz_alloc_on gives memory of node 0.
+ * bz_barrier and the reductions are for the nodes that exist; all must have been created before node 0 takes part.
+ * More nodes than the run has end it with an error. The output of all appears as node 0's, as that of any forked processes would.
+ */
+/* Creates the next node, which calls fn. Node 0 only. */
+void bz_create(void (*fn)(void));
+/* Creates all nodes that are left; each calls fn. Node 0 only. With one node nothing happens. */
+void bz_fork_nodes(void (*fn)(void));
+/* Waits until `count` more of the created nodes have ended. Node 0 only. */
+void bz_wait_for_end(unsigned count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -231,7 +231,9 @@ pub struct SharedContext {
     pub phase: u32,
     /// Written by the owner: its exit status, valid in `phase` DONE and FAILED.
     pub exit_status: u32,
-    _line1: [u32; 13],
+    /// Written by the owner and by node 0, in a run whose nodes node 0 creates: the process's number.
+    pub pid: u32,
+    _line1: [u32; 12],
     /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
     pub message: [u8; 1024],
     /// Written by the owner (and by inserted code in a counting rewrite).
@@ -289,6 +291,12 @@ pub struct RegionHeader {
     pub abort: u32,
     /// See [`protocol_number`].
     pub protocol: u32,
+    /// 1: the launcher starts node 0 only, which creates the others by `fork` (see [`crate::forks`]).
+    pub forks: u32,
+    /// Such a run only. Written once by node 0, after `fork_limit`: how many nodes are homes. 0: node 0 still runs alone.
+    pub fork_homes: u32,
+    /// Such a run only: first address of the interleaved arena that had not been handed out when `fork_homes` was written.
+    pub fork_limit: u64,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
@@ -330,6 +338,9 @@ impl RegionHeader {
             fill_bytes,
             abort: 0,
             protocol: protocol_number::STACHE,
+            forks: 0,
+            fork_homes: 0,
+            fork_limit: 0,
         }
     }
 }
@@ -367,7 +378,18 @@ pub struct BzApi {
     pub fetch_add_u64: extern "C" fn(*mut u64, u64) -> u64,
     pub reduce_sum_u64: extern "C" fn(u64) -> u64,
     pub reduce_sum_f64: extern "C" fn(f64) -> f64,
+    /// The process's next `fork` creates the next node; gives its number. Node 0 of a run with [`RegionHeader::forks`] only.
+    pub create_begin: extern "C" fn() -> u32,
+    /// What that `fork` returned in node 0.
+    pub create_end: extern "C" fn(i32),
+    /// Waits until so many more created nodes have ended.
+    pub wait_for_end: extern "C" fn(u32),
 }
+
+/// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside
+/// `bz_create`, so every program that can create nodes carries it.
+pub const FORK_NOTE_NAME: &str = "Blizzard";
+pub const FORK_NOTE_TYPE: u32 = 1;
 
 /// Number of publish slots.
 pub const PUBLISH_SLOTS: u32 = 1024;

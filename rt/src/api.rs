@@ -5,6 +5,7 @@
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
 use crate::abi::{API_VERSION, BLOCK_BYTES, BzApi, BzLock, CONTEXT_SHARED, Counter, PUBLISH_SLOTS};
+use crate::forks;
 use crate::node::{self, Call, with_run};
 use crate::protocol::NodeId;
 use crate::region::Context;
@@ -31,6 +32,9 @@ pub static TABLE: BzApi = BzApi {
     fetch_add_u64: bz_fetch_add_u64,
     reduce_sum_u64: bz_reduce_sum_u64,
     reduce_sum_f64: bz_reduce_sum_f64,
+    create_begin: bz_create_begin,
+    create_end: bz_create_end,
+    wait_for_end: bz_wait_for_end,
 };
 
 /// Counts in a run of one node.
@@ -198,4 +202,29 @@ extern "C" fn bz_reduce_sum_u64(value: u64) -> u64 {
 
 extern "C" fn bz_reduce_sum_f64(value: f64) -> f64 {
     f64::from_bits(collective("bz_reduce_sum_f64", Collective::SumF64, value.to_bits()))
+}
+
+extern "C" fn bz_create_begin() -> u32 {
+    with_run("bz_create", |call| match call {
+        Call::Several(node) => node.create_begin(),
+        Call::Single(_) => forks::refuse_creation(1),
+    })
+}
+
+extern "C" fn bz_create_end(pid: i32) {
+    with_run("bz_create", |call| {
+        if let Call::Several(node) = call {
+            node.create_end(pid);
+        }
+    });
+}
+
+extern "C" fn bz_wait_for_end(count: u32) {
+    with_run("bz_wait_for_end", |call| match call {
+        Call::Several(node) => node.wait_for_end(count),
+        Call::Single(_) if count == 0 => {}
+        Call::Single(_) => node::fail(format_args!(
+            "bz_wait_for_end: the program waits for {count} nodes to end, but has created none"
+        )),
+    });
 }

@@ -39,6 +39,8 @@ impl ArenaId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Homes {
     nodes: u64,
+    /// Nodes that can be homes: the part of any other one falls to a lower one.
+    present: u64,
     half_bytes: u64,
     zone_bytes: u64,
 }
@@ -48,7 +50,26 @@ impl Homes {
     pub const fn new(nodes: u32, segment_bytes: u64) -> Homes {
         let nodes = nodes as u64;
         let half_bytes = segment_bytes / 2 / PAGE_BYTES * PAGE_BYTES;
-        Homes { nodes, half_bytes, zone_bytes: half_bytes / nodes / PAGE_BYTES * PAGE_BYTES }
+        Homes { nodes, present: nodes, half_bytes, zone_bytes: half_bytes / nodes / PAGE_BYTES * PAGE_BYTES }
+    }
+
+    /// The same partition while only nodes below `present` (1 to the number of nodes) can be homes.
+    #[must_use]
+    pub const fn among(self, present: u32) -> Homes {
+        Homes { present: present as u64, ..self }
+    }
+
+    /// How many nodes can be homes.
+    pub const fn present(&self) -> u32 {
+        self.present as u32
+    }
+
+    /// The node that does the part of node `number`.
+    fn stand_in(&self, number: u64) -> Option<NodeId> {
+        if number >= self.nodes {
+            return None;
+        }
+        NodeId::new(if number < self.present { number } else { number % self.present } as u32)
     }
 
     pub const fn nodes(&self) -> u32 {
@@ -58,25 +79,24 @@ impl Homes {
     /// The home of an address; `None` when it belongs to nobody.
     pub fn home_of(&self, addr: u64) -> Option<NodeId> {
         let offset = addr.checked_sub(SEGMENT_BASE)?;
-        let node = if offset < self.half_bytes {
-            (offset / PAGE_BYTES) % self.nodes
-        } else {
-            // Too small a segment has zones of no bytes.
-            (offset - self.half_bytes).checked_div(self.zone_bytes)?
-        };
-        if node < self.nodes { NodeId::new(node as u32) } else { None }
+        self.stand_in(if offset < self.half_bytes { (offset / PAGE_BYTES) % self.nodes } else { self.zone_at(offset)? })
+    }
+
+    /// The number of the zone that holds an offset of the upper half.
+    fn zone_at(&self, offset: u64) -> Option<u64> {
+        // Too small a segment has zones of no bytes.
+        (offset - self.half_bytes).checked_div(self.zone_bytes).filter(|zone| *zone < self.nodes)
     }
 
     /// The arena of an address; `None` when it belongs to nobody.
     pub fn arena_of(&self, addr: u64) -> Option<ArenaId> {
         let offset = addr.checked_sub(SEGMENT_BASE)?;
-        if offset < self.half_bytes { Some(ArenaId::INTERLEAVED) } else { self.home_of(addr).map(ArenaId::zone_of) }
+        if offset < self.half_bytes { Some(ArenaId::INTERLEAVED) } else { self.arena(self.zone_at(offset)? + 1) }
     }
 
     /// The node whose allocator manages an arena.
     pub fn owner_of(&self, arena: ArenaId) -> Option<NodeId> {
-        let number = u32::from(arena.0).saturating_sub(1);
-        if u64::from(number) < self.nodes { NodeId::new(number) } else { None }
+        self.stand_in(u64::from(arena.0).saturating_sub(1))
     }
 
     /// First address and bytes of an arena.

@@ -9,6 +9,7 @@ pub mod closure;
 pub mod coherence;
 pub mod config;
 pub mod entry;
+pub mod forks;
 pub mod heap;
 pub mod homes;
 #[cfg(any(feature = "freestanding", test))]

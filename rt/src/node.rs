@@ -10,6 +10,7 @@
 
 use crate::abi::{self, Counter, node_phase};
 use crate::coherence::Coherence;
+use crate::forks::{self, Forks};
 use crate::heap::Arenas;
 use crate::homes::Homes;
 use crate::msg::{self, Receiver};
@@ -52,6 +53,7 @@ pub struct Node {
     pub coherence: Coherence,
     pub arenas: Arenas,
     pub sync: Sync,
+    pub forks: Forks,
     clock: WaitClock,
     /// The answer that [`Node::call`] waits for: its handler, who sends it, and its key.
     awaited: Option<(u16, NodeId, u64)>,
@@ -65,7 +67,7 @@ impl Node {
     /// # Safety
     /// Nobody else is that node; region and space stay mapped; all tags of the space are Invalid and its memory zero.
     pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
-        let homes = Homes::new(region.header().nodes, space.bytes());
+        let homes = Homes::new(region.header().nodes, space.bytes()).among(forks::homes_present(&region));
         Ok(Node {
             me,
             region,
@@ -77,6 +79,7 @@ impl Node {
             coherence: Coherence::new(region.protocol(), space.bytes() >> abi::BLOCK_SHIFT)?,
             arenas: Arenas::new(&homes, me)?,
             sync: Sync::new()?,
+            forks: Forks::new(&region),
             clock: WaitClock::start(),
             awaited: None,
             answer: None,
@@ -87,6 +90,10 @@ impl Node {
     /// Node 0, which manages collectives and publish slots.
     pub fn manager(&self) -> NodeId {
         const { NodeId::new(0).expect("0 is a node") }
+    }
+
+    pub fn region(&self) -> Region {
+        self.region
     }
 
     /// Counts one event.
@@ -123,6 +130,7 @@ impl Node {
         }
         self.begin();
         self.transport.answer_doorbell();
+        self.release_if_due();
         self.serve();
         self.leave();
     }
@@ -195,6 +203,8 @@ impl Node {
         if done(self) {
             return;
         }
+        // Whoever waits may wait for a node that has been created and not released.
+        self.release();
         let since = stats::cycles();
         let mut patience = Patience::default();
         self.transport.begin_wait();
@@ -454,6 +464,39 @@ unsafe fn start_launched(boot: Boot) {
     }
     // The mappings stay; the program must not see the descriptor.
     let _ = sys::close(boot.fd);
+}
+
+/// The region of a launched run.
+pub fn region() -> Option<Region> {
+    identity().launched.map(|(region, _)| region)
+}
+
+/// In a process that was just forked from node 0: it is node `me` from here on, for error messages too.
+pub fn set_created(me: NodeId) {
+    let Identity { nodes, launched, .. } = identity();
+    let launched = launched.map(|(region, _)| (region, region.context(me)));
+    // SAFETY: the child has one thread, and nobody holds a reference: `identity` copies.
+    unsafe { *GLOBAL.identity.get() = Identity { node: me.index() as u32, nodes, launched } };
+}
+
+/// In a process that was just forked from node 0: puts a fresh node in place of the parent's.
+///
+/// # Safety
+/// As [`Node::new`]; no call is inside the node.
+pub unsafe fn restart(region: Region, me: NodeId, space: Space) {
+    // SAFETY: the parent's node is in place; its memory is this process's own copy, which the drop gives back. One thread.
+    unsafe {
+        (*GLOBAL.node.get()).assume_init_drop();
+        (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
+    }
+    region.context(me).phase().store(node_phase::RUNNING, Ordering::Release);
+}
+
+/// Releases created nodes before a system call that may block, or when they have waited for a while.
+pub fn before_call(may_block: bool) {
+    if forks::is_holding() && is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
+        enter("a system call", |node| if may_block { node.release() } else { node.release_if_due() });
+    }
 }
 
 /// This node's number.

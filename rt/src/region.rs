@@ -2,7 +2,8 @@
 //!
 //! Purpose: map the memfd that the launcher created and give typed access to its parts. Input: the file descriptor and the node
 //! number of [`crate::node::Boot`]. Output: [`Region`], and a [`Context`] for each node. Layout: [`RegionHeader`].
-//! **Invariants**: the header is checked against the file's size once and never changes except for `abort`; every offset handed
+//! **Invariants**: the header is checked against the file's size once and never changes except for `abort` and the two words about
+//! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
 
 use crate::abi::{self, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
@@ -113,9 +114,29 @@ impl Region {
 
     /// Nonzero: the run ends, stop waiting.
     pub fn abort(&self) -> &AtomicU32 {
-        let at = self.base + offset_of!(RegionHeader, abort) as u64;
+        self.header_u32(offset_of!(RegionHeader, abort))
+    }
+
+    fn header_u32(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: inside the mapping, aligned, and used atomically by everyone.
-        unsafe { AtomicU32::from_ptr(at as *mut u32) }
+        unsafe { AtomicU32::from_ptr((self.base + offset as u64) as *mut u32) }
+    }
+
+    /// How many nodes are homes, in a run whose nodes node 0 creates; 0 until it has said so.
+    pub fn fork_homes(&self) -> &AtomicU32 {
+        self.header_u32(offset_of!(RegionHeader, fork_homes))
+    }
+
+    /// See [`RegionHeader::fork_limit`].
+    pub fn fork_limit(&self) -> &AtomicU64 {
+        let at = self.base + offset_of!(RegionHeader, fork_limit) as u64;
+        // SAFETY: as in `header_u32`.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// Address of the context page of a node of this run.
+    pub fn context_address(&self, node: NodeId) -> u64 {
+        self.context(node).base
     }
 
     /// The context page of a node of this run.
@@ -170,6 +191,11 @@ impl Context {
 
     pub fn exit_status(&self) -> &AtomicU32 {
         self.word(offset_of!(SharedContext, exit_status))
+    }
+
+    /// The process's number, in a run whose nodes node 0 creates.
+    pub fn pid(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, pid))
     }
 
     /// Leaves the reason of a failure for the launcher: NUL-terminated, cut to the field.

@@ -167,6 +167,32 @@ pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), M
     Ok(())
 }
 
+/// Changes the node number in the private context page.
+///
+/// # Safety
+/// [`fill_private_context`] has run; no other thread exists.
+pub unsafe fn change_node(node: u32) -> sys::Result<()> {
+    // SAFETY: the page is the runtime's own.
+    unsafe {
+        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
+        (abi::CTX_NODE as *mut u32).write(node);
+        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+    }
+}
+
+/// Makes the segment and its tags what they are at the start: zeros, and Invalid.
+///
+/// # Safety
+/// [`map_segment`] and [`invalidate_segment`] have run; nothing relies on their contents.
+pub unsafe fn forget(segment_bytes: u64) -> sys::Result<()> {
+    let tags = abi::TAG_TABLE_BASE + (abi::SEGMENT_BASE >> abi::BLOCK_SHIFT);
+    // SAFETY: private mappings: pages that were written come back as zeros, and as the file's.
+    unsafe {
+        sys::madvise(abi::SEGMENT_BASE, segment_bytes, libc::MADV_DONTNEED)?;
+        sys::madvise(tags, segment_bytes >> abi::BLOCK_SHIFT, libc::MADV_DONTNEED)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -155,6 +155,8 @@ pub struct Sync {
     waiters: Table<u64>,
     /// Nodes that have exited.
     pub exited: u64,
+    /// All nodes that will have exited in the end, once it is known.
+    everyone: Option<u64>,
 }
 
 impl Sync {
@@ -170,7 +172,20 @@ impl Sync {
             published: Table::new(PUBLISH_SLOTS.into())?,
             waiters: Table::new(PUBLISH_SLOTS.into())?,
             exited: 0,
+            everyone: None,
         })
+    }
+}
+
+impl Sync {
+    /// Whether every node of the run has exited.
+    fn all_exited(&self) -> bool {
+        self.everyone.is_some_and(|everyone| self.exited & everyone == everyone)
+    }
+
+    /// How many nodes other than node 0 have exited.
+    pub fn ended(&self) -> u32 {
+        (self.exited & !1).count_ones()
     }
 }
 
@@ -255,13 +270,14 @@ impl Node {
         }
     }
 
-    /// Tells all nodes that this one computes no more, and serves them until they say the same.
+    /// Tells all nodes that this one computes no more, and serves them until they say the same. Node 0 also tells how many nodes there are:
+    /// once it has exited, no more are created.
     pub fn finish(&mut self) {
+        let participants = u64::from(self.participants());
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
-            self.send(to, Message { handler: id::EXITED, ..Message::default() });
+            self.send(to, Message { handler: id::EXITED, args: [participants, 0, 0], ..Message::default() });
         }
-        let all = u64::MAX >> (64 - self.homes.nodes());
-        self.wait(Wait::Other, |node| node.sync.exited == all && node.transport.is_drained());
+        self.wait(Wait::Other, |node| node.sync.all_exited() && node.transport.is_drained());
     }
 }
 
@@ -286,7 +302,8 @@ pub fn on_collective_arrive(node: &mut Node, from: NodeId, message: &Message) {
     }
     sync.arrived |= bit(from);
     sync.values[from.index()] = value;
-    let nodes = node.homes.nodes();
+    let nodes = node.participants();
+    let sync = &mut node.sync;
     if sync.arrived.count_ones() == nodes {
         let result = kind.combine(&sync.values[..nodes as usize]);
         sync.arrived = 0;
@@ -453,7 +470,7 @@ fn answer_lookup(node: &mut Node, to: NodeId, slot: u64, value: u64) {
 fn check_slot(node: &Node, slot: u64) {
     let waiters = node.sync.waiters.get(slot);
     let exited = node.sync.exited;
-    if waiters != 0 && exited != 0 && (waiters | exited).count_ones() == node.homes.nodes() {
+    if waiters != 0 && exited != 0 && (waiters | exited).count_ones() == node.participants() {
         node.fail(format_args!(
             "{} in bz_lookup for slot {slot}, but {} exited: nobody is left to publish it",
             Waits(waiters),
@@ -462,9 +479,13 @@ fn check_slot(node: &Node, slot: u64) {
     }
 }
 
-/// The sender computes no more.
-pub fn on_exited(node: &mut Node, from: NodeId, _message: &Message) {
+/// The sender computes no more. `args[0]`, from node 0: how many nodes there are.
+pub fn on_exited(node: &mut Node, from: NodeId, message: &Message) {
     node.sync.exited |= bit(from);
+    if from == node.manager() {
+        let all = u64::MAX >> (64 - message.args[0].clamp(1, MAX_NODES as u64));
+        node.sync.everyone = Some(all);
+    }
     check_collective(node);
     for index in 0..node.sync.locks.len() {
         if let Some(lock) = node.sync.locks.get(index) {

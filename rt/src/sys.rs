@@ -128,6 +128,16 @@ pub unsafe fn mprotect(addr: u64, bytes: u64, prot: i32) -> Result<()> {
     unsafe { call(libc::SYS_mprotect, [addr, bytes, prot as u64, 0, 0, 0]) }.map(drop)
 }
 
+/// Maps the pages of a shared mapping a second time, at `to`, in place of what is there.
+///
+/// # Safety
+/// `[from, from + bytes)` is a MAP_SHARED mapping; nothing relies on what lies at `to`.
+pub unsafe fn remap_shared(from: u64, bytes: u64, to: u64) -> Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: an old size of 0 leaves the old mapping in place; the target is the caller's promise.
+    unsafe { call(libc::SYS_mremap, [from, 0, bytes, flags as u64, to, 0]) }.map(drop)
+}
+
 /// Advises the kernel about a range.
 ///
 /// # Safety
@@ -312,6 +322,12 @@ pub fn read_own_memory(addr: u64, bytes: &mut [u8]) -> Result<()> {
 pub fn getpid() -> i32 {
     // SAFETY: no memory is touched.
     unsafe { raw(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
+/// The parent's number.
+pub fn getppid() -> i32 {
+    // SAFETY: no memory is touched.
+    unsafe { raw(libc::SYS_getppid, [0; 6]) as i32 }
 }
 
 /// This thread's number.

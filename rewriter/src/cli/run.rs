@@ -40,6 +40,10 @@ pub struct RunCommand {
     /// Coherence protocol of shared memory
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
     protocol: Protocol,
+    /// Start node 0 only: the program creates the other nodes (bz_create, the PARMACS macros). Programs that are linked with these calls
+    /// need no option, only those whose libraries make them
+    #[arg(long)]
+    fork: bool,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -52,7 +56,7 @@ impl RunCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let (executable, flags) = prepare(name, self.options, self.libraries)?;
+        let (executable, flags, creates) = prepare(name, self.options, self.libraries)?;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
@@ -68,6 +72,7 @@ impl RunCommand {
             nodes: self.nodes,
             protocol: self.protocol,
             tag_output: self.tag_output,
+            forks: self.fork || creates,
             arg0: Some(name.clone()),
             ..LaunchOptions::default()
         };
@@ -82,16 +87,17 @@ impl RunCommand {
     }
 }
 
-/// The rewritten form of program `name`, and how it was rewritten.
-fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<(PathBuf, ModuleFlags)> {
+/// The rewritten form of program `name`, how it was rewritten, and whether it creates its nodes by itself.
+fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<(PathBuf, ModuleFlags, bool)> {
     let input = input::read(&input::find_program(name)?)?;
+    let creates = marker::creates_nodes(&input.bytes);
     if let Some(flags) = marker::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
-        return Ok((input.path, flags));
+        return Ok((input.path, flags, creates));
     }
     let options = asked.options();
     let prepared = closure(&input, &options, libraries)?;
-    Ok((prepared.program, flags_of(&options)))
+    Ok((prepared.program, flags_of(&options), creates))
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.

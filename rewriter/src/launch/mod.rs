@@ -63,6 +63,8 @@ pub struct LaunchOptions {
     pub protocol: Protocol,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
+    /// Start node 0 only: the program creates the others. Their output is node 0's.
+    pub forks: bool,
     /// What the program sees as its own name; its path if not given.
     pub arg0: Option<OsString>,
 }
@@ -74,12 +76,18 @@ impl Default for LaunchOptions {
             segment_bytes: abi::SEGMENT_DEFAULT_BYTES,
             protocol: Protocol::Stache,
             tag_output: false,
+            forks: false,
             arg0: None,
         }
     }
 }
 
 impl LaunchOptions {
+    /// Whether only node 0 is started. Where there is no other node, nothing is special.
+    fn creates_nodes(&self) -> bool {
+        self.forks && self.nodes > 1
+    }
+
     /// Whether output goes through the launcher; a single untagged node writes to the launcher's own streams.
     fn pipes_output(&self) -> bool {
         self.nodes > 1 || self.tag_output
@@ -139,7 +147,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     let nodes: Vec<NodeEnd> = (0u32..)
         .zip(nodes)
         .map(|(number, node)| NodeEnd {
-            status: node.ended.expect("supervised until all have ended"),
+            // A node that was never created has not failed.
+            status: node.ended.unwrap_or_default(),
             report: region.report(number),
         })
         .collect();
@@ -204,7 +213,8 @@ impl Forwarders {
         };
         for (number, node) in nodes.iter_mut().enumerate() {
             let prefix = if options.tag_output { format!("[node {number}] ") } else { String::new() };
-            if let Some(from) = node.child.stdout.take() {
+            let Some(child) = &mut node.child else { continue };
+            if let Some(from) = child.stdout.take() {
                 let (sink, ended, prefix) = (Arc::clone(&all.out), ended.clone(), prefix.clone());
                 all.running += 1;
                 std::thread::spawn(move || {
@@ -212,7 +222,7 @@ impl Forwarders {
                     let _ = ended.send(());
                 });
             }
-            if let Some(from) = node.child.stderr.take() {
+            if let Some(from) = child.stderr.take() {
                 let (sink, ended) = (Arc::clone(&all.err), ended.clone());
                 all.running += 1;
                 std::thread::spawn(move || {

@@ -11,6 +11,7 @@ use super::sys::SharedWords;
 use crate::error::{Error, Result};
 use blizzard_rt::abi::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
 use rustix::fs::MemfdFlags;
+use rustix::process::Pid;
 use rustix::thread::futex;
 use std::fs::File;
 use std::mem::offset_of;
@@ -50,6 +51,7 @@ impl Region {
         };
         let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.number();
+        header.forks = options.creates_nodes().into();
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
@@ -80,6 +82,12 @@ impl Region {
             message: (phase == node_phase::FAILED && !text.trim().is_empty()).then(|| text.trim().to_owned()),
             counters: std::array::from_fn(|k| u64_at(offset_of!(SharedContext, counters) + 8 * k)),
         }
+    }
+
+    /// The number of the process that node 0 has created as node `node`.
+    pub fn created_pid(&self, node: u32) -> Option<Pid> {
+        let word = self.words.word(self.context_off(node) + offset_of!(SharedContext, pid) as u64);
+        Pid::from_raw(word.load(Ordering::Relaxed) as i32)
     }
 
     /// Ends the run: sets `abort`, rings every doorbell and wakes whoever sleeps on one.
@@ -117,6 +125,9 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         fill_bytes,
         abort,
         protocol,
+        forks,
+        fork_homes,
+        fork_limit,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -133,6 +144,9 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, fill_bytes), &fill_bytes.to_ne_bytes());
     put(offset_of!(RegionHeader, abort), &abort.to_ne_bytes());
     put(offset_of!(RegionHeader, protocol), &protocol.to_ne_bytes());
+    put(offset_of!(RegionHeader, forks), &forks.to_ne_bytes());
+    put(offset_of!(RegionHeader, fork_homes), &fork_homes.to_ne_bytes());
+    put(offset_of!(RegionHeader, fork_limit), &fork_limit.to_ne_bytes());
     bytes
 }
 

@@ -1,6 +1,7 @@
 //! Starting the node processes.
 //!
-//! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment. All are in the launcher's
+//! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment; or only node 0 is, which creates the
+//! others as further children of this process (`CLONE_PARENT`) and leaves their numbers in their context pages. All are in the launcher's
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use super::region::Region;
@@ -16,10 +17,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A started node.
+/// A node, whether it has been started or not.
 #[derive(Debug)]
 pub struct Node {
-    pub child: Child,
+    /// What the launcher has started; none for a node that node 0 creates.
+    pub child: Option<Child>,
+    /// None until the node exists.
+    pub pid: Option<Pid>,
     /// Set once the process has ended and has been waited for.
     pub ended: Option<ExitStatus>,
 }
@@ -27,9 +31,7 @@ pub struct Node {
 impl Node {
     /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: i32) {
-        let (Some(pid), Some(signal)) =
-            (Pid::from_raw(self.child.id() as i32), rustix::process::Signal::from_named_raw(signal))
-        else {
+        let (Some(pid), Some(signal)) = (self.pid, rustix::process::Signal::from_named_raw(signal)) else {
             return;
         };
         if self.ended.is_none() {
@@ -39,7 +41,7 @@ impl Node {
     }
 }
 
-/// Starts all nodes in process group `group`; if one cannot be started, ends those that were.
+/// Starts all nodes in process group `group`, or node 0 if that creates the others; if one cannot be started, ends those that were.
 ///
 /// # Errors
 /// When the program cannot be executed.
@@ -50,8 +52,12 @@ pub fn start(
     group: Pid,
     options: &LaunchOptions,
 ) -> Result<Vec<Node>> {
-    let mut nodes = Vec::new();
+    let mut nodes: Vec<Node> = Vec::new();
     for node in 0..options.nodes {
+        if node > 0 && options.creates_nodes() {
+            nodes.push(Node { child: None, pid: None, ended: None });
+            continue;
+        }
         let mut command = Command::new(program);
         command.args(args).env(BOOT_ENV, format!("fd={},node={node}", region.fd()));
         command.process_group(group.as_raw_nonzero().get());
@@ -66,11 +72,14 @@ pub fn start(
         }
         sys::tie_to_parent(&mut command, Some(region.fd()));
         match command.spawn() {
-            Ok(child) => nodes.push(Node { child, ended: None }),
+            Ok(child) => {
+                let pid = Pid::from_raw(child.id() as i32);
+                nodes.push(Node { child: Some(child), pid, ended: None });
+            }
             Err(e) => {
-                for started in &mut nodes {
-                    let _ = started.child.kill();
-                    let _ = started.child.wait();
+                for child in nodes.iter_mut().filter_map(|started| started.child.as_mut()) {
+                    let _ = child.kill();
+                    let _ = child.wait();
                 }
                 return Err(Error::new(format!("cannot start node {node}: {}", program.display())).because(e));
             }
@@ -79,31 +88,51 @@ pub fn start(
     Ok(nodes)
 }
 
-/// Waits for every process that has ended; the numbers of the nodes among them. The others are orphans that a node had started: nobody
-/// else would wait for them, and in a long run they would use up the process numbers.
-pub fn reap(nodes: &mut [Node]) -> Vec<usize> {
-    let mut ended = Vec::new();
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => {
-                let is_this =
-                    |node: &Node| node.ended.is_none() && node.child.id() as i32 == pid.as_raw_nonzero().get();
-                if let Some(number) = nodes.iter().position(is_this) {
-                    nodes[number].ended = Some(ExitStatus::from_raw(status.as_raw()));
-                    ended.push(number);
-                }
+/// Waits for processes that have ended.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    /// Ended processes that are no node as far as is known: orphans that a node had started, or nodes that ended before the
+    /// launcher had looked for their numbers.
+    others: Vec<(Pid, ExitStatus)>,
+}
+
+impl Reaper {
+    /// Waits for every process that has ended; the numbers of the nodes among them. The others are orphans that a node had started: nobody
+    /// else would wait for them, and in a long run they would use up the process numbers.
+    pub fn reap(&mut self, nodes: &mut [Node], region: &Region) -> Vec<usize> {
+        let no_child = loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => self.others.push((pid, ExitStatus::from_raw(status.as_raw()))),
+                Err(Errno::INTR) => {}
+                Err(Errno::CHILD) => break true,
+                Ok(None) | Err(_) => break false,
             }
-            Err(Errno::INTR) => {}
-            Err(Errno::CHILD) => {
-                // No child is left; a node whose end has been missed is a failure.
-                for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| node.ended.is_none()) {
-                    node.ended = Some(ExitStatus::from_raw(libc::EXIT_FAILURE << 8));
-                    ended.push(number);
-                }
-                return ended;
-            }
-            Ok(None) | Err(_) => return ended,
+        };
+        // After the waiting: node 0 leaves a number before it can end, and so before its end is seen.
+        let may_come = nodes.iter().any(|node| node.pid.is_none());
+        for (number, node) in (0u32..).zip(nodes.iter_mut()) {
+            node.pid = node.pid.or_else(|| region.created_pid(number));
         }
+        let mut ended = Vec::new();
+        self.others.retain(|&(pid, status)| {
+            match nodes.iter().position(|node| node.ended.is_none() && node.pid == Some(pid)) {
+                Some(number) => {
+                    nodes[number].ended = Some(status);
+                    ended.push(number);
+                    false
+                }
+                None => may_come,
+            }
+        });
+        if no_child {
+            // A node whose end has been missed is a failure.
+            let missed = |node: &Node| node.ended.is_none() && node.pid.is_some();
+            for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| missed(node)) {
+                node.ended = Some(ExitStatus::from_raw(libc::EXIT_FAILURE << 8));
+                ended.push(number);
+            }
+        }
+        ended
     }
 }
 

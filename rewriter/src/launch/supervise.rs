@@ -9,7 +9,7 @@
 
 use super::guard::Guard;
 use super::region::Region;
-use super::spawn::{Node, reap};
+use super::spawn::{Node, Reaper};
 use crate::error::{Error, Result};
 use blizzard_rt::abi::node_phase;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -103,14 +103,16 @@ pub fn until_all_ended(nodes: &mut [Node], region: &Region, guard: &mut Guard) -
     let alone = nodes.len() == 1;
     let mut stop = None;
     let mut deadline: Option<Instant> = None;
+    let mut reaper = Reaper::default();
     loop {
         let mut failed = None;
-        for number in reap(nodes) {
+        for number in reaper.reap(nodes, region) {
             if failed.is_none() && has_failed(&nodes[number], region, number as u32, alone) {
                 failed = Some(number as u32);
             }
         }
-        if nodes.iter().all(|node| node.ended.is_some()) {
+        // Node 0 creates nodes, and none after it has ended.
+        if nodes[0].ended.is_some() && nodes.iter().all(|node| node.ended.is_some() || node.pid.is_none()) {
             return stop.or(failed.map(|first| Stop::Node(culprit(nodes, region, first))));
         }
         if let (Some(first), None) = (failed, stop) {

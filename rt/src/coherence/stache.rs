@@ -6,7 +6,8 @@
 //! * *First come, first served at the home.* See [`crate::protocol::defer`].
 //! * *Untouched pages.* Tags start Invalid on every node, the home included, while an Idle directory entry means that the home's tag is
 //!   Writable. An Invalid tag beside an Idle entry therefore means "never used": the home raises the tags of all such
-//!   blocks of the page at the first event, without messages.
+//!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
+//!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
 use crate::abi::{self, Counter};
 use crate::homes::PAGE_BYTES;
@@ -81,15 +82,26 @@ impl Node {
         }
     }
 
+    fn home_state(&self, block: Block, number: u64) -> DirState {
+        match self.coherence.stache.directory.get(number) {
+            Ok(state) => state,
+            Err(entry) => self.violation(block, &Violation::CorruptEntry(entry)),
+        }
+    }
+
+    fn set_home_state(&mut self, number: u64, state: DirState) {
+        if let Err(e) = self.coherence.stache.directory.set(number, state) {
+            self.fail(format_args!("no memory for the directory: {e}"));
+        }
+    }
+
     /// Steps an event; true when the block's deferred events must be stepped next.
     fn home_step(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         let number = self.space.number(block);
-        let state = match self.coherence.stache.directory.get(number) {
-            Ok(state) => state,
-            Err(entry) => self.violation(block, &Violation::CorruptEntry(entry)),
-        };
+        let mut state = self.home_state(block, number);
         if state == DirState::Idle && self.space.tag(block) == Some(Tag::Invalid) {
             self.first_touch(block);
+            state = self.home_state(block, number);
         }
         let tag = self.tag_of(block);
         match stache::home_step(state, tag, event) {
@@ -98,10 +110,8 @@ impl Node {
                 false
             }
             Ok((next, _, actions)) => {
-                if next != state
-                    && let Err(e) = self.coherence.stache.directory.set(number, next)
-                {
-                    self.fail(format_args!("no memory for the directory: {e}"));
+                if next != state {
+                    self.set_home_state(number, next);
                 }
                 self.perform(block, self.me, &actions, data)
             }
@@ -109,14 +119,21 @@ impl Node {
         }
     }
 
-    /// Raises the tags of a home page's blocks that nobody has used.
+    /// Raises the tags of a home page's blocks that nobody has used; or notes that node 0 has had them since before this node existed.
     #[cold]
     fn first_touch(&mut self, block: Block) {
         let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
+        let began_away = self.began_at_node_0(each.addr());
+        let held = DirState::Exclusive(self.manager());
         for _ in 0..PAGE_BYTES / abi::BLOCK_BYTES {
-            let idle = self.coherence.stache.directory.is_idle(self.space.number(each));
+            let number = self.space.number(each);
+            let idle = self.coherence.stache.directory.is_idle(number);
             if idle && self.space.tag(each) == Some(Tag::Invalid) {
-                self.space.set_tag(each, Tag::Writable);
+                if began_away {
+                    self.set_home_state(number, held);
+                } else {
+                    self.space.set_tag(each, Tag::Writable);
+                }
             }
             match each.next() {
                 Some(next) => each = next,

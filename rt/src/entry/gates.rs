@@ -278,6 +278,21 @@ pub unsafe extern "C" fn fork_child() {
     )
 }
 
+/// As [`fork_child`], in a child that is a node.
+///
+/// # Safety
+/// Called from the system-call stub only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn created_child() {
+    naked_asm!(
+        save!(),
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_created_child,
+    )
+}
+
 /// The Rust half of [`miss`].
 extern "C" fn on_miss(frame: &mut Frame) {
     let desc = frame.args[0] as u32;
@@ -304,6 +319,11 @@ extern "C" fn on_poll() {
 /// The Rust half of [`fork_child`].
 extern "C" fn on_fork_child() {
     syscall_gate::on_fork_child();
+}
+
+/// The Rust half of [`created_child`].
+extern "C" fn on_created_child() {
+    syscall_gate::on_created_child();
 }
 
 /// Shared memory as the string gate uses it.

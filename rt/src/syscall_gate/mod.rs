@@ -27,7 +27,7 @@ use crate::sys::{self, KernelSigaction};
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
-use crate::{node, trap};
+use crate::{forks, node, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
 use table::Range;
@@ -144,6 +144,9 @@ struct Caller {
 /// `nr` and `args` are the program's call at `caller`.
 unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> Outcome {
     let rsp = caller.rsp;
+    if forks::is_holding() {
+        node::before_call(!PROMPT.contains(&nr));
+    }
     let plain = Outcome::Run(Stub::Plain, args, 0);
     match nr {
         libc::SYS_exit | libc::SYS_exit_group => {
@@ -159,7 +162,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             return Outcome::Run(Stub::Sigreturn, args, 0);
         }
         nr if table::ABSENT.contains(&nr) => return Outcome::Done(-i64::from(libc::ENOSYS)),
-        libc::SYS_fork => return Outcome::Run(Stub::Fork, args, 0),
+        libc::SYS_fork => return fork([0; 6]),
         libc::SYS_vfork => return vfork(args, caller),
         libc::SYS_clone => return clone(args, caller),
         libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(shared_futex(&args)),
@@ -227,6 +230,14 @@ fn vfork(args: [u64; 6], caller: Caller) -> Outcome {
     Outcome::Run(Stub::Vfork, args, 0)
 }
 
+/// `fork`, or `clone` like it: a copy of the process, which is a node of the run if one has been announced, and else none.
+fn fork(args: [u64; 6]) -> Outcome {
+    match forks::created_call(args) {
+        Some(args) => Outcome::Run(Stub::Create, args, 0),
+        None => Outcome::Run(Stub::Fork, args, 0),
+    }
+}
+
 /// `clone`: a process, not a thread.
 fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
@@ -237,7 +248,7 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     }
     let shares_memory = has(libc::CLONE_VM);
     if args[1] == 0 {
-        return if shares_memory { vfork(args, caller) } else { Outcome::Run(Stub::Fork, args, 0) };
+        return if shares_memory { vfork(args, caller) } else { fork(args) };
     }
     // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
     args[1] -= RED_ZONE + 8;
@@ -303,6 +314,47 @@ pub fn on_fork_child() {
     access::detach();
     node::detach_child();
 }
+
+/// Runs in a forked child that is the next node, before the program does. Returns when the node may compute.
+pub fn on_created_child() {
+    // The child has no pending signals, the parent's put-off ones included.
+    signals::take_put_off();
+    forks::become_node();
+    let (text, bytes) = signals::runtime();
+    // SAFETY: one thread; the range is the one of `enable`. The handler is inherited, the dispatch is not.
+    if let Err(e) = unsafe { arm(text, bytes) } {
+        node::fail(format_args!("cannot intercept the system calls of a created node: {e}"));
+    }
+}
+
+/// System calls that return soon, and that a program makes between the creation of two nodes.
+const PROMPT: [i64; 25] = [
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_fork,
+    libc::SYS_clone,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrusage,
+    libc::SYS_exit_group,
+];
 
 /// Silences a doorbell that was rung before the fork.
 pub fn silence_doorbell() {

@@ -63,6 +63,12 @@ pub fn set_runtime(text: u64, bytes: u64) {
     RUNTIME[1].store(text.wrapping_add(bytes), Ordering::Relaxed);
 }
 
+/// Start and bytes of the runtime's text.
+pub fn runtime() -> (u64, u64) {
+    let (text, end) = (RUNTIME[0].load(Ordering::Relaxed), RUNTIME[1].load(Ordering::Relaxed));
+    (text, end - text)
+}
+
 /// Whether a context stopped at `at` may rely on a block without having finished the access.
 fn relies_on_tags(at: u64) -> bool {
     let runtime = RUNTIME[0].load(Ordering::Relaxed)..RUNTIME[1].load(Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! are interrupted and restarted by signals exactly as in the original program.
 //! Contract: rax = number, rdi rsi rdx r10 r8 r9 = arguments, rcx = where the program continues, r11 = a signal mask
 //! (mask stubs only). A `syscall` instruction clobbers rcx and r11, so the program expects nothing in them.
-//! Clobbers: rcx, r11; no flag changes (`lea`, `push`, `mov`, `jrcxz` write none). Each works below the red zone and gives
+//! Clobbers: rcx, r11 (`create` also sets rax, the number); no flag changes (`lea`, `push`, `mov`, `jrcxz` write none). Each works below the red zone and gives
 //! the stack back with its `ret`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
@@ -83,6 +83,19 @@ core::arch::global_asm!(
     "ret 128",
     "2: call {fork_child}",
     "ret 128",
+    // fork or clone that creates a node: always clone, since its flags are the runtime's. The child becomes the node.
+    ".hidden blizzard_stub_create",
+    ".globl blizzard_stub_create",
+    "blizzard_stub_create:",
+    "lea rsp, [rsp - 128]",
+    "push rcx",
+    "mov eax, {clone}",
+    "syscall",
+    "mov rcx, rax",
+    "jrcxz 2f",
+    "ret 128",
+    "2: call {created_child}",
+    "ret 128",
     // vfork: nothing below the program's stack pointer survives the child.
     ".hidden blizzard_stub_vfork",
     ".globl blizzard_stub_vfork",
@@ -100,6 +113,8 @@ core::arch::global_asm!(
     "blizzard_stubs_end:",
     ".popsection",
     fork_child = sym gates::fork_child,
+    created_child = sym gates::created_child,
+    clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
     put_off = sym super::signals::PUT_OFF,
 );
@@ -113,6 +128,7 @@ unsafe extern "C" {
     static blizzard_stub_mask: u8;
     static blizzard_stub_pselect: u8;
     static blizzard_stub_fork: u8;
+    static blizzard_stub_create: u8;
     static blizzard_stub_vfork: u8;
     static blizzard_stub_sigreturn: u8;
     static blizzard_stubs_end: u8;
@@ -125,6 +141,8 @@ pub enum Stub {
     Mask,
     Pselect,
     Fork,
+    /// A fork whose child is a node; the number in rax does not matter.
+    Create,
     Vfork,
     Sigreturn,
 }
@@ -137,6 +155,7 @@ impl Stub {
             Stub::Mask => &raw const blizzard_stub_mask,
             Stub::Pselect => &raw const blizzard_stub_pselect,
             Stub::Fork => &raw const blizzard_stub_fork,
+            Stub::Create => &raw const blizzard_stub_create,
             Stub::Vfork => &raw const blizzard_stub_vfork,
             Stub::Sigreturn => &raw const blizzard_stub_sigreturn,
         };

@@ -1,0 +1,33 @@
+/* What the files of the client library share; not installed. */
+#ifndef BZ_CLIENT_H
+#define BZ_CLIENT_H
+
+#include "blizzard.h"
+
+/* Mirrors BzApi of rt/src/abi.rs; append only. */
+struct bz_api {
+    uint32_t version, bytes;
+    unsigned (*node)(void);
+    unsigned (*nodes)(void);
+    void *(*alloc)(size_t);
+    void *(*alloc_on)(unsigned, size_t);
+    void (*free)(void *);
+    void (*publish)(unsigned, void *);
+    void *(*lookup)(unsigned);
+    void (*barrier)(void);
+    bz_lock_t *(*lock_new)(void);
+    void (*lock)(bz_lock_t *);
+    int (*trylock)(bz_lock_t *);
+    void (*unlock)(bz_lock_t *);
+    uint64_t (*fetch_add_u64)(uint64_t *, uint64_t);
+    uint64_t (*reduce_sum_u64)(uint64_t);
+    double (*reduce_sum_f64)(double);
+    unsigned (*create_begin)(void);
+    void (*create_end)(int);
+    void (*wait_for_end)(unsigned);
+};
+
+/* The runtime's functions, or those of a run of one node without a runtime. */
+__attribute__((visibility("hidden"))) const struct bz_api *bz_client_api(void);
+
+#endif

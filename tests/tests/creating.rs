@@ -1,0 +1,105 @@
+//! Runs whose nodes node 0 creates (`bz_create`, `bz_fork_nodes`): what a created node begins with, and how such runs end.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn build(name: &str, more: &[&str]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join(name);
+    let mut flags = tool::cflags("cc").unwrap();
+    flags.push("-O2".into());
+    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("creating").join(name).with_extension("c");
+    let libraries = tool::config("--libs").unwrap();
+    compile(&Job { sources: vec![source], language: Language::C, compiler: "cc", flags, libraries, output: &output })
+        .unwrap();
+    (folder, output)
+}
+
+fn launch(nodes: u32, program: &Path, args: &[&str]) -> Outcome {
+    let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+    command.arg(program).args(args);
+    run(&mut command, "", LIMIT).unwrap()
+}
+
+fn private_data(more: &[&str]) {
+    let (_folder, program) = build("private", more);
+    for nodes in [1, 2, 4, 8] {
+        for args in [&[][..], &["late"]] {
+            let outcome = launch(nodes, &program, args).success().unwrap();
+            let others = nodes - 1;
+            let right = format!(
+                "written once: {others} right, {others} letters, position {others}, heap {}\n",
+                if nodes > 1 { 6 } else { 0 }
+            );
+            assert_eq!(outcome.stdout_text(), right, "{nodes} nodes {args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_created_node_begins_with_node_0s_private_data() {
+    private_data(&[]);
+}
+
+/// The mark that makes `blizzard run` start node 0 alone is in a segment, which neither `strip` nor the linker's collection of unused
+/// sections takes away; and the C library's `fork` is another one in a static program.
+#[test]
+fn a_static_stripped_program_creates_nodes_too() {
+    private_data(&["-static", "-s", "-Wl,--gc-sections", "-ffunction-sections"]);
+}
+
+/// A program by itself is one node, before and after it was rewritten.
+#[test]
+fn a_program_by_itself_creates_nobody() {
+    let (folder, program) = build("private", &[]);
+    let rewritten = folder.path().join("rewritten");
+    tool::rewrite(&program, &rewritten, tool::Mode::ALL).unwrap().success().unwrap();
+    for program in [&program, &rewritten] {
+        let outcome = run(&mut Command::new(program), "", LIMIT).unwrap().success().unwrap();
+        assert_eq!(outcome.stdout_text(), "written once: 0 right, 0 letters, position 0, heap 0\n");
+    }
+}
+
+#[test]
+fn ends() {
+    let (_folder, program) = build("ends", &[]);
+    let fails = |how: &str, text: &str| {
+        let outcome = launch(3, &program, &[how]);
+        assert!(!matches!(outcome.ending, Ending::Exit(0)), "{how}: {:?}", outcome.ending);
+        let err = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(err.lines().count() == 1 && err.contains(text), "{how}: {err}");
+        outcome.ending
+    };
+    fails("aborts", "SIGABRT");
+    assert_eq!(fails("exits", "exited with status 3"), Ending::Exit(3));
+    fails("killed", "SIGKILL");
+    fails("died: node 0 ends while the others compute", "node 0 was killed by signal 6 (SIGABRT)");
+    fails("more nodes than the run has", "run it with `-n 4`");
+    fails("waits for nodes that it has not created", "waits for 2 nodes to end, but has created 1");
+    let prints = |how: &str, text: &str| {
+        assert_eq!(launch(3, &program, &[how]).success().unwrap().stdout_text(), text, "{how}");
+    };
+    prints("no wait", "");
+    prints("fewer", "1 0 -1\n");
+    prints("barriers and reductions", "0 9 -1\n");
+    prints("children of created nodes", "5 0 -1\n");
+}
+
+/// The launcher did not start the created nodes, but it ends them.
+#[test]
+fn a_signal_to_the_launcher_ends_created_nodes() {
+    let (_folder, program) = build("ends", &[]);
+    // Nodes 1 and 2 compute for ever.
+    let mut command = Command::new("timeout");
+    command.args(["-s", "TERM", "2"]).arg(tool::path()).args(["run", "-n", "3", "--"]).arg(&program).arg("spins");
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    assert_eq!(outcome.ending, Ending::Exit(124), "{}", String::from_utf8_lossy(&outcome.stderr));
+}

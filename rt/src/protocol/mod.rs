@@ -54,6 +54,7 @@
 
 pub mod defer;
 pub mod directory;
+pub mod mcm;
 pub mod stache;
 
 use crate::abi;

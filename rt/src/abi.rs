@@ -262,6 +262,8 @@ pub const MAX_NODES: usize = 64;
 /// Values of [`RegionHeader::protocol`]: the coherence protocol of the run.
 pub mod protocol_number {
     pub const STACHE: u32 = 1;
+    /// After the M-Machine.
+    pub const MCM: u32 = 2;
 }
 
 /// Header of the shared region (a memfd that the launcher creates, fills and passes on); all offsets in bytes.

@@ -17,6 +17,9 @@ pub unsafe trait Zeroed: Copy {}
 // SAFETY: integers.
 unsafe impl Zeroed for u64 {}
 
+// SAFETY: integers; all zero is the Unshared entry.
+unsafe impl Zeroed for crate::protocol::mcm::Entry {}
+
 /// Maps zeroed, unreserved private memory.
 fn map(bytes: u64) -> sys::Result<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

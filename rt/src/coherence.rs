@@ -2,12 +2,12 @@
 //!
 //! Purpose: [`Node::access`] returns when every block of an access may be used; [`on_message`] is the handler of all protocol
 //! messages. Everything that decides is in [`crate::protocol`]. This module keeps the rules that every protocol asks of its caller;
-//! a *driver* per protocol ([`stache`]) holds the protocol's state and performs its actions. Input: accesses and messages.
+//! a *driver* per protocol ([`stache`], [`mcm`]) holds the protocol's state and performs its actions. Input: accesses and messages.
 //! Output: tags, data and messages.
 //!
 //! # The boundary between this module and a driver
 //!
-//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for four things only:
+//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for five things only:
 //!
 //! | function | when | what the driver does |
 //! |---|---|---|
@@ -15,6 +15,7 @@
 //! | `block_message` | a validated message about a block that is not pinned | steps it |
 //! | `resume_work` | the access before is over, nothing is pinned | steps what it put off because of a pin |
 //! | `has_put_off_work` | before the program goes on | says whether `resume_work` will have something to do |
+//! | `protocol_idle` | a wait in which nothing arrives | sends again what was refused, if it has such a thing |
 //!
 //! and offers it, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
@@ -27,6 +28,7 @@
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
+pub mod mcm;
 pub mod stache;
 
 use crate::abi::{self, Counter};
@@ -39,6 +41,7 @@ use crate::stats::Wait;
 use crate::sys;
 use crate::tags::Block;
 use crate::transport::Message;
+use mcm::Mcm;
 use stache::Stache;
 
 /// Most blocks of a gather or scatter: 16 lanes, each of which may straddle two blocks.
@@ -48,6 +51,7 @@ pub const LANE_BLOCKS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Stache,
+    Mcm,
 }
 
 impl Kind {
@@ -55,6 +59,7 @@ impl Kind {
     pub const fn from_number(number: u32) -> Option<Kind> {
         match number {
             abi::protocol_number::STACHE => Some(Kind::Stache),
+            abi::protocol_number::MCM => Some(Kind::Mcm),
             _ => None,
         }
     }
@@ -80,8 +85,9 @@ impl Pins {
 /// The coherence state of one node.
 pub struct Coherence {
     kind: Kind,
-    /// The state of the protocol of that kind.
+    /// The states of both protocols; that of the other kind stays as it is at the start, and costs next to nothing.
     stache: Stache,
+    mcm: Mcm,
     /// The block being acquired, and whether it has been granted: from then on it is pinned.
     acquiring: Option<Block>,
     granted: bool,
@@ -95,15 +101,22 @@ pub struct Coherence {
 impl Coherence {
     /// The state of a node that has used nothing yet.
     pub fn new(kind: Kind, segment_blocks: u64) -> sys::Result<Coherence> {
+        let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
         Ok(Coherence {
             kind,
-            stache: Stache::new(segment_blocks)?,
+            stache: Stache::new(blocks_of(Kind::Stache))?,
+            mcm: Mcm::new(blocks_of(Kind::Mcm))?,
             acquiring: None,
             granted: false,
             pins: Pins { first: 0, end: 0, list: [0; LANE_BLOCKS], listed: 0 },
             held: Queue::new(),
             limits: [0; MAX_ARENAS],
         })
+    }
+
+    /// The protocol of the run.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     fn is_pinned(&self, block: Block) -> bool {
@@ -207,24 +220,37 @@ impl Node {
     fn start_miss(&mut self, block: Block, store: bool) {
         match self.coherence.kind {
             Kind::Stache => self.stache_miss(block, store),
+            Kind::Mcm => self.mcm_miss(block, store),
         }
     }
 
     fn block_message(&mut self, message: &Message) {
         match self.coherence.kind {
             Kind::Stache => self.stache_message(message),
+            Kind::Mcm => self.mcm_message(message),
         }
     }
 
     fn resume_work(&mut self) {
         match self.coherence.kind {
             Kind::Stache => self.stache_replay(),
+            Kind::Mcm => self.mcm_serve_jobs(),
         }
     }
 
     fn has_put_off_work(&self) -> bool {
         match self.coherence.kind {
             Kind::Stache => self.stache_has_deferred(),
+            Kind::Mcm => self.mcm_has_jobs(),
+        }
+    }
+
+    /// Called in a wait when nothing has arrived; `slept`: during a whole sleep.
+    #[inline]
+    pub fn protocol_idle(&mut self, slept: bool) {
+        match self.coherence.kind {
+            Kind::Stache => {}
+            Kind::Mcm => self.mcm_idle(slept),
         }
     }
 

@@ -154,6 +154,7 @@ impl Node {
             me: self.me,
             space: &self.space,
             homes: &self.homes,
+            protocol: self.coherence.kind(),
         };
         match msg::validate(&receiver, from, message) {
             Ok(handler) => (handler.run)(self, from, message),
@@ -219,7 +220,8 @@ impl Node {
                     self.transport.next_turn();
                 }
                 None => {
-                    self.transport.idle(&mut patience);
+                    let slept = self.transport.idle(&mut patience);
+                    self.protocol_idle(slept);
                     // What was sent from a queue may have been the last thing to wait for.
                     if done(self) {
                         break;

@@ -250,7 +250,13 @@ pub mod testing {
 
     impl TestRegion {
         pub fn new(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32) -> TestRegion {
+            let protocol = abi::protocol_number::STACHE;
+            TestRegion::with_protocol(nodes, cpus, segment_bytes, ring_slots, protocol)
+        }
+
+        pub fn with_protocol(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32, protocol: u32) -> TestRegion {
             let mut header = RegionHeader::new(nodes, cpus, segment_bytes, 0x1234_5678);
+            header.protocol = protocol;
             // A smaller ring leaves the offsets as they are: the rings only get shorter.
             header.ring_slots = ring_slots;
             header.ring_bytes = abi::RING_HEADER_BYTES + u64::from(ring_slots) * SLOT_BYTES;
@@ -320,7 +326,7 @@ mod tests {
             ("context pages", |h| h.contexts_off = u64::MAX - 4095),
             ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
             ("fill area", |h| h.fill_bytes = 0),
-            ("coherence protocol", |h| h.protocol = 0),
+            ("coherence protocol", |h| h.protocol = 3),
             ("segment's size", |h| h.segment_bytes = 2 << 40),
         ];
         for (reason, damage) in cases {

@@ -277,13 +277,23 @@ impl Case {
         Ok(())
     }
 
+    /// Runs `output` on several nodes with each protocol.
+    fn compare_nodes(&self, output: &Path, nodes: u32, originals: &[Outcome]) -> Result<(), String> {
+        let protocols = if nodes > 1 { &tool::PROTOCOLS[..] } else { &tool::PROTOCOLS[..1] };
+        for protocol in protocols {
+            self.compare_run(output, nodes, protocol, originals).map_err(|e| format!("{protocol}: {e}"))?;
+        }
+        Ok(())
+    }
+
     /// Runs `output` under the launcher. Standard error carries the launcher's own lines and is not compared; a node that
     /// dies by a signal is reported by an exit status.
-    fn compare_nodes(&self, output: &Path, nodes: u32, originals: &[Outcome]) -> Result<(), String> {
+    fn compare_run(&self, output: &Path, nodes: u32, protocol: &str, originals: &[Outcome]) -> Result<(), String> {
         let d = &self.directives;
         for (arguments, original) in d.args.iter().zip(originals) {
             // Programs that share nothing run rightly without checks, too.
-            let mut command = tool::blizzard(["run", "--allow-incomplete", "-n", &nodes.to_string(), "--"]);
+            let mut command = tool::blizzard(["run", "--allow-incomplete", "-n", &nodes.to_string()]);
+            command.args(["--protocol", protocol, "--"]);
             command.arg(output).args(arguments);
             self.environment(&mut command, output);
             let outcome = run(&mut command, &d.stdin, self.limit())?;

@@ -43,6 +43,9 @@ pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comm
     command
 }
 
+/// The protocols that a run of several nodes is tried with.
+pub const PROTOCOLS: [&str; 2] = ["stache", "mcm"];
+
 /// One way of rewriting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {

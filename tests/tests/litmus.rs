@@ -1,10 +1,10 @@
 //! Litmus programs (`tests/litmus`) through rewritten binaries on two to four nodes: at least 10^5 rounds each, and only
-//! outcomes that some interleaving of the nodes' accesses in program order explains. One run without checks shows that
+//! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol. One run without checks shows that
 //! the harness does see a violation.
 
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Outcome, run};
-use blizzard_tests::tool::{self, Mode};
+use blizzard_tests::tool::{self, Mode, PROTOCOLS};
 use blizzard_tests::workdir::WorkDir;
 use libtest_mimic::{Failed, Trial};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,11 @@ fn main() {
     let mut trials = Vec::new();
     for (program, roles) in PROGRAMS {
         for nodes in roles..=MOST_NODES {
-            trials.push(Trial::test(format!("{program}_on_{nodes}_nodes"), move || {
-                sequentially_consistent(program, nodes).map_err(Failed::from)
-            }));
+            for protocol in PROTOCOLS {
+                trials.push(Trial::test(format!("{program}_on_{nodes}_nodes_with_{protocol}"), move || {
+                    sequentially_consistent(program, nodes, protocol).map_err(Failed::from)
+                }));
+            }
         }
     }
     for (program, roles) in [("sb", 2), ("lb", 2), ("iriw", 4)] {
@@ -50,9 +52,10 @@ fn build(work: &WorkDir, program: &str, mode: Mode) -> Result<PathBuf, String> {
     Ok(output)
 }
 
-fn play(program: &Path, nodes: u32) -> Result<Outcome, String> {
+fn play(program: &Path, nodes: u32, protocol: &str) -> Result<Outcome, String> {
     // What is shown without checks is run, too.
-    let mut command = tool::blizzard(["run", "--allow-incomplete", "-n", &nodes.to_string(), "--"]);
+    let mut command =
+        tool::blizzard(["run", "--allow-incomplete", "-n", &nodes.to_string(), "--protocol", protocol, "--"]);
     run(command.arg(program), "", Duration::from_secs(240))?.success()
 }
 
@@ -63,11 +66,11 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
     found.ok_or_else(|| format!("no line `{word} NUMBER` in: {}", outcome.describe()))
 }
 
-fn sequentially_consistent(program: &str, nodes: u32) -> Result<(), String> {
-    let work = WorkDir::new(&format!("litmus-{program}-{nodes}"))?;
+fn sequentially_consistent(program: &str, nodes: u32, protocol: &str) -> Result<(), String> {
+    let work = WorkDir::new(&format!("litmus-{program}-{nodes}-{protocol}"))?;
     let output = build(&work, program, Mode::ALL)?;
     tool::verify(&output, None)?.success()?;
-    let outcome = play(&output, nodes)?;
+    let outcome = play(&output, nodes, protocol)?;
     if number(&outcome, "rounds")? < LEAST_ROUNDS {
         return Err(format!("too few rounds: {}", outcome.describe()));
     }
@@ -80,7 +83,7 @@ fn sequentially_consistent(program: &str, nodes: u32) -> Result<(), String> {
 fn violation_is_seen(program: &str, nodes: u32) -> Result<(), String> {
     let work = WorkDir::new(&format!("litmus-{program}-unchecked"))?;
     let output = build(&work, program, Mode { checks: "none", poll: "backedge", count: false })?;
-    let outcome = play(&output, nodes)?;
+    let outcome = play(&output, nodes, PROTOCOLS[0])?;
     match number(&outcome, "forbidden")? {
         0 => Err(format!("no forbidden outcome without checks: {}", outcome.describe())),
         _ => Ok(()),

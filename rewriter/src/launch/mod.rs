@@ -41,6 +41,8 @@ use supervise::Stop;
 pub enum Protocol {
     /// Invalidations through a directory at the home; busy blocks queue requests
     Stache,
+    /// After the M-Machine: busy blocks refuse requests, which are sent again
+    Mcm,
 }
 
 impl Protocol {
@@ -48,6 +50,7 @@ impl Protocol {
     pub const fn number(self) -> u32 {
         match self {
             Protocol::Stache => abi::protocol_number::STACHE,
+            Protocol::Mcm => abi::protocol_number::MCM,
         }
     }
 }

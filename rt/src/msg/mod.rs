@@ -6,14 +6,15 @@
 //! **Invariant**: a handler never waits: it changes state and sends, and returns.
 
 use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
+use crate::coherence::Kind;
 use crate::homes::Homes;
 use crate::node::Node;
-use crate::protocol::{Msg, NodeId};
+use crate::protocol::{Msg, NodeId, mcm};
 use crate::tags::Space;
 use crate::transport::Message;
 use crate::{coherence, heap, sync};
 
-/// Numbers of the handlers. 1 to 12 are the protocol's messages, [`Msg`].
+/// Numbers of the handlers. 1 to 12 are the messages of the run's protocol: [`Msg`], or [`mcm::Msg`].
 pub mod id {
     pub const COLLECTIVE_ARRIVE: u16 = 13;
     pub const COLLECTIVE_DONE: u16 = 14;
@@ -69,7 +70,27 @@ const fn protocol(name: &'static str, msg: Msg) -> Handler {
     row(name, route, data_bytes, coherence::on_message)
 }
 
-/// All handlers; row `i` is handler number `i + 1`.
+const fn of_mcm(name: &'static str, msg: mcm::Msg) -> Handler {
+    let route = if msg.is_for_home() { Route::ToHome } else { Route::FromHome };
+    let data_bytes = if msg.carries_data() { BLOCK_BYTES as u8 } else { 0 };
+    row(name, route, data_bytes, coherence::on_message)
+}
+
+/// The first rows of the table when the run's protocol is [`Kind::Mcm`].
+static OF_MCM: [Handler; 10] = [
+    of_mcm("RequestReadOnly", mcm::Msg::RequestReadOnly),
+    of_mcm("RequestExclusive", mcm::Msg::RequestExclusive),
+    of_mcm("Yanked", mcm::Msg::Yanked),
+    of_mcm("YankedFull", mcm::Msg::YankedFull),
+    of_mcm("ReturnDirty", mcm::Msg::ReturnDirty),
+    of_mcm("ReturnReadOnly", mcm::Msg::ReturnReadOnly),
+    of_mcm("ReturnExclusive", mcm::Msg::ReturnExclusive),
+    of_mcm("NackReadOnly", mcm::Msg::NackReadOnly),
+    of_mcm("NackExclusive", mcm::Msg::NackExclusive),
+    of_mcm("Invalidate", mcm::Msg::Invalidate),
+];
+
+/// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
 pub static HANDLERS: [Handler; 29] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
@@ -120,6 +141,14 @@ pub struct Receiver<'a> {
     pub me: NodeId,
     pub space: &'a Space,
     pub homes: &'a Homes,
+    pub protocol: Kind,
+}
+
+/// The row of a handler's number in a run of that protocol.
+#[inline]
+fn handler(protocol: Kind, number: u16) -> Option<&'static Handler> {
+    let row = usize::from(number).checked_sub(1)?;
+    if protocol == Kind::Mcm && row < Msg::ALL.len() { OF_MCM.get(row) } else { HANDLERS.get(row) }
 }
 
 /// Judges a message that was in the ring from node `from`.
@@ -131,8 +160,7 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
     if usize::from(message.source) != from.index() {
         return Err(Rejection::Source);
     }
-    let handler =
-        usize::from(message.handler).checked_sub(1).and_then(|row| HANDLERS.get(row)).ok_or(Rejection::Handler)?;
+    let handler = handler(receiver.protocol, message.handler).ok_or(Rejection::Handler)?;
     if message.length != handler.data_bytes {
         return Err(Rejection::Length);
     }
@@ -183,13 +211,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_rows_are_those_of_the_runs_protocol() {
+        for msg in mcm::Msg::ALL {
+            let handler = handler(Kind::Mcm, msg.byte().into()).unwrap();
+            assert_eq!(handler.name, format!("{msg:?}"));
+            assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
+            assert_eq!(handler.data_bytes == 64, msg.carries_data());
+        }
+        assert!(handler(Kind::Mcm, 11).is_none() && handler(Kind::Mcm, 0).is_none());
+        for number in 13..=HANDLERS.len() as u16 {
+            assert_eq!(handler(Kind::Mcm, number).unwrap().name, handler(Kind::Stache, number).unwrap().name);
+        }
+    }
+
+    #[test]
     fn each_field_is_checked() {
         // Never dereferenced: validation looks at numbers only.
         // SAFETY: as just said.
         let space = unsafe { Space::new(0, 0, 1 << 20) };
         let homes = Homes::new(3, 1 << 20);
         let judge = |me: u32, from: u32, message: Message| {
-            let receiver = Receiver { incarnation: 5, me: node(me), space: &space, homes: &homes };
+            let protocol = Kind::Stache;
+            let receiver = Receiver { incarnation: 5, me: node(me), space: &space, homes: &homes, protocol };
             validate(&receiver, node(from), &message).map(|handler| handler.name)
         };
         // Page 1 has its home on node 1.

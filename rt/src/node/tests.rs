@@ -4,15 +4,23 @@
 //! stands for rewritten code: it tests the tag as a check does, calls the miss, and then accesses the node's copy.
 
 use super::*;
-use crate::abi::{BLOCK_BYTES, SEGMENT_BASE};
+use crate::abi::{BLOCK_BYTES, SEGMENT_BASE, protocol_number};
 use crate::homes::PAGE_BYTES;
 use crate::protocol::Tag;
 use crate::region::testing::TestRegion;
 use crate::sync::Collective;
 use crate::tags::Block;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::vec::Vec;
+
+mod under_mcm;
+
+thread_local! {
+    /// The protocol of the runs that this thread starts.
+    static PROTOCOL: Cell<u32> = const { Cell::new(protocol_number::STACHE) };
+}
 
 const SEGMENT_BYTES: u64 = 16 << 20;
 
@@ -123,7 +131,7 @@ fn run_with<R: Send>(
     ring_slots: u32,
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
-    let test = TestRegion::new(nodes, cpus, SEGMENT_BYTES, ring_slots);
+    let test = TestRegion::with_protocol(nodes, cpus, SEGMENT_BYTES, ring_slots, PROTOCOL.get());
     let region = test.region;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..nodes)

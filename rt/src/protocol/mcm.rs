@@ -122,29 +122,27 @@
 //! |---|---|---|---|
 //! | none / Invalid | Load | PR / Invalid | send RequestReadOnly |
 //! | none / Invalid | Store | PX / Invalid | send RequestExclusive |
-//! | none / Invalid | Evict, Serve | same | none |
+//! | none / Invalid | Evict | same | none |
 //! | none / Invalid | Invalidate | same | send Yanked |
 //! | none / ReadOnly | Store | PX / ReadOnly | send RequestExclusive |
 //! | none / ReadOnly | Evict | none / Invalid | tag Invalid |
 //! | none / ReadOnly | Invalidate | none / Invalid | tag Invalid, send Yanked |
-//! | none / ReadOnly | Serve | same | none |
 //! | none / Writable | Evict | none / Invalid | tag Invalid, send ReturnDirty |
 //! | none / Writable | Invalidate | none / Invalid | tag Invalid, send YankedFull |
-//! | none / Writable | Serve | same | none |
-//! | PR / Invalid | Load, Serve | same | none |
+//! | PR / Invalid | Load | same | none |
 //! | PR / Invalid | Store | PR PX / Invalid | send RequestExclusive |
 //! | PR / Invalid | ReturnReadOnly | none / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR / Invalid | NackReadOnly | NR / Invalid | none |
 //! | PR / Invalid | Invalidate | PR I / Invalid | none |
-//! | PX / Invalid | Load, Store, Serve | same | none |
+//! | PX / Invalid | Load, Store | same | none |
 //! | PX / Invalid | ReturnExclusive | none / Writable | copy in, tag Writable, resume |
 //! | PX / Invalid | NackExclusive | NX / Invalid | none |
 //! | PX / Invalid | Invalidate | PX I / Invalid | none |
-//! | PX / ReadOnly | Store, Serve | same | none |
+//! | PX / ReadOnly | Store | same | none |
 //! | PX / ReadOnly | ReturnExclusive | none / Writable | copy in, tag Writable, resume |
 //! | PX / ReadOnly | NackExclusive | NX / ReadOnly | none |
 //! | PX / ReadOnly | Invalidate | PX I / ReadOnly | none |
-//! | PR PX / Invalid | Load, Store, Serve | same | none |
+//! | PR PX / Invalid | Load, Store | same | none |
 //! | PR PX / Invalid | ReturnReadOnly | PX / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR PX / Invalid | ReturnExclusive | PR AX / Writable | copy in, tag Writable, resume |
 //! | PR PX / Invalid | NackReadOnly | PX / Invalid | none |
@@ -153,33 +151,31 @@
 //! | I / ReadOnly | Store | PX / Invalid | tag Invalid, send Yanked, send RequestExclusive |
 //! | I / ReadOnly | Serve | none / Invalid | tag Invalid, send Yanked |
 //! | I / Writable | Serve | none / Invalid | tag Invalid, send YankedFull |
-//! | PR I / Invalid | Load, Serve | same | none |
+//! | PR I / Invalid | Load | same | none |
 //! | PR I / Invalid | Store | PR PX I / Invalid | send RequestExclusive |
 //! | PR I / Invalid | ReturnReadOnly | I / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR I / Invalid | NackReadOnly | I NR / Invalid | none |
-//! | PX I / Invalid | Load, Store, Serve | same | none |
+//! | PX I / Invalid | Load, Store | same | none |
 //! | PX I / Invalid | ReturnExclusive | I / Writable | copy in, tag Writable, resume |
 //! | PX I / Invalid | NackExclusive | I NX / Invalid | none |
-//! | PX I / ReadOnly | Store, Serve | same | none |
+//! | PX I / ReadOnly | Store | same | none |
 //! | PX I / ReadOnly | ReturnExclusive | I / Writable | copy in, tag Writable, resume |
 //! | PX I / ReadOnly | NackExclusive | I NX / ReadOnly | none |
-//! | PR PX I / Invalid | Load, Store, Serve | same | none |
+//! | PR PX I / Invalid | Load, Store | same | none |
 //! | PR PX I / Invalid | ReturnReadOnly | PX I / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR PX I / Invalid | ReturnExclusive | PR I AX / Writable | copy in, tag Writable, resume |
 //! | PR PX I / Invalid | NackReadOnly | PX I / Invalid | none |
 //! | PR PX I / Invalid | NackExclusive | PR I NX / Invalid | none |
 //! | PR AX / Writable | ReturnReadOnly, NackReadOnly | none / Writable | none |
 //! | PR AX / Writable | Invalidate | PR I AX / Writable | none |
-//! | PR AX / Writable | Serve | same | none |
 //! | PR I AX / Writable | ReturnReadOnly, NackReadOnly | I / Writable | none |
-//! | PR I AX / Writable | Serve | same | none |
 //! | NX / Invalid | Load, Store | same | none |
 //! | NX / Invalid | Invalidate | same | send Yanked |
 //! | NX / Invalid | Serve | PX / Invalid | send RequestExclusive |
 //! | NX / ReadOnly | Store | same | none |
 //! | NX / ReadOnly | Invalidate | NX / Invalid | tag Invalid, send Yanked |
 //! | NX / ReadOnly | Serve | PX / ReadOnly | send RequestExclusive |
-//! | PR NX / Invalid | Load, Store, Serve | same | none |
+//! | PR NX / Invalid | Load, Store | same | none |
 //! | PR NX / Invalid | ReturnReadOnly | NX / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR NX / Invalid | NackReadOnly | NX / Invalid | none |
 //! | PR NX / Invalid | Invalidate | PR I NX / Invalid | none |
@@ -187,7 +183,7 @@
 //! | I NX / Invalid | Serve | PX / Invalid | send Yanked, send RequestExclusive |
 //! | I NX / ReadOnly | Store | same | none |
 //! | I NX / ReadOnly | Serve | PX / Invalid | tag Invalid, send Yanked, send RequestExclusive |
-//! | PR I NX / Invalid | Load, Store, Serve | same | none |
+//! | PR I NX / Invalid | Load, Store | same | none |
 //! | PR I NX / Invalid | ReturnReadOnly | I NX / ReadOnly | copy in, tag ReadOnly, resume |
 //! | PR I NX / Invalid | NackReadOnly | I NX / Invalid | none |
 //! | NR / Invalid | Load | same | none |

@@ -74,6 +74,7 @@ pub struct Transport {
     buffered: u64,
     waiting: Waiting,
     spins: Spins,
+    sleep_limit_ns: u64,
 }
 
 impl Transport {
@@ -105,6 +106,7 @@ impl Transport {
             buffered: 0,
             waiting,
             spins: Spins::new(&waiting),
+            sleep_limit_ns: u64::MAX,
         }
     }
 
@@ -202,14 +204,21 @@ impl Transport {
         self.region.abort().load(Ordering::Relaxed) != 0
     }
 
-    /// One step of waiting after all rings were found empty, between [`Transport::begin_wait`] and [`Transport::end_wait`].
+    /// No sleep is longer than this, in nanoseconds, until the next call.
+    pub fn limit_sleep(&mut self, limit_ns: u64) {
+        self.sleep_limit_ns = limit_ns;
+    }
+
+    /// One step of waiting after all rings were found empty, between [`Transport::begin_wait`] and [`Transport::end_wait`]. Returns
+    /// whether it was a sleep.
     #[inline]
-    pub fn idle(&mut self, patience: &mut Patience) {
+    pub fn idle(&mut self, patience: &mut Patience) -> bool {
         self.drain();
         if !patience.is_spun_out {
             patience.looks += 1;
             if patience.looks <= self.spins.now() {
-                return spin_loop();
+                spin_loop();
+                return false;
             }
             patience.is_spun_out = true;
             self.spins.in_vain(&self.waiting);
@@ -218,9 +227,11 @@ impl Transport {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
             patience.yields += 1;
             sys::sched_yield();
+            false
         } else {
             patience.yields = 0;
             self.sleep();
+            true
         }
     }
 
@@ -239,7 +250,7 @@ impl Transport {
         self.own.sleeping().swap(waiting::SLEEPING, Ordering::SeqCst);
         if !self.any_ready() && !self.is_aborted() {
             // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
-            let _ = sys::futex_wait(self.own.poll(), 0, Some(self.waiting.sleep_ns));
+            let _ = sys::futex_wait(self.own.poll(), 0, Some(self.waiting.sleep_ns.min(self.sleep_limit_ns)));
         }
         // Whatever rang is looked for next; a doorbell left set would cost a poll for nothing.
         self.own.poll().store(0, Ordering::Relaxed);
@@ -360,7 +371,9 @@ mod tests {
                 let (_, message) = loop {
                     match end.receive() {
                         Some(got) => break got,
-                        None => end.idle(&mut patience),
+                        None => {
+                            end.idle(&mut patience);
+                        }
                     }
                 };
                 end.end_wait();

@@ -28,7 +28,9 @@ const _: () = assert!(MAX_NODES <= 64);
 impl Sharers {
     pub const NONE: Sharers = Sharers(0);
 
+    /// Panics when the node is none of a run: messages from such are never believed.
     pub const fn of(node: NodeId) -> Sharers {
+        assert!(node.index() < MAX_NODES);
         Sharers(1 << node.index())
     }
 
@@ -134,7 +136,7 @@ const fn named(node: NodeId) -> u8 {
 }
 
 fn node(byte: u8) -> Option<NodeId> {
-    NodeId::new(u32::from(byte).checked_sub(1)?)
+    NodeId::new(u32::from(byte).checked_sub(1)?).filter(|node| node.index() < MAX_NODES)
 }
 
 impl Entry {

@@ -67,10 +67,6 @@ fn actions_name(actions: Actions) -> String {
             Action::SetTag(tag) => format!("tag {tag:?}"),
             // To whoever asks.
             Action::Send(_, Msg::NackReadOnly | Msg::NackExclusive) => "NACK".into(),
-            // To whoever asks.
-            Action::Send(_, Msg::NackReadOnly | Msg::NackExclusive) => "NACK".into(),
-            // To whoever asks.
-            Action::Send(_, Msg::NackReadOnly | Msg::NackExclusive) => "NACK".into(),
             Action::Send(to, msg) => format!("{msg:?} to {}", name(*to)),
             Action::Invalidate(set) => format!("Invalidate to {}", set_name(*set)),
             Action::SendHome(msg) => format!("send {msg:?}"),
@@ -161,9 +157,13 @@ fn node_table() -> String {
     let mut rows = Vec::new();
     for (bits, tag) in node_states() {
         for event in NodeEvent::ALL {
-            // Loads and stores that hit are no events.
-            let hits =
-                (event == NodeEvent::Load && tag.allows_load()) || (event == NodeEvent::Store && tag.allows_store());
+            // Loads and stores that hit are no events, nor is the service of no job.
+            let hits = match event {
+                NodeEvent::Load => tag.allows_load(),
+                NodeEvent::Store => tag.allows_store(),
+                NodeEvent::Serve => !bits.has_job(),
+                _ => false,
+            };
             if let Ok((next, actions)) = node_step(bits, tag, event)
                 && !hits
             {

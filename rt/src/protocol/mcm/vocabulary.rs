@@ -159,12 +159,15 @@ impl Bits {
     /// The `RequestReadOnly` was refused and must be sent again.
     pub const NR: Bits = Bits(32);
 
+    /// The bits of [`Bits::byte`] that may be set.
+    pub const MASK: u8 = 63;
+
     const NAMES: [(Bits, &str); 6] =
         [(Bits::PR, "PR"), (Bits::PX, "PX"), (Bits::I, "I"), (Bits::AX, "AX"), (Bits::NX, "NX"), (Bits::NR, "NR")];
 
     /// All sets of bits, possible or not.
     pub fn all() -> impl Iterator<Item = Bits> {
-        (0..64).map(Bits)
+        (0..=Bits::MASK).map(Bits)
     }
 
     /// Whether any of these bits is set.
@@ -221,7 +224,7 @@ impl Bits {
 
     /// The inverse of [`Bits::byte`]; bits that mean nothing are dropped.
     pub const fn from_byte(byte: u8) -> Bits {
-        Bits(byte & 63)
+        Bits(byte & Bits::MASK)
     }
 }
 

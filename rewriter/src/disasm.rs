@@ -71,6 +71,9 @@ pub struct Insns {
     pub roots: Vec<InsnId>,
     /// Starts of functions (frames, symbols): aligned in the output.
     pub starts: Vec<InsnId>,
+    /// Those of `starts` where a part of a function begins that its compiler put elsewhere: frames say so, and nothing names or calls
+    /// them. Only jumps of their own functions lead there. Sorted.
+    pub fragments: Vec<InsnId>,
     /// Instructions whose addresses code puts into registers, and that are no starts.
     pub labels: Vec<InsnId>,
     /// Addresses that code both reads from and jumps to, and short pieces among constants that code only names: nothing tells
@@ -89,6 +92,11 @@ impl Insns {
     /// The instruction that starts at `va`.
     pub fn at(&self, va: Vaddr) -> Option<InsnId> {
         self.index.at(va)
+    }
+
+    /// Whether a function begins here, and not a part of one that stands elsewhere.
+    pub fn starts_function(&self, id: InsnId) -> bool {
+        self.starts.binary_search(&id).is_ok() && self.fragments.binary_search(&id).is_err()
     }
 
     /// How many instructions of the main run start before `va`.
@@ -203,6 +211,8 @@ pub struct Explorer<'i, 'a> {
     starts: Vec<Vaddr>,
     roots: Vec<Vaddr>,
     soft: Vec<Vaddr>,
+    /// Soft roots that turned out to be code.
+    wanted: BTreeSet<Vaddr>,
     /// What code puts into registers.
     named: Vec<Named>,
     /// How many of `named` have been followed.
@@ -304,6 +314,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             starts: Vec::new(),
             roots: Vec::new(),
             soft: image.code_pointers.clone(),
+            wanted: BTreeSet::new(),
             named: Vec::new(),
             followed: 0,
             data_refs: BTreeSet::new(),
@@ -488,11 +499,15 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 Some(0) => {
                     if self.is_code(va) {
                         self.roots.push(va);
+                        self.wanted.insert(va);
                         self.descend(vec![va]);
                         self.follow_names();
                     }
                 }
-                Some(_) => self.roots.push(va),
+                Some(_) => {
+                    self.roots.push(va);
+                    self.wanted.insert(va);
+                }
             }
         }
     }
@@ -611,7 +626,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             add(&mut d, at, va, &mut list);
         }
         index.set_overlapping(overlapping);
-        let (roots, starts, labels) = (Vec::new(), Vec::new(), Vec::new());
+        let (roots, starts, fragments, labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let contested = self.run_refs.intersection(&self.data_refs).chain(&self.doubtful).copied();
         let contested: Vec<Vaddr> = contested.filter(|&va| self.length(va) == Some(0)).collect();
         let mut out = Insns {
@@ -620,6 +635,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             main,
             roots,
             starts,
+            fragments,
             labels,
             contested,
             data: self.data_refs.iter().copied().collect(),
@@ -642,7 +658,30 @@ impl<'i, 'a> Explorer<'i, 'a> {
         labels.retain(|id| starts.binary_search(id).is_err());
         let decoded = |&&(_, va): &&(Vaddr, Vaddr)| self.length(va).is_some_and(|l| l != 0);
         let read_code = self.fixed_reads.iter().filter(decoded).filter_map(|(from, _)| out.at(*from)).collect();
-        Insns { roots, starts, labels, read_code, ..out }
+        let fragments = self.fragments(&out);
+        Insns { roots, starts, fragments, labels, read_code, ..out }
+    }
+
+    /// Starts of frames in the middle of functions, as far as nothing else says that a function begins there.
+    fn fragments(&self, insns: &Insns) -> Vec<InsnId> {
+        let functions = &self.image.functions;
+        let is_symbol = |va: Vaddr| {
+            let f = functions.partition_point(|f| f.va < va);
+            // Compilers name the parts, too.
+            functions[f..].iter().take_while(|f| f.va == va).any(|f| f.typed && !f.name.contains(".cold"))
+        };
+        let pads = self.frames.landing_pads();
+        let mut ids: BTreeSet<InsnId> = (self.frames.fdes.iter().filter(|f| f.fragment).map(code_start))
+            .filter(|va| *va != self.image.entry && !self.wanted.contains(va) && !is_symbol(*va))
+            .filter(|va| pads.binary_search(va).is_err())
+            .filter_map(|va| insns.at(va))
+            .collect();
+        if !ids.is_empty() {
+            for insn in insns.list.iter().filter(|i| i.flow == Flow::Call) {
+                insn.target.map(|callee| ids.remove(&callee));
+            }
+        }
+        ids.into_iter().collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use blizzard::cfg::End;
 use blizzard::disasm::Flow;
+use blizzard::ids::Vaddr;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -96,5 +97,193 @@ fn an_interpreters_switch_is_recognised_around_calls_that_never_return() {
                 }
             }
         }
+    }
+}
+
+/// Analyses a library of hand-written functions, and asks about it by symbol. The symbols are not in what is analysed: labels would be
+/// places that may be jumped to.
+struct Assembled {
+    named: Vec<u8>,
+    stripped: Vec<u8>,
+}
+
+impl Assembled {
+    fn new(source: &str) -> Assembled {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+        std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
+        let build = |more: &[&str]| {
+            let arguments = ["-shared", "-nostdlib", "-o"];
+            let status = Command::new("gcc").args(more).args(arguments).arg(&library).arg(&file).status().unwrap();
+            assert!(status.success(), "{source}");
+            std::fs::read(&library).unwrap()
+        };
+        Assembled { named: build(&[]), stripped: build(&["-s"]) }
+    }
+
+    fn analysed(&self) -> pipeline::Analysed<'_> {
+        pipeline::analyse(&self.stripped, "a").unwrap()
+    }
+
+    fn address(&self, symbol: &str) -> Vaddr {
+        Vaddr(object::File::parse(&*self.named).unwrap().symbol_by_name(symbol).unwrap().address())
+    }
+
+    /// How many entries lead from the jump that stands at a label, if its table is recognised.
+    fn table(&self, label: &str) -> Option<usize> {
+        let analysed = self.analysed();
+        let jump = analysed.insns.at(self.address(label)).unwrap();
+        let block = analysed.cfg.block_of(jump);
+        let recognised = analysed.cfg.blocks[block.ix()].end == End::Plain;
+        recognised.then(|| analysed.cfg.succ(block).len())
+    }
+
+    /// Whether a computed jump is thought to lead to the instruction at a label.
+    fn is_computed(&self, label: &str) -> bool {
+        let analysed = self.analysed();
+        analysed.computed.may_reach(analysed.insns.at(self.address(label)).unwrap())
+    }
+}
+
+/// A loop around `jmp [table]` whose rare part stands elsewhere, under a frame of its own; one of the table's entries leads there.
+/// `name`: what another function does with the part's address.
+fn split(name: &str) -> Assembled {
+    Assembled::new(&format!(
+        ".globl run\n.type run, @function\nrun: .cfi_startproc
+            push rbx\n.cfi_def_cfa_offset 16\n.cfi_offset rbx, -16
+            lea r9, [rip + table]
+        again: movzx ebx, byte ptr [rdi]\ninc rdi\ncmp ebx, 2\nja done
+            movsxd rax, dword ptr [r9 + rbx*4]\nadd rax, r9
+        jump: jmp rax
+        one: inc rsi\njmp again
+        two: dec rsi\njmp again
+        done: mov rax, rsi\npop rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc
+        .globl other\n.type other, @function\nother: .cfi_startproc\n{name}\nret\n.cfi_endproc
+        .p2align 4
+        part: .cfi_startproc\n.cfi_def_cfa_offset 16\n.cfi_offset rbx, -16
+            add rsi, 5\njmp again\n.cfi_endproc
+        .section .rodata\n.p2align 2
+        table: .long one - table, two - table, part - table"
+    ))
+}
+
+#[test]
+fn a_switch_is_recognised_whose_rare_part_stands_elsewhere() {
+    // gas's scanner lost its table to a path from nowhere into the part: a million traps, sixteen times slower.
+    assert_eq!(split("").table("jump"), Some(3));
+}
+
+#[test]
+fn a_part_that_something_names_may_be_entered_from_anywhere() {
+    assert_eq!(split("lea rax, [rip + part]").table("jump"), None);
+    assert_eq!(split("call part").table("jump"), None);
+}
+
+#[test]
+fn a_call_at_the_end_of_its_function_comes_back_to_nothing() {
+    // gas, ld and readelf end in functions of other libraries that their names do not tell of; r10 is lost behind that call.
+    let source = |behind: &str| {
+        format!(
+            ".type fatal, @function\nfatal: .cfi_startproc\npush rax\n.cfi_def_cfa_offset 16\ncall xexit@PLT\n{behind}\n.cfi_endproc
+            .globl run\n.type run, @function\nrun: .cfi_startproc
+                lea r10, [rip + table]
+            again: movzx eax, byte ptr [rdi]\ninc rdi\ncmp eax, 1\nja bad
+                movsxd rax, dword ptr [r10 + rax*4]\nadd rax, r10
+            jump: jmp rax
+            one: inc rsi\njmp again
+            two: cmp rsi, 5\nje goes_on\nret
+            bad: call fatal
+            goes_on: dec rsi\njmp again\n.cfi_endproc
+            .section .rodata\n.p2align 2\ntable: .long one - table, two - table"
+        )
+    };
+    assert_eq!(Assembled::new(&source("")).table("jump"), Some(2));
+    assert_eq!(Assembled::new(&source("pop rax\nret")).table("jump"), None);
+}
+
+#[test]
+fn a_loop_that_only_a_table_leads_to_has_tables_of_its_own() {
+    // bc's scanner: nothing seemed to define the inner table's address, since nothing seemed to lead there.
+    let a = Assembled::new(
+        ".globl run\n.type run, @function\nrun: .cfi_startproc
+            cmp edi, 1\nja none\nmov edi, edi\nlea rdx, [rip + outer]
+            movsxd rax, dword ptr [rdx + rdi*4]\nadd rax, rdx
+        first: jmp rax
+        begin: lea r8, [rip + inner]
+        again: movzx eax, byte ptr [rsi]\ninc rsi\ncmp eax, 1\nja none
+            movsxd rax, dword ptr [r8 + rax*4]\nadd rax, r8
+        second: jmp rax
+        one: inc r9\njmp again
+        none: ret\n.cfi_endproc
+        .section .rodata\n.p2align 2
+        outer: .long begin - outer, none - outer
+        inner: .long one - inner, none - inner",
+    );
+    assert_eq!(a.table("first"), Some(2));
+    assert_eq!(a.table("second"), Some(2));
+}
+
+#[test]
+fn a_table_without_a_known_end_says_nothing_about_the_next_function() {
+    // expat's tokenizers and Rust's regex engine: entries of the next table, read as entries of this one, led around the place where the other
+    // function sets the address of its table.
+    let a = Assembled::new(
+        ".globl f\n.type f, @function\nf: .cfi_startproc
+            lea rdx, [rip + endless]\nmov rdi, [rdi]\nmovsxd rax, dword ptr [rdx + rdi*4]\nadd rax, rdx
+        first: jmp rax
+        a: mov eax, 1\nret
+        b: mov eax, 2\nret\n.cfi_endproc
+        .globl g\n.type g, @function\ng: .cfi_startproc
+            lea r8, [rip + known]\nlea r10, [rip + endless]
+        again: movzx eax, byte ptr [rsi]\ninc rsi\ncmp eax, 1\nja none
+            movsxd rax, dword ptr [r8 + rax*4]\nadd rax, r10
+        second: jmp rax
+        one: inc r9\njmp again
+        none: ret\n.cfi_endproc
+        .section .rodata\n.p2align 2
+        endless: .long a - endless, b - endless
+        known: .long one - endless, none - endless",
+    );
+    // The new table keeps whatever the old one may have had.
+    assert!(a.table("first") > Some(2));
+    assert_eq!(a.table("second"), Some(2));
+}
+
+/// A function that begins with `start`, so that its first instructions leave no room for a jump, and ends by a jump to rax.
+fn ending(body: &str) -> Assembled {
+    Assembled::new(&format!(
+        ".globl f\n.hidden f\n.type f, @function\nf: .cfi_startproc\npush rbx\n.cfi_def_cfa_offset 16\nmov rbx, rdi
+        inside: {body}\njmp rax\n.cfi_endproc
+        .globl g\n.hidden g\n.type g, @function\ng: .cfi_startproc\nret\n.cfi_endproc"
+    ))
+}
+
+#[test]
+fn what_a_function_only_hands_on_is_no_computed_target() {
+    // The function kept no springboard: the dynamic loader's resolver trapped at every first call, glibc's __uflow at every buffer, Rust's
+    // memchr at every search.
+    for body in [
+        "call outside@PLT",
+        "mov rax, r8",
+        "mov rbp, [rdi]\nmov rax, [rbp + 0x28]",
+        "lea rax, [rip + g]\nlea rcx, [rip + outside2]\ntest edi, edi\ncmove rax, rcx",
+        "mov rax, [rdi]\nror rax, 0x11\nxor rax, fs:[0x30]",
+    ] {
+        let source = body.replace("outside2", "f");
+        assert!(!ending(&source).is_computed("inside"), "{body}");
+    }
+}
+
+#[test]
+fn what_a_function_computes_may_lead_into_it() {
+    for body in [
+        "call outside@PLT\nadd rax, 4",
+        "mov rax, r10",
+        "push rbp\nmov rbp, rsp\nmov rax, [rbp - 8]",
+        "lea rax, [rip + g]\nlea rcx, [rip + f + 1]\nadd rcx, rdi\ntest edi, edi\ncmove rax, rcx",
+        "mov rax, [rsp + 8]",
+        "mov rax, [rdi]\nror rax, 1",
+    ] {
+        assert!(ending(body).is_computed("inside"), "{body}");
     }
 }

@@ -22,6 +22,7 @@ use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::HashMap;
 
 /// Most blocks between the loads of a pointer and a jump to it.
 const MAX_BACK: usize = 64;
@@ -42,7 +43,8 @@ impl Computed {
         let function: Vec<u32> = (0..frames.len() as u32).map(|f| parts.find(f)).collect();
         let mut marked = vec![false; frames.len()];
         let mut out = vec![false; insns.list.len()];
-        let entering = Entering::new(cfg);
+        let mut paths =
+            Paths { image, insns, cfg, frames, entering: Entering::new(cfg), frame_pointer: HashMap::new() };
         let mut unframed = Vec::new();
         let mut mark = |id: InsnId, marked: &mut [bool]| match frame_of(frames, insns.va(id)) {
             Some(f) => marked[function[f] as usize] = true,
@@ -64,7 +66,7 @@ impl Computed {
             if !jump || !matches!(block.end, End::FramedJmp | End::UnknownJmp) {
                 continue;
             }
-            if loads_pointer(image, insns, cfg, &entering, last) {
+            if paths.loads_pointer(last) {
                 continue;
             }
             let Some(f) = frame_of(frames, insns.va(last)) else {
@@ -165,70 +167,171 @@ fn looks_like_start(image: &Image, insns: &Insns, id: InsnId) -> bool {
     insns.va(id).0.is_multiple_of(16)
 }
 
-/// Whether a jump's target is a whole pointer from memory that is not the stack, or a constant, on every way to the jump: no
-/// arithmetic. What a program's data hold is named by relocations or words; what it computes and stores, it computes from a
-/// label, whose function is marked. Tail calls through objects and variables look like this, in thousands.
-fn loads_pointer(image: &Image, insns: &Insns, cfg: &Cfg, entering: &Entering, jump: InsnId) -> bool {
-    let insn = insns.decode(image, jump);
-    if insn.op_count() == 0 {
-        return false;
-    }
-    if insn.op0_kind() == OpKind::Memory {
-        return is_off_stack(&insn);
-    }
-    if insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
-        return false;
-    }
-    let mut factory = InstructionInfoFactory::new();
-    let mut seen = Vec::new();
-    let mut work = vec![(cfg.block_of(jump), jump, insn.op0_register())];
-    while let Some((b, mut stop, mut target)) = work.pop() {
-        if seen.contains(&(b, stop, target)) {
-            continue;
-        }
-        if seen.len() > MAX_BACK {
-            return false;
-        }
-        seen.push((b, stop, target));
-        let block = &cfg.blocks[b.ix()];
-        let mut defined = false;
-        while stop > block.first && !defined {
-            stop = InsnId(stop.0 - 1);
-            let insn = insns.decode(image, stop);
-            if !writes(&mut factory, &insn, target) {
-                continue;
-            }
-            if insn.mnemonic() != Mnemonic::Mov || insn.op0_kind() != OpKind::Register {
-                return false;
-            }
-            match insn.op1_kind() {
-                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => defined = true,
-                OpKind::Memory if insn.op0_register() == target && is_off_stack(&insn) => defined = true,
-                OpKind::Register if insn.op0_register() == target => target = insn.op1_register(),
-                _ => return false,
-            }
-        }
-        if defined {
-            continue;
-        }
-        let preds = entering.of(b);
-        if cfg.root[b.ix()] || preds.is_empty() {
-            return false;
-        }
-        for &p in preds {
-            let call = matches!(cfg.blocks[p as usize].end, End::Call(_) | End::UnknownCall | End::DescriptorCall);
-            if call && !RegSet::CALLEE_SAVED.contains(RegSet::of(target)) {
-                return false;
-            }
-            work.push((BlockId(p), cfg.blocks[p as usize].stop, target));
-        }
-    }
-    true
+/// The ways back from jumps to where their targets come from.
+struct Paths<'x, 'a> {
+    image: &'x Image<'a>,
+    insns: &'x Insns,
+    cfg: &'x Cfg,
+    frames: &'x [(Vaddr, Vaddr)],
+    entering: Entering,
+    /// By frame: whether its code makes rbp a frame pointer.
+    frame_pointer: HashMap<usize, bool>,
 }
 
-/// Whether the memory operand is no spill slot.
-fn is_off_stack(insn: &Instruction) -> bool {
-    !matches!(insn.memory_base(), Register::RSP | Register::RBP)
+impl Paths<'_, '_> {
+    /// Whether a jump's target is a whole pointer from memory that is no spill slot, a constant, what a call returned, or an argument, on
+    /// every way to the jump, or one of several such: no arithmetic here. What a program's data hold is named by relocations or words; what it
+    /// computes elsewhere and stores, returns or passes on, it computes from a label, whose function is marked. Tail calls through
+    /// objects and variables look like this, in thousands.
+    fn loads_pointer(&mut self, jump: InsnId) -> bool {
+        let insn = self.insns.decode(self.image, jump);
+        if insn.op_count() == 0 {
+            return false;
+        }
+        if insn.op0_kind() == OpKind::Memory {
+            return self.is_no_spill_slot(jump, &insn);
+        }
+        if insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
+            return false;
+        }
+        let mut factory = InstructionInfoFactory::new();
+        let mut seen = Vec::new();
+        let mut work = vec![(self.cfg.block_of(jump), jump, insn.op0_register())];
+        while let Some((b, mut stop, mut target)) = work.pop() {
+            if seen.contains(&(b, stop, target)) {
+                continue;
+            }
+            if seen.len() > MAX_BACK {
+                return false;
+            }
+            seen.push((b, stop, target));
+            let block = &self.cfg.blocks[b.ix()];
+            let mut defined = false;
+            while stop > block.first && !defined {
+                stop = InsnId(stop.0 - 1);
+                let insn = self.insns.decode(self.image, stop);
+                if !writes(&mut factory, &insn, target) {
+                    continue;
+                }
+                if reads_guarded_pointer(&insn) && insn.op0_register() == target {
+                    continue;
+                }
+                if insn.op_count() < 2 || insn.op0_kind() != OpKind::Register || insn.op0_register() != target {
+                    return false;
+                }
+                let memory = insn.op1_kind() == OpKind::Memory;
+                match insn.mnemonic() {
+                    Mnemonic::Lea if insn.is_ip_rel_memory_operand() => defined = true,
+                    Mnemonic::Mov if memory && self.is_no_spill_slot(stop, &insn) => defined = true,
+                    Mnemonic::Mov if insn.op1_kind() == OpKind::Register => target = insn.op1_register(),
+                    Mnemonic::Mov if is_immediate(insn.op1_kind()) => defined = true,
+                    // One of two; this way is that of the one before.
+                    _ if is_conditional_move(insn.mnemonic()) && insn.op1_kind() == OpKind::Register => {
+                        work.push((b, stop, insn.op1_register()));
+                    }
+                    _ if is_conditional_move(insn.mnemonic()) && memory && self.is_no_spill_slot(stop, &insn) => {}
+                    _ => return false,
+                }
+            }
+            if defined {
+                continue;
+            }
+            let preds = self.entering.of(b);
+            let root = self.cfg.root[b.ix()];
+            let handed_over = root && is_argument(target) && self.insns.starts_function(block.first);
+            if (root || preds.is_empty()) && !handed_over {
+                return false;
+            }
+            for &p in preds {
+                let end = self.cfg.blocks[p as usize].end;
+                let call = matches!(end, End::Call(_) | End::UnknownCall | End::DescriptorCall);
+                if call && target == Register::RAX {
+                    continue;
+                }
+                if call && !RegSet::CALLEE_SAVED.contains(RegSet::of(target)) {
+                    return false;
+                }
+                work.push((BlockId(p), self.cfg.blocks[p as usize].stop, target));
+            }
+        }
+        true
+    }
+
+    /// Whether the memory operand of an instruction is none of the places where compilers put what they have no register for.
+    fn is_no_spill_slot(&mut self, id: InsnId, insn: &Instruction) -> bool {
+        match insn.memory_base() {
+            Register::RSP => false,
+            Register::RBP => {
+                let Some(frame) = frame_of(self.frames, self.insns.va(id)) else { return false };
+                let (image, insns, frames) = (self.image, self.insns, self.frames);
+                let sets = || sets_frame_pointer(image, insns, frames[frame]);
+                !*self.frame_pointer.entry(frame).or_insert_with(sets)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Whether some instruction of a function makes rbp a frame pointer, or its part inherits one: a function's part has the rest elsewhere.
+fn sets_frame_pointer(image: &Image, insns: &Insns, (from, to): (Vaddr, Vaddr)) -> bool {
+    let sets = |i: usize| {
+        let insn = insns.decode(image, InsnId(i as u32));
+        match insn.mnemonic() {
+            Mnemonic::Enter => true,
+            Mnemonic::Mov => insn.op0_register() == Register::RBP && insn.op1_register() == Register::RSP,
+            Mnemonic::Lea => insn.op0_register() == Register::RBP && insn.memory_base() == Register::RSP,
+            _ => false,
+        }
+    };
+    let part = insns.at(from).is_none_or(|start| !insns.starts_function(start));
+    part || insns.main_range(from, to).any(sets)
+}
+
+/// The two instructions by which glibc gets a pointer back that it has stored as a secret (PTR_DEMANGLE): the pointer is whole.
+fn reads_guarded_pointer(insn: &Instruction) -> bool {
+    insn.op0_kind() == OpKind::Register
+        && match insn.mnemonic() {
+            Mnemonic::Ror => insn.op1_kind() == OpKind::Immediate8 && insn.immediate8() == 2 * 8 + 1,
+            Mnemonic::Xor => {
+                insn.op1_kind() == OpKind::Memory
+                    && insn.segment_prefix() == Register::FS
+                    && insn.memory_base() == Register::None
+                    && insn.memory_displacement64() == 0x30
+            }
+            _ => false,
+        }
+}
+
+/// psABI section 3.2.3: where integer arguments are passed.
+fn is_argument(reg: Register) -> bool {
+    matches!(reg, Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9)
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
+}
+
+fn is_conditional_move(m: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        m,
+        M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmove
+            | M::Cmovne
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovno
+            | M::Cmovnp
+            | M::Cmovns
+            | M::Cmovo
+            | M::Cmovp
+            | M::Cmovs
+    )
 }
 
 fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
@@ -343,8 +446,7 @@ fn taken_labels(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<Ins
         if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
             return Some(Vaddr(insn.ip_rel_memory_address()));
         }
-        let immediate = insn.mnemonic() == Mnemonic::Mov
-            && matches!(insn.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64);
+        let immediate = insn.mnemonic() == Mnemonic::Mov && is_immediate(insn.op1_kind());
         (immediate && !image.pie).then(|| Vaddr(insn.immediate(1)))
     };
     insns

@@ -14,7 +14,7 @@ mod bounds;
 
 use super::returns::Returns;
 use crate::disasm::{Flow, Insn, InsnId, Insns};
-use crate::elf_write::frames::FrameInfo;
+use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -55,21 +55,28 @@ pub struct Found {
     pub new_targets: Vec<Vaddr>,
 }
 
-/// Looks at every indirect jump. First on the assumption that code which nothing else leads to is entered by the jump at hand;
-/// then the tables found replace that assumption by edges, and every table must be recognised again with the edges of all. What is not is
-/// dropped, until the rest confirms itself.
+/// Looks at every indirect jump. First on the assumption that code to which neither branches nor the tables found so far lead is entered by the
+/// jump at hand, until no more tables are found; then edges alone count, and every table must be recognised again with the edges of all.
+/// What is not is dropped, until the rest confirms itself.
 pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
-    let returns = Returns::solve(image, insns);
-    let mut finder = Finder::new(image, insns, frames, &returns, &[]);
+    let returns = Returns::solve(image, insns, frames);
     let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
-    for jump in finder.jumps.clone() {
-        finder.assumed = Some(jump);
-        if let Some(table) = finder.recognise(jump, &mut found.new_targets) {
-            found.tables.push(table);
+    loop {
+        let mut finder = Finder::new(image, insns, frames, &returns, &found.tables);
+        let mut more = Vec::new();
+        for jump in std::mem::take(&mut finder.jumps) {
+            if !finder.is_known(jump) {
+                finder.assumed = Some(jump);
+                more.extend(finder.recognise(jump, &mut found.new_targets));
+            }
         }
+        if more.is_empty() {
+            break;
+        }
+        found.tables.extend(more);
+        found.tables.sort_by_key(|t| t.jump);
     }
     loop {
-        found.tables.sort_by_key(|t| t.jump);
         let finder = Finder::new(image, insns, frames, &returns, &found.tables);
         let mut unused = Vec::new();
         let again = found.tables.iter().filter_map(|t| {
@@ -118,7 +125,11 @@ impl<'x, 'a> Finder<'x, 'a> {
         returns: &'x Returns,
         known: &'x [JumpTable],
     ) -> Self {
-        let mut branches: Vec<_> = known.iter().flat_map(|t| t.targets.iter().map(|&to| (to, t.jump))).collect();
+        let mut branches = Vec::new();
+        for t in known {
+            let own = t.targets.iter().take_while(|to| !is_in_another_function(insns, frames, t.jump, **to));
+            branches.extend(own.map(|&to| (to, t.jump)));
+        }
         let mut jumps = Vec::new();
         for (i, insn) in insns.list.iter().enumerate() {
             let id = InsnId(i as u32);
@@ -382,7 +393,9 @@ impl<'x, 'a> Finder<'x, 'a> {
 
     /// What may run right before `id`. None: control may come from outside.
     fn preds(&self, id: InsnId) -> Option<Vec<InsnId>> {
-        if self.insns.starts.binary_search(&id).is_ok() || self.insns.roots.binary_search(&id).is_ok() {
+        let fragment = self.insns.fragments.binary_search(&id).is_ok();
+        let held = |list: &[InsnId]| list.binary_search(&id).is_ok();
+        if !fragment && (held(&self.insns.starts) || held(&self.insns.roots)) {
             return None;
         }
         let mut out = Vec::new();
@@ -405,6 +418,10 @@ impl<'x, 'a> Finder<'x, 'a> {
             }
             let frame = self.frame_of(self.insns.va(id))?;
             let (start, end) = (frame.0, frame.1);
+            if fragment {
+                // The jump that leads here is in another frame.
+                return None;
+            }
             let from = self.jumps.partition_point(|j| self.insns.va(*j) < start);
             out.extend(
                 self.jumps[from..].iter().take_while(|j| self.insns.va(**j) < end).filter(|j| !self.is_known(**j)),
@@ -424,9 +441,7 @@ impl<'x, 'a> Finder<'x, 'a> {
     }
 
     fn frame_of(&self, va: Vaddr) -> Option<(Vaddr, Vaddr)> {
-        let i = self.frames.fdes.partition_point(|f| f.start <= va).checked_sub(1)?;
-        let f = &self.frames.fdes[i];
-        (va < f.end).then_some((f.start, f.end))
+        frame_of(self.frames, va).map(|f| (f.start, f.end))
     }
 
     /// Where there are no frames to tell what an instruction is: the bound that the code itself tests before the jump.
@@ -463,6 +478,20 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         None
     }
+}
+
+fn frame_of(frames: &FrameInfo, va: Vaddr) -> Option<&FdeInfo> {
+    let i = frames.fdes.partition_point(|f| f.start <= va).checked_sub(1)?;
+    Some(&frames.fdes[i]).filter(|f| va < f.end)
+}
+
+/// Whether `to` is in the middle of a function other than that of `jump`. A table whose end is not known may go on with entries of the next table,
+/// which lead there; no jump does. The new table has those entries, but they say nothing about what runs before what.
+fn is_in_another_function(insns: &Insns, frames: &FrameInfo, jump: InsnId, to: InsnId) -> bool {
+    let (Some(from), Some(there)) = (frame_of(frames, insns.va(jump)), frame_of(frames, insns.va(to))) else {
+        return false;
+    };
+    from.start != there.start && !from.fragment && !there.fragment
 }
 
 /// Whether an instruction writes any part of a 64-bit register.

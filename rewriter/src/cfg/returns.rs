@@ -4,21 +4,31 @@
 //! that are constant look as if they were not. Only the search for jump tables uses this: the code behind every call is emitted, and
 //! liveness assumes that every call returns. Which imported functions never return is known by name (C11, POSIX, Itanium C++ ABI).
 //!
+//! A call behind which its frame ends does not return either: its compiler knew, of whatever module the callee is.
+//!
 //! An instruction *returns* if a return, or a jump to something unknown, can be reached from it; a call returns if its callee and
 //! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.
 
 use crate::disasm::{Flow, InsnId, Insns};
+use crate::elf_write::frames::FrameInfo;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::OpKind;
 
 /// The instructions from which a return can be reached.
-pub struct Returns(Vec<bool>);
+pub struct Returns {
+    reached: Vec<bool>,
+    /// Ends of frames, sorted.
+    ends: Vec<Vaddr>,
+}
 
 impl Returns {
     /// Solves for a whole module.
-    pub fn solve(image: &Image, insns: &Insns) -> Returns {
+    pub fn solve(image: &Image, insns: &Insns, frames: &FrameInfo) -> Returns {
         let n = insns.list.len();
+        let mut ends: Vec<Vaddr> = frames.fdes.iter().map(|f| f.end).collect();
+        ends.sort();
+        let at_end = |call: InsnId| ends.binary_search(&insns.end(call)).is_ok();
         let mut sources: Vec<(u32, u32)> = Vec::new();
         for (i, insn) in insns.list.iter().enumerate() {
             if let Some(t) = insn.target {
@@ -47,7 +57,7 @@ impl Returns {
             }
             let mut enter = |p: InsnId| {
                 let insn = &insns.list[p.ix()];
-                let next_returns = || insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
+                let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
                 let ready = match insn.flow {
                     Flow::Call => insn.target.is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
                     Flow::IndirectCall => next_returns() && !never_returns(image, insns, p),
@@ -64,15 +74,16 @@ impl Returns {
                 enter(InsnId(p));
             }
         }
-        Returns(set)
+        Returns { reached: set, ends }
     }
 
     /// Whether control may pass behind `call`; true for anything but a call.
     pub fn call_returns(&self, image: &Image, insns: &Insns, call: InsnId) -> bool {
         let insn = &insns.list[call.ix()];
+        let goes_on = || self.ends.binary_search(&insns.end(call)).is_err();
         match insn.flow {
-            Flow::Call => insn.target.is_none_or(|t| self.0[t.ix()]),
-            Flow::IndirectCall => !never_returns(image, insns, call),
+            Flow::Call => insn.target.is_none_or(|t| self.reached[t.ix()]) && goes_on(),
+            Flow::IndirectCall => !never_returns(image, insns, call) && goes_on(),
             _ => true,
         }
     }

@@ -110,9 +110,11 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
-    let indirect = indirect_targets(&m, &text, &sites, &old, &mut audit);
+    let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     let mut entries = graph::entries(&m, &indirect);
+    // Only jumps of its own function lead to a function's part, unless something names it: its springboard is of no use.
+    entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
     let returns = Returns::solve(&m, &text, &sites);
     let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors);
@@ -192,11 +194,10 @@ fn cold_is_stubs(m: &Module, cold: &Code, sites: &Sites, audit: &mut Audit) {
     }
 }
 
-/// New addresses that may be reached from outside the graph.
-fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audit) -> Vec<u64> {
+/// New addresses that may be reached from outside the graph, and those of them that something names.
+fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audit) -> (Vec<u64>, Vec<u64>) {
     let mut named_code = Vec::new();
     let mut v = vec![m.info.entry_va];
-    v.extend(old.springboards.iter().map(|s| s.1));
     v.extend(m.pointers.iter().chain(m.exported.iter().map(|s| &s.va)).filter_map(|&p| old.new_address(m, p)));
     let ranges: Vec<(u64, u64)> = m.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
     let is_old = |va: u64| ranges.iter().any(|r| r.0 <= va && va < r.1);
@@ -218,8 +219,11 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &m
     }
     oldcode::targets(m, old, named_code.into_iter(), audit);
     v.sort_unstable();
+    let named = v.clone();
+    v.extend(old.springboards.iter().map(|s| s.1));
+    v.sort_unstable();
     v.dedup();
-    v
+    (v, named)
 }
 
 /// No control falls into the trap bytes between functions.

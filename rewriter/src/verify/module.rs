@@ -6,7 +6,7 @@
 use super::returns::never_returns;
 use crate::error::{Error, Result};
 use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
 
@@ -80,6 +80,8 @@ pub struct Module<'a> {
     pub never_return_slots: Vec<u64>,
     /// Function ranges of the new code, sorted.
     pub functions: Vec<(u64, u64)>,
+    /// Those that begin in the middle of a function, as the stack there shows: rare parts that compilers put elsewhere. Sorted.
+    pub parts: Vec<u64>,
     pub pads: Vec<Pad>,
 }
 
@@ -204,6 +206,7 @@ impl<'a> Module<'a> {
             called,
             never_return_slots,
             functions: Vec::new(),
+            parts: Vec::new(),
             pads: Vec::new(),
         };
         module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
@@ -305,6 +308,7 @@ impl<'a> Module<'a> {
         let eh = EhFrame::new(data, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(va).set_text(self.text.va);
         let mut entries = eh.entries(&bases);
+        let mut cx = UnwindContext::new();
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
             let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
@@ -313,6 +317,15 @@ impl<'a> Module<'a> {
                 continue;
             }
             self.functions.push((from, to));
+            let row = fde.unwind_info_for_address(&eh, &bases, &mut cx, from);
+            // Callers leave their return address on the stack, and nothing else.
+            let called = |cfa: &CfaRule<usize>| match cfa {
+                CfaRule::RegisterAndOffset { register, offset } => (register.0, *offset) == (7, 8),
+                CfaRule::Expression(_) => true,
+            };
+            if row.is_ok_and(|row| !called(row.cfa())) {
+                self.parts.push(from);
+            }
             if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
                 let calls = self.call_sites(lsda, from).unwrap_or_default();
                 let pads = calls.iter().filter(|c| c.pad != 0);
@@ -320,6 +333,7 @@ impl<'a> Module<'a> {
             }
         }
         self.functions.sort_unstable();
+        self.parts.sort_unstable();
     }
 
     /// The call-site table of an LSDA.

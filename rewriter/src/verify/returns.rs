@@ -79,6 +79,10 @@ impl Returns {
         }
         branches.sort_unstable();
         calls.sort_unstable();
+        let ends_function = |i: &Insn| {
+            let f = m.functions.partition_point(|f| f.0 <= i.va);
+            m.functions[..f].last().is_some_and(|f| i.end() == f.1)
+        };
         let mut reaches = vec![0u64; n / 64 + 1];
         // Direct calls from which, if the callee comes back, a return can be reached.
         let mut behind = vec![0u64; n / 64 + 1];
@@ -103,6 +107,7 @@ impl Returns {
             let goes_on = !own(k - 1)
                 || match p.flow {
                     Flow::Next | Flow::Cond => true,
+                    Flow::Call | Flow::CallInd if ends_function(p) => false,
                     Flow::Call => match text.at(p.target) {
                         Some(callee) => {
                             set(&mut behind, k - 1);
@@ -124,8 +129,7 @@ impl Returns {
                 Flow::CallInd => imported(i),
                 _ => continue,
             };
-            let f = m.functions.partition_point(|f| f.0 <= i.va);
-            if lost || m.functions[..f].last().is_some_and(|f| i.end() == f.1) {
+            if lost || ends_function(i) {
                 set(&mut never, k);
             }
         }

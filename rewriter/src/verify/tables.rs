@@ -93,6 +93,7 @@ type Read = (u64, usize);
 type Found = (u64, Form, usize);
 
 struct Finder<'x> {
+    m: &'x Module<'x>,
     text: &'x Code,
     sites: &'x Sites,
     returns: &'x Returns,
@@ -116,7 +117,7 @@ pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: 
         .filter(|&k| text.insns[k].flow == Flow::JumpInd && !get(&sites.inserted, k))
         .filter(|&k| !through_constant(&text.insns[k]))
         .collect();
-    let mut finder = Finder::new(text, sites, returns, entries);
+    let mut finder = Finder::new(m, text, sites, returns, entries);
     let all = ro.va..ro.va + ro.data.len() as u64;
     let tables_of = |found: &BTreeMap<usize, Found>| {
         read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors))
@@ -214,7 +215,7 @@ fn account(data: &[u8], va: u64, trap_map: &Range<u64>, descriptors: &[u64], tab
 }
 
 impl<'x> Finder<'x> {
-    fn new(text: &'x Code, sites: &'x Sites, returns: &'x Returns, entry_vas: &[u64]) -> Finder<'x> {
+    fn new(m: &'x Module<'x>, text: &'x Code, sites: &'x Sites, returns: &'x Returns, entry_vas: &[u64]) -> Finder<'x> {
         let n = text.insns.len();
         let mut entries = vec![0u64; n / 64 + 1];
         let mut branches = Vec::new();
@@ -232,21 +233,32 @@ impl<'x> Finder<'x> {
             }
         }
         branches.sort_unstable();
-        Finder { text, sites, returns, entries, branches, edges: Vec::new(), targets: HashMap::new() }
+        Finder { m, text, sites, returns, entries, branches, edges: Vec::new(), targets: HashMap::new() }
     }
 
     fn set_edges(&mut self, tables: &Tables) {
         self.targets.clear();
         for (&jump, &t) in &tables.by_jump {
             // As long as not all tables are known, one may seem to reach into the next.
-            let mut to: Vec<u32> =
-                tables.list[t].targets.iter().map_while(|&va| self.text.at(va)).map(|k| k as u32).collect();
+            // And what is not known to end may go on with entries of the program's next table.
+            let from = self.text.insns[jump].va;
+            let own = tables.list[t].targets.iter().take_while(|&&va| !self.is_in_another_function(from, va));
+            let mut to: Vec<u32> = own.map_while(|&va| self.text.at(va)).map(|k| k as u32).collect();
             to.sort_unstable();
             to.dedup();
             self.targets.insert(jump as u32, to);
         }
         self.edges = self.targets.iter().flat_map(|(&jump, to)| to.iter().map(move |&to| (to, jump))).collect();
         self.edges.sort_unstable();
+    }
+
+    /// No jump leads into the middle of a function that is neither its own nor a part of another.
+    fn is_in_another_function(&self, jump: u64, to: u64) -> bool {
+        let is_part = |f: (u64, u64)| self.m.parts.binary_search(&f.0).is_ok();
+        match (self.m.function_at(jump), self.m.function_at(to)) {
+            (Some(from), Some(there)) => from != there && !is_part(from) && !is_part(there),
+            _ => false,
+        }
     }
 
     /// The table that a jump uses.

@@ -7,7 +7,10 @@
 
 use super::{Bytes, Input, Personality, Refused};
 use crate::ids::Vaddr;
-use gimli::{CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindSection};
+use gimli::{
+    CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindContext, UnwindSection,
+    X86_64,
+};
 use std::collections::HashMap;
 
 /// A parsed FDE. Null pointers (an encoded 0, whatever its base) are `None`.
@@ -26,6 +29,15 @@ impl Fde<'_> {
     pub fn has_code(&self, input: &Input) -> bool {
         let behind = (input.tail)(self.start).map_or(0, |b| b.len() as u64);
         self.end > self.start && self.end - self.start <= behind
+    }
+
+    /// Whether the canonical frame address at its start is `rsp + n` with `n` other than 8, as no caller leaves the stack (psABI section 3.2.2).
+    pub fn is_fragment(&self, input: &Input) -> bool {
+        let mut context = UnwindContext::new();
+        let first = self.raw.unwind_info_for_address(&input.section(), &input.bases(), &mut context, self.start.0);
+        first.is_ok_and(|row| {
+            matches!(row.cfa(), CfaRule::RegisterAndOffset { register, offset } if (*register, *offset) != (X86_64::RSP, 8))
+        })
     }
 }
 

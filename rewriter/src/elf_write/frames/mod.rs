@@ -67,6 +67,9 @@ pub struct FdeInfo {
     pub end: Vaddr,
     /// The frame of a signal trampoline (`S`): its return addresses are those of interrupted instructions.
     pub signal: bool,
+    /// It begins in the middle of a function: the stack there is not that of a function just called. Compilers describe the rare parts of
+    /// functions so, which they put elsewhere.
+    pub fragment: bool,
     pub personality: Option<Personality>,
     pub lsda: Option<Vaddr>,
     /// Addresses that the personality may resume at, ascending, each once. They may lie outside `[start, end)`.
@@ -138,6 +141,7 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
             start: fde.start,
             end: fde.end,
             signal: fde.signal,
+            fragment: fde.is_fragment(input),
             personality: fde.personality,
             lsda: fde.lsda,
             landing_pads,

@@ -56,6 +56,8 @@ fn build(rt: &Path, target_dir: &Path) {
             cargo.env_remove(name);
         }
     }
+    // A user's settings for faster rebuilds would cost the runtime inlining.
+    cargo.env("CARGO_INCREMENTAL", "0");
     for name in ["RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "CLIPPY_TERMINAL_WIDTH"] {
         cargo.env_remove(name);
     }

@@ -185,9 +185,11 @@ pub enum Counter {
     /// Mappings of executable memory that come from no rewritten file: generated code, libraries that something other than the
     /// dynamic loader loads.
     UncheckedCode,
+    /// Signals by which peers called this node: out of a system call, or because it left its doorbell unanswered.
+    KernelCalls,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 27;
+pub const COUNTER_COUNT: usize = 28;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -217,6 +219,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "barrier_wait_ns",
     "lock_wait_ns",
     "unchecked_code",
+    "kernel_calls",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -225,20 +228,43 @@ pub struct SharedContext {
     /// Written 1 by peers, cleared by the owner: the doorbell.
     pub poll: u32,
     _line0: [u32; 15],
-    /// Written by the owner: 1 while it sleeps in a futex on `poll`, 2 while it looks at its rings, 0 otherwise.
-    pub sleeping: u32,
+    /// What the owner does, see [`activity`]. Written by the owner; a peer that calls it out of the kernel changes `KERNEL` to `CALLED`.
+    pub activity: u32,
     /// Written by the owner: see [`node_phase`].
     pub phase: u32,
     /// Written by the owner: its exit status, valid in `phase` DONE and FAILED.
     pub exit_status: u32,
-    /// Written by the owner and by node 0, in a run whose nodes node 0 creates: the process's number.
+    /// Written by the owner before it runs, in a run whose nodes node 0 creates also by node 0: the process's number.
     pub pid: u32,
     _line1: [u32; 12],
+    /// Written by the owner: grows with each look at its rings. Whoever waits for the owner sees by it that the owner lives.
+    pub beat: u32,
+    _line2: [u32; 15],
     /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
     pub message: [u8; 1024],
     /// Written by the owner (and by inserted code in a counting rewrite).
     pub counters: [u64; COUNTER_COUNT],
 }
+
+/// Values of [`SharedContext::activity`].
+pub mod activity {
+    /// In the program, or about to return to it: looks at its doorbell.
+    pub const RUNNING: u32 = 0;
+    /// In a futex on the doorbell, or about to be.
+    pub const SLEEPING: u32 = 1;
+    /// In the runtime, looking at its rings again and again.
+    pub const SPINNING: u32 = 2;
+    /// In a system call that may wait: comes out when it gets [`super::CALL_SIGNAL`].
+    pub const KERNEL: u32 = 3;
+    /// The same, and the signal is on its way.
+    pub const CALLED: u32 = 4;
+    /// Has served everybody and takes no more part in the run.
+    pub const GONE: u32 = 5;
+}
+
+/// The signal by which a node calls another one out of the kernel. C libraries keep it for the cancellation or the user numbers of threads
+/// and hide it from programs; a node has one thread.
+pub const CALL_SIGNAL: i32 = 33;
 
 /// Values of [`SharedContext::phase`].
 pub mod node_phase {
@@ -254,8 +280,8 @@ pub mod node_phase {
 /// The runtime removes it before the program sees its environment.
 pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 
-/// First bytes of the shared region ("BLZREGN2").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN2");
+/// First bytes of the shared region ("BLZREGN3").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN3");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 
@@ -299,12 +325,18 @@ pub struct RegionHeader {
     pub fork_homes: u32,
     /// Such a run only: first address of the interleaved arena that had not been handed out when `fork_homes` was written.
     pub fork_limit: u64,
+    /// Milliseconds after which a node that does not answer ends the run; 0: never.
+    pub peer_timeout_ms: u32,
+    pub _pad: u32,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
 pub const SLOT_BYTES: u64 = 128;
 /// Bytes in front of a ring's slots: the consumer's and the producer's index, a cache line each.
 pub const RING_HEADER_BYTES: u64 = 128;
+
+/// [`RegionHeader::peer_timeout_ms`] unless the launcher says otherwise.
+pub const PEER_TIMEOUT_MS: u32 = 60_000;
 
 /// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, about 1024 for all rings that lead to one node. Each node so has
 /// 128 KiB of slots and 128 bytes for each peer, however many there are, up to 64.
@@ -343,6 +375,8 @@ impl RegionHeader {
             forks: 0,
             fork_homes: 0,
             fork_limit: 0,
+            peer_timeout_ms: PEER_TIMEOUT_MS,
+            _pad: 0,
         }
     }
 }
@@ -507,6 +541,6 @@ const _: () = {
     assert!(core::mem::size_of::<VsibDesc>() == 16);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::UncheckedCode as usize + 1 == COUNTER_COUNT);
-    assert!(core::mem::offset_of!(SharedContext, sleeping) == 64);
+    assert!(Counter::KernelCalls as usize + 1 == COUNTER_COUNT);
+    assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

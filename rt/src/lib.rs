@@ -12,6 +12,7 @@ pub mod entry;
 pub mod forks;
 pub mod heap;
 pub mod homes;
+pub mod liveness;
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;
 pub mod modules;

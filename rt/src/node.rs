@@ -135,6 +135,15 @@ impl Node {
         self.leave();
     }
 
+    /// See [`enter_kernel`].
+    fn enter_kernel(&mut self) -> bool {
+        if !self.transport.is_drained() {
+            // Nobody drains the queues while this node sleeps.
+            self.wait(Wait::Other, |node| node.transport.is_drained());
+        }
+        !self.holds_work() && self.transport.enter_kernel()
+    }
+
     /// Handles the messages that are there, up to a limit.
     pub fn serve(&mut self) {
         for _ in 0..POLL_BUDGET {
@@ -228,6 +237,9 @@ impl Node {
                     }
                     if self.transport.is_aborted() {
                         self.stop();
+                    }
+                    if let Some(silent) = self.transport.silent() {
+                        self.fail(format_args!("{silent}"));
                     }
                 }
             }
@@ -406,6 +418,7 @@ pub unsafe fn start(boot: Option<Boot>) {
         let Identity { nodes, node, launched } = identity();
         or_fail(segment::fill_private_context(entry::gates(nodes == 1), nodes, node));
         if let Some((_, context)) = launched {
+            context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
             context.phase().store(node_phase::RUNNING, Ordering::Release);
         }
     }
@@ -559,6 +572,20 @@ pub fn poll() {
     }
 }
 
+/// Before a system call that may wait, its memory accessible: tells the peers to call this node by a signal. False when something has to be
+/// done first: then the caller polls and prepares the call again.
+pub fn enter_kernel() -> bool {
+    if !is_several() || GLOBAL.inside.load(Ordering::Relaxed) {
+        return true;
+    }
+    enter("a system call", Node::enter_kernel)
+}
+
+/// Whether a call is inside the runtime; a signal handler that interrupted it must not enter.
+pub fn is_inside() -> bool {
+    GLOBAL.inside.load(Ordering::Relaxed)
+}
+
 /// The program exits; returns when the process may really end. With status 0 in a run of several nodes: when all have got so far. With
 /// another status the run ends.
 pub fn exiting(status: i32) {
@@ -577,6 +604,7 @@ pub fn exiting(status: i32) {
             node.begin();
             node.finish();
             node.fold_times();
+            node.transport.say_gone();
         });
     }
 }

@@ -179,9 +179,19 @@ impl Context {
         self.word(offset_of!(SharedContext, poll))
     }
 
-    /// See [`crate::transport::waiting`].
-    pub fn sleeping(&self) -> &AtomicU32 {
-        self.word(offset_of!(SharedContext, sleeping))
+    /// See [`abi::activity`].
+    pub fn activity(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, activity))
+    }
+
+    /// The owner's process number; 0 before it runs.
+    pub fn pid(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, pid))
+    }
+
+    /// See [`SharedContext::beat`].
+    pub fn beat(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, beat))
     }
 
     /// See [`abi::node_phase`].
@@ -191,11 +201,6 @@ impl Context {
 
     pub fn exit_status(&self) -> &AtomicU32 {
         self.word(offset_of!(SharedContext, exit_status))
-    }
-
-    /// The process's number, in a run whose nodes node 0 creates.
-    pub fn pid(&self) -> &AtomicU32 {
-        self.word(offset_of!(SharedContext, pid))
     }
 
     /// Leaves the reason of a failure for the launcher: NUL-terminated, cut to the field.

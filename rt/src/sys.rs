@@ -213,6 +213,16 @@ pub fn sched_yield() {
     let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
 }
 
+/// Time of a clock in nanoseconds; 0 when there is no such clock.
+pub fn clock_ns(clock: i64) -> i64 {
+    let mut time = [0i64; 2];
+    // SAFETY: the kernel writes the two words.
+    match unsafe { call(libc::SYS_clock_gettime, [clock as u64, time.as_mut_ptr() as u64, 0, 0, 0, 0]) } {
+        Ok(_) => time[0] * 1_000_000_000 + time[1],
+        Err(_) => 0,
+    }
+}
+
 /// Nanoseconds of the monotonic clock.
 pub fn monotonic_ns() -> u64 {
     let mut time = [0u64; 2];

@@ -169,3 +169,46 @@ fn nodes_that_compute_and_what_they_have_started_end_when_the_launcher_is_killed
         assert_nothing_left(&marker);
     }
 }
+
+/// The stopped process of a run.
+fn stopped(marker: &str) -> Pid {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        for number in processes_with(marker) {
+            let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+            if stat.rsplit(')').next().unwrap_or_default().starts_with(" T") {
+                return Pid::from_raw(number.parse().unwrap()).unwrap();
+            }
+        }
+        assert!(Instant::now() < deadline, "no process has stopped");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The others wait for its blocks for so long, and get them.
+#[test]
+fn a_node_that_is_stopped_for_five_seconds_is_waited_for() {
+    let marker = marker();
+    let child = command("stop", &marker).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let node = stopped(&marker);
+    std::thread::sleep(Duration::from_secs(5));
+    kill_process(node, Signal::CONT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "started 3\nsum 130816\n");
+    assert_nothing_left(&marker);
+}
+
+#[test]
+fn a_node_that_never_answers_is_named() {
+    let marker = marker();
+    let mut command = tool::blizzard(["run", "-n", NODES, "--peer-timeout", "1", "--"]);
+    command.arg(program()).args(["stop", &marker]);
+    let outcome = run(&mut command, "", Duration::from_secs(60)).unwrap();
+    assert_ne!(outcome.ending, Ending::Exit(0));
+    for words in ["node 2 has not answered for 1.", "is stopped by a signal"] {
+        assert!(outcome.stderr_text().contains(words), "{}", outcome.describe());
+    }
+    assert_nothing_left(&marker);
+}

@@ -44,6 +44,9 @@ pub struct RunCommand {
     /// need no option, only those whose libraries make them
     #[arg(long)]
     fork: bool,
+    /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
+    peer_timeout: u32,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -71,6 +74,7 @@ impl RunCommand {
         let options = LaunchOptions {
             nodes: self.nodes,
             protocol: self.protocol,
+            peer_timeout_ms: self.peer_timeout * 1000,
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),
@@ -85,6 +89,14 @@ impl RunCommand {
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
+}
+
+/// Longest time that a node may be asked to wait for another one: ten days.
+const PEER_TIMEOUT_MAX_SECONDS: u32 = 864_000;
+
+fn peer_timeout(text: &str) -> std::result::Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= PEER_TIMEOUT_MAX_SECONDS);
+    seconds.ok_or_else(|| format!("a number of seconds from 0 (never) to {PEER_TIMEOUT_MAX_SECONDS} is needed"))
 }
 
 /// The rewritten form of program `name`, how it was rewritten, and whether it creates its nodes by itself.

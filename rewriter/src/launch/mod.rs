@@ -64,6 +64,8 @@ pub struct LaunchOptions {
     pub segment_bytes: u64,
     /// How the nodes' copies are kept coherent.
     pub protocol: Protocol,
+    /// Milliseconds after which a node that does not answer ends the run; 0: never.
+    pub peer_timeout_ms: u32,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -78,6 +80,7 @@ impl Default for LaunchOptions {
             nodes: 1,
             segment_bytes: abi::SEGMENT_DEFAULT_BYTES,
             protocol: Protocol::Stache,
+            peer_timeout_ms: abi::PEER_TIMEOUT_MS,
             tag_output: false,
             forks: false,
             arg0: None,

@@ -52,6 +52,7 @@ impl Region {
         let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.number();
         header.forks = options.creates_nodes().into();
+        header.peer_timeout_ms = options.peer_timeout_ms;
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
@@ -128,6 +129,8 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         forks,
         fork_homes,
         fork_limit,
+        peer_timeout_ms,
+        _pad,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -147,6 +150,8 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, forks), &forks.to_ne_bytes());
     put(offset_of!(RegionHeader, fork_homes), &fork_homes.to_ne_bytes());
     put(offset_of!(RegionHeader, fork_limit), &fork_limit.to_ne_bytes());
+    put(offset_of!(RegionHeader, peer_timeout_ms), &peer_timeout_ms.to_ne_bytes());
+    put(offset_of!(RegionHeader, _pad), &_pad.to_ne_bytes());
     bytes
 }
 
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN2");
+        assert_eq!(&first, b"BLZREGN3");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

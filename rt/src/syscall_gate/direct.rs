@@ -6,7 +6,7 @@
 //! before it executes the call (see [`stubs`]), so none waits behind a call that blocks.
 //! Source: as the parent module's.
 
-use super::{Caller, Outcome, alone, dispatch, signals, stubs};
+use super::{Caller, Outcome, alone, dispatch, signals, stubs, waits};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
@@ -84,7 +84,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     let mut mask = if masks { sys::signal_mask() } else { 0 };
     let before = mask;
     // SAFETY: the arguments are the program's own call.
-    let outcome = unsafe { dispatch(nr, args, caller, &mut mask) };
+    let outcome = waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut mask) });
     finish(frame, outcome);
     if masks && mask != before {
         signals::set_mask(mask);

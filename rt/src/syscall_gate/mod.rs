@@ -19,6 +19,7 @@ pub mod loading;
 pub mod signals;
 mod stubs;
 pub mod table;
+mod waits;
 
 use crate::abi::{self, Counter};
 use crate::entry::access;
@@ -81,6 +82,9 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     };
     // SAFETY: the handler is made for any instruction of the program.
     unsafe { sys::rt_sigaction(libc::SIGSYS, &action) }?;
+    waits::connect();
+    // SAFETY: as above.
+    unsafe { sys::rt_sigaction(abi::CALL_SIGNAL, &waits::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.
     sys::unblock_signals(signals::RESERVED);
     // SAFETY: affects this thread's system calls outside the range only.
@@ -117,8 +121,9 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let nr = i64::from(g[REG_RAX] as i32);
     let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
     let caller = Caller { rip: g[REG_RIP], rsp: g[REG_RSP] };
+    waits::left_kernel();
     // SAFETY: the arguments are the program's own call.
-    match unsafe { dispatch(nr, args, caller, &mut context.sigmask) } {
+    match waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) }) {
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
         Outcome::Run(stub, args, word) => {
             let g = &mut context.gregs;
@@ -143,7 +148,6 @@ struct Caller {
 /// # Safety
 /// `nr` and `args` are the program's call at `caller`.
 unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> Outcome {
-    let rsp = caller.rsp;
     if forks::is_holding() {
         node::before_call(!PROMPT.contains(&nr));
     }
@@ -156,8 +160,8 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         }
         libc::SYS_rt_sigreturn => {
             // The program's frame starts with its context; a mask that it put there must not block what the runtime needs.
-            // SAFETY: `rsp` is where the kernel will read the context from.
-            let frame = unsafe { &mut *(rsp as *mut Ucontext) };
+            // SAFETY: the stack pointer is where the kernel will read the context from.
+            let frame = unsafe { &mut *(caller.rsp as *mut Ucontext) };
             frame.sigmask &= !signals::RESERVED;
             return Outcome::Run(Stub::Sigreturn, args, 0);
         }
@@ -187,12 +191,12 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             Outcome::Done(unsafe { signals::sigprocmask(mask, args[0], args[1], args[2], args[3]) })
         }
         // SAFETY: the program's call, its memory accessible.
-        _ => unsafe { masked(nr, args, rsp, signals::RESERVED) }.unwrap_or(plain),
+        _ => unsafe { waits::changed(nr, &args, caller) }.unwrap_or(plain),
     }
 }
 
-/// Calls that replace the signal mask while they wait get a copy of the program's without the `reserved` signals; `None` for all
-/// other calls.
+/// With one node: calls that replace the signal mask while they wait get a copy of the program's without the `reserved` signals, on the
+/// calling thread's stack; `None` for all other calls.
 ///
 /// # Safety
 /// `nr` and `args` are the program's call, which may be made.

@@ -7,18 +7,19 @@
 //! jumps to the handler with the frame that the kernel built.
 //! **Invariants**
 //! * One thread (runs of several nodes), so the statics need no lock; signal masks order their use.
-//! * SIGSYS and SIGTRAP belong to the runtime: their actions are recorded for the program and never installed, and no mask blocks them.
+//! * SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and no mask blocks them.
 //! * A put-off signal is queued again with its information and blocked in the interrupted context, so it is neither lost nor
 //!   doubled.
 //!
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
-use super::stubs;
-use crate::abi;
+use super::stubs::{self, Stage};
+use super::waits;
+use crate::abi::{self, CALL_SIGNAL};
 use crate::entry::access;
 use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
-use crate::trap::{REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
+use crate::trap::{REG_RIP, Ucontext, restorer};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,7 +36,7 @@ pub const fn bit(signal: i32) -> u64 {
 }
 
 /// Signals that must reach the runtime whenever the program runs.
-pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP);
+pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGNAL);
 /// Signals that an instruction raises: never put off when it did.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
 /// What is blocked while the runtime's own handlers run.
@@ -70,7 +71,7 @@ pub fn runtime() -> (u64, u64) {
 }
 
 /// Whether a context stopped at `at` may rely on a block without having finished the access.
-fn relies_on_tags(at: u64) -> bool {
+pub(super) fn relies_on_tags(at: u64) -> bool {
     let runtime = RUNTIME[0].load(Ordering::Relaxed)..RUNTIME[1].load(Ordering::Relaxed);
     MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
 }
@@ -108,6 +109,12 @@ pub fn keep_ringing() {
     if PUT_OFF.load(Ordering::Relaxed) != 0 {
         ring();
     }
+}
+
+/// A peer has called at a moment when nothing can be served: the next poll or system call does it.
+pub(super) fn call_put_off() {
+    PUT_OFF.fetch_or(bit(CALL_SIGNAL), Ordering::Relaxed);
+    ring();
 }
 
 /// Makes the next poll enter the runtime.
@@ -221,20 +228,22 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
         put_off(signal, info, context);
         return 0;
     }
-    if stubs::contains(at) {
+    match stubs::stage(at) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
-        if let Some((rip, rsp)) = unsafe { stubs::rewound(at, context.gregs[REG_RSP], context.gregs[REG_RCX]) } {
-            context.gregs[REG_RIP] = rip;
-            context.gregs[REG_RSP] = rsp;
-        }
+        Some(Stage::Before) => unsafe { stubs::rewind(context) },
+        // The handler is told of the interruption, so the call is over.
+        Some(Stage::After) if stubs::is_interrupted(context) => stubs::finish(context),
+        _ => {}
     }
+    waits::left_kernel();
     let slot = ACTIONS.0.get().cast::<KernelSigaction>().wrapping_add((signal as usize).min(SIGNAL_MAX));
     // SAFETY: signal numbers are 1..=64; see `Actions`.
     let action = unsafe { *slot };
     if matches!(action.handler, SIG_DFL | SIG_IGN) {
         return 0;
     }
+    waits::handler_runs(context, action.flags);
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
         // SAFETY: as above; the default action runs no code.
         unsafe {

@@ -4,13 +4,15 @@
 //! at one of these stubs, which lie in the runtime's text, where Syscall User Dispatch lets calls through. So blocking calls
 //! are interrupted and restarted by signals exactly as in the original program.
 //! Contract: rax = number, rdi rsi rdx r10 r8 r9 = arguments, rcx = where the program continues, r11 = a signal mask
-//! (mask stubs only). A `syscall` instruction clobbers rcx and r11, so the program expects nothing in them.
+//! (mask stubs only). The changed stub executes the call with the arguments of [`NEW_ARGUMENTS`] and gives the program its own back. Plain and
+//! changed stub say afterwards that the node is out of the kernel. A `syscall` instruction clobbers rcx and r11, so the program expects nothing in them.
 //! Clobbers: rcx, r11 (`create` also sets rax, the number); no flag changes (`lea`, `push`, `mov`, `jrcxz` write none). Each works below the red zone and gives
 //! the stack back with its `ret`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
 use crate::entry::gates;
-use core::sync::atomic::AtomicU64;
+use crate::trap::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the red zone.
 pub const RED_ZONE: u64 = 128;
@@ -18,6 +20,18 @@ pub const RED_ZONE: u64 = 128;
 /// Where the program continues after `vfork`: the child runs on the parent's stack and overwrites what lies below it, so the
 /// return address cannot stay there. One thread per process whenever this gate is active.
 pub static VFORK_RETURN: AtomicU64 = AtomicU64::new(0);
+
+/// The arguments of the changed stub.
+pub static NEW_ARGUMENTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+
+/// Address of the word that says what this node does, where the stubs write that it is out of the kernel. Elsewhere before a node runs.
+static ACTIVITY: AtomicPtr<u32> = AtomicPtr::new(IDLE_WORD.as_ptr());
+static IDLE_WORD: AtomicU32 = AtomicU32::new(0);
+
+/// Tells where the node's word is.
+pub fn set_activity(word: *mut u32) {
+    ACTIVITY.store(word, Ordering::Relaxed);
+}
 
 core::arch::global_asm!(
     ".pushsection .text.blizzard_stubs, \"ax\", @progbits",
@@ -49,8 +63,77 @@ core::arch::global_asm!(
     ".globl blizzard_stub_plain_syscall",
     "blizzard_stub_plain_syscall:",
     "2: syscall",
+    ".hidden blizzard_stub_plain_after",
+    ".globl blizzard_stub_plain_after",
+    "blizzard_stub_plain_after:",
+    "mov rcx, [rip + {activity}]",
+    ".hidden blizzard_stub_plain_final",
+    ".globl blizzard_stub_plain_final",
+    "blizzard_stub_plain_final:",
+    "mov dword ptr [rcx], 0",
     "ret 128",
-    // Calls with a signal mask: r11 lands at (program's rsp) - 136, where the handler made the argument point.
+    // A call with other arguments than the program's, which come back afterwards. Interrupted before the call it is prepared again, so
+    // nobody else uses the new arguments meanwhile.
+    ".hidden blizzard_stub_changed",
+    ".globl blizzard_stub_changed",
+    "blizzard_stub_changed:",
+    "lea rsp, [rsp - 128]",
+    ".hidden blizzard_stub_changed_push",
+    ".globl blizzard_stub_changed_push",
+    "blizzard_stub_changed_push:",
+    "push rcx",
+    ".hidden blizzard_stub_changed_look",
+    ".globl blizzard_stub_changed_look",
+    "blizzard_stub_changed_look:",
+    "mov rcx, [rip + {put_off}]",
+    "jrcxz 2f",
+    "pop rcx",
+    "lea rsp, [rsp + 128]",
+    "lea rcx, [rcx - 2]",
+    "jmp rcx",
+    ".hidden blizzard_stub_changed_save",
+    ".globl blizzard_stub_changed_save",
+    "blizzard_stub_changed_save:",
+    "2: lea rsp, [rsp - 48]",
+    ".hidden blizzard_stub_changed_stores",
+    ".globl blizzard_stub_changed_stores",
+    "blizzard_stub_changed_stores:",
+    "mov [rsp], rdi",
+    "mov [rsp + 8], rsi",
+    "mov [rsp + 16], rdx",
+    "mov [rsp + 24], r10",
+    "mov [rsp + 32], r8",
+    "mov [rsp + 40], r9",
+    ".hidden blizzard_stub_changed_loads",
+    ".globl blizzard_stub_changed_loads",
+    "blizzard_stub_changed_loads:",
+    "mov rdi, [rip + {arguments}]",
+    "mov rsi, [rip + {arguments} + 8]",
+    "mov rdx, [rip + {arguments} + 16]",
+    "mov r10, [rip + {arguments} + 24]",
+    "mov r8, [rip + {arguments} + 32]",
+    "mov r9, [rip + {arguments} + 40]",
+    ".hidden blizzard_stub_changed_syscall",
+    ".globl blizzard_stub_changed_syscall",
+    "blizzard_stub_changed_syscall:",
+    "syscall",
+    ".hidden blizzard_stub_changed_after",
+    ".globl blizzard_stub_changed_after",
+    "blizzard_stub_changed_after:",
+    "mov rcx, [rip + {activity}]",
+    ".hidden blizzard_stub_changed_final",
+    ".globl blizzard_stub_changed_final",
+    "blizzard_stub_changed_final:",
+    "mov dword ptr [rcx], 0",
+    "mov rdi, [rsp]",
+    "mov rsi, [rsp + 8]",
+    "mov rdx, [rsp + 16]",
+    "mov r10, [rsp + 24]",
+    "mov r8, [rsp + 32]",
+    "mov r9, [rsp + 40]",
+    "lea rsp, [rsp + 48]",
+    "ret 128",
+    // Calls with a signal mask, where threads exist: r11 lands at (program's rsp) - 136, where the handler made the argument point.
     ".hidden blizzard_stub_mask",
     ".globl blizzard_stub_mask",
     "blizzard_stub_mask:",
@@ -117,6 +200,8 @@ core::arch::global_asm!(
     clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
     put_off = sym super::signals::PUT_OFF,
+    activity = sym ACTIVITY,
+    arguments = sym NEW_ARGUMENTS,
 );
 
 unsafe extern "C" {
@@ -125,6 +210,17 @@ unsafe extern "C" {
     static blizzard_stub_plain_push: u8;
     static blizzard_stub_plain_look: u8;
     static blizzard_stub_plain_syscall: u8;
+    static blizzard_stub_plain_after: u8;
+    static blizzard_stub_plain_final: u8;
+    static blizzard_stub_changed: u8;
+    static blizzard_stub_changed_push: u8;
+    static blizzard_stub_changed_look: u8;
+    static blizzard_stub_changed_save: u8;
+    static blizzard_stub_changed_stores: u8;
+    static blizzard_stub_changed_loads: u8;
+    static blizzard_stub_changed_syscall: u8;
+    static blizzard_stub_changed_after: u8;
+    static blizzard_stub_changed_final: u8;
     static blizzard_stub_mask: u8;
     static blizzard_stub_pselect: u8;
     static blizzard_stub_fork: u8;
@@ -138,6 +234,7 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stub {
     Plain,
+    Changed,
     Mask,
     Pselect,
     Fork,
@@ -152,6 +249,7 @@ impl Stub {
     pub fn address(self) -> u64 {
         let at = match self {
             Stub::Plain => &raw const blizzard_stub_plain,
+            Stub::Changed => &raw const blizzard_stub_changed,
             Stub::Mask => &raw const blizzard_stub_mask,
             Stub::Pselect => &raw const blizzard_stub_pselect,
             Stub::Fork => &raw const blizzard_stub_fork,
@@ -168,50 +266,202 @@ pub fn contains(at: u64) -> bool {
     (&raw const blizzard_stubs_start as u64..&raw const blizzard_stubs_end as u64).contains(&at)
 }
 
-/// Where a context stopped in the plain stub before its call (and before it goes back to the program by itself), or at the call because the kernel will restart it, was when the program
-/// made the call: its instruction and stack pointer. `None` anywhere else.
+/// How far a call has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The kernel has not seen it, or will be asked again because it wants to restart it.
+    Before,
+    /// It has just returned; the result is in rax.
+    After,
+}
+
+/// Where a context stopped in the plain or the changed stub; `None` anywhere else, and where the result is on its way to the program.
+pub fn stage(rip: u64) -> Option<Stage> {
+    let at = |label: &u8| label as *const u8 as u64;
+    // SAFETY: labels of the stubs; only their addresses are used.
+    let (starts, calls, afters) = unsafe {
+        (
+            [at(&blizzard_stub_plain), at(&blizzard_stub_changed)],
+            [at(&blizzard_stub_plain_syscall), at(&blizzard_stub_changed_syscall)],
+            [at(&blizzard_stub_plain_after), at(&blizzard_stub_changed_after)],
+        )
+    };
+    if afters.contains(&rip) {
+        return Some(Stage::After);
+    }
+    let before = (0..2).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
+    // Between the look and the call a stub may be on its way back to the program's own `syscall`: nothing has to be done then.
+    (before && !is_going_back(rip)).then_some(Stage::Before)
+}
+
+/// Whether `rip` is between `jrcxz` and the end of the way back, where the stack is being given back.
+fn is_going_back(rip: u64) -> bool {
+    // `mov rcx, [rip + disp32]` has 7 bytes, `jrcxz` 2.
+    const LOOK_BYTES: u64 = 9;
+    let (plain, changed) = (
+        &raw const blizzard_stub_plain_look as u64 + LOOK_BYTES..&raw const blizzard_stub_plain_syscall as u64,
+        &raw const blizzard_stub_changed_look as u64 + LOOK_BYTES..&raw const blizzard_stub_changed_save as u64,
+    );
+    plain.contains(&rip) || changed.contains(&rip)
+}
+
+/// Takes a context with a [`Stage`] back to the program's `syscall` instruction, with the registers that the program made the call with. rax
+/// is left alone.
 ///
 /// # Safety
-/// `rsp` and `rcx` belong to a context stopped at `rip`.
-pub unsafe fn rewound(rip: u64, rsp: u64, rcx: u64) -> Option<(u64, u64)> {
+/// The context is a real one: its stack pointer belongs to its instruction.
+pub unsafe fn rewind(context: &mut Ucontext) {
     /// Bytes of the `syscall` instruction.
     const SYSCALL_BYTES: u64 = 2;
-    let (after, rsp) = if rip == &raw const blizzard_stub_plain as u64 {
-        (rcx, rsp)
-    } else if rip == &raw const blizzard_stub_plain_push as u64 {
-        (rcx, rsp + RED_ZONE)
-    } else if rip == &raw const blizzard_stub_plain_look as u64 || rip == &raw const blizzard_stub_plain_syscall as u64
+    let g = &mut context.gregs;
+    let (rip, rsp) = (g[REG_RIP], g[REG_RSP]);
+    let is = |label: *const u8| rip == label as u64;
+    let frame = if is(&raw const blizzard_stub_plain) || is(&raw const blizzard_stub_changed) {
+        None
+    } else if is(&raw const blizzard_stub_plain_push) || is(&raw const blizzard_stub_changed_push) {
+        g[REG_RSP] = rsp + RED_ZONE;
+        None
+    } else if (&raw const blizzard_stub_changed_stores as u64..).contains(&rip)
+        && rip <= &raw const blizzard_stub_changed_after as u64
     {
-        // SAFETY: the stub has pushed where the program continues.
-        (unsafe { (rsp as *const u64).read() }, rsp + 8 + RED_ZONE)
+        if rip >= &raw const blizzard_stub_changed_loads as u64 {
+            for (word, register) in (0..).zip([REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9]) {
+                // SAFETY: the stub has stored the program's registers there.
+                g[register] = unsafe { (rsp as *const u64).add(word).read() };
+            }
+        }
+        Some(rsp + 48)
     } else {
-        return None;
+        Some(rsp)
     };
-    Some((after - SYSCALL_BYTES, rsp))
+    let after = match frame {
+        None => g[REG_RCX],
+        Some(at) => {
+            g[REG_RSP] = at + 8 + RED_ZONE;
+            // SAFETY: the stub has pushed where the program continues.
+            unsafe { (at as *const u64).read() }
+        }
+    };
+    g[REG_RIP] = after - SYSCALL_BYTES;
+}
+
+/// Lets a context at [`Stage::After`] go on so that nobody restarts its call any more.
+pub fn finish(context: &mut Ucontext) {
+    let g = &mut context.gregs;
+    g[REG_RCX] = ACTIVITY.load(Ordering::Relaxed) as u64;
+    g[REG_RIP] = if g[REG_RIP] == &raw const blizzard_stub_plain_after as u64 {
+        &raw const blizzard_stub_plain_final as u64
+    } else {
+        &raw const blizzard_stub_changed_final as u64
+    };
+}
+
+/// Whether the call of a context at [`Stage::After`] was interrupted.
+pub fn is_interrupted(context: &Ucontext) -> bool {
+    context.gregs[REG_RAX] as i64 == -i64::from(libc::EINTR)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn context(rip: *const u8, rsp: u64, rcx: u64) -> Ucontext {
+        let mut context =
+            Ucontext { flags: 0, link: 0, stack: [0; 3], gregs: [0; 23], fpstate: 0, reserved: [0; 8], sigmask: 0 };
+        context.gregs[REG_RIP] = rip as u64;
+        context.gregs[REG_RSP] = rsp;
+        context.gregs[REG_RCX] = rcx;
+        context
+    }
+
     #[test]
-    fn contexts_in_the_plain_stub_rewind_to_the_programs_syscall() {
-        let stack = [0x5002u64, 7];
-        let rsp = stack.as_ptr() as u64;
-        let plain = Stub::Plain.address();
-        // SAFETY: `stack` plays the stub's frame.
-        unsafe {
-            assert_eq!(rewound(plain, 0x9000, 0x5002), Some((0x5000, 0x9000)));
-            let push = &raw const blizzard_stub_plain_push as u64;
-            assert_eq!(rewound(push, 0x9000 - 128, 0x5002), Some((0x5000, 0x9000)));
-            let look = &raw const blizzard_stub_plain_look as u64;
-            assert_eq!(rewound(look, rsp, 0), Some((0x5000, rsp + 136)));
-            let call = &raw const blizzard_stub_plain_syscall as u64;
-            assert_eq!(rewound(call, rsp, 0), Some((0x5000, rsp + 136)));
-            assert_eq!(rewound(call + 2, rsp, 0), None, "after the call there is nothing to repeat");
-            assert_eq!(rewound(Stub::Mask.address(), rsp, 0), None);
+    fn contexts_in_the_stubs_rewind_to_the_programs_syscall() {
+        // The changed stub's saved registers, and where the program continues.
+        let stack = [1u64, 2, 3, 4, 5, 6, 0x5002, 7];
+        let low = stack.as_ptr() as u64;
+        let pushed = low + 48;
+        let rewound = |label: *const u8, rsp, rcx| {
+            let mut context = context(label, rsp, rcx);
+            // SAFETY: `stack` plays the stub's frame.
+            unsafe { rewind(&mut context) };
+            let g = &context.gregs;
+            assert_eq!(g[REG_RIP], 0x5000);
+            (g[REG_RSP], [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]])
+        };
+        for (start, push, look) in [
+            (&raw const blizzard_stub_plain, &raw const blizzard_stub_plain_push, &raw const blizzard_stub_plain_look),
+            (
+                &raw const blizzard_stub_changed,
+                &raw const blizzard_stub_changed_push,
+                &raw const blizzard_stub_changed_look,
+            ),
+        ] {
+            assert_eq!(rewound(start, 0x9000, 0x5002).0, 0x9000);
+            assert_eq!(rewound(push, 0x9000 - 128, 0x5002).0, 0x9000);
+            // A signal between the look and the jump that depends on it comes before the call, too.
+            for at in [look, look.wrapping_add(7)] {
+                assert_eq!(rewound(at, pushed, 0).0, pushed + 136);
+                assert_eq!(stage(at as u64), Some(Stage::Before));
+            }
+            assert_eq!(stage(look as u64 + 9), None, "on its way back by itself");
         }
-        assert!(contains(plain) && contains(Stub::Sigreturn.address()) && !contains(0x1000));
+        for label in [&raw const blizzard_stub_plain_syscall, &raw const blizzard_stub_plain_after] {
+            assert_eq!(rewound(label, pushed, 0), (pushed + 136, [0; 6]));
+        }
+        assert_eq!(rewound(&raw const blizzard_stub_changed_save, pushed, 0).0, pushed + 136);
+        assert_eq!(rewound(&raw const blizzard_stub_changed_stores, low, 0), (pushed + 136, [0; 6]));
+        for label in [
+            &raw const blizzard_stub_changed_loads,
+            &raw const blizzard_stub_changed_syscall,
+            &raw const blizzard_stub_changed_after,
+        ] {
+            assert_eq!(rewound(label, low, 0), (pushed + 136, [1, 2, 3, 4, 5, 6]));
+        }
+        let stages = [
+            (&raw const blizzard_stub_plain_syscall, Some(Stage::Before)),
+            (&raw const blizzard_stub_plain_after, Some(Stage::After)),
+            (&raw const blizzard_stub_changed_after, Some(Stage::After)),
+            (&raw const blizzard_stub_plain_final, None),
+            (&raw const blizzard_stub_changed_final, None),
+            (&raw const blizzard_stub_mask, None),
+        ];
+        for (label, expected) in stages {
+            assert_eq!(stage(label as u64), expected);
+        }
+        assert!(contains(Stub::Plain.address()) && contains(Stub::Sigreturn.address()) && !contains(0x1000));
+    }
+
+    /// A call whose first argument is replaced: the program finds its own registers afterwards, and the node is out of the kernel.
+    #[test]
+    fn changed_arguments_come_back() {
+        let mut name = [0u8; 16];
+        for (word, value) in NEW_ARGUMENTS.iter().zip([libc::PR_GET_NAME as u64, name.as_mut_ptr() as u64, 0, 0, 0, 0])
+        {
+            word.store(value, Ordering::Relaxed);
+        }
+        let mut doing = 3u32;
+        set_activity(&mut doing);
+        let (result, moved, a, b, c): (i64, u64, u64, u64, u64);
+        // SAFETY: as in the test below; the call writes 16 bytes of `name`.
+        unsafe {
+            core::arch::asm!(
+                "mov {rsp}, rsp",
+                "lea rcx, [rip + 2f]",
+                "jmp {stub}",
+                "2: sub {rsp}, rsp",
+                rsp = out(reg) moved,
+                stub = in(reg) Stub::Changed.address(),
+                inlateout("rax") libc::SYS_prctl => result,
+                inlateout("rdi") 11u64 => a,
+                inlateout("rsi") 12u64 => b,
+                inlateout("r9") 13u64 => c,
+                out("rcx") _,
+                out("r11") _,
+            );
+        }
+        set_activity(IDLE_WORD.as_ptr());
+        assert_eq!((result, moved, a, b, c, doing), (0, 0, 11, 12, 13, 0));
+        assert_ne!(name[0], 0);
     }
 
     /// Calls a stub as the handler's sigreturn would enter it: getpid through `stub`, and the stack pointer must come back.

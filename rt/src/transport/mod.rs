@@ -8,9 +8,10 @@
 //!
 //! # Who rings the doorbell
 //!
-//! A receiver is in one of three states, in the word `sleeping` of its context page ([`waiting`]). A sender first publishes its
+//! What a receiver does stands in the word `activity` of its context page ([`activity`]). A sender first publishes its
 //! message, then looks at the word: a *running* receiver gets its doorbell set, so that its next poll is taken; a *spinning* one looks
-//! at the rings anyway and gets nothing; a *sleeping* one gets the doorbell and a futex wake-up. A receiver that changes its state writes the word
+//! at the rings anyway and gets nothing; a *sleeping* one gets the doorbell and a futex wake-up; one *in the kernel* the doorbell and, once, the signal
+//! that brings it out. A receiver that changes its state writes the word
 //! first and then looks at all rings. Both sides have a full fence between the two steps, so at least one of them sees the other
 //! and no message is left lying. **Invariant**: a node that leaves the runtime has its doorbell set unless every ring was seen empty after it
 //! had said that it runs.
@@ -21,7 +22,7 @@
 pub mod message;
 pub mod ring;
 
-use crate::abi::{Counter, MAX_NODES};
+use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES, activity};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting};
 use crate::protocol::NodeId;
@@ -32,18 +33,32 @@ use core::sync::atomic::{Ordering, fence};
 pub use message::Message;
 use ring::{Consumer, Producer};
 
-/// Values of [`crate::abi::SharedContext::sleeping`].
-pub mod waiting {
-    /// In the program, or about to return to it.
-    pub const RUNNING: u32 = 0;
-    /// In a futex on the doorbell, or about to be.
-    pub const SLEEPING: u32 = 1;
-    /// In the runtime, looking at its rings again and again.
-    pub const SPINNING: u32 = 2;
+/// A node calls a peer that leaves its doorbell unanswered at most so often.
+const CALL_EVERY_NS: u64 = 2_000_000;
+
+/// A node that only yields looks at its peers after so many yields.
+const YIELDS_UNWATCHED: u32 = 1024;
+
+/// What this node has seen of a peer's life.
+#[derive(Clone, Copy, Default)]
+struct Watch {
+    /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
+    beat: u32,
+    owed_since_ns: u64,
+    called_ns: u64,
+}
+
+/// A peer that has not answered for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silent {
+    pub node: NodeId,
+    pub pid: u32,
+    pub for_ms: u64,
 }
 
 /// One other node.
 struct Peer {
+    watch: Watch,
     out: Producer,
     into: Consumer,
     /// What did not fit into `out`.
@@ -75,6 +90,12 @@ pub struct Transport {
     waiting: Waiting,
     spins: Spins,
     sleep_limit_ns: u64,
+    /// Found by a look at the peers; the node reports it.
+    silent: Option<Silent>,
+    /// When the peers were last looked at.
+    watched_ns: u64,
+    /// Yields since then.
+    unwatched: u32,
 }
 
 impl Transport {
@@ -94,7 +115,13 @@ impl Transport {
                     Consumer::new(region.ring(other, me), header.ring_slots),
                 )
             };
-            *peer = Some(Peer { out, into, overflow: Queue::new(), context: region.context(other) });
+            *peer = Some(Peer {
+                watch: Watch::default(),
+                out,
+                into,
+                overflow: Queue::new(),
+                context: region.context(other),
+            });
         }
         let waiting = Waiting::new(header.nodes, header.cpus);
         Transport {
@@ -107,6 +134,9 @@ impl Transport {
             waiting,
             spins: Spins::new(&waiting),
             sleep_limit_ns: u64::MAX,
+            silent: None,
+            watched_ns: 0,
+            unwatched: 0,
         }
     }
 
@@ -177,13 +207,13 @@ impl Transport {
 
     /// From here on the node looks at its rings by itself.
     pub fn begin_wait(&self) {
-        self.own.sleeping().store(waiting::SPINNING, Ordering::Relaxed);
+        self.own.activity().store(activity::SPINNING, Ordering::Relaxed);
     }
 
     /// Back to the program: says so, and sets the own doorbell if anything is left to do.
     pub fn end_wait(&self) {
         // A swap is a full fence: see the module's documentation.
-        self.own.sleeping().swap(waiting::RUNNING, Ordering::SeqCst);
+        self.own.activity().swap(activity::RUNNING, Ordering::SeqCst);
         if self.any_ready() || self.buffered != 0 {
             self.remind();
         }
@@ -196,7 +226,38 @@ impl Transport {
 
     /// Clears the own doorbell; afterwards the caller must look at all rings.
     pub fn answer_doorbell(&self) {
+        self.beat();
         self.own.poll().swap(0, Ordering::SeqCst);
+    }
+
+    /// Tells whoever watches that this node looks at its rings.
+    #[inline]
+    fn beat(&self) {
+        let beat = self.own.beat();
+        beat.store(beat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Before a system call that may wait: from here on peers call this node by a signal. False, and nothing has changed, when a
+    /// message is there.
+    pub fn enter_kernel(&self) -> bool {
+        self.beat();
+        // A swap is a full fence: see the module's documentation.
+        self.own.activity().swap(activity::KERNEL, Ordering::SeqCst);
+        let clear = !self.any_ready() && !self.is_aborted();
+        if !clear {
+            self.own.activity().swap(activity::RUNNING, Ordering::SeqCst);
+        }
+        clear
+    }
+
+    /// This node takes no more part in the run: nobody waits for it.
+    pub fn say_gone(&self) {
+        self.own.activity().swap(activity::GONE, Ordering::SeqCst);
+    }
+
+    /// The peer that [`Transport::idle`] has found silent for too long.
+    pub const fn silent(&self) -> Option<Silent> {
+        self.silent
     }
 
     /// Whether somebody has ended the run.
@@ -213,6 +274,7 @@ impl Transport {
     /// whether it was a sleep.
     #[inline]
     pub fn idle(&mut self, patience: &mut Patience) -> bool {
+        self.beat();
         self.drain();
         if !patience.is_spun_out {
             patience.looks += 1;
@@ -226,11 +288,16 @@ impl Transport {
         if patience.yields < self.waiting.yields || self.buffered != 0 {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
             patience.yields += 1;
+            self.unwatched += 1;
+            if self.unwatched >= YIELDS_UNWATCHED {
+                self.watch();
+            }
             sys::sched_yield();
             false
         } else {
             patience.yields = 0;
-            self.sleep();
+            let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
+            self.sleep(limit_ns.min(self.sleep_limit_ns));
             true
         }
     }
@@ -244,17 +311,59 @@ impl Transport {
         *patience = Patience::default();
     }
 
+    /// Looks at the peers: calls those that leave their doorbell unanswered, and notes one that has not shown a sign of life for too long
+    /// although it owes one. A node owes a beat while it waits for messages itself, and while its doorbell is set. True when a peer's
+    /// doorbell is unanswered: then this node looks again soon.
     #[cold]
-    fn sleep(&self) {
+    fn watch(&mut self) -> bool {
+        self.unwatched = 0;
+        let now = sys::monotonic_ns();
+        let limit_ms = u64::from(self.region.header().peer_timeout_ms);
+        // When this node itself did not run (stopped, or its machine was), it has seen nothing in that time.
+        let paused = now.saturating_sub(self.watched_ns) > 1_000_000_000;
+        self.watched_ns = now;
+        let mut unanswered = false;
+        for (number, peer) in self.peers.iter_mut().enumerate() {
+            let Some(Peer { watch, context, .. }) = peer else { continue };
+            let doing = context.activity().load(Ordering::Relaxed);
+            let rung = context.poll().load(Ordering::Relaxed) != 0;
+            let beat = context.beat().load(Ordering::Relaxed);
+            let pid = context.pid().load(Ordering::Relaxed);
+            let owes = rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
+            if !owes || beat != watch.beat || paused || doing == activity::GONE || pid == 0 {
+                *watch = Watch { beat, owed_since_ns: now, ..*watch };
+                continue;
+            }
+            let for_ms = now.saturating_sub(watch.owed_since_ns) / 1_000_000;
+            if limit_ms != 0 && for_ms >= limit_ms {
+                self.silent = NodeId::new(number as u32).map(|node| Silent { node, pid, for_ms });
+            }
+            if rung && matches!(doing, activity::RUNNING | activity::KERNEL | activity::CALLED) {
+                unanswered = true;
+                // Less and less often: a node that computes answers at its next poll in any case.
+                let pause_ns = CALL_EVERY_NS.max(now.saturating_sub(watch.owed_since_ns) / 2);
+                if now.saturating_sub(watch.owed_since_ns) >= CALL_EVERY_NS
+                    && now.saturating_sub(watch.called_ns) >= pause_ns
+                {
+                    watch.called_ns = now;
+                    call(pid);
+                }
+            }
+        }
+        unanswered
+    }
+
+    #[cold]
+    fn sleep(&self, limit_ns: u64) {
         self.own.poll().store(0, Ordering::Relaxed);
-        self.own.sleeping().swap(waiting::SLEEPING, Ordering::SeqCst);
+        self.own.activity().swap(activity::SLEEPING, Ordering::SeqCst);
         if !self.any_ready() && !self.is_aborted() {
             // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
-            let _ = sys::futex_wait(self.own.poll(), 0, Some(self.waiting.sleep_ns.min(self.sleep_limit_ns)));
+            let _ = sys::futex_wait(self.own.poll(), 0, Some(limit_ns));
         }
         // Whatever rang is looked for next; a doorbell left set would cost a poll for nothing.
         self.own.poll().store(0, Ordering::Relaxed);
-        self.own.sleeping().store(waiting::SPINNING, Ordering::Relaxed);
+        self.own.activity().store(activity::SPINNING, Ordering::Relaxed);
     }
 }
 
@@ -263,11 +372,19 @@ impl Transport {
 fn wake(context: &Context) {
     // Between the message and the look at the receiver's state: see the module's documentation.
     fence(Ordering::SeqCst);
-    match context.sleeping().load(Ordering::Relaxed) {
-        waiting::SPINNING => {}
-        waiting::SLEEPING => {
+    match context.activity().load(Ordering::Relaxed) {
+        activity::SPINNING => {}
+        activity::SLEEPING => {
             if context.poll().swap(1, Ordering::SeqCst) == 0 {
                 let _ = sys::futex_wake(context.poll(), 1);
+            }
+        }
+        activity::KERNEL => {
+            context.poll().store(1, Ordering::SeqCst);
+            let word = context.activity();
+            let called = word.compare_exchange(activity::KERNEL, activity::CALLED, Ordering::SeqCst, Ordering::Relaxed);
+            if called.is_ok() {
+                call(context.pid().load(Ordering::Relaxed));
             }
         }
         _ => {
@@ -275,6 +392,15 @@ fn wake(context: &Context) {
                 context.poll().store(1, Ordering::Release);
             }
         }
+    }
+}
+
+/// Sends a node's process the signal that brings it out of the kernel.
+#[cold]
+fn call(pid: u32) {
+    if pid != 0 {
+        // Refused when the process is gone, which the launcher sees, or has become another user's: then it answers at its next poll.
+        let _ = sys::tgkill(pid as i32, pid as i32, CALL_SIGNAL);
     }
 }
 
@@ -408,7 +534,7 @@ mod tests {
             }
         });
         let node = NodeId::new(1).unwrap();
-        while test.region.context(node).sleeping().load(Ordering::Relaxed) != waiting::SLEEPING {
+        while test.region.context(node).activity().load(Ordering::Relaxed) != activity::SLEEPING {
             std::thread::yield_now();
         }
         abort(&test.region);

@@ -1,0 +1,461 @@
+//! Calls that wait: the node answers its peers meanwhile.
+//!
+//! Purpose: before a call that may wait, the gate says in the node's context page that the node is in the kernel. A peer that has a message for
+//! it then sends [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL). Its handler ([`on_called`]) runs no protocol: it takes the context back to the program's own
+//! `syscall`, so that the gate serves the messages, makes the call's memory accessible again, and makes the call again. Input: calls
+//! and the signal. Output: prepared calls.
+//!
+//! **Invariants**
+//! * *The kernel never uses memory that a peer may have.* A signal handler runs only when the thread is on its way back to user mode; the kernel has
+//!   then finished or given up the call and copies nothing any more. Handlers of the protocol run only after that, in the gate, and
+//!   before the call is made again its memory is acquired again. (Calls that use memory after they have returned do not get shared memory: see
+//!   [`super::table`].)
+//! * *The program sees no interruption that the kernel would not have shown it.* A call that the signal alone has interrupted (EINTR, or a restart by the
+//!   kernel) is made again with the arguments that it had; a relative timeout that the kernel does not count on by itself is shortened by
+//!   the time that has passed. EINTR that a handler of the program has been told of is final ([`stubs::finish`]). A call that has
+//!   transferred something returns that, as after any signal.
+//! * *No interruption is lost.* A handler of the program that runs between the moment when the call was taken back and the moment when it is made again
+//!   interrupts it as it would have in the kernel ([`handler_runs`]).
+//! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
+//!   arrive anywhere. In the stub before the call it leads back to the gate, in the gate or in checked code it counts as a signal that was put
+//!   off ([`PUT_OFF`]), which the stub looks at, and the next poll. In code without checks it is served on the spot.
+//! * Calls for which an interruption cannot be undone ([`UNANNOUNCED`]) are not announced; no call of this list waits for another process.
+//!
+//! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
+
+use super::stubs::{self, Stage, Stub};
+use super::{Caller, Outcome, signals};
+use crate::abi::{CONTEXT_SHARED, Counter, activity};
+use crate::entry::access;
+use crate::node;
+use crate::region::Context;
+use crate::sys::{self, KernelSigaction};
+use crate::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI64, Ordering};
+
+/// The call that is being made, for the handler.
+static CALL: AtomicI64 = AtomicI64::new(0);
+
+/// Calls that are never announced. `close` and its kin have released the descriptor when they report an interruption, and the others do not
+/// wait, or end or double the process.
+const UNANNOUNCED: [i64; 27] = [
+    libc::SYS_close,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_close_range,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_clone,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_time,
+    libc::SYS_getcpu,
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_lseek,
+    libc::SYS_sched_yield,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigaction,
+];
+
+/// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
+const ROUNDS: u32 = 16;
+
+/// A call with a relative timeout.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Timed {
+    nr: i64,
+    rip: u64,
+    rsp: u64,
+    clock: i64,
+    end_ns: i64,
+    /// The handler has taken the call back to its beginning: it goes on with what is left.
+    interrupted: bool,
+}
+
+/// Where a call is made: the address behind its `syscall`, and the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    rip: u64,
+    rsp: u64,
+}
+
+/// Nested calls, each interrupted by a handler, that are remembered.
+const DEPTH: usize = 8;
+
+/// The call that is being made, and those that have to return EINTR when the handler that interrupted them is over.
+struct Calls {
+    place: Place,
+    /// The signal has taken it back.
+    again: bool,
+    interrupted: [Option<Place>; DEPTH],
+}
+
+impl Calls {
+    const NONE: Calls = Calls { place: Place { rip: 0, rsp: 0 }, again: false, interrupted: [None; DEPTH] };
+
+    /// A call comes to the gate; true when it has to return EINTR.
+    fn begin(&mut self, place: Place) -> bool {
+        let told = self.interrupted.contains(&Some(place));
+        for slot in &mut self.interrupted {
+            // A caller that has left the call by a jump: its stack is used for something else.
+            if slot.is_some_and(|old| old.rsp <= place.rsp) {
+                *slot = None;
+            }
+        }
+        self.again &= self.place == place;
+        self.place = place;
+        told
+    }
+
+    /// A handler of the program runs while a context stands at `place`, in front of the call.
+    fn handler_runs(&mut self, place: Place, restarts: bool) {
+        if !self.again || self.place != place || restarts {
+            return;
+        }
+        self.again = false;
+        if let Some(slot) = self.interrupted.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(place);
+        }
+    }
+}
+
+/// Calls that the kernel does not restart after a handler, whatever its flags say (`signal(7)`).
+const NEVER_RESTARTED: [i64; 17] = [
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_io_getevents,
+];
+
+/// What the kernel reads when a changed call begins. Filled in the gate; whoever interrupts the stub before the call comes back to the gate.
+struct Scratch {
+    mask: u64,
+    pair: [u64; 2],
+    left: [i64; 2],
+    timed: Option<Timed>,
+    calls: Calls,
+}
+
+struct Shared(UnsafeCell<Scratch>);
+
+// SAFETY: used in runs of several nodes only, whose processes have one thread, in the gate and in the handler, which touches nothing but
+// `timed`'s flag while the gate is not inside.
+unsafe impl Sync for Shared {}
+
+static SCRATCH: Shared =
+    Shared(UnsafeCell::new(Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, calls: Calls::NONE }));
+
+/// The action for [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL).
+pub(super) fn action() -> KernelSigaction {
+    KernelSigaction {
+        handler: on_called as *const () as u64,
+        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        mask: signals::BLOCK_ALL,
+    }
+}
+
+/// Connects the stubs with the node's context page, which must be mapped.
+pub(super) fn connect() {
+    // SAFETY: the page is mapped for the whole run.
+    stubs::set_activity(unsafe { Context::at(CONTEXT_SHARED) }.activity().as_ptr());
+}
+
+/// The node is out of the kernel, whatever stub it went in by. Its doorbell is set if anything has come meanwhile.
+pub(super) fn left_kernel() {
+    // SAFETY: the page is mapped for the whole run.
+    let doing = unsafe { Context::at(CONTEXT_SHARED) };
+    if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {
+        doing.activity().store(activity::RUNNING, Ordering::Relaxed);
+    }
+}
+
+/// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
+pub(super) fn announced(nr: i64, caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
+    // SAFETY: see `Shared`: the gate is inside.
+    if unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place { rip: caller.rip, rsp: caller.rsp }) {
+        return Outcome::Done(-i64::from(libc::EINTR));
+    }
+    let mut rounds = 0;
+    loop {
+        let outcome = decide();
+        let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
+        CALL.store(nr, Ordering::Relaxed);
+        if !waits || node::enter_kernel() || rounds == ROUNDS {
+            return outcome;
+        }
+        rounds += 1;
+        node::poll();
+    }
+}
+
+/// A call whose mask or timeout has to be replaced; `None` for all others.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, its memory accessible.
+pub(super) unsafe fn changed(nr: i64, args: &[u64; 6], caller: Caller) -> Option<Outcome> {
+    // SAFETY: see `Shared`: the gate is inside.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let mut new = *args;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        replace_mask(nr, args, scratch, &mut new);
+        replace_timeout(nr, args, caller, scratch, &mut new);
+    }
+    if new == *args {
+        return None;
+    }
+    for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(new) {
+        word.store(value, Ordering::Relaxed);
+    }
+    Some(Outcome::Run(Stub::Changed, *args, 0))
+}
+
+/// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.
+///
+/// # Safety
+/// As [`changed`].
+unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mut [u64; 6]) {
+    let index = match nr {
+        libc::SYS_rt_sigsuspend => 0,
+        libc::SYS_ppoll => 3,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
+        libc::SYS_pselect6 => 5,
+        _ => return,
+    };
+    let mut at = args[index];
+    if nr == libc::SYS_pselect6 && at != 0 {
+        // SAFETY: the program passes a pair of a mask's address and its bytes, accessible now.
+        let [mask, bytes] = unsafe { (at as *const [u64; 2]).read_unaligned() };
+        at = if bytes == 8 { mask } else { 0 };
+    }
+    if at == 0 {
+        return;
+    }
+    // SAFETY: the program's mask, accessible now.
+    scratch.mask = unsafe { (at as *const u64).read_unaligned() } & !signals::RESERVED;
+    scratch.pair = [&raw const scratch.mask as u64, 8];
+    new[index] = if nr == libc::SYS_pselect6 { &raw const scratch.pair as u64 } else { &raw const scratch.mask as u64 };
+}
+
+/// Where a call has its relative timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timeout {
+    /// In this argument, as milliseconds.
+    Milliseconds(usize),
+    /// This argument points to a `struct timespec`; measured by this clock.
+    Timespec(usize, i64),
+}
+
+/// The relative timeout of a call that the kernel does not continue by itself. (`select`, `pselect6` and `ppoll` write what is left into the
+/// program's memory.)
+fn timeout_of(nr: i64, args: &[u64; 6]) -> Option<Timeout> {
+    const MONOTONIC: i64 = libc::CLOCK_MONOTONIC as i64;
+    Some(match nr {
+        libc::SYS_poll => Timeout::Milliseconds(2),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Timeout::Milliseconds(3),
+        libc::SYS_nanosleep => Timeout::Timespec(0, MONOTONIC),
+        libc::SYS_rt_sigtimedwait => Timeout::Timespec(2, MONOTONIC),
+        libc::SYS_semtimedop | libc::SYS_epoll_pwait2 => Timeout::Timespec(3, MONOTONIC),
+        libc::SYS_clock_nanosleep if args[1] as i32 & libc::TIMER_ABSTIME == 0 => {
+            let clock = i64::from(args[0] as i32);
+            Timeout::Timespec(2, if clock == libc::CLOCK_REALTIME.into() { MONOTONIC } else { clock })
+        }
+        libc::SYS_futex => {
+            let command = args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+            if command != libc::FUTEX_WAIT {
+                return None;
+            }
+            Timeout::Timespec(3, MONOTONIC)
+        }
+        _ => return None,
+    })
+}
+
+/// Notes when a call with a timeout has to end; one that was interrupted gets what is left.
+///
+/// # Safety
+/// As [`changed`].
+unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mut Scratch, new: &mut [u64; 6]) {
+    let before = scratch.timed.take();
+    let Some(timeout) = timeout_of(nr, args) else { return };
+    let again = before.filter(|t| t.interrupted && (t.nr, t.rip, t.rsp) == (nr, caller.rip, caller.rsp));
+    let (clock, given_ns) = match timeout {
+        // Negative: for ever.
+        Timeout::Milliseconds(i) => (libc::CLOCK_MONOTONIC as i64, i64::from(args[i] as i32) * 1_000_000),
+        Timeout::Timespec(i, clock) => {
+            let mut words = [[0u8; 8]; 2];
+            // A pointer that leads nowhere is the kernel's to refuse.
+            if args[i] == 0 || sys::read_own_memory(args[i], words.as_flattened_mut()).is_err() {
+                return;
+            }
+            let [seconds, nanoseconds] = words.map(i64::from_ne_bytes);
+            (clock, seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+        }
+    };
+    if given_ns <= 0 {
+        return;
+    }
+    let now = sys::clock_ns(clock);
+    let timed = again.unwrap_or(Timed {
+        nr,
+        rip: caller.rip,
+        rsp: caller.rsp,
+        clock,
+        end_ns: now.saturating_add(given_ns),
+        interrupted: false,
+    });
+    scratch.timed = Some(Timed { interrupted: false, ..timed });
+    if again.is_none() {
+        return;
+    }
+    let left_ns = (timed.end_ns - now).max(0);
+    match timeout {
+        // Rounded up, as the kernel does: a timeout never ends early.
+        Timeout::Milliseconds(i) => new[i] = (left_ns as u64).div_ceil(1_000_000),
+        Timeout::Timespec(i, _) => {
+            scratch.left = [left_ns / 1_000_000_000, left_ns % 1_000_000_000];
+            new[i] = &raw const scratch.left as u64;
+        }
+    }
+}
+
+/// The handler of [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL): a peer has a message for this node.
+extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Ucontext) {
+    if access::detached() {
+        return;
+    }
+    access::count(Counter::KernelCalls);
+    let at = context.gregs[REG_RIP];
+    match stubs::stage(at) {
+        Some(Stage::Before) => take_back(context),
+        Some(Stage::After) if stubs::is_interrupted(context) => take_back(context),
+        // Done, or on its way back: the doorbell is set.
+        Some(Stage::After) => {}
+        None if signals::relies_on_tags(at) => signals::call_put_off(),
+        None if stubs::contains(at) || node::is_inside() => {}
+        None => {
+            // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too.
+            node::poll();
+        }
+    }
+}
+
+/// A handler of the program with these flags is about to run on a context that stands in front of its call.
+pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
+    /// Bytes of the `syscall` instruction.
+    const SYSCALL_BYTES: u64 = 2;
+    let nr = CALL.load(Ordering::Relaxed);
+    let restarts = flags & libc::SA_RESTART as u64 != 0 && !NEVER_RESTARTED.contains(&nr);
+    let place = Place { rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
+    // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
+    unsafe { &mut (*SCRATCH.0.get()).calls }.handler_runs(place, restarts);
+}
+
+/// Back to the program's `syscall`.
+fn take_back(context: &mut Ucontext) {
+    left_kernel();
+    context.gregs[REG_RAX] = CALL.load(Ordering::Relaxed) as u64;
+    // SAFETY: the context of the interrupted stub.
+    unsafe { stubs::rewind(context) };
+    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.calls.again = true;
+    if let Some(timed) = &mut scratch.timed {
+        timed.interrupted = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_found_where_the_kernel_reads_them() {
+        let of = |nr, args| timeout_of(nr, &args);
+        assert_eq!(of(libc::SYS_poll, [0; 6]), Some(Timeout::Milliseconds(2)));
+        let absolute = libc::TIMER_ABSTIME as u64;
+        assert!(of(libc::SYS_clock_nanosleep, [1, absolute, 8, 0, 0, 0]).is_none());
+        assert_eq!(of(libc::SYS_clock_nanosleep, [7, 0, 8, 0, 0, 0]), Some(Timeout::Timespec(2, 7)));
+        let private_wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
+        assert_eq!(of(libc::SYS_futex, [8, private_wait, 0, 8, 0, 0]), Some(Timeout::Timespec(3, 1)));
+        assert!(of(libc::SYS_futex, [8, libc::FUTEX_WAIT_BITSET as u64, 0, 8, 0, 0]).is_none());
+        assert!(of(libc::SYS_ppoll, [0; 6]).is_none() && of(libc::SYS_read, [0; 6]).is_none());
+    }
+
+    /// A handler that runs while a call is being made again interrupts it; the timer of `alarm` would otherwise have rung in vain.
+    #[test]
+    fn a_call_that_is_made_again_can_be_interrupted() {
+        let place = Place { rip: 0x5002, rsp: 0x9000 };
+        let mut calls = Calls::NONE;
+        assert!(!calls.begin(place));
+        calls.handler_runs(place, false);
+        assert!(!calls.begin(place), "the handler ran before the call was made");
+        calls.again = true;
+        calls.handler_runs(place, true);
+        assert!(!calls.begin(place), "restarted");
+        calls.handler_runs(Place { rsp: 0x8000, ..place }, false);
+        assert!(!calls.begin(place), "another one");
+        calls.handler_runs(place, false);
+        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x8000 }), "the handler's own call");
+        assert!(calls.begin(place));
+        assert!(!calls.begin(place), "once");
+        calls.again = true;
+        calls.handler_runs(place, false);
+        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x9010 }), "the caller has jumped away");
+        assert!(!calls.begin(place));
+    }
+
+    /// A sleep is prepared, interrupted and prepared again: it gets what is left, and a later one of the same place its full time.
+    #[test]
+    fn an_interrupted_sleep_goes_on_with_what_is_left() {
+        let mut scratch = Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, calls: Calls::NONE };
+        let caller = Caller { rip: 0x5002, rsp: 0x9000 };
+        let asked: [i64; 2] = [3, 500_000_000];
+        let args = [&raw const asked as u64, 0, 0, 0, 0, 0];
+        let prepare = |scratch: &mut Scratch, caller| {
+            let mut new = args;
+            // SAFETY: a live structure.
+            unsafe { replace_timeout(libc::SYS_nanosleep, &args, caller, scratch, &mut new) };
+            new != args
+        };
+        assert!(!prepare(&mut scratch, caller));
+        assert!(!prepare(&mut scratch, caller), "not interrupted: another call");
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        assert!(!prepare(&mut scratch, Caller { rsp: 0x8000, ..caller }), "a call of a handler");
+        assert!(!prepare(&mut scratch, caller));
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        scratch.timed.as_mut().unwrap().end_ns -= 1_000_000_000;
+        assert!(prepare(&mut scratch, caller));
+        assert!((2..=2).contains(&scratch.left[0]) && scratch.left[1] <= 500_000_000, "{:?}", scratch.left);
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        scratch.timed.as_mut().unwrap().end_ns = 0;
+        assert!(prepare(&mut scratch, caller));
+        assert_eq!(scratch.left, [0, 0], "the time is up");
+    }
+}

@@ -1,0 +1,160 @@
+//# uses: blizzard
+//# flags: -O0 | -O2 -fno-tree-loop-distribute-patterns
+//# link: -pie | -no-pie
+//# compilers: gcc
+//# nodes: 2 3
+//# timeout: 120
+/* A node that waits in the kernel gives its blocks to the others meanwhile, and notices nothing of it: no call ends early, none is interrupted
+ * but by the node's own signals, none starts its timeout again. All nodes but node 0 wait in one call after the other; node 0 uses their
+ * blocks until they say that they are back, which is at the same time the only way for it to get on: were the timeouts started again with each
+ * access, no wait would ever end. */
+#define _GNU_SOURCE
+#include "blizzard.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 250, ROUNDS = 20 };
+static unsigned node, nodes, failures, kind;
+static int fds[2], epoll;
+static uint32_t word;
+static volatile int ticks;
+static volatile uint64_t *own;
+
+#define CHECK(condition)                                                                                            \
+    do {                                                                                                            \
+        if (!(condition)) {                                                                                         \
+            failures++;                                                                                             \
+            fprintf(stderr, "node %u kind %u line %d: %s (errno %d)\n", node, kind, __LINE__, #condition, errno);   \
+        }                                                                                                           \
+    } while (0)
+
+static void tick(int signal) {
+    (void)signal;
+    ticks++;
+    if (kind >= 11)
+        (void)!write(fds[1], "12345678", 8);
+}
+
+static void alarm_in(int ms, int flags) {
+    struct sigaction action = {.sa_handler = tick, .sa_flags = flags};
+    struct itimerval timer = {.it_value = {.tv_usec = ms * 1000}};
+    sigaction(SIGALRM, &action, 0);
+    setitimer(ITIMER_REAL, &timer, 0);
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits in the way of `kind`; returns 0 when there is no such kind. */
+static int wait_once(void) {
+    struct timespec time = {.tv_nsec = WAIT_MS * 1000000l};
+    struct timeval timeval = {.tv_usec = WAIT_MS * 1000};
+    struct epoll_event event;
+    struct pollfd pollfd = {.fd = fds[0], .events = POLLIN};
+    sigset_t none, alarm;
+    fd_set set;
+    char byte[8];
+    int64_t begin = now_ms();
+    int before = ticks;
+    sigemptyset(&none);
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    FD_ZERO(&set);
+    FD_SET(fds[0], &set);
+    switch (kind) {
+    case 0: CHECK(nanosleep(&time, 0) == 0); break;
+    case 1: CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &time, &time) == 0); break;
+    case 2: CHECK(poll(&pollfd, 1, WAIT_MS) == 0); break;
+    case 3: CHECK(ppoll(&pollfd, 1, &time, &none) == 0); break;
+    case 4: CHECK(select(fds[0] + 1, &set, 0, 0, &timeval) == 0); break;
+    case 5: CHECK(pselect(fds[0] + 1, &set, 0, 0, &time, &none) == 0); break;
+    case 6: CHECK(epoll_wait(epoll, &event, 1, WAIT_MS) == 0); break;
+    case 7: CHECK(epoll_pwait(epoll, &event, 1, WAIT_MS, &none) == 0); break;
+    case 8: CHECK(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &time, 0, 0) == -1 && errno == ETIMEDOUT); break;
+    case 9: CHECK(sigtimedwait(&alarm, 0, &time) == -1 && errno == EAGAIN); break;
+    case 10: { /* The program's own signal interrupts, once. */
+        alarm_in(WAIT_MS, 0);
+        CHECK(pause() == -1 && errno == EINTR && ticks == before + 1);
+        break;
+    }
+    case 11: { /* Restarted after the program's handler, which writes what the call then reads; into shared memory. */
+        alarm_in(WAIT_MS, SA_RESTART);
+        CHECK(read(fds[0], (void *)(own + 1), 8) == 8 && !memcmp((void *)(own + 1), "12345678", 8));
+        CHECK(ticks == before + 1);
+        break;
+    }
+    case 12: { /* Interrupted by it: what the handler has written is still there. */
+        alarm_in(WAIT_MS, 0);
+        CHECK(read(fds[0], (void *)(own + 1), 8) == -1 && errno == EINTR && ticks == before + 1);
+        CHECK(read(fds[0], byte, 8) == 8);
+        break;
+    }
+    case 13: { /* Let in by the call alone. */
+        sigprocmask(SIG_BLOCK, &alarm, 0);
+        alarm_in(WAIT_MS, SA_RESTART);
+        CHECK(sigsuspend(&none) == -1 && errno == EINTR && ticks == before + 1);
+        sigprocmask(SIG_UNBLOCK, &alarm, 0);
+        CHECK(read(fds[0], byte, 8) == 8);
+        break;
+    }
+    default: return 0;
+    }
+    /* Signals of the timer may come a little early by this clock. */
+    CHECK(now_ms() - begin >= WAIT_MS - 20);
+    return 1;
+}
+
+int main(void) {
+    node = bz_node();
+    nodes = bz_nodes();
+    own = bz_alloc_on(node, 4096);
+    bz_publish(node, (void *)own);
+    volatile uint64_t *of[8];
+    for (unsigned other = 0; other < nodes; other++)
+        of[other] = bz_lookup(other);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (pipe(fds) || (epoll = epoll_create1(0)) < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &event))
+        return 2;
+    for (kind = 0; kind < 14; kind++) {
+        bz_barrier();
+        if (node != 0) {
+            CHECK(wait_once());
+            own[2] = kind + 1;
+        } else {
+            for (unsigned other = 1; other < nodes; other++) {
+                int rounds = 0;
+                while (of[other][2] != kind + 1) {
+                    /* The word, its block and a block of the same page, by turns read and written. */
+                    of[other][0]++;
+                    of[other][64]++;
+                    rounds++;
+                    usleep(500);
+                }
+                /* The first of them is observed during its whole wait. */
+                CHECK(other != 1 || rounds >= ROUNDS);
+            }
+        }
+    }
+    bz_barrier();
+    if (node == 0)
+        for (unsigned other = 1; other < nodes; other++)
+            CHECK(of[other][0] == of[other][64]);
+    uint64_t all = bz_reduce_sum_u64(failures);
+    if (node == 0)
+        printf("failures %llu\n", (unsigned long long)all);
+    return all != 0;
+}

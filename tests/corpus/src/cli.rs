@@ -167,11 +167,17 @@ fn run(arguments: &RunArgs) -> Result<bool, String> {
             "corpus: mount namespaces are not allowed here: programs that must stand in their place are left out"
         );
     }
-    let rows = try_all(&plan, &chosen);
+    let complete =
+        chosen.len() == all.len() && arguments.from.is_none() && arguments.blizzard.is_none() && !arguments.originals;
+    let at = Circumstances::now();
+    let path = folder().join("results/corpus.json");
+    let keep = |rows: &[Row]| {
+        let results = CorpusResults { at: at.clone(), repeats, listed: all.len(), rows: rows.to_vec() };
+        report::store(&path, &results)
+    };
+    let rows = try_all(&plan, &chosen, &mut |rows| if complete { keep(rows) } else { Ok(()) })?;
     print!("{}\n{}\n{}", report::table(&rows), report::summary(&rows), report::remarks(&rows));
-    if chosen.len() == all.len() && arguments.from.is_none() && arguments.blizzard.is_none() && !arguments.originals {
-        let results = CorpusResults { at: Circumstances::now(), repeats, rows: rows.clone() };
-        report::store(&folder().join("results/corpus.json"), &results)?;
+    if complete {
         report::write_results(&folder())?;
     }
     Ok(!rows.iter().any(|r| matches!(r.outcome, Outcome::Failed(_) | Outcome::Unstable(_))))
@@ -200,7 +206,12 @@ pub fn plan_in(folder: &Path, repeats: usize) -> Result<Plan, String> {
     Ok(plan)
 }
 
-fn try_all(plan: &Plan, programs: &[&Program]) -> Vec<Row> {
+/// `keep` is told all rows so far after each program: a run of an hour that is stopped is not lost.
+fn try_all(
+    plan: &Plan,
+    programs: &[&Program],
+    keep: &mut dyn FnMut(&[Row]) -> Result<(), String>,
+) -> Result<Vec<Row>, String> {
     let bar = ProgressBar::new(programs.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{pos}/{len} {bar:30} {elapsed} {msg}") {
         bar.set_style(style);
@@ -213,10 +224,11 @@ fn try_all(plan: &Plan, programs: &[&Program]) -> Vec<Row> {
             bar.suspend(|| eprintln!("{} {}: {}", row.name, row.outcome.word(), row.outcome.reason()));
         }
         rows.push(row);
+        keep(&rows)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    rows
+    Ok(rows)
 }
 
 fn install(programs: &[&Program]) -> Result<bool, String> {

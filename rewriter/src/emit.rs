@@ -9,6 +9,7 @@
 use crate::analysis::liveness::Liveness;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
+use crate::blocks::{Class, Recorder};
 use crate::cfg::{Cfg, End};
 use crate::check::{self, Site, asm};
 use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock};
@@ -31,6 +32,8 @@ pub enum Target {
     Cold(u32),
     /// Relative to a [`VsibDesc`] of [`Code::vsib`].
     Vsib(u32),
+    /// Relative to the counter of a block.
+    Counter(u32),
     /// Not relative: `disp` plus the distance from a jump table's old to its new place.
     TableDelta { table: u32, disp: i32 },
 }
@@ -111,6 +114,16 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
+    /// What the blocks contain, where they are counted.
+    pub recorder: Recorder,
+}
+
+impl Code {
+    /// How many instructions have been put into the hot buffer from `from` on.
+    fn inserted(&self, from: u32) -> u32 {
+        let bytes = &self.hot.bytes[from as usize..];
+        iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
+    }
 }
 
 /// Everything the emission reads.
@@ -154,16 +167,33 @@ pub fn emit(input: &Input) -> Code {
             let bytes = reader.decode(id, &mut insn);
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
             let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table };
+            if options.blocks && k == 0 {
+                let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
+                check::count_block(&mut code, &site, counter);
+            }
             let wild = i + 1 == block.stop.0
                 && matches!(block.end, End::FramedJmp | End::UnknownJmp)
                 && insns.list[id.ix()].flow == Flow::IndirectJmp;
             if options.poll == Poll::Backedge
                 && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
             {
+                let from = code.hot.pos();
                 check::poll(&mut code, &site);
+                if options.blocks {
+                    let inserted = code.inserted(from);
+                    code.recorder.mark(id, Class::Poll, inserted);
+                }
             }
-            let action = planner.decide(&insn, on_stack);
-            if let Err(reason) = action.and_then(|action| check::insert(&mut code, &site, &action)) {
+            let from = code.hot.pos();
+            let done = planner.decide(&insn, on_stack).and_then(|action| {
+                check::insert(&mut code, &site, &action)?;
+                if options.blocks {
+                    let inserted = code.inserted(from);
+                    code.recorder.action(id, &action, inserted);
+                }
+                Ok(())
+            });
+            if let Err(reason) = done {
                 let at = insns.va(id);
                 code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
             }

@@ -23,6 +23,10 @@ pub struct Placed {
     pub rodata: Vec<u8>,
     /// Moves of rsp by inserted code, ascending.
     pub stack: Vec<StackMove>,
+    /// Bytes of the blocks' counters, in pages of their own in front of the code.
+    pub counter_bytes: u64,
+    /// The section that says what the blocks contain.
+    pub blocks: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
     begin: Vec<u32>,
     /// (instruction, bytes of padding in front of it), sorted.
@@ -33,6 +37,12 @@ impl Placed {
     /// Where an instruction's new code begins, inserted checks included.
     pub fn begin(&self, id: InsnId) -> Vaddr {
         self.code_va + u64::from(self.begin[id.ix()])
+    }
+
+    /// Where the counters of blocks are; none if blocks are not counted.
+    pub fn counters_va(&self) -> Option<Vaddr> {
+        let pages = self.counter_bytes.next_multiple_of(PAGE_BYTES);
+        (pages > 0).then(|| Vaddr(self.code_va.0 - pages))
     }
 
     /// The address behind everything emitted for an instruction (padding of the next one not included).
@@ -116,7 +126,9 @@ fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
     }
 }
 
-/// Places everything; `at` is where the code shall begin.
+const PAGE_BYTES: u64 = 4096;
+
+/// Places everything; `at` is the page where the code shall begin, behind the counters of blocks if there are any.
 ///
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
@@ -127,6 +139,9 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     if code.hot.bytes.len() + code.cold.bytes.len() > 1 << 30 {
         return Err(too_large());
     }
+    let counter_bytes = code.recorder.counter_bytes();
+    let counters_at = at;
+    let at = at + counter_bytes.next_multiple_of(PAGE_BYTES);
     let mut begin = items_before(code);
     let long = relax(code, &begin);
     let mut shift = Vec::with_capacity(code.items.len() + 1);
@@ -156,6 +171,7 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
             Target::Old(va) => va,
             Target::Insn { id, delta } => begin_of(id) + u64::from(delta),
             Target::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
+            Target::Counter(k) => counters_at + 8 * u64::from(k),
             Target::Vsib(i) => rodata_va + 16 * u64::from(i),
             Target::TableDelta { table, disp } => {
                 let t = table as usize;
@@ -185,7 +201,18 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     let stack = code.stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
     let stack = stack.collect();
     debug_assert!(insns.list.len() + 1 == begin.len());
-    Ok(Placed { code_va: at, code: out, cold_at, rodata_va, rodata, stack, begin, padding })
+    Ok(Placed {
+        code_va: at,
+        code: out,
+        cold_at,
+        rodata_va,
+        rodata,
+        stack,
+        counter_bytes,
+        blocks: Vec::new(),
+        begin,
+        padding,
+    })
 }
 
 /// No operations by length (SDM volume 2, "NOP").

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+pub mod blocks;
 pub mod cache;
 pub mod cfg;
 pub mod check;

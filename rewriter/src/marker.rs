@@ -16,6 +16,8 @@ pub struct ModuleFlags {
     pub check_stores: bool,
     pub polls: bool,
     pub counting: bool,
+    /// Basic blocks are counted.
+    pub blocks: bool,
 }
 
 impl From<u64> for ModuleFlags {
@@ -25,6 +27,7 @@ impl From<u64> for ModuleFlags {
             check_stores: bits & module_flags::CHECK_STORES != 0,
             polls: bits & module_flags::POLLS != 0,
             counting: bits & module_flags::COUNTING != 0,
+            blocks: bits & module_flags::BLOCKS != 0,
         }
     }
 }
@@ -85,7 +88,10 @@ mod tests {
         let mut info = MODULE_MAGIC.to_ne_bytes().to_vec();
         info.extend((module_flags::CHECK_STORES | module_flags::COUNTING).to_ne_bytes());
         let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
-        assert_eq!(flags, ModuleFlags { check_loads: false, check_stores: true, polls: false, counting: true });
+        assert_eq!(
+            flags,
+            ModuleFlags { check_loads: false, check_stores: true, polls: false, counting: true, blocks: false }
+        );
     }
 
     #[test]

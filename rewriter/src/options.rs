@@ -26,11 +26,13 @@ pub struct Options {
     pub poll: Poll,
     /// Inserted checks and polls count themselves (exact, slower).
     pub count: bool,
+    /// Basic blocks count how often they run; checks and polls stay as they are.
+    pub blocks: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { checks: Checks::All, poll: Poll::Backedge, count: false }
+        Options { checks: Checks::All, poll: Poll::Backedge, count: false, blocks: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::analysis::conventions;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
+use crate::blocks;
 use crate::cfg::computed::{Computed, returns_to_pushed};
 use crate::cfg::{Cfg, End, jump_tables};
 use crate::closure::Source;
@@ -148,9 +149,11 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
     drop((facts, stack, live));
     refuse(image, insns, &code)?;
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
+    let blocks = code.recorder.encode(insns, &blocks::loops(insns, &cfg), &image.name);
     let tables = cfg.tables;
     drop((cfg.blocks, cfg.component));
-    let placed = layout::place(&code, insns, &tables, image.end)?;
+    let mut placed = layout::place(&code, insns, &tables, image.end)?;
+    placed.blocks = blocks;
     let sites = code.sites;
     drop(code);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);

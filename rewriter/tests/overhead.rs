@@ -93,6 +93,85 @@ fn all_forms_are_compared_with_the_original() {
     );
 }
 
+/// How often accesses of this class were executed in function `name`.
+fn executed(report: &serde_json::Value, name: &str, class: &str) -> u64 {
+    let functions = report["counts"]["functions"].as_array().unwrap();
+    let found = functions.iter().find(|f| f["name"] == name).unwrap_or_else(|| panic!("no {name} in {functions:#?}"));
+    found["classes"][class]["times"].as_u64().unwrap()
+}
+
+/// `touch(n)` executes n checked loads and n + 1 checked stores.
+const TOUCH: &str = r#"
+static unsigned *volatile shared;
+__attribute__((noinline)) void touch(unsigned n) {
+    unsigned *p = shared, sum = 0;
+    for (unsigned i = 0; i != n; i++) { sum += *(volatile unsigned *)(p + (i & 63)); ((volatile unsigned *)p)[64] = sum; }
+    ((volatile unsigned *)p)[65] = sum;
+}
+"#;
+
+#[test]
+fn counts_are_exact_and_repeatable() {
+    let bench = Bench::new(&format!(
+        "{TOUCH}\nint main(void) {{ shared = malloc(999); memset(shared, 1, 999); touch(1000003); return 0; }}"
+    ));
+    let args = ["-r", "1", "--variants", "original", "--", "./prog"];
+    let report = bench.json(&args);
+    assert_eq!(executed(&report, "touch", "load"), 1_000_003);
+    assert_eq!(executed(&report, "touch", "store"), 1_000_004);
+    // A backward jump out of the loop is taken for another one.
+    let heads = executed(&report, "touch", "poll");
+    assert!([1_000_003, 1_000_004].contains(&heads), "{heads}");
+    assert!(!remarks(&report).contains("changes its behaviour"), "{report}");
+    let function = report["counts"]["functions"].as_array().unwrap().iter().find(|f| f["name"] == "touch").unwrap();
+    assert!(function["source"].as_str().unwrap().starts_with("prog.c:"), "{function}");
+    assert_eq!(function["entered"], 1);
+    let hottest = &report["counts"]["loops"][0];
+    assert!(hottest["name"].as_str().unwrap().starts_with("touch+"), "{hottest}");
+    assert_eq!(hottest["entered"], 1_000_003);
+    let again = bench.json(&args);
+    for part in ["instructions", "inserted", "files", "classes", "runtime", "functions", "loops"] {
+        assert_eq!(again["counts"][part], report["counts"][part], "{part}");
+    }
+}
+
+#[test]
+fn threads_children_and_libraries_opened_later_count() {
+    let bench = Bench::new(&format!(
+        r#"{TOUCH}
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+static void *thread(void *n) {{ touch((unsigned)(long)n); return 0; }}
+int main(void) {{
+    pthread_t threads[4];
+    int status;
+    shared = malloc(999);
+    for (long t = 0; t < 4; t++) pthread_create(&threads[t], 0, thread, (void *)(100000 + t));
+    for (int t = 0; t < 4; t++) pthread_join(threads[t], 0);
+    // One child ends in the usual way, one is killed.
+    for (int c = 0; c < 2; c++)
+        if (fork() == 0) {{ touch(300000); if (c) raise(SIGKILL); exit(0); }}
+    wait(&status); wait(&status);
+    for (int k = 0; k < 2; k++) {{
+        void *library = dlopen("./library.so", RTLD_NOW);
+        ((void (*)(unsigned *, unsigned))dlsym(library, "fill"))(shared, 250000);
+        dlclose(library);
+    }}
+    return 0;
+}}"#
+    ));
+    let source = "void fill(unsigned *p, unsigned n) { for (unsigned i = 0; i != n; i++) ((volatile unsigned *)p)[i & 63] = i; }";
+    fs::write(bench.at("library.c"), source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-shared", "-fPIC"]).arg(bench.at("library.c")).arg("-o").arg(bench.at("library.so"));
+    assert!(cc.status().unwrap().success());
+    let report = bench.json(&["-r", "1", "--variants", "original", "--", "./prog"]);
+    assert_eq!(executed(&report, "touch", "load"), 400_006 + 600_000);
+    assert_eq!(executed(&report, "fill", "store"), 500_000);
+    assert!(!remarks(&report).contains("not counted"), "{report}");
+}
+
 #[test]
 fn a_failing_program_is_measured_with_its_status() {
     let bench = Bench::new("int main(void) { fputs(\"no luck\\n\", stderr); return 3; }");

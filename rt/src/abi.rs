@@ -276,8 +276,8 @@ pub mod node_phase {
     pub const FAILED: u32 = 3;
 }
 
-/// Environment variable by which the launcher tells a node who it is: `fd=<region fd>,node=<number>`.
-/// The runtime removes it before the program sees its environment.
+/// Environment variable by which the launcher tells a node who it is: `fd=<region fd>,node=<number>`, and where blocks are counted
+/// `,blocks=<fd of a file as [`BlocksHeader`] describes it>`. The runtime removes it before the program sees its environment.
 pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 
 /// First bytes of the shared region ("BLZREGN3").
@@ -427,6 +427,36 @@ pub struct BzApi {
 pub const FORK_NOTE_NAME: &str = "Blizzard";
 pub const FORK_NOTE_TYPE: u32 = 1;
 
+/// First bytes of a [`BlocksHeader`] ("BLZBLKS1").
+pub const BLOCKS_MAGIC: u64 = u64::from_le_bytes(*b"BLZBLKS1");
+/// Bytes of the header, and of what stands in front of each module's counters: a page.
+pub const BLOCKS_PAGE_BYTES: u64 = 4096;
+
+/// Beginning of the file in which basic blocks are counted. The launcher makes it, sparse, and all processes of a run map it shared: a
+/// forked child goes on with the counters of its parent, and nothing is lost however a process ends.
+///
+/// Behind it stand [`BlocksRecord`]s up to `next`, each in front of its module's counters, padded to whole pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksHeader {
+    pub magic: u64,
+    pub total_bytes: u64,
+    /// Offset of the first free byte; atomically increased by whoever loads a module.
+    pub next: u64,
+}
+
+/// One module that was loaded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksRecord {
+    /// Bytes of the counters behind this page.
+    pub bytes: u64,
+    /// 1: the module counts here. 0: it was registered, but its counters were never mapped.
+    pub attached: u64,
+    /// The rewritten file, NUL-terminated; empty for the program itself.
+    pub path: [u8; BLOCKS_PAGE_BYTES as usize - 16],
+}
+
 /// Number of publish slots.
 pub const PUBLISH_SLOTS: u32 = 1024;
 
@@ -502,6 +532,9 @@ module_info! {
     /// not rewritten.
     closure_va,
     closure_bytes,
+    /// How often each basic block has run: u64s, in pages of their own that nothing else shares; 0: blocks are not counted.
+    blocks_va,
+    blocks_bytes,
 }
 
 /// The strings at [`ModuleInfo::closure_va`], one after the other.
@@ -522,6 +555,8 @@ pub mod module_flags {
     pub const POLLS: u64 = 4;
     /// The checks count themselves.
     pub const COUNTING: u64 = 8;
+    /// Basic blocks count how often they run.
+    pub const BLOCKS: u64 = 16;
 }
 
 /// One row of the trap map: an instruction's old address and the address where its new code, checks included, begins.
@@ -539,6 +574,7 @@ const _: () = {
     assert!(core::mem::size_of::<SharedContext>() == CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<RegionHeader>() <= CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<VsibDesc>() == 16);
+    assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
     assert!(Counter::KernelCalls as usize + 1 == COUNTER_COUNT);

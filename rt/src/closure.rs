@@ -306,6 +306,14 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
     }
 }
 
+/// The path of the open file `fd`, for people to read; empty when it is unknown.
+pub fn path_of<T>(fd: i32, then: impl FnOnce(&[u8]) -> T) -> T {
+    match descriptor_path(fd, None).and_then(|link| Path::of_link(link.as_cstr())) {
+        Ok(path) => then(&path.bytes[..path.len]),
+        Err(_) => then(b""),
+    }
+}
+
 /// Says why the library behind `fd` is not loaded.
 fn refuse(fd: i32, why: fmt::Arguments<'_>) {
     let name = descriptor_path(fd, None).and_then(|link| Path::of_link(link.as_cstr()));

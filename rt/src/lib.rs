@@ -4,6 +4,7 @@
 pub mod abi;
 pub mod alloc;
 pub mod api;
+pub mod blocks;
 pub mod buffer;
 pub mod closure;
 pub mod coherence;

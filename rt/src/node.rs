@@ -33,6 +33,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub struct Boot {
     pub fd: i32,
     pub node: u32,
+    /// Where blocks are counted.
+    pub blocks: Option<i32>,
 }
 
 /// Exit status of a node that could not be started, as shells use it.

@@ -167,6 +167,12 @@ pub fn inc64(out: &mut Vec<u8>, mem: Mem) {
     wide(out, 0xff, 0, mem);
 }
 
+/// `lock inc qword ptr [rip + ...]`; the position of the displacement.
+pub fn lock_inc64_rip(out: &mut Vec<u8>) -> usize {
+    out.extend([0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0]);
+    out.len() - 4
+}
+
 /// `push reg`
 pub fn push(out: &mut Vec<u8>, reg: u8) {
     if reg >= 8 {

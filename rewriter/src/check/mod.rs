@@ -552,6 +552,28 @@ pub fn poll(code: &mut Code, site: &Site) {
     cold.fix(back, Target::Insn { id: site.id, delta: behind });
 }
 
+/// Counts the block that begins with the instruction; what is live, flags too, stays as it is.
+pub fn count_block(code: &mut Code, site: &Site, counter: u32) {
+    let flags_live = site.live.meets(RegSet::FLAGS);
+    let Code { hot, stack, .. } = code;
+    let mut moved = |out: &[u8], lower_by| stack.push(site.stack_place(out.len(), lower_by));
+    if flags_live {
+        asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        moved(&hot.bytes, RED_ZONE);
+        asm::pushfq(&mut hot.bytes);
+        moved(&hot.bytes, RED_ZONE + 8);
+    }
+    // Threads and forked children count in the same place.
+    let at = asm::lock_inc64_rip(&mut hot.bytes);
+    hot.fix(at, Target::Counter(counter));
+    if flags_live {
+        asm::popfq(&mut hot.bytes);
+        moved(&hot.bytes, RED_ZONE);
+        asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, RED_ZONE));
+        moved(&hot.bytes, 0);
+    }
+}
+
 /// The shared tail of polls, as [`shared_tail`].
 fn poll_tail(code: &mut Code) -> u32 {
     let cold = &mut code.cold;

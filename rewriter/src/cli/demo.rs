@@ -272,7 +272,7 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
 fn run_plain(program: &Path, args: &[String]) -> Result<Reading> {
     let mut command = Command::new(program);
     command.args(args);
-    sys::tie_to_parent(&mut command, None);
+    sys::tie_to_parent(&mut command, &[]);
     read(&finish(command, "the plain program")?)
 }
 
@@ -281,7 +281,7 @@ fn run_launched(program: &Path, nodes: u32, args: &[String], stats: &Path) -> Re
     let own = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
     let mut command = Command::new(own);
     command.args(["run", "-n", &nodes.to_string(), "--stats"]).arg(stats).arg("--").arg(program).args(args);
-    sys::tie_to_parent(&mut command, None);
+    sys::tie_to_parent(&mut command, &[]);
     let reading = read(&finish(command, &format!("the run on {nodes} nodes"))?)?;
     let stats =
         fs::read(stats).map_err(|e| Error::new("cannot read the statistics of a run").because(e)).and_then(|text| {

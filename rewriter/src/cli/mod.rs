@@ -63,6 +63,9 @@ struct RewriteOptions {
     /// Count executed checks and polls, exactly; the program runs slower
     #[arg(long)]
     count: bool,
+    /// Count how often each basic block runs, for `blizzard overhead`; the program runs slower
+    #[arg(long)]
+    count_blocks: bool,
 }
 
 impl RewriteOptions {
@@ -72,6 +75,7 @@ impl RewriteOptions {
             checks: self.checks.unwrap_or(default.checks),
             poll: self.poll.unwrap_or(default.poll),
             count: self.count,
+            blocks: self.count_blocks,
         }
     }
 }

@@ -9,7 +9,9 @@ use crate::launch::supervise::Signals;
 use crate::launch::{leftovers, sys};
 use crate::marker;
 use crate::options::Options;
-use crate::overhead::measure::{Plan, measure};
+use crate::overhead::counts::{self, Counted};
+use crate::overhead::hot;
+use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
 use crate::overhead::process::{Job, Replay};
 use crate::overhead::render;
 use crate::overhead::{CodeSize, Report, Variant};
@@ -47,6 +49,9 @@ pub struct OverheadCommand {
     /// Compare only these, besides the original
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     variants: Vec<Variant>,
+    /// Measure times only
+    #[arg(long)]
+    no_counts: bool,
     #[command(flatten)]
     libraries: LibraryOptions,
     #[command(flatten)]
@@ -81,8 +86,17 @@ impl OverheadCommand {
         // Where it cannot be switched off, code lies elsewhere in each run, and spreads are wider.
         let _ = sys::disable_randomisation();
         let shown = name.display().to_string();
-        let timing = measure(&Plan { variants: &programs, job, runs: self.runs, name: &shown }, &mut signals)?;
-        print(&self.render(Report { program: shown, args: words(args), code_bytes: sizes, timing })?)?;
+        let counting = match self.no_counts {
+            true => None,
+            false => {
+                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::default() })?.0)
+            }
+        };
+        let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
+        let mut timing = measure(&plan, &mut signals)?;
+        let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
+        let counts = counted.map(|counted| hot::counts(&counted).0);
+        print(&self.render(Report { program: shown, args: words(args), code_bytes: sizes, timing, counts })?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -95,7 +109,11 @@ impl OverheadCommand {
 
     /// A variant's program file, and how large its code is.
     fn prepare(&self, input: &input::Input, variant: Variant) -> Result<(PathBuf, CodeSize)> {
-        let Some(options) = variant.options(&Options::default()) else {
+        self.prepare_with(input, variant, Options::default())
+    }
+
+    fn prepare_with(&self, input: &input::Input, variant: Variant, base: Options) -> Result<(PathBuf, CodeSize)> {
+        let Some(options) = variant.options(&base) else {
             let path = std::path::absolute(&input.path).unwrap_or_else(|_| input.path.clone());
             return Ok((path, CodeSize::default()));
         };
@@ -114,6 +132,30 @@ impl OverheadCommand {
             .map_err(|e| Error::new("cannot write the measurement as JSON").because(e))?;
         Ok(json + "\n")
     }
+}
+
+/// The counting run, and another one to see whether the program goes the same way each time, unless that takes long.
+fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut Timing) -> Result<Counted> {
+    let original = &plan.variants[0].1;
+    let once = |signals: &mut Signals| {
+        let counted = counts::count(program, original, &plan.job, signals)?;
+        check_counting(plan, &counted.run, timing.exit_status)?;
+        Ok(counted)
+    };
+    let first = once(signals)?;
+    if !first.missing.is_empty() {
+        timing.remarks.push(format!("not counted: {}", first.missing.join(", ")));
+    }
+    if first.run.wall < LONG {
+        let difference = once(signals)?.difference(&first);
+        if difference > 0 {
+            timing.remarks.push(format!(
+                "the program changes its behaviour between runs: two counting runs differ by {} instructions",
+                render::number(difference)
+            ));
+        }
+    }
+    Ok(first)
 }
 
 fn words(args: &[OsString]) -> Vec<String> {

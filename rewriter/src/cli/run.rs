@@ -155,6 +155,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
         check_stores: options.checks.stores(),
         polls: options.poll == crate::options::Poll::Backedge,
         counting: options.count,
+        blocks: options.blocks,
     }
 }
 
@@ -167,6 +168,7 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
         (checks_differ, "--checks"),
         (asked.poll.is_some() && found.polls != wanted.polls, "--poll"),
         (asked.count && !found.counting, "--count"),
+        (asked.count_blocks && !found.blocks, "--count-blocks"),
     ];
     match differs.iter().find(|(differs, _)| *differs) {
         None => Ok(()),
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn options_that_a_rewritten_program_does_not_have_are_refused() {
         let plain = flags_of(&Options::default());
-        let none = RewriteOptions { checks: None, poll: None, count: false };
+        let none = RewriteOptions { checks: None, poll: None, count: false, count_blocks: false };
         assert!(refuse_other_options("p", plain, none).is_ok());
         assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
         for (asked, option) in [

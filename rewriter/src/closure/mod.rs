@@ -87,7 +87,11 @@ impl Cached {
     pub fn of_key(cache: Cache, key: &str) -> Result<Self> {
         let all = Checks::value_variants().iter().flat_map(|&checks| {
             let polls = Poll::value_variants().iter();
-            polls.flat_map(move |&poll| [false, true].map(|count| Options { checks, poll, count }))
+            polls.flat_map(move |&poll| {
+                [false, true]
+                    .into_iter()
+                    .flat_map(move |count| [false, true].map(|blocks| Options { checks, poll, count, blocks }))
+            })
         });
         let options = all.into_iter().find(|options| key_of(options) == key).ok_or_else(|| {
             Error::new("this program was rewritten by another build of Blizzard, whose libraries would not fit")
@@ -166,7 +170,9 @@ mod tests {
     #[test]
     fn keys_lead_back_to_their_options() {
         let folder = tempfile::tempdir().unwrap();
-        for options in [Options::default(), Options { checks: Checks::Stores, poll: Poll::None, count: true }] {
+        for options in
+            [Options::default(), Options { checks: Checks::Stores, poll: Poll::None, count: true, blocks: true }]
+        {
             let cached = Cached::new(Cache::at(folder.path()), options).unwrap();
             let back = Cached::of_key(Cache::at(folder.path()), &cached.key).unwrap();
             assert_eq!(back.options, options);

@@ -158,12 +158,17 @@ pub fn write(
         }
         None => None,
     };
-    let phdrs = PhdrPlan::new(image, blob.map_or(0, |b| b.segments.len()) + 2, frame_input.is_some())?;
+    let phdrs = PhdrPlan::new(
+        image,
+        blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
+        frame_input.is_some(),
+    )?;
     notes::clear_promises(&mut out, phdrs.old());
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
     let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
+    let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
     let trap_count = left.traps.len();
     let traps_va = ro.next(8);
     ro.bytes.reserve_exact(trap_count * 8 + (4 << 20));
@@ -201,6 +206,8 @@ pub fn write(
         code_bytes: placed.code.len() as u64,
         closure_va: closure_va.0,
         closure_bytes: closure.len() as u64,
+        blocks_va: placed.counters_va().map_or(0, |va| va.0),
+        blocks_bytes: placed.counter_bytes,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
@@ -210,7 +217,10 @@ pub fn write(
         Some(blob) => blob.place(rt_va, &info_bytes),
         None => crate::rt_blob::Placed { segments: Vec::new(), entry },
     };
-    let mut segments = vec![
+    let counters =
+        placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
+    let mut segments = Vec::from_iter(counters);
+    segments.extend([
         NewSegment {
             va: placed.code_va,
             mem_bytes: placed.code.len() as u64,
@@ -218,7 +228,7 @@ pub fn write(
             flags: 5,
         },
         NewSegment { va: ro.va, mem_bytes: ro.bytes.len() as u64, file_bytes: ro.bytes.len() as u64, flags: 4 },
-    ];
+    ]);
     segments.extend(rt.segments.iter().map(|s| NewSegment {
         va: s.va,
         mem_bytes: s.mem_bytes,
@@ -236,7 +246,10 @@ pub fn write(
         }
     }
     let ro_off = file.append(ro.va, &ro.bytes);
-    let mut offsets = vec![code_off, ro_off];
+    // What has no bytes in the file needs an offset all the same.
+    let mut offsets = Vec::from_iter(counters.map(|_| code_off));
+    let added = offsets.len() + 2;
+    offsets.extend([code_off, ro_off]);
     for s in &rt.segments {
         offsets.push(file.append(s.va, &s.bytes));
     }
@@ -262,7 +275,8 @@ pub fn write(
         trap_count as u64 * 8,
         built.as_ref(),
         &rt.segments,
-        &offsets[2..],
+        &offsets[added..],
+        blocks,
     );
     headers::write_sections(
         &mut file.out,
@@ -326,6 +340,7 @@ fn flags(o: &Options) -> u64 {
         | bit(o.checks.stores(), module_flags::CHECK_STORES)
         | bit(o.poll == Poll::Backedge, module_flags::POLLS)
         | bit(o.count, module_flags::COUNTING)
+        | bit(o.blocks, module_flags::BLOCKS)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -340,6 +355,7 @@ fn new_sections(
     built: Option<&Frames>,
     rt: &[crate::rt_blob::PlacedSegment],
     rt_offsets: &[u64],
+    blocks: Option<(Vaddr, u64)>,
 ) -> Vec<NewSection> {
     let cold = u64::from(placed.cold_at);
     let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
@@ -375,6 +391,7 @@ fn new_sections(
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }
+    out.extend(blocks.map(|(va, bytes)| in_ro(crate::blocks::SECTION, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
             5 => (".blizzard.rt.text", SectionKind::Code),

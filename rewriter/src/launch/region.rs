@@ -15,7 +15,7 @@ use rustix::process::Pid;
 use rustix::thread::futex;
 use std::fs::File;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
@@ -66,6 +66,11 @@ impl Region {
     /// The descriptor that the nodes inherit.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// As [`Region::fd`], borrowed.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// What node `node` has left in its context page.

@@ -70,7 +70,7 @@ pub fn start(
         if options.pipes_output() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        sys::tie_to_parent(&mut command, Some(region.fd()));
+        sys::tie_to_parent(&mut command, &[region.fd()]);
         match command.spawn() {
             Ok(child) => {
                 let pid = Pid::from_raw(child.id() as i32);

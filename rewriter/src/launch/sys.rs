@@ -62,12 +62,13 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Makes the child of `command` end when this process ends, however that happens (also by `kill -9`), and, if
-/// given, keeps file descriptor `inherit` open across `exec` under the same number.
+/// Makes the child of `command` end when this process ends, however that happens (also by `kill -9`), and
+/// keeps the file descriptors `inherit` open across `exec` under the same numbers.
 ///
 /// The kernel ties this to the *thread* that starts the child, so that thread must live as long as the child shall.
-pub fn tie_to_parent(command: &mut Command, inherit: Option<RawFd>) {
+pub fn tie_to_parent(command: &mut Command, inherit: &[RawFd]) {
     let parent = std::process::id();
+    let inherit = inherit.to_vec();
     let hook = move || {
         // SAFETY: prctl(PR_SET_PDEATHSIG), getppid and fcntl(F_SETFD) take integers only and are async-signal-safe;
         // `_exit` does not return. The closure allocates nothing and takes no lock, as `pre_exec` demands.
@@ -79,10 +80,10 @@ pub fn tie_to_parent(command: &mut Command, inherit: Option<RawFd>) {
             if libc::getppid() as u32 != parent {
                 libc::_exit(libc::EXIT_FAILURE);
             }
-            if let Some(fd) = inherit
-                && libc::fcntl(fd, libc::F_SETFD, 0) != 0
-            {
-                return Err(io::Error::last_os_error());
+            for &fd in &inherit {
+                if libc::fcntl(fd, libc::F_SETFD, 0) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
             }
         }
         Ok(())

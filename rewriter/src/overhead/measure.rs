@@ -27,7 +27,7 @@ const ENOUGH: Duration = Duration::from_secs(1);
 /// A program that runs for less is measured poorly: starting it is part of what is measured.
 const SHORT: Duration = Duration::from_millis(50);
 /// A program that runs for longer is not run in vain.
-const LONG: Duration = Duration::from_secs(10);
+pub const LONG: Duration = Duration::from_secs(10);
 /// How often the original is run again to see whether it is the original that ends differently.
 const RETRIES: u32 = 4;
 /// How long a program may wait on the terminal that it is tried on.
@@ -211,6 +211,20 @@ fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitS
         }
         End::Interrupted(signal) => Err(Error::new(format!("stopped by {}", crate::launch::signal_name(signal)))),
     }
+}
+
+/// Whether a counting run did what the others did.
+///
+/// # Errors
+/// It ended in another way.
+pub fn check_counting(plan: &Plan, run: &Run, expected: i32) -> Result<()> {
+    let status = ended(plan, Variant::AllPolls, run)?;
+    if status.code() == Some(expected) {
+        return Ok(());
+    }
+    let what =
+        format!("{}: with counters, it {} instead of exiting with status {expected}", plan.name, describe(status));
+    Err(with_tail(Error::new(what), run))
 }
 
 /// Refuses a variant that ends in another way than the original, and an original that ends now so, now so.

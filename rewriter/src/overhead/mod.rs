@@ -8,9 +8,12 @@
 //! * Everything runs on one processor, without address-space randomisation, with the same input.
 //! * A program that does not do the same in all variants is not measured, but named.
 
+pub mod counts;
+pub mod hot;
 pub mod measure;
 pub mod process;
 pub mod render;
+pub mod symbols;
 
 use crate::options::{Checks, Options, Poll};
 use serde::Serialize;
@@ -77,6 +80,8 @@ pub struct Report {
     pub timing: measure::Timing,
     /// In the order of the variants.
     pub code_bytes: Vec<CodeSize>,
+    /// Of the variant with all checks and polls.
+    pub counts: Option<hot::Counts>,
 }
 
 /// Middle and ends of several values.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -98,8 +98,8 @@ impl Run {
 /// What is different in one run.
 #[derive(Debug, Default)]
 pub struct Extra<'x> {
-    /// A file that the program keeps open under the same number.
-    pub inherit: Option<&'x File>,
+    /// What the program finds open under the same numbers.
+    pub inherit: &'x [RawFd],
     /// Added to the environment.
     pub env: Option<(&'x str, String)>,
     /// The controlling terminal, where all output goes then and nothing of it is kept; input too, if there is none to replay.
@@ -127,7 +127,7 @@ impl Job {
             command.stdin(replay.file.reopen().map_err(no_file)?);
         }
         sys::own_session(&mut command, extra.terminal.map(AsRawFd::as_raw_fd));
-        sys::tie_to_parent(&mut command, extra.inherit.map(AsRawFd::as_raw_fd));
+        sys::tie_to_parent(&mut command, extra.inherit);
         let begin = Instant::now();
         let child =
             command.spawn().map_err(|e| Error::new(format!("{}: cannot be started", program.display())).because(e))?;

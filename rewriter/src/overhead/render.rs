@@ -1,5 +1,6 @@
 //! Report -> text for people.
 
+use super::hot::{Counts, Place};
 use super::{Report, Variant};
 use std::fmt::Write;
 
@@ -38,11 +39,81 @@ pub fn text(report: &Report) -> String {
             ),
         );
     }
+    if let Some(counts) = &report.counts {
+        line(&mut out, format_args!(""));
+        executed(&mut out, counts);
+        for (title, places) in [("functions", &counts.functions), ("loops", &counts.loops)] {
+            line(&mut out, format_args!(""));
+            most(&mut out, title, places, counts.inserted);
+        }
+    }
     if !t.remarks.is_empty() {
         line(&mut out, format_args!(""));
     }
     for remark in &t.remarks {
         line(&mut out, format_args!("note: {remark}"));
+    }
+    out
+}
+
+/// What was executed, by kind.
+fn executed(out: &mut String, counts: &Counts) {
+    let row = |out: &mut String, name: &str, sites: String, times: u64, inserted: String| {
+        line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", number(times)));
+    };
+    line(out, format_args!("{:<32} {:>9} {:>18} {:>18}", "executed (exact counts)", "places", "times", "inserted"));
+    row(out, "instructions of the program", String::new(), counts.instructions, number(counts.inserted));
+    for (class, e) in &counts.classes {
+        let inserted = if e.inserted > 0 { number(e.inserted) } else { String::new() };
+        row(out, &format!("  {}", class.name()), number(e.sites), e.times, inserted);
+    }
+    let runtime = |name: &str| counts.runtime.get(name).copied().unwrap_or(0);
+    for (name, times) in [
+        ("  misses (cold)", runtime("read_misses") + runtime("write_misses")),
+        ("  straddles and false misses", runtime("false_misses")),
+        ("  polls taken", runtime("polls_taken")),
+        ("  gathers and strings by runtime", runtime("vsib_calls") + runtime("string_calls")),
+        ("  traps", runtime("traps")),
+        ("  system calls", runtime("syscalls")),
+    ] {
+        row(out, name, String::new(), times, String::new());
+    }
+    if runtime("unchecked_code") > 0 {
+        line(out, format_args!("  not counted: {} mappings of code that is not rewritten", runtime("unchecked_code")));
+    }
+}
+
+/// Functions or loops, the dearest first.
+fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
+    let title = format!("{what} that pay most");
+    line(out, format_args!("{:>6} {:>16} {:>16} {:>8}  {title}", "share", "checks", "polls", "x instr"));
+    for p in places {
+        let share = 100.0 * p.inserted as f64 / inserted.max(1) as f64;
+        let growth = (p.instructions + p.inserted) as f64 / p.instructions.max(1) as f64;
+        let file = p.file.rsplit('/').next().unwrap_or_default();
+        let source = p.source.as_ref().map_or(String::new(), |s| format!(" ({s})"));
+        line(
+            out,
+            format_args!(
+                "{share:>5.1}% {:>16} {:>16} {growth:>8.2}  {}{source}, {file} {:#x}",
+                number(p.checks()),
+                number(p.polls()),
+                p.name,
+                p.address
+            ),
+        );
+    }
+}
+
+/// With a comma between thousands.
+pub fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (k, digit) in digits.chars().enumerate() {
+        if k > 0 && (digits.len() - k).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
     }
     out
 }

@@ -16,7 +16,7 @@ pub mod stack;
 use crate::abi::{self, ModuleInfo};
 use crate::closure::FileKind;
 use crate::modules::MODULES;
-use crate::{closure, modules, node, print, sys, syscall_gate, trap, vsib};
+use crate::{blocks, closure, modules, node, print, sys, syscall_gate, trap, vsib};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
@@ -90,6 +90,9 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     // SAFETY: first and only call, before the program runs.
     unsafe { node::start(boot) };
     access::enable_counters();
+    if let Some(Err(e)) = boot.and_then(|boot| boot.blocks).map(blocks::start) {
+        give_up(format_args!("cannot map the counters of basic blocks: {e}"));
+    }
     // SAFETY: first and only call, before the program runs.
     unsafe {
         if let Err(kind) = closure::init(&info, bias, initial.environment()) {
@@ -100,7 +103,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         }
     }
     let (start, bytes) = initial.program_span(info.phdr_va.wrapping_add(bias), info.phdr_count, bias);
-    add_module(&info, bias, start, bytes);
+    add_module(&info, bias, start, bytes, b"");
     let (interp_base, target) = if info.interp_va == 0 {
         (0, info.entry_va.wrapping_add(bias))
     } else {
@@ -141,17 +144,21 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
         Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
     };
     if let FileKind::Rewritten { info, low, bytes } = closure::kind_of(file.0) {
-        add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes);
+        closure::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
         syscall_gate::loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
     }
     (loaded.base, loaded.entry)
 }
 
 /// Registers a module that occupies `bytes` bytes from `start` on.
-fn add_module(info: &ModuleInfo, bias: u64, start: u64, bytes: u64) {
+fn add_module(info: &ModuleInfo, bias: u64, start: u64, bytes: u64, path: &[u8]) {
     // SAFETY: the trap map is part of a loaded file, which stays mapped and unchanged.
     let added = unsafe { MODULES.add(info, bias, start, start.wrapping_add(bytes)) };
     added.unwrap_or_else(|modules::Full| unreachable!("the first modules fit"));
+    // SAFETY: the module has been mapped by the kernel or by the loader's stand-in, all of it.
+    if let Err(e) = unsafe { blocks::add(info, bias, path) } {
+        give_up(format_args!("cannot map the counters of basic blocks: {e}"));
+    }
 }
 
 /// Reports an error from before the program's start and ends the run.

@@ -174,12 +174,17 @@ fn boot_value(env: &CStr) -> Option<&[u8]> {
     env.to_bytes().strip_prefix(abi::BOOT_ENV.as_bytes())?.strip_prefix(b"=")
 }
 
-/// Parses `fd=<number>,node=<number>`.
+/// Parses `fd=<number>,node=<number>` and, where blocks are counted, `,blocks=<number>`.
 fn parse_boot(text: &str) -> Option<Boot> {
-    let (fd, node) = text.split_once(',')?;
-    let fd = fd.strip_prefix("fd=")?.parse().ok().filter(|&fd| fd >= 0)?;
+    let descriptor = |text: &str| text.parse().ok().filter(|&fd: &i32| fd >= 0);
+    let (fd, rest) = text.split_once(',')?;
+    let (node, blocks) = match rest.split_once(',') {
+        None => (rest, None),
+        Some((node, blocks)) => (node, Some(descriptor(blocks.strip_prefix("blocks=")?)?)),
+    };
+    let fd = descriptor(fd.strip_prefix("fd=")?)?;
     let node = node.strip_prefix("node=")?.parse().ok()?;
-    Some(Boot { fd, node })
+    Some(Boot { fd, node, blocks })
 }
 
 #[cfg(test)]
@@ -242,7 +247,8 @@ mod tests {
         let b = block(&["prog", "x"], &["A=1", "BLIZZARD_BOOT=fd=5,node=3", "B=2"], &[(libc::AT_PAGESZ, 4096)]);
         // SAFETY: a well-formed block.
         let initial = unsafe { InitialStack::parse(b.words.as_ptr()) };
-        assert_eq!(initial.boot(), Ok(Some(Boot { fd: 5, node: 3 })));
+        assert_eq!(initial.boot(), Ok(Some(Boot { fd: 5, node: 3, blocks: None })));
+
         let out = rebuilt(&b, &EDITS);
         assert_eq!(&out[..4], &b.words[..4], "argc and argv stay");
         assert_eq!(out[4..7], [b.words[4], b.words[6], 0], "the variable is gone, the others stay in order");
@@ -258,6 +264,14 @@ mod tests {
     }
 
     #[test]
+    fn the_boot_variable_says_where_blocks_are_counted() {
+        let b = block(&[], &["BLIZZARD_BOOT=fd=5,node=0,blocks=9"], &[]);
+        // SAFETY: a well-formed block.
+        let initial = unsafe { InitialStack::parse(b.words.as_ptr()) };
+        assert_eq!(initial.boot(), Ok(Some(Boot { fd: 5, node: 0, blocks: Some(9) })));
+    }
+
+    #[test]
     fn a_similar_name_is_not_the_boot_variable() {
         let b = block(&[], &["BLIZZARD_BOOTS=fd=5,node=3", "BLIZZARD_BOOT"], &[]);
         // SAFETY: a well-formed block.
@@ -267,7 +281,16 @@ mod tests {
 
     #[test]
     fn malformed_boot_variables_are_reported() {
-        for text in ["", "fd=,node=1", "fd=-1,node=0", "node=1,fd=2", "fd=1", "fd=1,node=x", "fd=1,node=2,"] {
+        for text in [
+            "",
+            "fd=,node=1",
+            "fd=-1,node=0",
+            "node=1,fd=2",
+            "fd=1",
+            "fd=1,node=x",
+            "fd=1,node=2,",
+            "fd=1,node=2,blocks=-1",
+        ] {
             let b = block(&[], &[&format!("BLIZZARD_BOOT={text}")], &[]);
             // SAFETY: a well-formed block.
             assert_eq!(unsafe { InitialStack::parse(b.words.as_ptr()) }.boot(), Err(text));

@@ -11,6 +11,7 @@
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
 use crate::abi::Counter;
+use crate::blocks;
 use crate::closure::{self, Fd, FileKind};
 use crate::entry::access;
 use crate::modules::{Full, MODULES};
@@ -60,6 +61,10 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
                 if executable {
                     generated();
                 }
+                if flags & libc::MAP_FIXED as u64 != 0 && blocks::pending(args[0]) {
+                    // SAFETY: the caller's; these are the counters of a library that the loader maps.
+                    return Some(unsafe { map_counters(args) });
+                }
                 return None;
             }
             if offset != 0 && !executable {
@@ -97,6 +102,26 @@ unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
     closure::redirect(Fd(fd as i32)).map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
 }
 
+/// Maps a library's counters of basic blocks, in the launcher's file.
+///
+/// # Safety
+/// The call may be made, and [`blocks::pending`] knows the address.
+unsafe fn map_counters(args: &[u64; 6]) -> i64 {
+    // SAFETY: the caller's.
+    let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
+    if at >= 0 {
+        // SAFETY: just mapped.
+        or_stop(unsafe { blocks::mapped(args[0], args[1]) });
+    }
+    at
+}
+
+fn or_stop(done: sys::Result<()>) {
+    if let Err(e) = done {
+        node::fail(format_args!("cannot count a library's basic blocks: {e}"));
+    }
+}
+
 /// Maps a file, and registers a rewritten one. `first`: from its beginning on.
 ///
 /// # Safety
@@ -124,6 +149,10 @@ unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) ->
         // SAFETY: the loader maps the rest of the file behind before it runs any of it.
         if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
             node::fail(format_args!("the program loads more than {} libraries", crate::modules::MAX_MODULES));
+        }
+        if info.blocks_va != 0 {
+            let expect = |path: &[u8]| blocks::expect(&info, start.wrapping_sub(low), path);
+            or_stop(closure::path_of(args[4] as i32, expect));
         }
     }
     at

@@ -127,6 +127,13 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
     if let M::Bt | M::Bts | M::Btr | M::Btc = insn.mnemonic()
         && insn.op1_kind() == OpKind::Register
     {
+        if insn.memory_base().is_gpr32() || insn.memory_index().is_gpr32() {
+            // The SDM does not say whether the sum of operand and offset wraps at 4 GiB.
+            return Access::Unknown("bit string at a 32-bit address");
+        }
+        if insn.op1_register().full_register() == Register::RSP {
+            return Access::Unknown("bit string with an offset in rsp");
+        }
         let mut plain = match one(insn, info, size) {
             Access::One(p) => p,
             other => return other,

@@ -43,7 +43,14 @@ pub fn effects(insn: &Instruction, info: &InstructionInfo) -> Effects {
         }
     }
     if flags_change_always(insn) {
-        kills |= RegSet(flag_bits(insn.rflags_modified()));
+        // Whether fcomi and its relatives clear OF, SF and AF depends on the manual.
+        let unsure = match insn.mnemonic() {
+            Mnemonic::Fcomi | Mnemonic::Fcomip | Mnemonic::Fucomi | Mnemonic::Fucomip => {
+                RflagsBits::OF | RflagsBits::SF | RflagsBits::AF
+            }
+            _ => RflagsBits::NONE,
+        };
+        kills |= RegSet(flag_bits(insn.rflags_modified() & !unsure));
     }
     if matches!(insn.mnemonic(), Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Int3) {
         reads |= RegSet::GPRS;

@@ -198,6 +198,16 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
             asm::lea(&mut out.bytes, dst, Mem { base: Some(3), index: Some((dst, 1)), disp: 0 });
         }
         Place::Operand | Place::BitString { .. } => {
+            if let Place::BitString { offset, word } = place {
+                // First, because the offset may be what `dst` holds.
+                let from = offset.full_register().number() as u8;
+                match word {
+                    8 => asm::mov(&mut out.bytes, temp, from),
+                    4 => asm::movsxd(&mut out.bytes, temp, from),
+                    _ => asm::movsx16(&mut out.bytes, temp, from),
+                }
+                asm::sar(&mut out.bytes, temp, 3 + word.trailing_zeros() as u8);
+            }
             if let Some(table) = site.table {
                 // The instruction will read the new table, so that is what the check must look at.
                 let m = operand(insn, moved)?;
@@ -213,14 +223,7 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
                     m => asm::lea(&mut out.bytes, dst, m),
                 }
             }
-            if let Place::BitString { offset, word } = place {
-                let from = offset.full_register().number() as u8;
-                match word {
-                    8 => asm::mov(&mut out.bytes, temp, from),
-                    4 => asm::movsxd(&mut out.bytes, temp, from),
-                    _ => asm::movsx16(&mut out.bytes, temp, from),
-                }
-                asm::sar(&mut out.bytes, temp, 3 + word.trailing_zeros() as u8);
+            if let Place::BitString { word, .. } = place {
                 asm::lea(&mut out.bytes, dst, Mem { base: Some(dst), index: Some((temp, word)), disp: 0 });
             }
         }

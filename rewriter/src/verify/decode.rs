@@ -358,6 +358,10 @@ impl Decoder {
             }
         }
         implicit &= !(explicit | address);
+        if raw.enc != Enc::Legacy {
+            // [`effects`] knows the few that read registers which they do not name; Capstone adds others to some (vphsubd).
+            implicit = 0;
+        }
         if raw.enc == Enc::Legacy && raw.map == 1 && matches!(raw.op, 0xb9 | 0xff) {
             // Capstone takes ud0 and ud1 to have no operands.
             len = raw.bytes_before_imm(bytes)?;

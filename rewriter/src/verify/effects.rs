@@ -382,6 +382,9 @@ pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects
     let pure = if constant { 1 } else { pure_destinations(r) };
     for (i, op) in ops.iter().enumerate() {
         let Operand::Gpr { reg, bytes } = *op else { continue };
+        if nop {
+            continue;
+        }
         if i < pure {
             e.writes |= bit(reg);
             if bytes >= 4 {
@@ -432,7 +435,10 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 0, 0x9f) => rw(0, 0, ax),
         (Enc::Legacy, 0, 0xa4..=0xa7) => rw(si | di | rep, 0, si | di | rep),
         (Enc::Legacy, 0, 0xaa | 0xab | 0xae | 0xaf) => rw(ax | di | rep, 0, di | rep),
-        (Enc::Legacy, 0, 0xac | 0xad) => rw(si | rep, 0, si | ax | rep),
+        (Enc::Legacy, 0, 0xac | 0xad) => {
+            let kills = if rep == 0 && r.op == 0xad && wide { ax } else { 0 };
+            rw(si | rep, kills, si | ax | rep);
+        }
         (Enc::Legacy, 0, 0x6c..=0x6f) => rw(dx | si | di | rep, 0, si | di | rep),
         (Enc::Legacy, 0, 0xc8) => rw(sp | bp, 0, sp | bp),
         (Enc::Legacy, 0, 0xc9) => rw(bp, sp | if wide { bp } else { 0 }, bp),

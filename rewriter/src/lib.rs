@@ -14,7 +14,6 @@ pub mod disasm;
 pub mod elf_write;
 pub mod emit;
 pub mod error;
-pub mod fuzzing;
 pub mod ids;
 pub mod image;
 pub mod inspect;

@@ -1,6 +1,6 @@
-//! Short runs of the fuzz targets on each test run: seeded, so that a failure comes again.
+//! Damaged files on each test run: seeded, so that a failure comes again.
 
-use blizzard::fuzzing;
+use blizzard_fuzz::elf;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// SplitMix64.
@@ -25,8 +25,8 @@ fn damaged_files_neither_panic_nor_eat_memory() {
             let seed = (n * 1_000_000 + round) as u64;
             let mut state = seed;
             let mut bytes = original.clone();
-            fuzzing::damage(&mut bytes, |below| random(&mut state, below));
-            if std::panic::catch_unwind(|| fuzzing::elf(&bytes)).is_err() {
+            elf::damage(&mut bytes, |below| random(&mut state, below));
+            if std::panic::catch_unwind(|| elf::rewrite(&bytes)).is_err() {
                 failed.push((path, seed));
             }
         }

@@ -1,16 +1,15 @@
-//! Fuzz targets as plain functions: `rewriter/tests/fuzz_smoke.rs` runs them shortly, a fuzzer can call them at length.
-//! Input: bytes from a fuzzer. Output: none; a target fails by a panic, by not ending, or by memory beyond the limit that
-//! the caller has set (libFuzzer's `-rss_limit_mb`, RLIMIT_AS in the smoke run).
+//! Damaged files. Input: bytes from a fuzzer. Output: none; the target fails by a panic, by not ending, or by memory beyond the
+//! limit that the caller has set (libFuzzer's `-rss_limit_mb`, RLIMIT_AS in the smoke run).
 
-use crate::image::{Image, Kind};
-use crate::options::{Checks, Options, Poll};
-use crate::pipeline;
+use blizzard::image::{Image, Kind};
+use blizzard::options::{Checks, Options, Poll};
+use blizzard::pipeline;
 
 /// Files above this size teach the fuzzer nothing that smaller ones do not.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Any bytes as the input of a rewrite: rewritten or refused, both ways of rewriting.
-pub fn elf(data: &[u8]) {
+pub fn rewrite(data: &[u8]) {
     if data.len() > MAX_FILE_BYTES {
         return;
     }

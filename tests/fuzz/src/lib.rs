@@ -1,0 +1,10 @@
+//! Fuzz targets as plain functions of bytes: `tests/smoke.rs` runs them shortly, `fuzz/` at length.
+//!
+//! * [`elf`]: any bytes as the input of a rewrite.
+//! * [`sequence`]: random instructions, run original and rewritten from the same state ([`machine`]), all registers, flags and
+//!   memory compared; the output audited.
+
+pub mod elf;
+pub mod instruction;
+pub mod machine;
+pub mod sequence;

@@ -1,0 +1,343 @@
+//! A process that runs a sequence of instructions from a given state and writes down where it ends.
+//!
+//! Input: the sequence's bytes and a [`State`]. Output: [`program`], a static ELF file; [`run`], what became of it.
+//! The same harness code stands around the sequence in the original and, rewritten, in the output. It also sets access tags of the memory that the
+//! sequence works on, and the doorbell: run by itself, on memory of its own that stands where tag table and doorbell are; rewritten, on the real ones. With
+//! one node a miss grants everything and changes no tag, so that the slow paths of checks and polls run again and again.
+
+use blizzard_rt::abi;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+
+/// Private memory that sequences work on.
+pub const PRIVATE: u64 = 0x1000_0000;
+/// The same in the segment.
+pub const SHARED: u64 = abi::SEGMENT_BASE;
+/// Bytes of each.
+pub const REGION: usize = 16 << 10;
+/// Bytes that the process writes down: the private region, its state before and after, its stack; then the shared region.
+pub const IMAGE: usize = 0x28000;
+/// Where the stack begins, downwards.
+pub const STACK_TOP: u64 = PRIVATE + IMAGE as u64;
+
+const STATE: usize = 0x4000;
+const OUT: usize = 0x6000;
+const CODE: u64 = 0x40_0000;
+const CODE_OFFSET: usize = 0x1000;
+/// Processor time after which a process has failed.
+const SECONDS: u64 = 5;
+
+/// What the registers and the tags hold before the sequence.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    pub gprs: [u64; 16],
+    /// Status flags and DF.
+    pub flags: u64,
+    /// zmm0 to zmm31; ymm0 to ymm15 where the processor has no AVX-512.
+    pub vectors: [[u8; 64]; 32],
+    pub masks: [u64; 8],
+    /// Contents of both regions.
+    pub memory: Vec<u8>,
+    /// Tags of the blocks of the private and of the shared region.
+    pub tags: [[u8; REGION / 64]; 2],
+    /// Whether the doorbell is set.
+    pub doorbell: bool,
+}
+
+/// Where a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// As `wait` reports it.
+    pub status: String,
+    image: Vec<u8>,
+}
+
+impl End {
+    /// Whether the sequence was executed to its end.
+    pub fn is_complete(&self) -> bool {
+        self.image.len() == IMAGE + REGION
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.image[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Value of a general register, by its number.
+    pub fn gpr(&self, number: usize) -> u64 {
+        self.word(OUT + 8 * number)
+    }
+
+    /// The flags register.
+    pub fn flags(&self) -> u64 {
+        self.word(OUT + 128)
+    }
+
+    /// Vector and mask registers.
+    pub fn vectors(&self) -> &[u8] {
+        &self.image[OUT + 1024..OUT + 1024 + 32 * 64 + 64]
+    }
+
+    /// Private region, shared region, and the stack from so many bytes below rsp upwards.
+    pub fn memory(&self, below: usize) -> [&[u8]; 3] {
+        let rsp = (self.gpr(4).wrapping_sub(PRIVATE) as usize).clamp(OUT, IMAGE);
+        [&self.image[..REGION], &self.image[IMAGE..], &self.image[rsp - below..IMAGE]]
+    }
+}
+
+// rax, rcx, ... are stored by name because their numbers are the encoding's, not the alphabet's.
+std::arch::global_asm!(
+    ".set STATE, 0x10004000",
+    ".set OUT, 0x10006000",
+    // mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0); what is there already stays.
+    ".macro fuzz_map at length",
+    "  mov eax, 9",
+    "  movabs rdi, \\at",
+    "  mov esi, \\length",
+    "  mov edx, 3",
+    "  mov r10d, 0x100022",
+    "  mov r8, -1",
+    "  xor r9d, r9d",
+    "  syscall",
+    ".endm",
+    ".macro fuzz_copy from to bytes",
+    "  mov esi, \\from",
+    "  movabs rdi, \\to",
+    "  mov ecx, \\bytes",
+    "  rep movsb",
+    ".endm",
+    ".macro fuzz_begin",
+    "  fuzz_map 0x7fff0000, 0x1000",
+    "  fuzz_map 0x803f8000, 0x1000",
+    "  fuzz_map 0x807fff8000, 0x1000",
+    "  fuzz_map 0x200000000000, 0x4000",
+    "  fuzz_copy 0x10000000, 0x200000000000, 0x4000",
+    "  fuzz_copy STATE+144, 0x803f8000, 256",
+    "  fuzz_copy STATE+400, 0x807fff8000, 256",
+    "  mov eax, dword ptr [STATE+136]",
+    // Not by a constant address: the audit allows that to checks only.
+    "  mov ecx, 0x7fff0000",
+    "  mov dword ptr [rcx], eax",
+    "  fninit",
+    ".endm",
+    ".macro fuzz_load",
+    "  mov esp, STATE+128",
+    "  popfq",
+    "  mov rax, qword ptr [STATE]",
+    "  mov rcx, qword ptr [STATE+8]",
+    "  mov rdx, qword ptr [STATE+16]",
+    "  mov rbx, qword ptr [STATE+24]",
+    "  mov rsp, qword ptr [STATE+32]",
+    "  mov rbp, qword ptr [STATE+40]",
+    "  mov rsi, qword ptr [STATE+48]",
+    "  mov rdi, qword ptr [STATE+56]",
+    "  mov r8, qword ptr [STATE+64]",
+    "  mov r9, qword ptr [STATE+72]",
+    "  mov r10, qword ptr [STATE+80]",
+    "  mov r11, qword ptr [STATE+88]",
+    "  mov r12, qword ptr [STATE+96]",
+    "  mov r13, qword ptr [STATE+104]",
+    "  mov r14, qword ptr [STATE+112]",
+    "  mov r15, qword ptr [STATE+120]",
+    ".endm",
+    ".macro fuzz_store",
+    "  mov qword ptr [OUT], rax",
+    "  mov qword ptr [OUT+8], rcx",
+    "  mov qword ptr [OUT+16], rdx",
+    "  mov qword ptr [OUT+24], rbx",
+    "  mov qword ptr [OUT+32], rsp",
+    "  mov qword ptr [OUT+40], rbp",
+    "  mov qword ptr [OUT+48], rsi",
+    "  mov qword ptr [OUT+56], rdi",
+    "  mov qword ptr [OUT+64], r8",
+    "  mov qword ptr [OUT+72], r9",
+    "  mov qword ptr [OUT+80], r10",
+    "  mov qword ptr [OUT+88], r11",
+    "  mov qword ptr [OUT+96], r12",
+    "  mov qword ptr [OUT+104], r13",
+    "  mov qword ptr [OUT+112], r14",
+    "  mov qword ptr [OUT+120], r15",
+    "  mov esp, OUT+136",
+    "  pushfq",
+    "  cld",
+    ".endm",
+    ".macro fuzz_end",
+    "  mov eax, 1",
+    "  mov edi, 1",
+    "  mov esi, 0x10000000",
+    "  mov edx, 0x28000",
+    "  syscall",
+    "  mov eax, 1",
+    "  mov edi, 1",
+    "  movabs rsi, 0x200000000000",
+    "  mov edx, 0x4000",
+    "  syscall",
+    "  mov eax, 231",
+    "  xor edi, edi",
+    "  syscall",
+    "  ud2",
+    ".endm",
+    ".pushsection .rodata.blizzard_fuzz, \"a\"",
+    "blizzard_fuzz_begin_512:",
+    "fuzz_begin",
+    ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+    "vmovups zmm\\n, zmmword ptr [STATE+1024+64*\\n]",
+    ".endr",
+    ".irp n,0,1,2,3,4,5,6,7",
+    "kmovq k\\n, qword ptr [STATE+3072+8*\\n]",
+    ".endr",
+    "fuzz_load",
+    "blizzard_fuzz_end_512:",
+    "fuzz_store",
+    ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+    "vmovups zmmword ptr [OUT+1024+64*\\n], zmm\\n",
+    ".endr",
+    ".irp n,0,1,2,3,4,5,6,7",
+    "kmovq qword ptr [OUT+3072+8*\\n], k\\n",
+    ".endr",
+    "fuzz_end",
+    "blizzard_fuzz_begin_256:",
+    "fuzz_begin",
+    ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+    "vmovups ymm\\n, ymmword ptr [STATE+1024+64*\\n]",
+    ".endr",
+    "fuzz_load",
+    "blizzard_fuzz_end_256:",
+    "fuzz_store",
+    ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+    "vmovups ymmword ptr [OUT+1024+64*\\n], ymm\\n",
+    ".endr",
+    "fuzz_end",
+    "blizzard_fuzz_last:",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static blizzard_fuzz_begin_512: u8;
+    static blizzard_fuzz_end_512: u8;
+    static blizzard_fuzz_begin_256: u8;
+    static blizzard_fuzz_end_256: u8;
+    static blizzard_fuzz_last: u8;
+}
+
+/// The code in front of the sequence and the code behind it.
+fn harness() -> (&'static [u8], &'static [u8]) {
+    let between = |from: *const u8, to: *const u8| {
+        // SAFETY: both are labels of one read-only section, in this order.
+        unsafe { std::slice::from_raw_parts(from, to.addr() - from.addr()) }
+    };
+    let (b512, e512) = (&raw const blizzard_fuzz_begin_512, &raw const blizzard_fuzz_end_512);
+    let (b256, e256) = (&raw const blizzard_fuzz_begin_256, &raw const blizzard_fuzz_end_256);
+    if std::is_x86_feature_detected!("avx512bw") {
+        (between(b512, e512), between(e512, b256))
+    } else {
+        (between(b256, e256), between(e256, &raw const blizzard_fuzz_last))
+    }
+}
+
+impl State {
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = vec![0; 0x2000];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        for (n, value) in self.gprs.iter().enumerate() {
+            put(8 * n, &value.to_le_bytes());
+        }
+        put(128, &self.flags.to_le_bytes());
+        put(136, &u64::from(self.doorbell).to_le_bytes());
+        put(144, &self.tags[0]);
+        put(400, &self.tags[1]);
+        for (n, vector) in self.vectors.iter().enumerate() {
+            put(1024 + 64 * n, vector);
+        }
+        for (n, mask) in self.masks.iter().enumerate() {
+            put(3072 + 8 * n, &mask.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// Address of the sequence's first byte in [`program`].
+pub fn sequence_at() -> u64 {
+    CODE + (CODE_OFFSET + harness().0.len()) as u64
+}
+
+/// A static program that executes `sequence` from `state`.
+pub fn program(sequence: &[u8], state: &State) -> Vec<u8> {
+    let (begin, end) = harness();
+    let code = [begin, sequence, end].concat();
+    let mut data = state.memory.clone();
+    data.resize(STATE, 0);
+    data.extend(state.bytes());
+    let names = b"\0.text\0.data\0.shstrtab\0";
+    let data_offset = (CODE_OFFSET + code.len()).next_multiple_of(0x1000);
+    let names_offset = data_offset + data.len();
+    let sections_offset = (names_offset + names.len()).next_multiple_of(8);
+
+    let mut out = Elf(Vec::with_capacity(sections_offset + 4 * 64));
+    out.0.extend(*b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    out.halves(&[2, 62]).words(&[1]); // ET_EXEC, EM_X86_64
+    out.longs(&[CODE + CODE_OFFSET as u64, 64, sections_offset as u64]);
+    out.words(&[0]).halves(&[64, 56, 3, 64, 4, 3]);
+    let segment = |out: &mut Elf, kind: u32, flags: u32, offset: usize, at: u64, file: usize, memory: usize| {
+        out.words(&[kind, flags]).longs(&[offset as u64, at, at, file as u64, memory as u64, 0x1000]);
+    };
+    segment(&mut out, 1, 5, CODE_OFFSET, CODE + CODE_OFFSET as u64, code.len(), code.len());
+    segment(&mut out, 1, 6, data_offset, PRIVATE, data.len(), IMAGE);
+    segment(&mut out, 0x6474_e551, 6, 0, 0, 0, 0); // PT_GNU_STACK
+    out.0.resize(CODE_OFFSET, 0);
+    out.0.extend(&code);
+    out.0.resize(data_offset, 0);
+    out.0.extend(&data);
+    out.0.extend(names);
+    out.0.resize(sections_offset, 0);
+    let section = |out: &mut Elf, name: u32, kind: u32, flags: u64, at: u64, offset: usize, bytes: usize| {
+        out.words(&[name, kind]).longs(&[flags, at, offset as u64, bytes as u64]).words(&[0, 0]).longs(&[16, 0]);
+    };
+    section(&mut out, 0, 0, 0, 0, 0, 0);
+    section(&mut out, 1, 1, 6, CODE + CODE_OFFSET as u64, CODE_OFFSET, code.len());
+    section(&mut out, 7, 1, 3, PRIVATE, data_offset, data.len());
+    section(&mut out, 13, 3, 0, 0, names_offset, names.len());
+    out.0
+}
+
+/// A file being written, little-endian.
+struct Elf(Vec<u8>);
+
+impl Elf {
+    fn halves(&mut self, values: &[u16]) -> &mut Elf {
+        self.0.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self
+    }
+
+    fn words(&mut self, values: &[u32]) -> &mut Elf {
+        self.0.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self
+    }
+
+    fn longs(&mut self, values: &[u64]) -> &mut Elf {
+        self.0.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self
+    }
+}
+
+/// Runs a program that [`program`] made, or its rewritten form.
+pub fn run(elf: &[u8]) -> std::io::Result<End> {
+    let file = |name: &str| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
+    let mut exe = file("sequence")?;
+    exe.write_all(elf)?;
+    let mut out = file("image")?;
+    let mut command = Command::new(format!("/proc/self/fd/{}", exe.as_raw_fd()));
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::null()).env_clear();
+    let mut child = command.spawn()?;
+    let limit = rustix::process::Rlimit { current: Some(SECONDS), maximum: Some(SECONDS) };
+    let pid = rustix::process::Pid::from_child(&child);
+    // One that has ended already needs no limit.
+    let _ = rustix::process::prlimit(Some(pid), rustix::process::Resource::Cpu, limit);
+    let status = child.wait()?.to_string();
+    let mut image = Vec::new();
+    out.rewind()?;
+    out.read_to_end(&mut image)?;
+    Ok(End { status, image })
+}

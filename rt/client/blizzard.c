@@ -98,6 +98,9 @@ static unsigned plain_create(void) {
     return 0;
 }
 static void plain_created(int pid) { (void)pid; }
+static void plain_prefetch(const void *p, size_t bytes, int store) { (void)p, (void)bytes, (void)store; }
+static void plain_check_in(const void *p, size_t bytes) { (void)p, (void)bytes; }
+
 static void plain_wait_for_end(unsigned count) {
     if (count != 0) die("bz_wait_for_end: the program waits for nodes to end, but has created none");
 }
@@ -106,6 +109,7 @@ static const struct bz_api plain = {
     API_VERSION, sizeof plain, plain_node, plain_nodes, plain_alloc, plain_alloc_on, plain_free, plain_publish,
     plain_lookup, plain_barrier, plain_lock_new, plain_lock, plain_trylock, plain_unlock, plain_fetch_add,
     plain_sum_u64, plain_sum_f64, plain_create, plain_created, plain_wait_for_end,
+    plain_prefetch, plain_prefetch, plain_check_in,
 };
 
 /* ---- dispatch ---- */
@@ -140,5 +144,8 @@ void bz_lock(bz_lock_t *lock) { api()->lock(lock); }
 int bz_trylock(bz_lock_t *lock) { return api()->trylock(lock); }
 void bz_unlock(bz_lock_t *lock) { api()->unlock(lock); }
 uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v) { return api()->fetch_add_u64(p, v); }
+void bz_prefetch(const void *p, size_t bytes, int store) { api()->prefetch(p, bytes, store); }
+void bz_check_out(const void *p, size_t bytes, int store) { api()->check_out(p, bytes, store); }
+void bz_check_in(const void *p, size_t bytes) { api()->check_in(p, bytes); }
 uint64_t bz_reduce_sum_u64(uint64_t v) { return api()->reduce_sum_u64(v); }
 double bz_reduce_sum_f64(double v) { return api()->reduce_sum_f64(v); }

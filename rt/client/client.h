@@ -25,6 +25,9 @@ struct bz_api {
     unsigned (*create_begin)(void);
     void (*create_end)(int);
     void (*wait_for_end)(unsigned);
+    void (*prefetch)(const void *, size_t, int);
+    void (*check_out)(const void *, size_t, int);
+    void (*check_in)(const void *, size_t);
 };
 
 /* The runtime's functions, or those of a run of one node without a runtime. */

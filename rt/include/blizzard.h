@@ -32,6 +32,17 @@ void *bz_alloc_on(unsigned home, size_t bytes);
 /* Frees memory of bz_alloc or bz_alloc_on, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
 
+/* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel; addresses that are
+ * not shared are ignored. A copy that has come can be taken away again before it is used.
+ * bz_prefetch asks for copies and does not wait (up to 15 blocks of 64 bytes at a time; what is beyond is ignored); `store` nonzero: to
+ *   store to, else to load from. Only copies of other nodes' data are asked for, and only under `--protocol stache`.
+ * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
+ * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
+ * Source: Hill et al., Cooperative Shared Memory, 1993. */
+void bz_prefetch(const void *p, size_t bytes, int store);
+void bz_check_out(const void *p, size_t bytes, int store);
+void bz_check_in(const void *p, size_t bytes);
+
 /* Number of slots of bz_publish and bz_lookup. */
 #define BZ_SLOTS 1024
 /* Makes `p` known to all nodes under a slot number. A slot may be published again: later lookups see the later value. */

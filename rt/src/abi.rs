@@ -187,9 +187,16 @@ pub enum Counter {
     UncheckedCode,
     /// Signals by which peers called this node: out of a system call, or because it left its doorbell unanswered.
     KernelCalls,
+    /// Pages whose copies were given back to make room, blocks given back (replacement and check-in), and misses for which no page could
+    /// be replaced.
+    PagesReplaced,
+    BlocksEvicted,
+    StacheOverruns,
+    /// Blocks asked for without a wait.
+    Prefetches,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 28;
+pub const COUNTER_COUNT: usize = 32;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -220,6 +227,10 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "lock_wait_ns",
     "unchecked_code",
     "kernel_calls",
+    "pages_replaced",
+    "blocks_evicted",
+    "stache_overruns",
+    "prefetches",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -327,7 +338,8 @@ pub struct RegionHeader {
     pub fork_limit: u64,
     /// Milliseconds after which a node that does not answer ends the run; 0: never.
     pub peer_timeout_ms: u32,
-    pub _pad: u32,
+    /// Most pages of other homes that a node has copies of; 0: any number.
+    pub stache_pages: u32,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
@@ -337,6 +349,9 @@ pub const RING_HEADER_BYTES: u64 = 128;
 
 /// [`RegionHeader::peer_timeout_ms`] unless the launcher says otherwise.
 pub const PEER_TIMEOUT_MS: u32 = 60_000;
+
+/// Fewest pages of a finite stache: what one string instruction or the lanes of a gather use at once, and some more.
+pub const STACHE_PAGES_MIN: u32 = 16;
 
 /// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, about 1024 for all rings that lead to one node. Each node so has
 /// 128 KiB of slots and 128 bytes for each peer, however many there are, up to 64.
@@ -376,7 +391,7 @@ impl RegionHeader {
             fork_homes: 0,
             fork_limit: 0,
             peer_timeout_ms: PEER_TIMEOUT_MS,
-            _pad: 0,
+            stache_pages: 0,
         }
     }
 }
@@ -420,6 +435,9 @@ pub struct BzApi {
     pub create_end: extern "C" fn(i32),
     /// Waits until so many more created nodes have ended.
     pub wait_for_end: extern "C" fn(u32),
+    pub prefetch: extern "C" fn(*const u8, usize, i32),
+    pub check_out: extern "C" fn(*const u8, usize, i32),
+    pub check_in: extern "C" fn(*const u8, usize),
 }
 
 /// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside
@@ -577,6 +595,6 @@ const _: () = {
     assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::KernelCalls as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::Prefetches as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

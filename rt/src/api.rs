@@ -35,6 +35,9 @@ pub static TABLE: BzApi = BzApi {
     create_begin: bz_create_begin,
     create_end: bz_create_end,
     wait_for_end: bz_wait_for_end,
+    prefetch: bz_prefetch,
+    check_out: bz_check_out,
+    check_in: bz_check_in,
 };
 
 /// Counts in a run of one node.
@@ -99,6 +102,26 @@ extern "C" fn bz_free(addr: *mut u8) {
         Call::Several(node) => node.free(addr),
         Call::Single(single) => expect("bz_free", addr, single.free(addr)),
     });
+}
+
+/// Hints about memory that is not shared, or a run of one node, mean nothing.
+fn hint(function: &str, run: impl FnOnce(&mut node::Node)) {
+    with_run(function, |call| match call {
+        Call::Several(node) => run(node),
+        Call::Single(_) => {}
+    });
+}
+
+extern "C" fn bz_prefetch(addr: *const u8, bytes: usize, store: i32) {
+    hint("bz_prefetch", |node| node.prefetch(addr as u64, bytes as u64, store != 0));
+}
+
+extern "C" fn bz_check_out(addr: *const u8, bytes: usize, store: i32) {
+    hint("bz_check_out", |node| node.check_out(addr as u64, bytes as u64, store != 0));
+}
+
+extern "C" fn bz_check_in(addr: *const u8, bytes: usize) {
+    hint("bz_check_in", |node| node.check_in(addr as u64, bytes as u64));
 }
 
 fn check_slot(function: &str, slot: u32) {

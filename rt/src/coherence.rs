@@ -7,7 +7,7 @@
 //!
 //! # The boundary between this module and a driver
 //!
-//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for five things only:
+//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for six things only:
 //!
 //! | function | when | what the driver does |
 //! |---|---|---|
@@ -15,9 +15,11 @@
 //! | `block_message` | a validated message about a block that is not pinned | steps it |
 //! | `resume_work` | the access before is over, nothing is pinned | steps what it put off because of a pin |
 //! | `has_put_off_work` | before the program goes on | says whether `resume_work` will have something to do |
+//! | `evict` | room for another page is needed, or the program gives a copy back | steps the eviction of a block that is not in use |
 //! | `protocol_idle` | a wait in which nothing arrives | sends again what was refused, if it has such a thing |
 //!
-//! and offers it, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
+//! Prefetches are outstanding misses of the Stache driver that nobody waits for; other drivers ignore the hint. It
+//! offers a driver, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
 //! **Rules and how they are kept.**
 //! * *The access comes before the next event of its blocks.* A block that was found or made accessible for the access in progress is
@@ -29,6 +31,7 @@
 //!   owner when an address is beyond what it knows.
 
 pub mod mcm;
+pub mod replace;
 pub mod stache;
 
 use crate::abi::{self, Counter};
@@ -42,6 +45,7 @@ use crate::sys;
 use crate::tags::Block;
 use crate::transport::Message;
 use mcm::Mcm;
+use replace::Pages;
 use stache::Stache;
 
 /// Most blocks of a gather or scatter: 16 lanes, each of which may straddle two blocks.
@@ -94,13 +98,15 @@ pub struct Coherence {
     pins: Pins,
     /// Messages put aside, in order of arrival.
     held: Queue<Message>,
+    pages: Pages,
     /// By arena: the first address that was never handed out, as far as this node knows.
     limits: [u64; MAX_ARENAS],
 }
 
 impl Coherence {
     /// The state of a node that has used nothing yet.
-    pub fn new(kind: Kind, segment_blocks: u64) -> sys::Result<Coherence> {
+    pub fn new(kind: Kind, segment_bytes: u64, stache_pages: u32) -> sys::Result<Coherence> {
+        let segment_blocks = segment_bytes >> abi::BLOCK_SHIFT;
         let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
         Ok(Coherence {
             kind,
@@ -110,6 +116,7 @@ impl Coherence {
             granted: false,
             pins: Pins { first: 0, end: 0, list: [0; LANE_BLOCKS], listed: 0 },
             held: Queue::new(),
+            pages: Pages::new(stache_pages, segment_bytes)?,
             limits: [0; MAX_ARENAS],
         })
     }
@@ -256,7 +263,9 @@ impl Node {
 
     /// The block allows the access in progress, if that is what this node waits for: from now on it is pinned.
     fn grant(&mut self, block: Block) {
-        self.coherence.granted = self.coherence.acquiring == Some(block);
+        if self.coherence.acquiring == Some(block) {
+            self.coherence.granted = true;
+        }
     }
 
     /// Sends a message about a block; `with_data`: with the bytes of the own copy as they are now.
@@ -279,10 +288,7 @@ impl Node {
         if self.space.allows(block, store) {
             return;
         }
-        let Some(arena) = self.homes.arena_of(block.addr()) else {
-            return self.refuse_unallocated(block, masked);
-        };
-        if block.addr() >= self.coherence.limits[arena.index()] && !self.ask_limit(arena, block) {
+        if !self.is_handed_out(block) {
             return self.refuse_unallocated(block, masked);
         }
         let tag = self.tag_of(block);
@@ -291,6 +297,17 @@ impl Node {
             (true, _) => Counter::WriteMisses,
             (false, _) => Counter::ReadMisses,
         });
+        if self.home_of(block) != self.me {
+            self.note_page(block);
+        }
+        let prefetched = self.coherence.kind == Kind::Stache && self.stache_is_outstanding(block);
+        if prefetched {
+            self.wait_for_grant(block);
+            if self.space.allows(block, store) {
+                return;
+            }
+            // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant.
+        }
         self.coherence.acquiring = Some(block);
         self.coherence.granted = false;
         self.start_miss(block, store);
@@ -298,6 +315,19 @@ impl Node {
         if !self.space.allows(block, store) {
             self.fail(format_args!("protocol error: block {:#x} was granted without its tag", block.addr()));
         }
+    }
+
+    /// Waits for a block that was asked for before.
+    fn wait_for_grant(&mut self, block: Block) {
+        self.coherence.acquiring = Some(block);
+        self.coherence.granted = false;
+        self.wait(Wait::Miss, |node| node.coherence.granted);
+    }
+
+    /// Whether the block's memory has been handed out; asks its owner if this node does not know.
+    fn is_handed_out(&mut self, block: Block) -> bool {
+        let Some(arena) = self.homes.arena_of(block.addr()) else { return false };
+        block.addr() < self.coherence.limits[arena.index()] || self.ask_limit(arena, block)
     }
 
     /// Whether the address has been handed out; asks the arena's owner.

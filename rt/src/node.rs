@@ -78,7 +78,7 @@ impl Node {
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },
-            coherence: Coherence::new(region.protocol(), space.bytes() >> abi::BLOCK_SHIFT)?,
+            coherence: Coherence::new(region.protocol(), space.bytes(), region.header().stache_pages)?,
             arenas: Arenas::new(&homes, me)?,
             sync: Sync::new()?,
             forks: Forks::new(&region),
@@ -638,3 +638,5 @@ pub fn api() -> *const abi::BzApi {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_replace;

@@ -103,6 +103,12 @@ impl Region {
         Ok(Region { base, header })
     }
 
+    /// Changes this mapping's copy of the header, before anybody has used it.
+    #[cfg(test)]
+    pub fn change_header(&mut self, change: impl FnOnce(&mut RegionHeader)) {
+        change(&mut self.header);
+    }
+
     pub fn header(&self) -> &RegionHeader {
         &self.header
     }

@@ -8,6 +8,7 @@
 
 use crate::abi::{self, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use crate::protocol::Tag;
+use crate::sys;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Words of one block's data.
@@ -118,6 +119,14 @@ impl Space {
         let from = (self.memory + self.offset(block)) as *const [u64; BLOCK_WORDS];
         // SAFETY: a whole aligned block inside the copy; the program's thread is inside the runtime.
         unsafe { from.read_volatile() }
+    }
+
+    /// Gives the memory of whole pages back to the kernel: they read as zero afterwards. Advice: a refusal costs memory only.
+    pub fn discard(&self, addr: u64, bytes: u64) {
+        let last = addr + bytes - 1;
+        assert!(self.contains(addr) && self.contains(last), "{addr:#x} is outside the segment");
+        // SAFETY: the node's own copy, private and anonymous; the caller has made all its blocks Invalid.
+        let _ = unsafe { sys::madvise(self.local(addr) as u64, bytes, libc::MADV_DONTNEED) };
     }
 
     /// Replaces the block's data in the node's own copy.

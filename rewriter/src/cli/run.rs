@@ -11,6 +11,7 @@ use crate::launch::{self, LaunchOptions, Protocol};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
+use blizzard_rt::abi::STACHE_PAGES_MIN;
 use clap::Args;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ pub struct RunCommand {
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
+    /// Keep copies of at most PAGES pages of other nodes; the oldest make room for new ones
+    #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
+    stache_pages: Option<u32>,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -75,6 +79,7 @@ impl RunCommand {
             nodes: self.nodes,
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
+            stache_pages: self.stache_pages.unwrap_or(0),
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),
@@ -97,6 +102,11 @@ const PEER_TIMEOUT_MAX_SECONDS: u32 = 864_000;
 fn peer_timeout(text: &str) -> std::result::Result<u32, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= PEER_TIMEOUT_MAX_SECONDS);
     seconds.ok_or_else(|| format!("a number of seconds from 0 (never) to {PEER_TIMEOUT_MAX_SECONDS} is needed"))
+}
+
+fn stache_pages(text: &str) -> std::result::Result<u32, String> {
+    let pages = text.parse().ok().filter(|pages| *pages >= STACHE_PAGES_MIN);
+    pages.ok_or_else(|| format!("a number of pages of 4 KiB, at least {STACHE_PAGES_MIN}, is needed"))
 }
 
 /// The rewritten form of program `name`, how it was rewritten, and whether it creates its nodes by itself.

@@ -66,6 +66,8 @@ pub struct LaunchOptions {
     pub protocol: Protocol,
     /// Milliseconds after which a node that does not answer ends the run; 0: never.
     pub peer_timeout_ms: u32,
+    /// Most pages of other nodes that a node has copies of; 0: any number.
+    pub stache_pages: u32,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -81,6 +83,7 @@ impl Default for LaunchOptions {
             segment_bytes: abi::SEGMENT_DEFAULT_BYTES,
             protocol: Protocol::Stache,
             peer_timeout_ms: abi::PEER_TIMEOUT_MS,
+            stache_pages: 0,
             tag_output: false,
             forks: false,
             arg0: None,

@@ -44,6 +44,9 @@ mod sys {
         pub fn bz_fetch_add_u64(p: *mut u64, v: u64) -> u64;
         pub safe fn bz_reduce_sum_u64(v: u64) -> u64;
         pub safe fn bz_reduce_sum_f64(v: f64) -> f64;
+        pub safe fn bz_prefetch(p: *const c_void, bytes: usize, store: i32);
+        pub safe fn bz_check_out(p: *const c_void, bytes: usize, store: i32);
+        pub safe fn bz_check_in(p: *const c_void, bytes: usize);
     }
 }
 
@@ -73,6 +76,21 @@ pub fn reduce_sum_u64(v: u64) -> u64 {
 /// The sum of all nodes' arguments, added in the order of the node numbers: the same bits on all nodes. Every node must call it.
 pub fn reduce_sum_f64(v: f64) -> f64 {
     sys::bz_reduce_sum_f64(v)
+}
+
+/// Asks for copies of what `value` refers to and does not wait; `store`: to store to. A hint: see `bz_prefetch` in `blizzard.h`.
+pub fn prefetch<T: ?Sized>(value: &T, store: bool) {
+    sys::bz_prefetch(core::ptr::from_ref(value).cast(), size_of_val(value), store.into());
+}
+
+/// Gets copies of what `value` refers to, many blocks at a time. A hint: see `bz_check_out` in `blizzard.h`.
+pub fn check_out<T: ?Sized>(value: &T, store: bool) {
+    sys::bz_check_out(core::ptr::from_ref(value).cast(), size_of_val(value), store.into());
+}
+
+/// Gives the copies of what `value` refers to back to their homes. A hint: see `bz_check_in` in `blizzard.h`.
+pub fn check_in<T: ?Sized>(value: &T) {
+    sys::bz_check_in(core::ptr::from_ref(value).cast(), size_of_val(value));
 }
 
 /// Types that shared memory may hold: valid as any bytes (zero included), no drop glue, changed through `&self`.

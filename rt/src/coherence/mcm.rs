@@ -113,6 +113,16 @@ impl Pause {
 }
 
 impl Node {
+    /// Whether the block has an entry in the event table: then it cannot be evicted.
+    pub(super) fn mcm_is_outstanding(&self, block: Block) -> bool {
+        !self.coherence.mcm.events.bits(block).is_empty()
+    }
+
+    /// Gives a copy back.
+    pub(super) fn mcm_evict(&mut self, block: Block) {
+        self.mcm_node_event(block, NodeEvent::Evict, None);
+    }
+
     /// The access in progress misses.
     pub(super) fn mcm_miss(&mut self, block: Block, store: bool) {
         self.coherence.mcm.waiting = Some((block, store));

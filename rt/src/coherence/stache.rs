@@ -20,15 +20,19 @@ use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
 use crate::transport::Message;
 
-/// Each node has one miss outstanding at most, so that many requests can wait at one home.
-const MAX_DEFERRED: usize = abi::MAX_NODES;
+/// Requests that a node may have outstanding besides the miss that it waits for.
+pub const PREFETCHES: usize = 15;
+const OUTSTANDING: usize = PREFETCHES + 1;
+/// So many requests can wait at one home.
+const MAX_DEFERRED: usize = abi::MAX_NODES * OUTSTANDING;
 
 /// Stache's state on one node.
 pub struct Stache {
     /// One entry per block of the segment; used for those whose home this node is.
     directory: Directory,
-    /// The outstanding miss on a block of another home.
-    miss: Option<(Block, CacheState)>,
+    /// The outstanding requests for blocks of other homes: the miss that the node waits for, and prefetches. In any order.
+    misses: [Option<(Block, CacheState)>; OUTSTANDING],
+    outstanding: usize,
     /// Requests that found their block busy.
     deferred: Deferred<MAX_DEFERRED>,
 }
@@ -36,11 +40,52 @@ pub struct Stache {
 impl Stache {
     /// The state of a node that has used nothing yet.
     pub fn new(segment_blocks: u64) -> sys::Result<Stache> {
-        Ok(Stache { directory: Directory::new(segment_blocks)?, miss: None, deferred: Deferred::new() })
+        Ok(Stache {
+            directory: Directory::new(segment_blocks)?,
+            misses: [None; OUTSTANDING],
+            outstanding: 0,
+            deferred: Deferred::new(),
+        })
+    }
+}
+
+impl Stache {
+    /// The state of a block with an outstanding request.
+    fn outstanding(&self, block: Block) -> Option<CacheState> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        self.misses.iter().flatten().find(|(missing, _)| *missing == block).map(|&(_, state)| state)
+    }
+
+    /// Notes the state after a step that began or ended with an outstanding request; false when there are too many.
+    fn note(&mut self, block: Block, next: CacheState) -> bool {
+        let known = self.misses.iter().position(|miss| matches!(miss, Some((missing, _)) if *missing == block));
+        let slot = known.or_else(|| self.misses.iter().position(Option::is_none));
+        let Some(slot) = slot.and_then(|slot| self.misses.get_mut(slot)) else { return false };
+        self.outstanding -= usize::from(slot.is_some());
+        *slot = next.is_pending().then_some((block, next));
+        self.outstanding += usize::from(slot.is_some());
+        true
     }
 }
 
 impl Node {
+    /// Whether a request for the block is outstanding.
+    pub(super) fn stache_is_outstanding(&self, block: Block) -> bool {
+        self.coherence.stache.outstanding(block).is_some()
+    }
+
+    /// Whether one more request may be sent without waiting: the last place is the next miss's.
+    pub(super) fn stache_may_prefetch(&self) -> bool {
+        self.coherence.stache.outstanding < PREFETCHES
+    }
+
+    /// Gives a copy back.
+    pub(super) fn stache_evict(&mut self, block: Block) {
+        self.cache_event(block, CacheEvent::Evict, None);
+    }
+
     /// A validated protocol message, or one that was put aside.
     pub(super) fn stache_message(&mut self, message: &Message) {
         let block = Block::of(message.addr);
@@ -144,19 +189,17 @@ impl Node {
 
     /// Steps an event at a node that is not the home.
     fn cache_event(&mut self, block: Block, event: CacheEvent, data: Option<&[u64; BLOCK_WORDS]>) {
-        let state = match self.coherence.stache.miss {
-            Some((missing, state)) if missing == block => Some(state),
-            _ => CacheState::from_tag(self.tag_of(block)),
+        let state = match self.coherence.stache.outstanding(block) {
+            Some(state) => Some(state),
+            None => CacheState::from_tag(self.tag_of(block)),
         };
         let Some(state) = state else {
             self.fail(format_args!("protocol error: block {:#x} is Busy without a miss", block.addr()))
         };
         match stache::cache_step(state, event) {
             Ok((next, actions)) => {
-                if next.is_pending() {
-                    self.coherence.stache.miss = Some((block, next));
-                } else if state.is_pending() {
-                    self.coherence.stache.miss = None;
+                if (state.is_pending() || next.is_pending()) && !self.coherence.stache.note(block, next) {
+                    self.fail(format_args!("protocol error: too many outstanding misses"));
                 }
                 let home = self.home_of(block);
                 self.perform(block, home, &actions, data);

@@ -25,8 +25,8 @@ thread_local! {
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// One node's program.
-struct Program {
-    node: Box<Node>,
+pub struct Program {
+    pub node: Box<Node>,
 }
 
 impl Program {
@@ -47,7 +47,7 @@ impl Program {
         Program { node }
     }
 
-    fn me(&self) -> u64 {
+    pub fn me(&self) -> u64 {
         self.node.me.index() as u64
     }
 
@@ -58,39 +58,39 @@ impl Program {
         }
     }
 
-    fn load(&mut self, addr: u64) -> u64 {
+    pub fn load(&mut self, addr: u64) -> u64 {
         self.check(addr, 8, false);
         // SAFETY: inside the node's copy.
         unsafe { self.node.space.local(addr).cast::<u64>().read_unaligned() }
     }
 
-    fn store(&mut self, addr: u64, value: u64) {
+    pub fn store(&mut self, addr: u64, value: u64) {
         self.check(addr, 8, true);
         // SAFETY: inside the node's copy.
         unsafe { self.node.space.local(addr).cast::<u64>().write_unaligned(value) }
     }
 
     /// A loop's back-edge.
-    fn back_edge(&mut self) {
+    pub fn back_edge(&mut self) {
         if self.node.context.poll().load(Ordering::Relaxed) != 0 {
             self.node.poll();
         }
     }
 
     /// A call of `blizzard.h`.
-    fn call<R>(&mut self, run: impl FnOnce(&mut Node) -> R) -> R {
+    pub fn call<R>(&mut self, run: impl FnOnce(&mut Node) -> R) -> R {
         self.node.begin();
         let result = run(&mut self.node);
         self.node.leave();
         result
     }
 
-    fn barrier(&mut self) {
+    pub fn barrier(&mut self) {
         self.call(|node| node.collective(Collective::Barrier, 0));
     }
 
     /// Node 0 allocates with homes by policy; all get the address.
-    fn shared(&mut self, bytes: u64) -> u64 {
+    pub fn shared(&mut self, bytes: u64) -> u64 {
         if self.me() == 0 {
             let addr = self.call(|node| node.alloc(None, bytes));
             assert_ne!(addr, 0);
@@ -132,6 +132,15 @@ fn run_with<R: Send>(
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
     let test = TestRegion::with_protocol(nodes, cpus, SEGMENT_BYTES, ring_slots, PROTOCOL.get());
+    run_in(test, nodes, main)
+}
+
+/// Runs `main` on every node of a region.
+fn run_in<R: Send>(
+    test: TestRegion,
+    nodes: u32,
+    main: impl Fn(&mut Program) -> R + core::marker::Sync,
+) -> Vec<Ending<R>> {
     let region = test.region;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..nodes)
@@ -153,6 +162,23 @@ fn run_with<R: Send>(
         let ending = |(number, result)| Ending { result, message: message_of(&region, number) };
         (0..).zip(results).map(ending).collect()
     })
+}
+
+/// A run in which each node has copies of at most `pages` pages (0: of any number); no node may fail.
+pub fn run_finite<R: Send>(
+    nodes: u32,
+    pages: u32,
+    protocol: u32,
+    main: impl Fn(&mut Program) -> R + core::marker::Sync,
+) -> Vec<R> {
+    let mut test = TestRegion::with_protocol(nodes, 2, SEGMENT_BYTES, 16, protocol);
+    test.region.change_header(|header| header.stache_pages = pages);
+    let endings = run_in(test, nodes, |program| {
+        let result = main(program);
+        assert_eq!(program.node.context.counter(Counter::MessagesRejected), 0);
+        result
+    });
+    endings.into_iter().map(|end| end.result.unwrap_or_else(|why| panic!("{why} {}", end.message))).collect()
 }
 
 /// [`run_with`] where no node may fail; nothing may have been rejected.

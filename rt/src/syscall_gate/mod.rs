@@ -22,6 +22,7 @@ pub mod table;
 mod waits;
 
 use crate::abi::{self, Counter};
+use crate::coherence::replace::hold_pages;
 use crate::entry::access;
 use crate::entry::loader::{Ehdr, Phdr};
 use crate::sys::{self, KernelSigaction};
@@ -305,7 +306,9 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
         if let Err(unsupported) = unsafe { table::visit(nr, args, &mut acquire) } {
             node::fail(format_args!("{unsupported}"));
         }
-        // Acquiring one range can cost another: look again until one pass finds all of them accessible.
+        // Acquiring one range can cost another: look again until one pass finds all of them accessible. Replacement would take it away
+        // again and again.
+        hold_pages(!complete);
         if complete {
             return;
         }

@@ -1,0 +1,206 @@
+//! The finite stache: copies of other nodes' pages, and what the program says about their use.
+//!
+//! Purpose: a node keeps copies from at most [`Pages::limit`] pages of other homes. A miss on one more page makes room: the oldest page that has not
+//! missed again since its last turn gives its blocks back, modified ones with their data, and its memory to the kernel. The same
+//! eviction of blocks serves check-in; prefetch and check-out acquire blocks before they are needed. Input: misses and hints.
+//! Output: events of the protocol's driver. Source: Reinhardt 1996, section 2.3 (page replacement); Hill et al., Cooperative Shared Memory,
+//! 1993 (check-in, check-out).
+//!
+//! **Invariants**
+//! * Nothing of a page that the access in progress uses is evicted, nor a block with an outstanding request. If every page is in
+//!   use, the node keeps more pages than the limit, and counts it.
+//! * Hints never change results: each is a sequence of steps that any node may take at any time.
+
+use super::Kind;
+use crate::abi::{BLOCK_BYTES, Counter, SEGMENT_BASE};
+use crate::buffer::{Queue, Table, Zeroed};
+use crate::homes::PAGE_BYTES;
+use crate::node::Node;
+use crate::protocol::Tag;
+use crate::sys;
+use crate::tags::Block;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// The page holds copies.
+const RESIDENT: u8 = 1;
+/// It has missed again since its last turn.
+const USED: u8 = 2;
+
+/// State of a page: zero is "no copies".
+#[derive(Clone, Copy, Default)]
+struct PageState(u8);
+
+// SAFETY: an integer.
+unsafe impl Zeroed for PageState {}
+
+/// Set while a system call is being prepared: all its memory is needed at once, however much it is.
+static HOLDING: AtomicBool = AtomicBool::new(false);
+
+/// Stops replacement while the memory of a system call is acquired, range by range.
+pub fn hold_pages(hold: bool) {
+    HOLDING.store(hold, Ordering::Relaxed);
+}
+
+/// The pages of other homes that this node has copies of.
+pub struct Pages {
+    /// Most pages; 0: no limit, and nothing is noted.
+    limit: u64,
+    states: Table<PageState>,
+    /// Numbers of the resident pages, the next to be replaced first.
+    order: Queue<u64>,
+}
+
+impl Pages {
+    /// # Errors
+    /// The kernel's, when it gives no address space.
+    pub fn new(limit: u32, segment_bytes: u64) -> sys::Result<Pages> {
+        let pages = if limit == 0 { 0 } else { segment_bytes / PAGE_BYTES };
+        Ok(Pages { limit: limit.into(), states: Table::new(pages)?, order: Queue::new() })
+    }
+}
+
+/// Address of a page.
+const fn page_address(number: u64) -> u64 {
+    SEGMENT_BASE + number * PAGE_BYTES
+}
+
+impl Node {
+    /// A block of another home is about to be acquired: makes room for its page.
+    pub(super) fn note_page(&mut self, block: Block) {
+        if self.coherence.pages.limit == 0 {
+            return;
+        }
+        let number = (block.addr() - SEGMENT_BASE) / PAGE_BYTES;
+        let PageState(state) = self.coherence.pages.states.get(number);
+        self.coherence.pages.states.set(number, PageState(RESIDENT | if state == 0 { 0 } else { USED }));
+        if state != 0 {
+            return;
+        }
+        // More than one when earlier ones were in use at their turn.
+        while self.coherence.pages.order.len() >= self.coherence.pages.limit {
+            if HOLDING.load(Ordering::Relaxed) || !self.replace_page() {
+                self.count(Counter::StacheOverruns);
+                break;
+            }
+        }
+        if self.coherence.pages.order.push(number).is_err() {
+            self.fail(format_args!("no memory for the list of copied pages"));
+        }
+    }
+
+    /// Gives the oldest page back that can be; false when none can.
+    fn replace_page(&mut self) -> bool {
+        // Each page has at most two turns: one to lose its mark, one to go.
+        for _ in 0..2 * self.coherence.pages.order.len() {
+            let Some(number) = self.coherence.pages.order.pop() else { return false };
+            let pages = &mut self.coherence.pages;
+            let PageState(state) = pages.states.get(number);
+            let goes = if state & USED != 0 {
+                pages.states.set(number, PageState(RESIDENT));
+                false
+            } else {
+                self.evict_page(page_address(number))
+            };
+            if goes {
+                self.coherence.pages.states.set(number, PageState(0));
+                self.count(Counter::PagesReplaced);
+                return true;
+            }
+            if self.coherence.pages.order.push(number).is_err() {
+                self.fail(format_args!("no memory for the list of copied pages"));
+            }
+        }
+        false
+    }
+
+    /// Evicts all blocks of a page; false, and the page stays, when one is in use.
+    fn evict_page(&mut self, page: u64) -> bool {
+        let blocks = || (page..page + PAGE_BYTES).step_by(BLOCK_BYTES as usize).map(Block::of);
+        if blocks().any(|block| self.is_in_use(block)) {
+            return false;
+        }
+        for block in blocks() {
+            self.evict(block);
+        }
+        // Every block is Invalid now: nobody reads what the kernel takes.
+        self.space.discard(page, PAGE_BYTES);
+        true
+    }
+
+    /// Whether the access in progress, a message put aside or an outstanding request is about the block.
+    fn is_in_use(&self, block: Block) -> bool {
+        let outstanding = match self.coherence.kind {
+            Kind::Stache => false,
+            Kind::Mcm => self.mcm_is_outstanding(block),
+        };
+        outstanding
+            || self.space.tag(block) == Some(Tag::Busy)
+            || self.coherence.acquiring == Some(block)
+            || self.coherence.is_pinned(block)
+            || self.coherence.is_held(block)
+    }
+
+    /// Gives a copy back. The block is in another home's page and not in use.
+    fn evict(&mut self, block: Block) {
+        if !matches!(self.tag_of(block), Tag::ReadOnly | Tag::Writable) {
+            return;
+        }
+        self.count(Counter::BlocksEvicted);
+        match self.coherence.kind {
+            Kind::Stache => self.stache_evict(block),
+            Kind::Mcm => self.mcm_evict(block),
+        }
+    }
+
+    /// Calls `each` with the blocks of a range of shared memory that have been handed out.
+    fn each_shared_block(&mut self, addr: u64, bytes: u64, mut each: impl FnMut(&mut Node, Block)) {
+        let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
+        let first = addr & !(BLOCK_BYTES - 1);
+        for at in (first..=last).step_by(BLOCK_BYTES as usize) {
+            if self.space.contains(at) && self.is_handed_out(Block::of(at)) {
+                each(self, Block::of(at));
+            }
+        }
+    }
+
+    /// Asks for blocks without waiting for them, as long as requests may be outstanding.
+    pub fn prefetch(&mut self, addr: u64, bytes: u64, store: bool) {
+        self.each_shared_block(addr, bytes, |node, block| node.prefetch_block(block, store));
+    }
+
+    /// True when a request was sent, or has been already.
+    fn prefetch_block(&mut self, block: Block, store: bool) {
+        let wanted = !self.space.allows(block, store) && !self.is_in_use(block) && self.home_of(block) != self.me;
+        if wanted && self.coherence.kind == Kind::Stache && self.stache_may_prefetch() {
+            self.note_page(block);
+            self.count(Counter::Prefetches);
+            self.stache_miss(block, store);
+        }
+    }
+
+    /// Acquires blocks, many at a time; returns when each has been here.
+    pub fn check_out(&mut self, addr: u64, bytes: u64, store: bool) {
+        let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
+        self.prefetch(addr, bytes, store);
+        self.each_shared_block(addr, bytes, |node, block| {
+            node.end_last_access();
+            // The requests that were answered make room for those that are to come.
+            let ahead = block.addr() + BLOCK_BYTES;
+            let window = (super::stache::PREFETCHES as u64 * BLOCK_BYTES).min((last + 1).saturating_sub(ahead));
+            if !node.space.allows(block, store) {
+                node.prefetch(ahead, window, store);
+            }
+            node.access(block.addr(), 1, store, true);
+        });
+        self.end_last_access();
+    }
+
+    /// Gives the copies of a range back to their homes.
+    pub fn check_in(&mut self, addr: u64, bytes: u64) {
+        self.each_shared_block(addr, bytes, |node, block| {
+            if node.home_of(block) != node.me && !node.is_in_use(block) {
+                node.evict(block);
+            }
+        });
+    }
+}

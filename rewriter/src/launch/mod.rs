@@ -12,12 +12,12 @@
 //! Any executable can be launched; only a rewritten one uses the region.
 
 mod guard;
-pub(crate) mod leftovers;
+pub mod leftovers;
 mod output;
 pub mod region;
 pub(crate) mod spawn;
 pub mod stats;
-pub(crate) mod supervise;
+pub mod supervise;
 pub mod sys;
 
 use crate::error::{Error, Result};

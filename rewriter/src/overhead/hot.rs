@@ -87,6 +87,9 @@ pub struct File {
     pub file: String,
     pub instructions: u64,
     pub inserted: u64,
+    pub accesses: u64,
+    pub checks: u64,
+    pub polls: u64,
 }
 
 /// Everything that was counted.
@@ -107,6 +110,14 @@ pub struct Counts {
     pub files: Vec<File>,
     pub functions: Vec<Place>,
     pub loops: Vec<Place>,
+}
+
+impl Counts {
+    /// Instructions, inserted ones, accesses, checks and polls so far.
+    fn sums(&self) -> [u64; 5] {
+        let of = |is: fn(Class) -> bool| self.classes.iter().filter(|(c, _)| is(**c)).map(|(_, e)| e.times).sum();
+        [self.instructions, self.inserted, of(Class::is_access), of(Class::is_check), of(|c| c == Class::Poll)]
+    }
 }
 
 /// Files and their symbols, by module.
@@ -130,16 +141,13 @@ pub fn counts(counted: &Counted) -> (Counts, Files) {
     };
     let (mut functions, mut loops) = (HashMap::new(), HashMap::new());
     for (k, module) in counted.modules.iter().enumerate() {
-        let (instructions, inserted) = (all.instructions, all.inserted);
+        let before = all.sums();
         add_module(k, module, &mut all, &mut functions, &mut loops);
-        all.files.push(File {
-            file: module.original.display().to_string(),
-            instructions: all.instructions - instructions,
-            inserted: all.inserted - inserted,
-        });
+        let file = module.original.display().to_string();
+        let [instructions, inserted, accesses, checks, polls] = std::array::from_fn(|i| all.sums()[i] - before[i]);
+        all.files.push(File { file, instructions, inserted, accesses, checks, polls });
     }
-    let of = |is: fn(Class) -> bool| all.classes.iter().filter(|(c, _)| is(**c)).map(|(_, e)| e.times).sum();
-    (all.accesses, all.checks, all.polls) = (of(Class::is_access), of(Class::is_check), of(|c| c == Class::Poll));
+    [_, _, all.accesses, all.checks, all.polls] = all.sums();
     all.functions = highest(functions, &files, false);
     all.loops = highest(loops, &files, true);
     (all, files)

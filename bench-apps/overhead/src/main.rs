@@ -1,0 +1,201 @@
+//! `cargo run --release -p blizzard-bench-overhead`: measures everything and writes `RESULTS.md`.
+//!
+//! The program is its own `blizzard`: called with one of that program's commands, it is that program.
+
+use blizzard::launch::supervise::Signals;
+use blizzard_bench_overhead::workloads::{self, Kind, Workload};
+use blizzard_bench_overhead::{geometric_mean, installed, must, others};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+/// Measures what checks and polls cost on kernels and applications
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Runs of each form of each program
+    #[arg(short, long, default_value = "3")]
+    runs: u32,
+    /// Only workloads whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Where the table goes
+    #[arg(short, long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"))]
+    output: PathBuf,
+}
+
+/// One row: a workload and its ratios.
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    /// Relocated, loads, stores, all, all + polls: ratio and spread.
+    ratios: Vec<(f64, f64, f64)>,
+    asan: others::Ratio,
+    valgrind: others::Ratio,
+    /// Inserted instructions and checks, for each instruction of the program.
+    growth: f64,
+    checks: f64,
+    remarks: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|arg| [OsStr::new("overhead"), "cache".as_ref(), "config".as_ref()].contains(&&*arg))
+    {
+        return blizzard::cli::main();
+    }
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), String> {
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    eprintln!("building the programs");
+    let (mut list, left_out) = workloads::all(folder.path(), &own)?;
+    list.retain(|w| cli.only.as_ref().is_none_or(|part| w.name.contains(part.as_str())));
+    let valgrind = installed("valgrind");
+    let mut signals = Signals::listen().map_err(|e| e.to_string())?;
+    let style = ProgressStyle::with_template("{spinner} {msg:<14} {pos} of {len}, {eta} to go");
+    let bar = ProgressBar::new(list.len() as u64).with_style(style.expect("the template is well-formed"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let (mut rows, mut failed) = (Vec::new(), left_out);
+    for workload in &list {
+        bar.set_message(workload.name);
+        match measure(workload, cli.runs, valgrind, &own, &mut signals) {
+            Ok(row) => rows.push(row),
+            Err(e) => failed.push(format!("{}: {}", workload.name, e.trim().replace('\n', "; "))),
+        }
+        bar.inc(1);
+        // What has been measured stays, should the rest be stopped.
+        let text = table(&rows, &failed, cli.runs);
+        std::fs::write(&cli.output, text).map_err(|e| format!("{}: {e}", cli.output.display()))?;
+    }
+    bar.finish_and_clear();
+    print!("{}", table(&rows, &failed, cli.runs));
+    Ok(())
+}
+
+fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Signals) -> Result<Row, String> {
+    let mut command = Command::new(own);
+    command.args(["overhead", "--json", "-r", &runs.to_string(), "--"]).arg(&w.program).args(&w.args);
+    command.stdin(match &w.stdin {
+        Some(path) => Stdio::from(std::fs::File::open(path).map_err(|e| e.to_string())?),
+        None => Stdio::null(),
+    });
+    let report: serde_json::Value = serde_json::from_slice(&must(&mut command)?).map_err(|e| e.to_string())?;
+    let ratio = |v: &serde_json::Value| {
+        let part = |name: &str| v["ratio"][name].as_f64().unwrap_or(f64::NAN);
+        (part("median"), part("min"), part("max"))
+    };
+    let variants = report["variants"].as_array().ok_or("no variants in the report")?;
+    let count = |name: &str| report["counts"][name].as_f64().unwrap_or(f64::NAN);
+    let [asan, valgrind] = others::measure(w, runs, valgrind, signals)?;
+    let remarks = report["remarks"].as_array().into_iter().flatten().filter_map(|r| Some(r.as_str()?.to_owned()));
+    Ok(Row {
+        name: w.name,
+        kind: w.kind,
+        ratios: variants.iter().skip(1).map(ratio).collect(),
+        asan,
+        valgrind,
+        growth: count("inserted") / count("instructions"),
+        checks: count("checks") / count("instructions"),
+        remarks: remarks.collect(),
+    })
+}
+
+fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
+    let mut out = String::new();
+    let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string cannot fail");
+    line("# What checks and polls cost\n".into());
+    line("Written by `cargo run --release -p blizzard-bench-overhead`; see `README.md`. Ratios of processor time to the original's, the".into());
+    line(format!(
+        "median of {runs} rounds, in brackets from .. to. The last two columns are exact counts for each executed instruction of the"
+    ));
+    line(
+        "program, its libraries included: executed checks, and instructions that were inserted for checks and polls.\n"
+            .into(),
+    );
+    line(format!("{}\n", machine()));
+    line(
+        "| program | relocated | loads | stores | all | all + polls | gcc ASan | Valgrind none | checks | inserted |"
+            .into(),
+    );
+    line("|---|---|---|---|---|---|---|---|---|---|".into());
+    for row in rows {
+        let mut cells = vec![row.name.to_owned()];
+        cells.extend(row.ratios.iter().enumerate().map(|(k, (median, min, max))| {
+            if k == 4 { format!("**{median:.2}** ({min:.2} .. {max:.2})") } else { format!("{median:.2}") }
+        }));
+        for other in [&row.asan, &row.valgrind] {
+            cells.push(other.as_ref().map_or_else(Clone::clone, |r| format!("{:.2}", r.median)));
+        }
+        cells.push(format!("{:.3}", row.checks));
+        cells.push(format!("{:.3}", row.growth));
+        line(format!("| {} |", cells.join(" | ")));
+    }
+    line(String::new());
+    line("| figure | aim | measured |".into());
+    line("|---|---|---|".into());
+    for (what, kind, column, aim) in [
+        ("relocation alone, kernels", Kind::Kernel, 0, "mean 1.01, worst 1.05"),
+        ("relocation alone, applications", Kind::Application, 0, "mean 1.01, worst 1.05"),
+        ("all checks + polls, kernels", Kind::Kernel, 4, "mean 1.15, worst 1.5"),
+        ("all checks + polls, applications", Kind::Application, 4, "each 1.10"),
+    ] {
+        let values: Vec<f64> =
+            rows.iter().filter(|r| r.kind == kind).filter_map(|r| Some(r.ratios.get(column)?.0)).collect();
+        if !values.is_empty() {
+            let worst = values.iter().copied().fold(0.0, f64::max);
+            line(format!("| {what} | {aim} | mean {:.2}, worst {worst:.2} |", geometric_mean(&values)));
+        }
+    }
+    let slower = |r: &&Row| r.asan.as_ref().is_ok_and(|asan| r.ratios[4].0 > asan.median);
+    let slower: Vec<&str> = rows.iter().filter(slower).map(|r| r.name).collect();
+    line(format!(
+        "| slower than source-level AddressSanitizer | none | {} |",
+        if slower.is_empty() { "none".into() } else { slower.join(", ") }
+    ));
+    line("\nMeans are geometric.".into());
+    for note in failed
+        .iter()
+        .map(|f| format!("not measured: {f}"))
+        .chain(rows.iter().flat_map(|r| r.remarks.iter().map(move |m| format!("{}: {m}", r.name))))
+    {
+        line(format!("\n- {note}"));
+    }
+    out
+}
+
+/// Processor, kernel, compiler, date.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let cpu = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(':'))
+        .map_or("unknown", |(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let first = |program: &str, args: &[&str]| {
+        let out = must(Command::new(program).args(args)).unwrap_or_default();
+        String::from_utf8_lossy(&out).lines().next().unwrap_or("unknown").to_owned()
+    };
+    let load = read("/proc/loadavg");
+    format!(
+        "{cpu}, {cores} processors, Linux {}, {}, load {} at the end, {}.",
+        kernel.trim(),
+        first("gcc", &["--version"]),
+        load.split(' ').next().unwrap_or("unknown"),
+        first("date", &["-u", "+%Y-%m-%d"])
+    )
+}

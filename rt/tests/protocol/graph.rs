@@ -29,8 +29,11 @@ impl Graph {
 }
 
 /// Calls `visit` with each reachable state and, of each step from it that `follow` accepts, the number of its end.
-pub fn visit_states<M>(model: &M, follow: impl Fn(&M::Action) -> bool, mut visit: impl FnMut(&M::State, Vec<u32>))
-where
+pub fn visit_states<M>(
+    model: &M,
+    follow: impl Fn(&M::State, &M::Action) -> bool,
+    mut visit: impl FnMut(&M::State, Vec<u32>),
+) where
     M: Model,
     M::State: Hash,
 {
@@ -53,7 +56,7 @@ where
         let mut successors = Vec::new();
         model.actions(&state, &mut steps);
         for step in steps.drain(..) {
-            let followed = follow(&step);
+            let followed = follow(&state, &step);
             if let Some(next) = model.next_state(&state, step) {
                 let next = number(next, &mut numbers, &mut queue);
                 if followed {
@@ -65,7 +68,7 @@ where
     }
 }
 
-fn build<M>(model: &M, follow: impl Fn(&M::Action) -> bool, good: impl Fn(&M::State) -> bool) -> Graph
+fn build<M>(model: &M, follow: impl Fn(&M::State, &M::Action) -> bool, good: impl Fn(&M::State) -> bool) -> Graph
 where
     M: Model,
     M::State: Hash,
@@ -87,7 +90,7 @@ where
     let mut number = 0;
     visit_states(
         model,
-        |_| true,
+        |_, _| true,
         |state, _| {
             assert!(!bad(number), "{what} {state:#?}");
             number += 1;
@@ -99,7 +102,7 @@ where
 /// Returns the number of states and the length of the longest such sequence.
 pub fn assert_service_ends<M>(
     model: &M,
-    service: impl Fn(&M::Action) -> bool,
+    service: impl Fn(&M::State, &M::Action) -> bool,
     quiet: impl Fn(&M::State) -> bool,
 ) -> (usize, usize)
 where
@@ -140,13 +143,18 @@ where
     (count, longest)
 }
 
-/// Asserts that from every reachable state some sequence of steps leads to a state that is `done`. Returns the number of states.
-pub fn assert_can_always_finish<M>(model: &M, done: impl Fn(&M::State) -> bool) -> usize
+/// Asserts that from every reachable state some sequence of steps that `follow` accepts leads to a state that is `done`. Returns the
+/// number of states.
+pub fn assert_can_always_finish<M>(
+    model: &M,
+    follow: impl Fn(&M::Action) -> bool,
+    done: impl Fn(&M::State) -> bool,
+) -> usize
 where
     M: Model,
     M::State: Hash + Debug,
 {
-    let graph = build(model, |_| true, done);
+    let graph = build(model, |_, step| follow(step), done);
     let count = graph.successors.len();
     let predecessors = graph.predecessors();
     let mut can = graph.good;

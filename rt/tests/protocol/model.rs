@@ -1,17 +1,16 @@
-//! A model of everything around the step functions: memory, tags, channels, the queue of deferred requests.
+//! What the models of both protocols have in common: the nodes' copies, channels, and the interface that the explorations use.
 //!
-//! [`World`] performs the functions' actions by the rules in the documentation of `blizzard_rt::protocol`. Wherever the runtime is
-//! free to choose, so is the model's caller, and it is given more freedom than a runtime has: channels keep order only among the
-//! messages about one block from one node to another; replaying one deferred event is a step of its own, at any later time.
+//! A [`Machine`] is everything around one protocol's step functions; [`crate::stache_model`] and [`crate::mcm_model`] implement it. It
+//! performs the functions' actions by the rules in the documentation of `blizzard_rt::protocol`. Wherever the runtime is free to
+//! choose, so is the model's caller, and it is given more freedom than a runtime has: what a node puts off is a step of
+//! its own, at any later time.
 //!
 //! `D` is what a block holds: a bit (is it the latest value?), a number, or real words.
 
-use blizzard_rt::protocol::defer::Deferred;
-use blizzard_rt::protocol::{
-    Action, Actions, CacheEvent, CacheState, DirState, HomeEvent, Msg, NodeId, Tag, Violation,
-};
+use std::fmt::Debug;
+use std::hash::Hash;
 
-use crate::mutants::Rules;
+use blizzard_rt::protocol::{NodeId, Tag, Violation, mcm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -19,10 +18,16 @@ pub enum Access {
     Store,
 }
 
+/// What a block holds.
+pub trait Datum: Copy + Debug + Ord + Hash + Send + Sync + 'static {}
+
+impl<T: Copy + Debug + Ord + Hash + Send + Sync + 'static> Datum for T {}
+
 /// What went wrong in a step. A correct protocol never causes any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    Violation(Violation),
+    Stache(Violation),
+    Mcm(mcm::Violation),
     /// `CopyIn` while handling an event that brought no data.
     NoData,
     /// The tag that the actions left is not the one that the function returned or that the state implies.
@@ -40,36 +45,52 @@ pub enum Fault {
 
 impl From<Violation> for Fault {
     fn from(violation: Violation) -> Fault {
-        Fault::Violation(violation)
+        Fault::Stache(violation)
+    }
+}
+
+impl From<mcm::Violation> for Fault {
+    fn from(violation: mcm::Violation) -> Fault {
+        Fault::Mcm(violation)
     }
 }
 
 /// Most messages about one block that are on the way from one node to another: the exploration shows that it suffices.
-pub const CHANNEL_SLOTS: usize = 3;
+pub const CHANNEL_SLOTS: usize = 4;
 
-/// A FIFO channel for the messages about one block from one node to another.
+/// The messages `M` about one block on their way from one node to another, with their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Channel<D> {
-    slots: [Option<(Msg, Option<D>)>; CHANNEL_SLOTS],
+pub struct Channel<M, D> {
+    slots: [Option<(M, Option<D>)>; CHANNEL_SLOTS],
 }
 
-impl<D: Copy> Channel<D> {
-    const EMPTY: Channel<D> = Channel { slots: [None; CHANNEL_SLOTS] };
+impl<M: Copy + Ord, D: Datum> Channel<M, D> {
+    /// As [`Channel::push`] for a channel without an order: equal contents are equal states.
+    pub fn put(&mut self, msg: M, data: Option<D>) -> Result<(), Fault> {
+        self.push(msg, data)?;
+        let used = self.len();
+        self.slots[..used].sort_unstable();
+        Ok(())
+    }
+}
 
-    fn push(&mut self, msg: Msg, data: Option<D>) -> Result<(), Fault> {
+impl<M: Copy, D: Datum> Channel<M, D> {
+    pub const EMPTY: Channel<M, D> = Channel { slots: [None; CHANNEL_SLOTS] };
+
+    pub fn push(&mut self, msg: M, data: Option<D>) -> Result<(), Fault> {
         *self.slots.iter_mut().find(|slot| slot.is_none()).ok_or(Fault::ChannelFull)? = Some((msg, data));
         Ok(())
     }
 
     /// Takes the message at `at`, counted from the oldest.
-    fn take(&mut self, at: usize) -> Option<(Msg, Option<D>)> {
+    pub fn take(&mut self, at: usize) -> Option<(M, Option<D>)> {
         let taken = self.slots[at].take();
         self.slots[at..].rotate_left(1);
         taken
     }
 
     /// The message that is delivered next.
-    pub fn oldest(&self) -> Option<Msg> {
+    pub fn oldest(&self) -> Option<M> {
         self.slots[0].map(|(msg, _)| msg)
     }
 
@@ -87,232 +108,131 @@ impl<D: Copy> Channel<D> {
     }
 }
 
-/// One node's view of one block.
+/// One node's copy of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalCopy<D> {
     pub data: D,
     pub tag: Tag,
-    /// Not used at the block's home.
-    pub state: CacheState,
     /// The outstanding miss.
     pub miss: Option<Access>,
 }
 
 /// Who is the home of each block, and whether the protocol is the real one or has a planted error.
 #[derive(Clone, Copy, Debug)]
-pub struct Config<const B: usize> {
+pub struct Config<R, const B: usize> {
     pub homes: [usize; B],
-    pub rules: Rules,
+    pub rules: R,
 }
 
-/// `N` nodes, `B` blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World<D, const N: usize, const B: usize> {
-    pub copies: [[LocalCopy<D>; B]; N],
-    pub dir: [DirState; B],
-    /// One queue per node, for the blocks it is the home of.
-    pub deferred: [Deferred<8>; N],
-    /// `Replay` has been demanded for the block and not yet been finished.
-    pub replay: [bool; B],
-    /// `channels[from][to][block]`.
-    pub channels: [[[Channel<D>; B]; N]; N],
+/// Something that follows from earlier steps, whatever the programs do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Message number `slot` of the channel `[from, to, block]` is handled.
+    Deliver { channel: [usize; 3], slot: usize },
+    /// The node does what it has put off about the block.
+    Local { at: usize, block: usize },
 }
 
-fn node(index: usize) -> NodeId {
-    NodeId::new(index as u32).expect("the model has few nodes")
-}
-
-impl<D: Copy, const N: usize, const B: usize> World<D, N, B> {
-    /// All blocks at home and Writable there with value `initial`; what other nodes' memory holds is `rubbish`.
-    pub fn new(config: &Config<B>, initial: D, rubbish: D) -> Self {
-        let away = LocalCopy { data: rubbish, tag: Tag::Invalid, state: CacheState::Invalid, miss: None };
-        let mut world = World {
-            copies: [[away; B]; N],
-            dir: [DirState::Idle; B],
-            deferred: [Deferred::new(); N],
-            replay: [false; B],
-            channels: [[[Channel::EMPTY; B]; N]; N],
-        };
-        for (block, &home) in config.homes.iter().enumerate() {
-            let copy = &mut world.copies[home][block];
-            copy.data = initial;
-            copy.tag = Tag::Writable;
+impl Service {
+    /// The node that does it, and the block.
+    pub fn target(self) -> (usize, usize) {
+        match self {
+            Service::Deliver { channel: [_, to, block], .. } => (to, block),
+            Service::Local { at, block } => (at, block),
         }
-        world
+    }
+}
+
+/// `N` nodes and `B` blocks under some protocol.
+pub trait Machine<D: Datum, const N: usize, const B: usize>: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    type Rules: Copy + Debug + Send + Sync + 'static;
+
+    /// All blocks at home and Writable there with value `initial`; what other nodes' memory holds is `rubbish`.
+    fn new(config: &Config<Self::Rules, B>, initial: D, rubbish: D) -> Self;
+
+    fn copy(&self, at: usize, block: usize) -> &LocalCopy<D>;
+
+    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy<D>;
+
+    /// Node `at`'s program misses on `block`. Returns whether the miss was served at once.
+    fn miss(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize, access: Access)
+    -> Result<bool, Fault>;
+
+    /// Whether the protocol lets a node store to a block that it has asked for to load from, before the answer.
+    fn can_raise_miss(&self, _at: usize, _block: usize) -> bool {
+        false
     }
 
-    pub fn allows(&self, at: usize, block: usize, access: Access) -> bool {
-        let tag = self.copies[at][block].tag;
+    fn can_evict(&self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> bool;
+
+    fn evict(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> Result<bool, Fault>;
+
+    /// What can be served now.
+    fn services(&self, config: &Config<Self::Rules, B>) -> Vec<Service>;
+
+    /// Whether this sends a refused request again, which may be refused again.
+    fn is_retry(&self, _service: Service) -> bool {
+        false
+    }
+
+    /// Does it; returns whether that served an outstanding miss of the node that did it.
+    fn serve(&mut self, config: &Config<Self::Rules, B>, service: Service) -> Result<bool, Fault>;
+
+    /// Calls `change` with the data of all messages about the block.
+    fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut D));
+
+    /// No miss outstanding, no message on its way, nothing put off, no entry busy.
+    fn is_quiet(&self) -> bool;
+
+    /// Whether a request is kept waiting, or was refused.
+    fn keeps_waiting(&self) -> bool;
+
+    fn allows(&self, at: usize, block: usize, access: Access) -> bool {
+        let tag = self.copy(at, block).tag;
         match access {
             Access::Load => tag.allows_load(),
             Access::Store => tag.allows_store(),
         }
     }
 
-    /// Node `at`'s program misses on `block`. Returns whether the miss was served at once.
-    pub fn miss(&mut self, config: &Config<B>, at: usize, block: usize, access: Access) -> Result<bool, Fault> {
-        self.copies[at][block].miss = Some(access);
-        if config.homes[block] == at {
-            let event = match access {
-                Access::Load => HomeEvent::LocalLoad,
-                Access::Store => HomeEvent::LocalStore,
-            };
-            self.home_event(config, block, event, None)
-        } else {
-            let event = match access {
-                Access::Load => CacheEvent::Load,
-                Access::Store => CacheEvent::Store,
-            };
-            self.cache_event(config, at, block, event, None)
-        }
-    }
-
-    pub fn can_evict(&self, config: &Config<B>, at: usize, block: usize) -> bool {
-        let copy = &self.copies[at][block];
-        config.homes[block] != at && copy.miss.is_none() && copy.tag != Tag::Invalid
-    }
-
-    pub fn evict(&mut self, config: &Config<B>, at: usize, block: usize) -> Result<bool, Fault> {
-        self.cache_event(config, at, block, CacheEvent::Evict, None)
-    }
-
-    /// Handles message number `slot` of the channel (0 is the oldest, the only one that a FIFO channel delivers). Returns
-    /// whether it served the receiver's outstanding miss.
-    pub fn deliver(&mut self, config: &Config<B>, [from, to, block]: [usize; 3], slot: usize) -> Result<bool, Fault> {
-        let (msg, data) = self.channels[from][to][block].take(slot).expect("the caller saw a message");
-        if config.homes[block] == to {
-            let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
-            self.home_event(config, block, event, data)
-        } else {
-            let event = CacheEvent::from_msg(msg).ok_or(Fault::WrongReceiver)?;
-            self.cache_event(config, to, block, event, data)
-        }
-    }
-
-    /// Steps the oldest deferred event of the block, for which `replay` must be set.
-    pub fn replay(&mut self, config: &Config<B>, block: usize) -> Result<bool, Fault> {
-        let home = config.homes[block];
-        let event = self.deferred[home].pop(block as u64).expect("the caller saw replay set");
-        let resumed = self.step_home(config, block, event, None, true)?;
-        self.stop_replay_if_over(home, block);
-        Ok(resumed)
-    }
-
-    fn stop_replay_if_over(&mut self, home: usize, block: usize) {
-        let busy = self.dir[block].is_busy();
-        self.replay[block] &= !busy && self.deferred[home].is_waiting(block as u64);
-    }
-
-    fn home_event(
-        &mut self,
-        config: &Config<B>,
-        block: usize,
-        event: HomeEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
-        let queue = &mut self.deferred[config.homes[block]];
-        if event.is_request() && queue.is_waiting(block as u64) {
-            queue.push(block as u64, event).map_err(|_| Fault::DeferredFull)?;
-            return Ok(false);
-        }
-        self.step_home(config, block, event, data, false)
-    }
-
-    fn step_home(
-        &mut self,
-        config: &Config<B>,
-        block: usize,
-        event: HomeEvent,
-        data: Option<D>,
-        replayed: bool,
-    ) -> Result<bool, Fault> {
-        let home = config.homes[block];
-        let (state, tag, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
-        self.dir[block] = state;
-        if actions.is_defer() {
-            if replayed || !event.is_request() {
-                return Err(Fault::WrongAction);
-            }
-            self.deferred[home].push(block as u64, event).map_err(|_| Fault::DeferredFull)?;
-            return Ok(false);
-        }
-        let resumed = self.perform(home, home, block, data, &actions)?;
-        if self.copies[home][block].tag != tag { Err(Fault::WrongTag) } else { Ok(resumed) }
-    }
-
-    fn cache_event(
-        &mut self,
-        config: &Config<B>,
-        at: usize,
-        block: usize,
-        event: CacheEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
-        let (state, actions) = config.rules.cache_step(self.copies[at][block].state, event)?;
-        self.copies[at][block].state = state;
-        let resumed = self.perform(at, config.homes[block], block, data, &actions)?;
-        if self.copies[at][block].tag != state.tag() { Err(Fault::WrongTag) } else { Ok(resumed) }
-    }
-
-    fn perform(
-        &mut self,
-        at: usize,
-        home: usize,
-        block: usize,
-        data: Option<D>,
-        actions: &Actions,
-    ) -> Result<bool, Fault> {
-        let mut resumed = false;
-        for &action in actions.as_slice() {
-            match action {
-                Action::CopyIn => self.copies[at][block].data = data.ok_or(Fault::NoData)?,
-                Action::SetTag(tag) => self.copies[at][block].tag = tag,
-                Action::Send(to, msg) if at == home => self.send([at, to.index(), block], msg)?,
-                Action::Invalidate(set) if at == home => {
-                    for to in set.iter() {
-                        self.send([at, to.index(), block], Msg::Invalidate)?;
-                    }
-                }
-                Action::SendHome(msg) if at != home => self.send([at, home, block], msg)?,
-                Action::Resume => {
-                    self.copies[at][block].miss.take().ok_or(Fault::ResumeOfNothing)?;
-                    resumed = true;
-                }
-                Action::Replay if at == home => {
-                    self.replay[block] = true;
-                    self.stop_replay_if_over(home, block);
-                }
-                _ => return Err(Fault::WrongAction),
-            }
-        }
-        Ok(resumed)
-    }
-
-    fn send(&mut self, [from, to, block]: [usize; 3], msg: Msg) -> Result<(), Fault> {
-        let data = msg.carries_data().then_some(self.copies[from][block].data);
-        self.channels[from][to][block].push(msg, data)
-    }
-
-    /// Channels that hold a message.
-    pub fn deliverable(&self) -> impl Iterator<Item = [usize; 3]> {
-        let all = (0..N).flat_map(|from| (0..N).flat_map(move |to| (0..B).map(move |block| [from, to, block])));
-        all.filter(|&[from, to, block]| !self.channels[from][to][block].is_empty())
-    }
-
     /// At most one node may store, and then no other may even load.
-    pub fn has_one_writer_or_many_readers(&self) -> bool {
+    fn has_one_writer_or_many_readers(&self) -> bool {
         (0..B).all(|block| {
             let readers = (0..N).filter(|&at| self.allows(at, block, Access::Load)).count();
             let writers = (0..N).filter(|&at| self.allows(at, block, Access::Store)).count();
             writers == 0 || (writers == 1 && readers == 1)
         })
     }
+}
 
-    /// No miss outstanding, no message on its way, nothing deferred, no entry busy.
-    pub fn is_quiet(&self) -> bool {
-        self.deliverable().next().is_none()
-            && self.deferred.iter().all(Deferred::is_empty)
-            && self.dir.iter().all(|state| !state.is_busy())
-            && self.copies.iter().flatten().all(|copy| copy.miss.is_none())
-    }
+/// A protocol: its machines, and its rules without an error.
+pub trait Protocol: Copy + Debug + Send + Sync + 'static {
+    type Rules: Copy + Debug + Send + Sync + 'static;
+    type World<D: Datum, const N: usize, const B: usize>: Machine<D, N, B, Rules = Self::Rules>;
+    const NAME: &'static str;
+    const REAL: Self::Rules;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Stache;
+
+impl Protocol for Stache {
+    type Rules = crate::stache_mutants::Rules;
+    type World<D: Datum, const N: usize, const B: usize> = crate::stache_model::World<D, N, B>;
+    const NAME: &'static str = "stache";
+    const REAL: Self::Rules = crate::stache_mutants::Rules::REAL;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Mcm;
+
+impl Protocol for Mcm {
+    type Rules = crate::mcm_mutants::Rules;
+    type World<D: Datum, const N: usize, const B: usize> = crate::mcm_model::World<D, N, B>;
+    const NAME: &'static str = "mcm";
+    const REAL: Self::Rules = crate::mcm_mutants::Rules::REAL;
+}
+
+pub fn node(index: usize) -> NodeId {
+    NodeId::new(index as u32).expect("the model has few nodes")
 }

@@ -10,8 +10,9 @@
 use blizzard_rt::protocol::directory::POINTERS;
 use blizzard_rt::protocol::{CacheState, DirState, Msg};
 
-use crate::model::{Access, Config, World};
-use crate::mutants::{Mutation, Rules};
+use crate::model::{Access, Config, Machine};
+use crate::stache_model::World;
+use crate::stache_mutants::{Mutation, Rules};
 
 const NODES: usize = 8;
 const BLOCKS: usize = 4;
@@ -71,7 +72,7 @@ struct Counts {
 }
 
 struct Simulation {
-    config: Config<BLOCKS>,
+    config: Config<Rules, BLOCKS>,
     world: World<Block, NODES, BLOCKS>,
     random: Random,
     current: [Option<Op>; NODES],
@@ -221,7 +222,7 @@ impl Simulation {
 
     fn observe(&mut self, [from, to, block]: [usize; 3]) {
         let Some(msg) = self.world.channels[from][to][block].oldest() else { return };
-        let state = self.world.copies[to][block].state;
+        let state = self.world.states[to][block];
         match msg {
             Msg::RecallRead | Msg::RecallWrite if state != CacheState::Writable => self.counts.recalls_crossed += 1,
             Msg::Invalidate if state == CacheState::UpgradePending => self.counts.upgrades_crossed += 1,

@@ -8,8 +8,7 @@ use stateright::{Checker, Model, Property};
 
 use crate::explore;
 use crate::graph;
-use crate::model::{Access, Config, Fault, World};
-use crate::mutants::Rules;
+use crate::model::{Access, Config, Fault, Machine, Mcm, Protocol, Service, Stache};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
@@ -22,8 +21,8 @@ enum Policy {
 
 /// `N` nodes, `B` blocks, all neighbours.
 #[derive(Clone, Debug)]
-struct Straddling<const N: usize, const B: usize> {
-    config: Config<B>,
+struct Straddling<P: Protocol, const N: usize, const B: usize> {
+    config: Config<P::Rules, B>,
     policy: Policy,
 }
 
@@ -42,8 +41,8 @@ impl Op {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State<const N: usize, const B: usize> {
-    world: World<bool, N, B>,
+struct State<W, const N: usize> {
+    world: W,
     /// The access that has missed.
     current: [Option<Op>; N],
     /// The block that it has acquired.
@@ -54,13 +53,14 @@ struct State<const N: usize, const B: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Start { at: usize, op: Op },
-    Deliver { channel: [usize; 3] },
-    Replay { block: usize },
+    Serve(Service),
 }
 
-impl<const N: usize, const B: usize> Straddling<N, B> {
+type StateOf<P, const N: usize, const B: usize> = State<<P as Protocol>::World<bool, N, B>, N>;
+
+impl<P: Protocol, const N: usize, const B: usize> Straddling<P, N, B> {
     fn new(homes: [usize; B], policy: Policy) -> Self {
-        Straddling { config: Config { homes, rules: Rules::REAL }, policy }
+        Straddling { config: Config { homes, rules: P::REAL }, policy }
     }
 
     fn ops(&self, at: usize) -> impl Iterator<Item = Op> {
@@ -75,7 +75,7 @@ impl<const N: usize, const B: usize> Straddling<N, B> {
     }
 
     /// Performs the access, or misses on the first of its blocks that does not allow it.
-    fn advance(&self, state: &mut State<N, B>, at: usize, op: Op) -> Result<(), Fault> {
+    fn advance(&self, state: &mut StateOf<P, N, B>, at: usize, op: Op) -> Result<(), Fault> {
         let missing = op.blocks().find(|&block| !state.world.allows(at, block, op.access));
         if let Some(block) = missing {
             state.current[at] = Some(op);
@@ -88,7 +88,7 @@ impl<const N: usize, const B: usize> Straddling<N, B> {
         state.current[at] = None;
         state.held[at] = None;
         if op.access == Access::Store {
-            op.blocks().for_each(|block| explore::store(&mut state.world, at, block));
+            op.blocks().for_each(|block| explore::store::<_, N, B>(&mut state.world, at, block));
         }
         Ok(())
     }
@@ -97,10 +97,21 @@ impl<const N: usize, const B: usize> Straddling<N, B> {
     fn assert_all_is_served(&self) -> usize {
         let (states, longest) = graph::assert_service_ends(
             self,
-            |step| !matches!(step, Step::Start { .. }),
+            |_, step| matches!(step, Step::Serve(_)),
             |state| state.world.is_quiet() && state.current.iter().all(Option::is_none),
         );
         println!("{N} nodes x {B} blocks: {states} states, at most {longest} steps until all is quiet");
+        states
+    }
+
+    /// Asserts that, when no access begins, some order of the steps serves all. Returns the number of states.
+    fn assert_all_can_be_served(&self) -> usize {
+        let states = graph::assert_can_always_finish(
+            self,
+            |step| matches!(step, Step::Serve(_)),
+            |state| state.world.is_quiet() && state.current.iter().all(Option::is_none),
+        );
+        println!("{}, {N} nodes x {B} blocks: {states} states", P::NAME);
         states
     }
 
@@ -113,12 +124,12 @@ impl<const N: usize, const B: usize> Straddling<N, B> {
     }
 }
 
-impl<const N: usize, const B: usize> Model for Straddling<N, B> {
-    type State = State<N, B>;
+impl<P: Protocol, const N: usize, const B: usize> Model for Straddling<P, N, B> {
+    type State = StateOf<P, N, B>;
     type Action = Step;
 
     fn init_states(&self) -> Vec<Self::State> {
-        let world = World::new(&self.config, true, false);
+        let world = P::World::new(&self.config, true, false);
         vec![State { world, current: [None; N], held: [None; N], fault: None }]
     }
 
@@ -129,22 +140,19 @@ impl<const N: usize, const B: usize> Model for Straddling<N, B> {
         for at in (0..N).filter(|&at| state.current[at].is_none()) {
             steps.extend(self.ops(at).map(|op| Step::Start { at, op }));
         }
-        let free = |&[_, to, block]: &[usize; 3]| state.held[to] != Some(block);
-        steps.extend(state.world.deliverable().filter(free).map(|channel| Step::Deliver { channel }));
-        let replayable =
-            |&block: &usize| state.world.replay[block] && state.held[self.config.homes[block]] != Some(block);
-        steps.extend((0..B).filter(replayable).map(|block| Step::Replay { block }));
+        let is_free = |service: &Service| {
+            let (at, block) = service.target();
+            state.held[at] != Some(block)
+        };
+        steps.extend(state.world.services(&self.config).into_iter().filter(is_free).map(Step::Serve));
     }
 
     fn next_state(&self, state: &Self::State, step: Self::Action) -> Option<Self::State> {
         let mut next = state.clone();
         let served = match step {
             Step::Start { at, op } => self.advance(&mut next, at, op).map(|()| None),
-            Step::Deliver { channel } => {
-                next.world.deliver(&self.config, channel, 0).map(|resumed| resumed.then_some(channel[1]))
-            }
-            Step::Replay { block } => {
-                next.world.replay(&self.config, block).map(|resumed| resumed.then_some(self.config.homes[block]))
+            Step::Serve(service) => {
+                next.world.serve(&self.config, service).map(|resumed| resumed.then_some(service.target().0))
             }
         };
         let result = served.and_then(|at| match at {
@@ -165,7 +173,7 @@ impl<const N: usize, const B: usize> Model for Straddling<N, B> {
                 state.world.has_one_writer_or_many_readers()
             }),
             Property::always(explore::LATEST_VALUE, |_, state: &Self::State| {
-                explore::readable_copies_are_the_latest(&state.world)
+                explore::readable_copies_are_the_latest::<_, N, B>(&state.world)
             }),
             Property::sometimes("a block is held", |_, state: &Self::State| state.held.iter().any(Option::is_some)),
         ]
@@ -174,23 +182,37 @@ impl<const N: usize, const B: usize> Model for Straddling<N, B> {
 
 #[test]
 fn held_blocks_are_always_given_up_in_the_end() {
-    Straddling::<2, 2>::new([0, 1], Policy::HoldAscending).explore(500);
-    Straddling::<2, 2>::new([1, 0], Policy::HoldAscending).explore(500);
-    Straddling::<2, 2>::new([0, 0], Policy::HoldAscending).explore(500);
-    Straddling::<2, 3>::new([0, 1, 0], Policy::HoldAscending).explore(5_000);
-    Straddling::<2, 3>::new([0, 0, 1], Policy::HoldAscending).explore(5_000);
-    Straddling::<3, 2>::new([0, 1], Policy::HoldAscending).explore(100_000);
-    Straddling::<3, 2>::new([0, 0], Policy::HoldAscending).explore(100_000);
+    Straddling::<Stache, 2, 2>::new([0, 1], Policy::HoldAscending).explore(500);
+    Straddling::<Stache, 2, 2>::new([1, 0], Policy::HoldAscending).explore(500);
+    Straddling::<Stache, 2, 2>::new([0, 0], Policy::HoldAscending).explore(500);
+    Straddling::<Stache, 2, 3>::new([0, 1, 0], Policy::HoldAscending).explore(5_000);
+    Straddling::<Stache, 2, 3>::new([0, 0, 1], Policy::HoldAscending).explore(5_000);
+    Straddling::<Stache, 3, 2>::new([0, 1], Policy::HoldAscending).explore(100_000);
+    Straddling::<Stache, 3, 2>::new([0, 0], Policy::HoldAscending).explore(100_000);
 }
 
 #[test]
 #[should_panic(expected = "endless service")]
 fn without_holding_nodes_take_the_blocks_from_each_other_for_ever() {
-    Straddling::<2, 2>::new([0, 1], Policy::DoNotHold).assert_all_is_served();
+    Straddling::<Stache, 2, 2>::new([0, 1], Policy::DoNotHold).assert_all_is_served();
 }
 
 #[test]
 #[should_panic(expected = "stuck")]
 fn with_different_orders_nodes_wait_in_a_circle() {
-    Straddling::<2, 2>::new([0, 1], Policy::NodeZeroDescends).assert_all_is_served();
+    Straddling::<Stache, 2, 2>::new([0, 1], Policy::NodeZeroDescends).assert_all_is_served();
+}
+
+/// The same with the protocol that refuses: no bound, but always a way.
+#[test]
+fn held_blocks_are_given_up_though_requests_are_refused() {
+    assert!(Straddling::<Mcm, 2, 2>::new([0, 1], Policy::HoldAscending).assert_all_can_be_served() > 500);
+    assert!(Straddling::<Mcm, 2, 2>::new([0, 0], Policy::HoldAscending).assert_all_can_be_served() > 500);
+    assert!(Straddling::<Mcm, 2, 3>::new([0, 1, 0], Policy::HoldAscending).assert_all_can_be_served() > 5_000);
+}
+
+#[test]
+#[should_panic(expected = "cannot finish")]
+fn with_different_orders_refusals_do_not_help() {
+    Straddling::<Mcm, 2, 2>::new([0, 1], Policy::NodeZeroDescends).assert_all_can_be_served();
 }

@@ -1,4 +1,4 @@
-//! Planted errors: the explorations are seen to fail.
+//! Planted errors in Stache: the explorations are seen to fail.
 //!
 //! [`Rules`] stands between a model and the step functions and, for a [`Mutation`], alters what they return, once in each place
 //! where somebody might get the protocol wrong. Each must be found, and by the property that names the damage.
@@ -10,6 +10,7 @@ use blizzard_rt::protocol::{
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::explore::{Free, LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER};
+use crate::model::Stache;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -250,7 +251,7 @@ fn mutate_cache(
 #[test]
 fn every_planted_error_is_found() {
     for (mutation, property) in ALL {
-        let model = Free::<3, 1>::new(Rules::with(mutation));
+        let model = Free::<Stache, 3, 1>::new(Rules::with(mutation));
         let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let found = checker.discoveries();
         let names: Vec<&str> = found.keys().copied().collect();

@@ -29,6 +29,9 @@ pub const BLOCK_SHIFT: u32 = 6;
 /// The minimum block size in bytes.
 pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 
+/// The largest block in bytes: a page.
+pub const BLOCK_MAX_BYTES: u64 = 4096;
+
 /// Tag byte values. Bit 0: stores fault. Bit 1: loads fault. Private memory reads 0 from the zero page.
 pub const TAG_WRITABLE: u8 = 0;
 pub const TAG_READONLY: u8 = 1;
@@ -194,9 +197,13 @@ pub enum Counter {
     StacheOverruns,
     /// Blocks asked for without a wait.
     Prefetches,
+    /// Of the rejected messages, those of another run, and those that no sender of this run can have sent here: source, handler, length, address
+    /// or direction are wrong. The others did not fit the receiver's state.
+    RejectedIncarnation,
+    RejectedForm,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 32;
+pub const COUNTER_COUNT: usize = 34;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -231,6 +238,8 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "blocks_evicted",
     "stache_overruns",
     "prefetches",
+    "rejected_incarnation",
+    "rejected_form",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -340,6 +349,9 @@ pub struct RegionHeader {
     pub peer_timeout_ms: u32,
     /// Most pages of other homes that a node has copies of; 0: any number.
     pub stache_pages: u32,
+    /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
+    pub block_bytes: u32,
+    pub _pad: u32,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
@@ -392,6 +404,8 @@ impl RegionHeader {
             fork_limit: 0,
             peer_timeout_ms: PEER_TIMEOUT_MS,
             stache_pages: 0,
+            block_bytes: BLOCK_BYTES as u32,
+            _pad: 0,
         }
     }
 }
@@ -595,6 +609,6 @@ const _: () = {
     assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::Prefetches as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::RejectedForm as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -21,6 +21,10 @@
 //! Prefetches are outstanding misses of the Stache driver that nobody waits for; other drivers ignore the hint. It
 //! offers a driver, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
+//! A *block* here is what changes hands together, `--block-size` bytes: a power of two of minimum blocks, which have a tag each. Data of a larger block
+//! travels as messages of 64 bytes, all but the last of them without a meaning of their own; channels keep the order, so the last one finds
+//! the others arrived.
+//!
 //! **Rules and how they are kept.**
 //! * *The access comes before the next event of its blocks.* A block that was found or made accessible for the access in progress is
 //!   *pinned* until the next entry into the runtime. Messages for a pinned block, and all later ones for a block that has a
@@ -34,15 +38,15 @@ pub mod mcm;
 pub mod replace;
 pub mod stache;
 
-use crate::abi::{self, Counter};
-use crate::buffer::Queue;
-use crate::homes::{ArenaId, MAX_ARENAS};
+use crate::abi::{self, BLOCK_BYTES, Counter};
+use crate::buffer::{Queue, Table, Zeroed};
+use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::{NodeId, Tag};
 use crate::stats::Wait;
 use crate::sys;
-use crate::tags::Block;
+use crate::tags::{BLOCK_WORDS, Block, Space};
 use crate::transport::Message;
 use mcm::Mcm;
 use replace::Pages;
@@ -50,6 +54,16 @@ use stache::Stache;
 
 /// Most blocks of a gather or scatter: 16 lanes, each of which may straddle two blocks.
 pub const LANE_BLOCKS: usize = 32;
+
+/// Most minimum blocks of a block.
+const MOST_PARTS: u64 = PAGE_BYTES / BLOCK_BYTES;
+
+/// One of them.
+#[derive(Clone, Copy)]
+struct Part([u64; BLOCK_WORDS]);
+
+// SAFETY: integers.
+unsafe impl Zeroed for Part {}
 
 /// The protocols that a run can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +112,11 @@ pub struct Coherence {
     pins: Pins,
     /// Messages put aside, in order of arrival.
     held: Queue<Message>,
+    /// By source: data of larger blocks, up to the message that they belong to.
+    arriving: [Arriving; abi::MAX_NODES],
+    parts: Table<Part>,
+    /// Who sent the message being handled.
+    data_from: u8,
     pages: Pages,
     /// By arena: the first address that was never handed out, as far as this node knows.
     limits: [u64; MAX_ARENAS],
@@ -116,6 +135,9 @@ impl Coherence {
             granted: false,
             pins: Pins { first: 0, end: 0, list: [0; LANE_BLOCKS], listed: 0 },
             held: Queue::new(),
+            arriving: [Arriving { block: 0, parts: 0 }; abi::MAX_NODES],
+            parts: Table::new(abi::MAX_NODES as u64 * MOST_PARTS)?,
+            data_from: 0,
             pages: Pages::new(stache_pages, segment_bytes)?,
             limits: [0; MAX_ARENAS],
         })
@@ -130,8 +152,9 @@ impl Coherence {
         self.pins.contains(block) || (self.granted && self.acquiring == Some(block))
     }
 
-    fn is_held(&self, block: Block) -> bool {
-        (0..self.held.len()).any(|at| self.held.get(at).is_some_and(|m| m.addr == block.addr()))
+    /// Whether a message about the block, or a part of its data, was put aside.
+    fn is_held(&self, space: &Space, block: Block) -> bool {
+        (0..self.held.len()).any(|at| self.held.get(at).is_some_and(|m| space.block_of(m.addr) == block))
     }
 
     /// Notes that memory below `limit` has been handed out in that arena.
@@ -141,7 +164,14 @@ impl Coherence {
     }
 }
 
-/// A range of bytes as its first and its last block; `None` when it is empty or wraps around.
+/// What has come of a block's data that travels in parts.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Arriving {
+    block: u64,
+    parts: u64,
+}
+
+/// A range of bytes as its first and its last minimum block; `None` when it is empty or wraps around.
 fn blocks_of(addr: u64, bytes: u64) -> Option<(Block, Block)> {
     let last = addr.checked_add(bytes.checked_sub(1)?)?;
     Some((Block::of(addr), Block::of(last)))
@@ -165,14 +195,15 @@ impl Node {
     /// Makes every block of the range accessible at once. `masked`: leave memory alone that was never allocated.
     /// Called right after [`Node::begin`].
     pub fn access(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
-        let Some((mut block, last)) = blocks_of(addr, bytes) else { return };
+        let Some((first, last)) = blocks_of(addr, bytes) else { return };
+        let mut block = self.space.block_of(first.addr());
         self.coherence.pins.first = block.addr();
         loop {
             self.acquire(block, store, masked);
             self.coherence.pins.end = block.addr() + 1;
             self.release_grant();
-            match block.next() {
-                Some(next) if block < last => block = next,
+            match self.space.after(block) {
+                Some(next) if next <= last => block = next,
                 _ => return,
             }
         }
@@ -183,7 +214,8 @@ impl Node {
         let mut list = [0u64; LANE_BLOCKS];
         let mut len = 0;
         for &(addr, bytes) in lanes {
-            let Some((mut block, last)) = blocks_of(addr, bytes) else { continue };
+            let Some((first, last)) = blocks_of(addr, bytes) else { continue };
+            let mut block = self.space.block_of(first.addr());
             loop {
                 if !list[..len].contains(&block.addr()) {
                     if len == LANE_BLOCKS {
@@ -192,8 +224,8 @@ impl Node {
                     list[len] = block.addr();
                     len += 1;
                 }
-                match block.next() {
-                    Some(next) if block < last => block = next,
+                match self.space.after(block) {
+                    Some(next) if next <= last => block = next,
                     _ => break,
                 }
             }
@@ -214,7 +246,7 @@ impl Node {
         (pins.first, pins.end, pins.listed) = (0, 0, 0);
         for _ in 0..self.coherence.held.len() {
             let Some(message) = self.coherence.held.pop() else { break };
-            self.block_message(&message);
+            self.event(&message);
         }
         self.resume_work();
     }
@@ -229,6 +261,45 @@ impl Node {
             Kind::Stache => self.stache_miss(block, store),
             Kind::Mcm => self.mcm_miss(block, store),
         }
+    }
+
+    /// A message about a block that is not pinned: a part of its data, or something for the driver.
+    fn event(&mut self, message: &Message) {
+        let source = usize::from(message.source);
+        let space = self.space;
+        if message.handler == id::BLOCK_PART {
+            let block = space.block_of(message.addr).addr();
+            let part = (message.addr - block) / BLOCK_BYTES;
+            let arriving = &mut self.coherence.arriving[source];
+            if part == 0 {
+                *arriving = Arriving { block, parts: 0 };
+            }
+            if arriving.block != block || arriving.parts != part || part + 1 == space.parts() {
+                *arriving = Arriving::default();
+                return self.count(Counter::MessagesRejected);
+            }
+            arriving.parts += 1;
+            self.coherence.parts.set(source as u64 * MOST_PARTS + part, Part(message.data));
+            return;
+        }
+        let arriving = core::mem::take(&mut self.coherence.arriving[source]);
+        let complete = arriving == Arriving { block: message.addr, parts: space.parts() - 1 };
+        if message.length != 0 && space.parts() > 1 && !complete {
+            return self.count(Counter::MessagesRejected);
+        }
+        self.coherence.data_from = message.source;
+        self.block_message(message);
+    }
+
+    /// Writes the data of the message being handled into the own copy: what came before it, and its own, which is the last part.
+    fn copy_in(&mut self, block: Block, data: &[u64; BLOCK_WORDS]) {
+        let first = u64::from(self.coherence.data_from) * MOST_PARTS;
+        let last = self.space.parts() - 1;
+        for part in 0..last {
+            let Part(data) = self.coherence.parts.get(first + part);
+            self.space.write(Block::of(block.addr() + part * BLOCK_BYTES), &data);
+        }
+        self.space.write(Block::of(block.addr() + last * BLOCK_BYTES), data);
     }
 
     fn block_message(&mut self, message: &Message) {
@@ -272,8 +343,14 @@ impl Node {
     fn send_block(&mut self, to: NodeId, block: Block, handler: u16, with_data: bool) {
         let mut message = Message { handler, addr: block.addr(), ..Message::default() };
         if with_data {
-            message.length = abi::BLOCK_BYTES as u8;
-            message.data = self.space.read(block);
+            message.length = BLOCK_BYTES as u8;
+            let last = self.space.parts() - 1;
+            for part in 0..last {
+                let addr = block.addr() + part * BLOCK_BYTES;
+                let data = self.space.read(Block::of(addr));
+                self.send(to, Message { handler: id::BLOCK_PART, addr, data, ..message });
+            }
+            message.data = self.space.read(Block::of(block.addr() + last * BLOCK_BYTES));
         }
         self.send(to, message);
     }
@@ -347,7 +424,7 @@ impl Node {
             self.fail(format_args!(
                 "access to {:#x}..{:#x}: shared memory that was never allocated",
                 block.addr(),
-                block.addr().saturating_add(abi::BLOCK_BYTES)
+                block.addr().saturating_add(self.space.block_bytes())
             ));
         }
     }
@@ -367,14 +444,16 @@ impl Node {
     }
 }
 
-/// Handler of all protocol messages.
+/// Handler of all protocol messages, and of the parts of data that come before them.
 pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
-    let block = Block::of(message.addr);
-    if node.coherence.is_pinned(block) || (!node.coherence.held.is_empty() && node.coherence.is_held(block)) {
+    let block = node.space.block_of(message.addr);
+    if node.coherence.is_pinned(block)
+        || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))
+    {
         if node.coherence.held.push(*message).is_err() {
             node.fail(format_args!("no memory to put a message aside"));
         }
         return;
     }
-    node.block_message(message);
+    node.event(message);
 }

@@ -156,7 +156,7 @@ impl Node {
 
     /// Makes every block of a page Writable here, as its home believes.
     fn hold_page(&mut self, page: u64) {
-        for addr in (page..page + PAGE_BYTES).step_by(abi::BLOCK_BYTES as usize) {
+        for addr in (page..page + PAGE_BYTES).step_by(self.space.block_bytes() as usize) {
             let block = Block::of(addr);
             if self.space.tag(block) == Some(Tag::Invalid) {
                 self.space.set_tag(block, Tag::Writable);

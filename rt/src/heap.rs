@@ -59,6 +59,8 @@ impl Node {
         let arena = home.map_or(ArenaId::INTERLEAVED, ArenaId::zone_of);
         let Some(owner) = self.homes.owner_of(arena) else { return 0 };
         let key = self.fresh_key();
+        // Whole blocks, so that no two allocations share one, and each begins at one.
+        let Some(bytes) = bytes.max(1).checked_next_multiple_of(self.space.block_bytes()) else { return 0 };
         let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
         let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
         let [got_bytes, recycled, limit] = reply.args;

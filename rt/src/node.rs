@@ -13,7 +13,7 @@ use crate::coherence::Coherence;
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
 use crate::homes::Homes;
-use crate::msg::{self, Receiver};
+use crate::msg::{self, Receiver, Rejection};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::single::Single;
@@ -69,6 +69,7 @@ impl Node {
     /// # Safety
     /// Nobody else is that node; region and space stay mapped; all tags of the space are Invalid and its memory zero.
     pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
+        let space = space.with_blocks_of(region.header().block_bytes.into());
         let homes = Homes::new(region.header().nodes, space.bytes()).among(forks::homes_present(&region));
         Ok(Node {
             me,
@@ -169,7 +170,13 @@ impl Node {
         };
         match msg::validate(&receiver, from, message) {
             Ok(handler) => (handler.run)(self, from, message),
-            Err(_) => self.count(Counter::MessagesRejected),
+            Err(why) => {
+                self.count(Counter::MessagesRejected);
+                self.count(match why {
+                    Rejection::Incarnation => Counter::RejectedIncarnation,
+                    _ => Counter::RejectedForm,
+                });
+            }
         }
     }
 
@@ -638,5 +645,7 @@ pub fn api() -> *const abi::BzApi {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_blocks;
 #[cfg(test)]
 mod tests_replace;

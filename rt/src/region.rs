@@ -73,6 +73,10 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if Kind::from_number(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
+    let block_bytes = u64::from(header.block_bytes);
+    if !block_bytes.is_power_of_two() || !(abi::BLOCK_BYTES..=abi::BLOCK_MAX_BYTES).contains(&block_bytes) {
+        return Err("the block size is no power of two from 64 to 4096");
+    }
     // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
     let tag_page_covers = CONTEXT_BYTES << abi::BLOCK_SHIFT;
     if header.segment_bytes == 0
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn damaged_headers_are_refused_with_the_reason() {
         type Damage = fn(&mut RegionHeader);
-        let cases: [(&str, Damage); 11] = [
+        let cases: [(&str, Damage); 13] = [
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
             ("number of nodes", |h| h.nodes = 65),
@@ -337,6 +341,8 @@ mod tests {
             ("context pages", |h| h.contexts_off = u64::MAX - 4095),
             ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
             ("fill area", |h| h.fill_bytes = 0),
+            ("block size", |h| h.block_bytes = 96),
+            ("block size", |h| h.block_bytes = 8192),
             ("coherence protocol", |h| h.protocol = 3),
             ("segment's size", |h| h.segment_bytes = 2 << 40),
         ];

@@ -45,6 +45,8 @@ pub struct Space {
     /// Where the tag of address `SEGMENT_BASE` lies.
     tags: u64,
     bytes: u64,
+    /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to a page.
+    unit_bytes: u64,
 }
 
 impl Space {
@@ -54,7 +56,7 @@ impl Space {
     /// `bytes` bytes at `memory` and `bytes / 64` bytes at `tags` are mapped, readable and writable as long as the view is used, and
     /// used by this node alone.
     pub const unsafe fn new(memory: u64, tags: u64, bytes: u64) -> Space {
-        Space { memory, tags, bytes }
+        Space { memory, tags, bytes, unit_bytes: BLOCK_BYTES }
     }
 
     /// The view that the program has.
@@ -62,7 +64,43 @@ impl Space {
     /// # Safety
     /// [`crate::segment`] has mapped a segment of `bytes` bytes and the tag table.
     pub const unsafe fn program(bytes: u64) -> Space {
-        Space { memory: SEGMENT_BASE, tags: abi::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT), bytes }
+        Space {
+            memory: SEGMENT_BASE,
+            tags: abi::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT),
+            bytes,
+            unit_bytes: BLOCK_BYTES,
+        }
+    }
+
+    /// The same view with blocks of so many bytes, a power of two from [`BLOCK_BYTES`] to a page. Tags stay per minimum block; all those of a
+    /// block are the same.
+    #[must_use]
+    pub const fn with_blocks_of(self, unit_bytes: u64) -> Space {
+        assert!(unit_bytes.is_power_of_two() && unit_bytes >= BLOCK_BYTES);
+        Space { unit_bytes, ..self }
+    }
+
+    /// Bytes of a block.
+    pub const fn block_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
+    /// Minimum blocks of a block.
+    pub const fn parts(&self) -> u64 {
+        self.unit_bytes / BLOCK_BYTES
+    }
+
+    /// The block that holds `addr`.
+    pub const fn block_of(&self, addr: u64) -> Block {
+        Block(addr & !(self.unit_bytes - 1))
+    }
+
+    /// The next higher block; `None` at the end of the address space.
+    pub const fn after(&self, block: Block) -> Option<Block> {
+        match block.0.checked_add(self.unit_bytes) {
+            Some(addr) => Some(Block(addr)),
+            None => None,
+        }
     }
 
     pub const fn bytes(&self) -> u64 {
@@ -94,9 +132,13 @@ impl Space {
         Tag::from_byte(self.tag_cell(block).load(Ordering::Relaxed))
     }
 
-    /// Sets the tag. Relaxed: the program's checks run on the same thread.
+    /// Sets the tags of a block. Relaxed: the program's checks run on the same thread.
     pub fn set_tag(&self, block: Block, tag: Tag) {
+        assert!(block.addr() & (self.unit_bytes - 1) == 0, "{:#x} is inside a block", block.addr());
         self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
+        for part in 1..self.parts() {
+            self.tag_cell(Block(block.0 + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
+        }
     }
 
     /// Whether the block's tag allows the access now. Outside the segment everything is allowed.
@@ -114,7 +156,7 @@ impl Space {
         (self.memory + (addr - SEGMENT_BASE)) as *mut u8
     }
 
-    /// The block's data in the node's own copy.
+    /// The data of a minimum block in the node's own copy.
     pub fn read(&self, block: Block) -> [u64; BLOCK_WORDS] {
         let from = (self.memory + self.offset(block)) as *const [u64; BLOCK_WORDS];
         // SAFETY: a whole aligned block inside the copy; the program's thread is inside the runtime.
@@ -129,7 +171,7 @@ impl Space {
         let _ = unsafe { sys::madvise(self.local(addr) as u64, bytes, libc::MADV_DONTNEED) };
     }
 
-    /// Replaces the block's data in the node's own copy.
+    /// Replaces the data of a minimum block in the node's own copy.
     pub fn write(&self, block: Block, data: &[u64; BLOCK_WORDS]) {
         let to = (self.memory + self.offset(block)) as *mut [u64; BLOCK_WORDS];
         // SAFETY: as in `read`.
@@ -177,6 +219,20 @@ mod tests {
         space.write(Block::of(SEGMENT_BASE + 64), &data);
         assert_eq!(space.read(Block::of(SEGMENT_BASE + 64)), data);
         assert_eq!(memory[7..17], [0, 1, 2, 3, 4, 5, 6, 7, 8, 0]);
+    }
+
+    #[test]
+    fn tags_of_a_larger_block_change_together() {
+        let (space, _memory, tags) = space(4096);
+        let space = space.with_blocks_of(512);
+        let block = space.block_of(SEGMENT_BASE + 512 + 500);
+        assert_eq!((block.addr(), space.parts()), (SEGMENT_BASE + 512, 8));
+        assert_eq!(space.after(block), Some(space.block_of(SEGMENT_BASE + 1024)));
+        space.set_tag(block, Tag::ReadOnly);
+        assert_eq!(
+            (tags[7], &tags[8..16], tags[16]),
+            (abi::TAG_INVALID, &[abi::TAG_READONLY; 8][..], abi::TAG_INVALID)
+        );
     }
 
     #[test]

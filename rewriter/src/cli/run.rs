@@ -11,7 +11,7 @@ use crate::launch::{self, LaunchOptions, Protocol};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
-use blizzard_rt::abi::STACHE_PAGES_MIN;
+use blizzard_rt::abi::{BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -51,6 +51,9 @@ pub struct RunCommand {
     /// Keep copies of at most PAGES pages of other nodes; the oldest make room for new ones
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
+    /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
+    block_size: u32,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -80,6 +83,7 @@ impl RunCommand {
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
             stache_pages: self.stache_pages.unwrap_or(0),
+            block_bytes: self.block_size,
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),
@@ -107,6 +111,12 @@ fn peer_timeout(text: &str) -> std::result::Result<u32, String> {
 fn stache_pages(text: &str) -> std::result::Result<u32, String> {
     let pages = text.parse().ok().filter(|pages| *pages >= STACHE_PAGES_MIN);
     pages.ok_or_else(|| format!("a number of pages of 4 KiB, at least {STACHE_PAGES_MIN}, is needed"))
+}
+
+fn block_bytes(text: &str) -> std::result::Result<u32, String> {
+    let fits = |bytes: &u32| bytes.is_power_of_two() && (BLOCK_BYTES..=BLOCK_MAX_BYTES).contains(&u64::from(*bytes));
+    let bytes = text.parse().ok().filter(fits);
+    bytes.ok_or_else(|| format!("a power of two from {BLOCK_BYTES} to {BLOCK_MAX_BYTES} is needed"))
 }
 
 /// The rewritten form of program `name`, how it was rewritten, and whether it creates its nodes by itself.

@@ -68,6 +68,8 @@ pub struct LaunchOptions {
     pub peer_timeout_ms: u32,
     /// Most pages of other nodes that a node has copies of; 0: any number.
     pub stache_pages: u32,
+    /// Bytes that change hands together: a power of two from [`abi::BLOCK_BYTES`] to [`abi::BLOCK_MAX_BYTES`].
+    pub block_bytes: u32,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -84,6 +86,7 @@ impl Default for LaunchOptions {
             protocol: Protocol::Stache,
             peer_timeout_ms: abi::PEER_TIMEOUT_MS,
             stache_pages: 0,
+            block_bytes: abi::BLOCK_BYTES as u32,
             tag_output: false,
             forks: false,
             arg0: None,

@@ -136,7 +136,7 @@ impl Node {
 
     /// A validated protocol message, or one that was put aside.
     pub(super) fn mcm_message(&mut self, message: &Message) {
-        let block = Block::of(message.addr);
+        let block = self.space.block_of(message.addr);
         let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
         else {
             return self.count(Counter::MessagesRejected);
@@ -214,13 +214,13 @@ impl Node {
     /// Raises the tags of a home page's blocks that nobody has used.
     #[cold]
     fn mcm_first_touch(&mut self, block: Block) {
-        let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
-        for _ in 0..PAGE_BYTES / abi::BLOCK_BYTES {
+        let mut each = self.space.block_of(block.addr() & !(PAGE_BYTES - 1));
+        for _ in 0..PAGE_BYTES / self.space.block_bytes() {
             let unshared = self.coherence.mcm.directory.get(self.space.number(each)) == Entry::UNSHARED;
             if unshared && self.space.tag(each) == Some(Tag::Invalid) {
                 self.space.set_tag(each, Tag::Writable);
             }
-            match each.next() {
+            match self.space.after(each) {
                 Some(next) => each = next,
                 None => return,
             }
@@ -252,7 +252,7 @@ impl Node {
         for &action in actions.as_slice() {
             match action {
                 Action::CopyIn => match data {
-                    Some(data) => self.space.write(block, data),
+                    Some(data) => self.copy_in(block, data),
                     None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
                 },
                 Action::SetTag(tag) => self.space.set_tag(block, tag),

@@ -12,7 +12,7 @@
 //! * Hints never change results: each is a sequence of steps that any node may take at any time.
 
 use super::Kind;
-use crate::abi::{BLOCK_BYTES, Counter, SEGMENT_BASE};
+use crate::abi::{Counter, SEGMENT_BASE};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
@@ -115,7 +115,8 @@ impl Node {
 
     /// Evicts all blocks of a page; false, and the page stays, when one is in use.
     fn evict_page(&mut self, page: u64) -> bool {
-        let blocks = || (page..page + PAGE_BYTES).step_by(BLOCK_BYTES as usize).map(Block::of);
+        let unit = self.space.block_bytes() as usize;
+        let blocks = || (page..page + PAGE_BYTES).step_by(unit).map(Block::of);
         if blocks().any(|block| self.is_in_use(block)) {
             return false;
         }
@@ -137,7 +138,7 @@ impl Node {
             || self.space.tag(block) == Some(Tag::Busy)
             || self.coherence.acquiring == Some(block)
             || self.coherence.is_pinned(block)
-            || self.coherence.is_held(block)
+            || self.coherence.is_held(&self.space, block)
     }
 
     /// Gives a copy back. The block is in another home's page and not in use.
@@ -155,8 +156,8 @@ impl Node {
     /// Calls `each` with the blocks of a range of shared memory that have been handed out.
     fn each_shared_block(&mut self, addr: u64, bytes: u64, mut each: impl FnMut(&mut Node, Block)) {
         let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
-        let first = addr & !(BLOCK_BYTES - 1);
-        for at in (first..=last).step_by(BLOCK_BYTES as usize) {
+        let first = self.space.block_of(addr).addr();
+        for at in (first..=last).step_by(self.space.block_bytes() as usize) {
             if self.space.contains(at) && self.is_handed_out(Block::of(at)) {
                 each(self, Block::of(at));
             }
@@ -185,8 +186,9 @@ impl Node {
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
             // The requests that were answered make room for those that are to come.
-            let ahead = block.addr() + BLOCK_BYTES;
-            let window = (super::stache::PREFETCHES as u64 * BLOCK_BYTES).min((last + 1).saturating_sub(ahead));
+            let unit = node.space.block_bytes();
+            let ahead = block.addr() + unit;
+            let window = (super::stache::PREFETCHES as u64 * unit).min((last + 1).saturating_sub(ahead));
             if !node.space.allows(block, store) {
                 node.prefetch(ahead, window, store);
             }

@@ -88,7 +88,7 @@ impl Node {
 
     /// A validated protocol message, or one that was put aside.
     pub(super) fn stache_message(&mut self, message: &Message) {
-        let block = Block::of(message.addr);
+        let block = self.space.block_of(message.addr);
         let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
         else {
             return self.count(Counter::MessagesRejected);
@@ -167,10 +167,10 @@ impl Node {
     /// Raises the tags of a home page's blocks that nobody has used; or notes that node 0 has had them since before this node existed.
     #[cold]
     fn first_touch(&mut self, block: Block) {
-        let mut each = Block::of(block.addr() & !(PAGE_BYTES - 1));
+        let mut each = self.space.block_of(block.addr() & !(PAGE_BYTES - 1));
         let began_away = self.began_at_node_0(each.addr());
         let held = DirState::Exclusive(self.manager());
-        for _ in 0..PAGE_BYTES / abi::BLOCK_BYTES {
+        for _ in 0..PAGE_BYTES / self.space.block_bytes() {
             let number = self.space.number(each);
             let idle = self.coherence.stache.directory.is_idle(number);
             if idle && self.space.tag(each) == Some(Tag::Invalid) {
@@ -180,7 +180,7 @@ impl Node {
                     self.space.set_tag(each, Tag::Writable);
                 }
             }
-            match each.next() {
+            match self.space.after(each) {
                 Some(next) => each = next,
                 None => return,
             }
@@ -219,7 +219,7 @@ impl Node {
         for &action in actions.as_slice() {
             match action {
                 Action::CopyIn => match data {
-                    Some(data) => self.space.write(block, data),
+                    Some(data) => self.copy_in(block, data),
                     None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
                 },
                 Action::SetTag(tag) => self.space.set_tag(block, tag),

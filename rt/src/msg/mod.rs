@@ -33,6 +33,7 @@ pub mod id {
     pub const LIMIT_QUERY: u16 = 27;
     pub const LIMIT: u16 = 28;
     pub const EXITED: u16 = 29;
+    pub const BLOCK_PART: u16 = 30;
 }
 
 /// Who may send a message to whom, and what its address must be.
@@ -42,6 +43,8 @@ enum Route {
     ToHome,
     /// About a block of which the sender is the home and the receiver is not.
     FromHome,
+    /// About a part of a block of which one of the two is the home.
+    WithHome,
     /// To node 0, which manages collectives and publish slots.
     ToManager,
     /// From node 0.
@@ -91,7 +94,7 @@ static OF_MCM: [Handler; 10] = [
 ];
 
 /// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 29] = [
+pub static HANDLERS: [Handler; 30] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
     protocol("UpgradeRequest", Msg::UpgradeRequest),
@@ -121,6 +124,7 @@ pub static HANDLERS: [Handler; 29] = [
     row("LimitQuery", Route::Any, 0, heap::on_limit_query),
     row("Limit", Route::Any, 0, Node::on_reply),
     row("Exited", Route::Any, 0, sync::on_exited),
+    row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, coherence::on_message),
 ];
 
 /// Why a message was dropped.
@@ -167,13 +171,20 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
     let manager = NodeId::new(0);
     let routed = match handler.route {
         Route::ToHome | Route::FromHome => {
-            if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {
+            if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(receiver.space.block_bytes()) {
                 return Err(Rejection::Address);
             }
             let home = receiver.homes.home_of(message.addr);
             let (at_home, away) =
                 if handler.route == Route::ToHome { (receiver.me, from) } else { (from, receiver.me) };
             home == Some(at_home) && home != Some(away)
+        }
+        Route::WithHome => {
+            if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {
+                return Err(Rejection::Address);
+            }
+            let home = receiver.homes.home_of(message.addr);
+            (home == Some(receiver.me)) != (home == Some(from))
         }
         Route::ToManager => manager == Some(receiver.me),
         Route::FromManager => manager == Some(from),
@@ -205,7 +216,7 @@ mod tests {
             assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
             assert_eq!(handler.data_bytes == 64, msg.carries_data());
         }
-        assert_eq!(HANDLERS.len(), usize::from(id::EXITED));
+        assert_eq!(HANDLERS.len(), usize::from(id::BLOCK_PART));
         assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
         assert_eq!(HANDLERS[usize::from(id::LIMIT) - 1].name, "Limit");
     }
@@ -248,7 +259,7 @@ mod tests {
         assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
         assert_eq!(judge(1, 0, good), Err(Rejection::Source));
         assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
-        for handler in [0, 30, u16::MAX] {
+        for handler in [0, 31, u16::MAX] {
             assert_eq!(judge(1, 2, Message { handler, ..good }), Err(Rejection::Handler));
         }
         for length in [0, 63, 255] {

@@ -171,8 +171,18 @@ pub fn run_finite<R: Send>(
     protocol: u32,
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<R> {
+    run_shaped(nodes, protocol, |header| header.stache_pages = pages, main)
+}
+
+/// A run with another header than usual; no node may fail.
+pub fn run_shaped<R: Send>(
+    nodes: u32,
+    protocol: u32,
+    shape: impl FnOnce(&mut abi::RegionHeader),
+    main: impl Fn(&mut Program) -> R + core::marker::Sync,
+) -> Vec<R> {
     let mut test = TestRegion::with_protocol(nodes, 2, SEGMENT_BYTES, 16, protocol);
-    test.region.change_header(|header| header.stache_pages = pages);
+    test.region.change_header(shape);
     let endings = run_in(test, nodes, |program| {
         let result = main(program);
         assert_eq!(program.node.context.counter(Counter::MessagesRejected), 0);

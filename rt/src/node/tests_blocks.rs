@@ -1,0 +1,159 @@
+//! Blocks of more than 64 bytes, with several nodes in one process.
+
+use super::tests::{Program, run_shaped};
+use super::*;
+use crate::abi::{BLOCK_BYTES, protocol_number};
+use crate::homes::PAGE_BYTES;
+use crate::tags::Block;
+
+const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
+const SIZES: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
+
+fn counter(program: &Program, counter: Counter) -> u64 {
+    program.node.context.counter(counter)
+}
+
+/// Words of all nodes alternate inside each block: every store takes the block away from somebody, all of whose words must travel.
+#[test]
+fn no_word_of_a_larger_block_is_lost() {
+    for protocol in PROTOCOLS {
+        for block_bytes in SIZES {
+            run_shaped(
+                3,
+                protocol,
+                |header| header.block_bytes = block_bytes,
+                |program| {
+                    let words = 3 * 512;
+                    let array = program.shared(8 * words);
+                    let me = program.me();
+                    for round in 1..=4u64 {
+                        for step in 0..60 {
+                            let word = (step * 97 + round * 31) % 512 * 3 + me;
+                            program.store(array + 8 * word, round << 32 | word);
+                            program.call(|node| node.fetch_add(array, 1 << 40));
+                            program.back_edge();
+                        }
+                        program.barrier();
+                        for step in 0..60 {
+                            let word = (step * 97 + round * 31) % 512 * 3 + (me + 1) % 3;
+                            if word != 0 {
+                                assert_eq!(program.load(array + 8 * word), round << 32 | word);
+                            }
+                            program.back_edge();
+                        }
+                        program.barrier();
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn additions_survive_false_sharing_replacement_and_hints() {
+    for protocol in PROTOCOLS {
+        for block_bytes in [256, 4096] {
+            let shape = |header: &mut abi::RegionHeader| {
+                header.block_bytes = block_bytes;
+                header.stache_pages = 4;
+            };
+            run_shaped(4, protocol, shape, |program| {
+                let array = program.shared(16 * PAGE_BYTES);
+                let mut seed = 0x9e37_79b9_97f4_a7c1 ^ program.me() << 9;
+                for _ in 0..600 {
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    let at = array + seed % (16 * 512) * 8;
+                    match (seed >> 40) % 8 {
+                        0 => program.call(|node| node.prefetch(at, 3000, seed >> 50 & 1 == 0)),
+                        1 => program.call(|node| node.check_in(at, 3000)),
+                        2 => program.call(|node| node.check_out(at, 500, true)),
+                        _ => {}
+                    }
+                    program.call(|node| node.fetch_add(at, 1));
+                    program.back_edge();
+                }
+                program.barrier();
+                let sum: u64 = (0..16 * 512).map(|word| program.load(array + 8 * word)).sum();
+                assert_eq!(sum, 4 * 600);
+            });
+        }
+    }
+}
+
+/// An access over the border of two blocks, and one over many, has them all.
+#[test]
+fn wide_accesses_get_all_their_blocks() {
+    for block_bytes in SIZES {
+        run_shaped(
+            3,
+            protocol_number::STACHE,
+            |header| header.block_bytes = block_bytes,
+            |program| {
+                let array = program.shared(4 * PAGE_BYTES);
+                for round in 0..120u64 {
+                    let border = array + u64::from(block_bytes) * (1 + (round + program.me()) % 3);
+                    if (round + program.me()) % 3 == 0 {
+                        program.store(border - 3, u64::from_ne_bytes([program.me() as u8 + 1; 8]));
+                    } else {
+                        let bytes = program.load(border - 3).to_ne_bytes();
+                        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{bytes:?}");
+                    }
+                    let lanes: Vec<(u64, u64)> =
+                        (0..14).map(|lane| (array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200), 8)).collect();
+                    let store = round % 4 == 0;
+                    program.call(|node| node.access_lanes(&lanes, store));
+                    for &(addr, bytes) in &lanes {
+                        assert!(program.node.is_accessible(addr, bytes, store));
+                    }
+                    program.back_edge();
+                }
+            },
+        );
+    }
+}
+
+/// A block of 4 KiB takes one miss where 64 small ones take 64; its tags change together; allocations do not share blocks.
+#[test]
+fn a_larger_block_is_one_miss() {
+    run_shaped(
+        2,
+        protocol_number::STACHE,
+        |header| header.block_bytes = 4096,
+        |program| {
+            let home = NodeId::new(0);
+            if program.me() == 0 {
+                let [a, b] = [100, 5000].map(|bytes| program.call(|node| node.alloc(home, bytes)));
+                assert!(a.is_multiple_of(4096) && b == a + 4096);
+                (0..512).for_each(|word| program.store(a + 8 * word, word));
+                program.call(|node| node.publish(0, a));
+                let c = program.call(|node| node.alloc(home, 1));
+                assert_eq!(c, b + 8192);
+                // Recycled memory is zero again.
+                program.store(b + 8000, 7);
+                program.call(|node| node.free(b));
+                assert_eq!(program.call(|node| node.alloc(home, 8000)), b);
+                assert_eq!(program.load(b + 8000), 0);
+            }
+            let at = program.call(|node| node.lookup(0));
+            program.barrier();
+            if program.me() == 1 {
+                for word in (0..512).rev() {
+                    assert_eq!(program.load(at + 8 * word), word);
+                }
+                assert_eq!(counter(program, Counter::ReadMisses), 1);
+                program.store(at + 2048, 9);
+                let tags: Vec<_> = (0..4096 / BLOCK_BYTES)
+                    .map(|part| program.node.space.tag(Block::of(at + part * BLOCK_BYTES)))
+                    .collect();
+                assert!(tags.iter().all(|&tag| tag == Some(crate::protocol::Tag::Writable)), "{tags:?}");
+                assert_eq!(counter(program, Counter::Upgrades), 1);
+            }
+            program.barrier();
+            assert_eq!(program.load(at + 2048), 9);
+            assert_eq!(program.load(at + 4088), 511);
+            program.barrier();
+        },
+    );
+}

@@ -36,6 +36,8 @@
 
 pub mod mcm;
 pub mod replace;
+#[cfg(test)]
+pub mod shuffle;
 pub mod stache;
 
 use crate::abi::{self, BLOCK_BYTES, Counter};
@@ -120,6 +122,9 @@ pub struct Coherence {
     pages: Pages,
     /// By arena: the first address that was never handed out, as far as this node knows.
     limits: [u64; MAX_ARENAS],
+    /// In a test that lets messages overtake each other.
+    #[cfg(test)]
+    pub bag: Option<shuffle::Bag>,
 }
 
 impl Coherence {
@@ -140,6 +145,8 @@ impl Coherence {
             data_from: 0,
             pages: Pages::new(stache_pages, segment_bytes)?,
             limits: [0; MAX_ARENAS],
+            #[cfg(test)]
+            bag: None,
         })
     }
 
@@ -253,6 +260,10 @@ impl Node {
 
     /// Whether something waits for the access in progress to be executed.
     pub fn holds_work(&self) -> bool {
+        #[cfg(test)]
+        if self.coherence.bag.as_ref().is_some_and(|bag| !bag.is_empty()) {
+            return true;
+        }
         !self.coherence.held.is_empty() || self.has_put_off_work()
     }
 
@@ -310,6 +321,8 @@ impl Node {
     }
 
     fn resume_work(&mut self) {
+        #[cfg(test)]
+        self.deliver_from_bag();
         match self.coherence.kind {
             Kind::Stache => self.stache_replay(),
             Kind::Mcm => self.mcm_serve_jobs(),
@@ -326,6 +339,8 @@ impl Node {
     /// Called in a wait when nothing has arrived; `slept`: during a whole sleep.
     #[inline]
     pub fn protocol_idle(&mut self, slept: bool) {
+        #[cfg(test)]
+        self.deliver_from_bag();
         match self.coherence.kind {
             Kind::Stache => {}
             Kind::Mcm => self.mcm_idle(slept),
@@ -446,6 +461,15 @@ impl Node {
 
 /// Handler of all protocol messages, and of the parts of data that come before them.
 pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
+    #[cfg(test)]
+    if node.coherence.bag.is_some() {
+        return node.put_into_bag(message);
+    }
+    deliver(node, message);
+}
+
+/// Handles a message, or puts it aside.
+fn deliver(node: &mut Node, message: &Message) {
     let block = node.space.block_of(message.addr);
     if node.coherence.is_pinned(block)
         || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))

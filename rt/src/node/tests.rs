@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::abi::{BLOCK_BYTES, SEGMENT_BASE, protocol_number};
+use crate::coherence::shuffle::Bag;
 use crate::homes::PAGE_BYTES;
 use crate::protocol::Tag;
 use crate::region::testing::TestRegion;
@@ -20,6 +21,8 @@ mod under_mcm;
 thread_local! {
     /// The protocol of the runs that this thread starts.
     static PROTOCOL: Cell<u32> = const { Cell::new(protocol_number::STACHE) };
+    /// Whether messages about blocks overtake each other in them.
+    static SHUFFLE: Cell<bool> = const { Cell::new(false) };
 }
 
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -142,12 +145,14 @@ fn run_in<R: Send>(
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
     let region = test.region;
+    let shuffle = SHUFFLE.get();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..nodes)
             .map(|number| {
                 let main = &main;
                 scope.spawn(move || {
                     let mut program = Program::new(region, number);
+                    program.node.coherence.bag = shuffle.then(|| Bag::new(0x5851_f42d_4c95_7f2d << number));
                     catch_unwind(AssertUnwindSafe(|| {
                         let result = main(&mut program);
                         program.call(Node::finish);

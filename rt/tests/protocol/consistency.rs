@@ -256,8 +256,6 @@ fn all_programs_of_three_nodes_and_two_blocks() {
 fn more_programs_of_three_nodes_and_two_blocks() {
     all_programs::<Stache, 3, 2>([0, 1], [2, 2, 1], 3_000_000);
     all_programs::<Mcm, 3, 2>([0, 1], [2, 2, 1], 4_000_000);
-    all_programs::<Stache, 3, 2>([1, 2], [3, 2, 1], 10_000_000);
-    all_programs::<Mcm, 3, 2>([1, 2], [3, 2, 1], 10_000_000);
 }
 
 /// Evictions and lost races included, every program can always be brought to its end.

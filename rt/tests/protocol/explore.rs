@@ -209,9 +209,9 @@ fn three_nodes_two_blocks_in_part() {
 #[ignore = "takes minutes and several GB of memory"]
 fn more_of_three_nodes_two_blocks() {
     let one_miss = true;
-    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new(Stache::REAL) }, Some(100_000_000), 10_000_000);
-    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new(Mcm::REAL) }, Some(100_000_000), 10_000_000);
-    explore(Free::<Mcm, 4, 1>::new(Mcm::REAL), Some(100_000_000), 10_000_000);
+    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new(Stache::REAL) }, Some(20_000_000), 3_000_000);
+    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new(Mcm::REAL) }, Some(20_000_000), 3_000_000);
+    explore(Free::<Mcm, 4, 1>::new(Mcm::REAL), Some(20_000_000), 3_000_000);
 }
 
 /// From every reachable state, whatever the order in which messages are handled, and if no program starts anything new, all misses

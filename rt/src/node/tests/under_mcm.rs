@@ -34,3 +34,57 @@ under_mcm! {
     a_node_that_has_exited_still_serves_its_blocks
     hostile_messages_are_counted_and_dropped
 }
+
+/// Again, with messages about blocks that overtake each other, as this protocol promises to bear.
+mod overtaking {
+    use super::super::{Counter, PAGE_BYTES, PROTOCOL, SHUFFLE, protocol_number, run_with};
+
+    macro_rules! overtaking {
+        ($($name:ident)*) => {
+            $(#[test]
+            fn $name() {
+                PROTOCOL.set(protocol_number::MCM);
+                SHUFFLE.set(true);
+                super::super::$name();
+            })*
+        };
+    }
+
+    overtaking! {
+        a_store_on_one_node_is_loaded_on_the_others
+        fetch_add_loses_nothing_under_false_sharing
+        straddling_accesses_get_both_blocks_at_once
+        gathers_get_all_lanes_at_once
+        store_buffering_and_message_passing_are_sequentially_consistent
+        locks_exclude_and_queue
+        memory_is_freed_elsewhere_and_comes_back_zeroed
+        tiny_rings_overflow_without_blocking_anybody
+        random_traffic_with_unique_values_stays_coherent
+        a_node_that_has_exited_still_serves_its_blocks
+    }
+
+    /// The tests above test what they say.
+    #[test]
+    fn messages_do_overtake_each_other() {
+        PROTOCOL.set(protocol_number::MCM);
+        SHUFFLE.set(true);
+        let endings = run_with(4, 2, 128, |program| {
+            let words = program.shared(PAGE_BYTES);
+            for round in 0..2000 {
+                program.call(|node| node.fetch_add(words + 64 * (round % 4), 1));
+                program.back_edge();
+            }
+            program.barrier();
+            assert_eq!((0..4).map(|at| program.load(words + 64 * at)).sum::<u64>(), 8000);
+            let rejected = program.node.context.counter(Counter::MessagesRejected);
+            (program.node.coherence.bag.as_ref().unwrap().overtaken(), rejected)
+        });
+        let (mut overtaken, mut rejected) = (0, 0);
+        for ending in endings {
+            let (more, dropped) = ending.result.unwrap();
+            overtaken += more;
+            rejected += dropped;
+        }
+        assert!(overtaken > 50 && rejected == 0, "{overtaken} {rejected}");
+    }
+}

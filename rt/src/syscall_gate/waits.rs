@@ -284,7 +284,7 @@ fn timeout_of(nr: i64, args: &[u64; 6]) -> Option<Timeout> {
         libc::SYS_semtimedop | libc::SYS_epoll_pwait2 => Timeout::Timespec(3, MONOTONIC),
         libc::SYS_clock_nanosleep if args[1] as i32 & libc::TIMER_ABSTIME == 0 => {
             let clock = i64::from(args[0] as i32);
-            Timeout::Timespec(2, if clock == libc::CLOCK_REALTIME.into() { MONOTONIC } else { clock })
+            Timeout::Timespec(2, if clock == i64::from(libc::CLOCK_REALTIME) { MONOTONIC } else { clock })
         }
         libc::SYS_futex => {
             let command = args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);

@@ -4,7 +4,7 @@
 //! message without wasting a processor that somebody else needs. Source: design section 6; Reinhardt 1996, 2.2.1 (a
 //! handler must be able to send).
 //!
-//! * [`message`]: what travels. * [`ring`]: how it travels.
+//! * [`message`]: what travels. * [`ring`]: how it travels. * [`doorbell`]: how a receiver learns of it.
 //!
 //! # Who rings the doorbell
 //!
@@ -19,7 +19,10 @@
 //! **Invariant**: messages from one node to another arrive in the order of sending. What does not fit into a ring waits in the
 //! sender's own queue, and while that queue is not empty everything for that ring goes through it.
 
+pub mod doorbell;
 pub mod message;
+#[cfg(test)]
+mod models;
 pub mod ring;
 
 use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES, activity};
@@ -29,7 +32,8 @@ use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
 use core::hint::spin_loop;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
+use doorbell::Doorbell;
 pub use message::Message;
 use ring::{Consumer, Producer};
 
@@ -207,16 +211,12 @@ impl Transport {
 
     /// From here on the node looks at its rings by itself.
     pub fn begin_wait(&self) {
-        self.own.activity().store(activity::SPINNING, Ordering::Relaxed);
+        doorbell_of(&self.own).begin_wait();
     }
 
     /// Back to the program: says so, and sets the own doorbell if anything is left to do.
     pub fn end_wait(&self) {
-        // A swap is a full fence: see the module's documentation.
-        self.own.activity().swap(activity::RUNNING, Ordering::SeqCst);
-        if self.any_ready() || self.buffered != 0 {
-            self.remind();
-        }
+        doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
     }
 
     /// Sets the own doorbell, so that the next poll is taken.
@@ -227,7 +227,7 @@ impl Transport {
     /// Clears the own doorbell; afterwards the caller must look at all rings.
     pub fn answer_doorbell(&self) {
         self.beat();
-        self.own.poll().swap(0, Ordering::SeqCst);
+        doorbell_of(&self.own).answer();
     }
 
     /// Tells whoever watches that this node looks at its rings.
@@ -241,13 +241,7 @@ impl Transport {
     /// message is there.
     pub fn enter_kernel(&self) -> bool {
         self.beat();
-        // A swap is a full fence: see the module's documentation.
-        self.own.activity().swap(activity::KERNEL, Ordering::SeqCst);
-        let clear = !self.any_ready() && !self.is_aborted();
-        if !clear {
-            self.own.activity().swap(activity::RUNNING, Ordering::SeqCst);
-        }
-        clear
+        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted())
     }
 
     /// This node takes no more part in the run: nobody waits for it.
@@ -355,44 +349,18 @@ impl Transport {
 
     #[cold]
     fn sleep(&self, limit_ns: u64) {
-        self.own.poll().store(0, Ordering::Relaxed);
-        self.own.activity().swap(activity::SLEEPING, Ordering::SeqCst);
-        if !self.any_ready() && !self.is_aborted() {
-            // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
-            let _ = sys::futex_wait(self.own.poll(), 0, Some(limit_ns));
-        }
-        // Whatever rang is looked for next; a doorbell left set would cost a poll for nothing.
-        self.own.poll().store(0, Ordering::Relaxed);
-        self.own.activity().store(activity::SPINNING, Ordering::Relaxed);
+        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted(), limit_ns);
     }
+}
+
+fn doorbell_of(context: &Context) -> Doorbell<'_, AtomicU32> {
+    Doorbell { poll: context.poll(), state: context.activity() }
 }
 
 /// Tells a node that a message was published.
 #[inline]
 fn wake(context: &Context) {
-    // Between the message and the look at the receiver's state: see the module's documentation.
-    fence(Ordering::SeqCst);
-    match context.activity().load(Ordering::Relaxed) {
-        activity::SPINNING => {}
-        activity::SLEEPING => {
-            if context.poll().swap(1, Ordering::SeqCst) == 0 {
-                let _ = sys::futex_wake(context.poll(), 1);
-            }
-        }
-        activity::KERNEL => {
-            context.poll().store(1, Ordering::SeqCst);
-            let word = context.activity();
-            let called = word.compare_exchange(activity::KERNEL, activity::CALLED, Ordering::SeqCst, Ordering::Relaxed);
-            if called.is_ok() {
-                call(context.pid().load(Ordering::Relaxed));
-            }
-        }
-        _ => {
-            if context.poll().load(Ordering::Relaxed) == 0 {
-                context.poll().store(1, Ordering::Release);
-            }
-        }
-    }
+    doorbell_of(context).ring(|| call(context.pid().load(Ordering::Relaxed)));
 }
 
 /// Sends a node's process the signal that brings it out of the kernel.

@@ -20,59 +20,104 @@ use super::message::Message;
 use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+const CONSUMER_LINE: u64 = 0;
 const PRODUCER_LINE: u64 = 64;
 /// Words of a slot's first line, sequence number and its neighbour included.
 const HEAD_WORDS: u64 = 8;
 
-/// Addresses of a ring's parts.
-#[derive(Clone, Copy)]
-struct Ring {
+/// The memory of a ring: words at byte offsets, each always used with the same size.
+///
+/// A trait, so that the code below also runs in a model checker (`models`).
+pub trait Memory {
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32;
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering);
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64;
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering);
+}
+
+/// The region's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped {
     base: u64,
+}
+
+impl Mapped {
+    #[inline(always)]
+    fn u32_at(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: the creator vouched for the ring's memory, and the ring's mask keeps offsets inside. Atomic, since a faulty peer may
+        // write meanwhile.
+        unsafe { AtomicU32::from_ptr((self.base + offset) as *mut u32) }
+    }
+
+    #[inline(always)]
+    fn u64_at(&self, offset: u64) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr((self.base + offset) as *mut u64) }
+    }
+}
+
+impl Memory for Mapped {
+    #[inline(always)]
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        self.u32_at(offset).load(order)
+    }
+
+    #[inline(always)]
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        self.u32_at(offset).store(value, order);
+    }
+
+    #[inline(always)]
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        self.u64_at(offset).load(order)
+    }
+
+    #[inline(always)]
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        self.u64_at(offset).store(value, order);
+    }
+}
+
+/// Where a ring's parts are.
+#[derive(Clone, Copy)]
+struct Ring<M> {
+    memory: M,
     mask: u64,
 }
 
-impl Ring {
-    fn consumer_index(&self) -> &AtomicU64 {
-        // SAFETY: the creator vouched for the ring's memory; atomic on both sides.
-        unsafe { AtomicU64::from_ptr(self.base as *mut u64) }
-    }
-
-    fn producer_index(&self) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr((self.base + PRODUCER_LINE) as *mut u64) }
-    }
-
+impl<M: Memory> Ring<M> {
     fn slot(&self, index: u64) -> u64 {
-        self.base + RING_HEADER_BYTES + (index & self.mask) * SLOT_BYTES
+        RING_HEADER_BYTES + (index & self.mask) * SLOT_BYTES
     }
 
-    fn sequence(&self, index: u64) -> &AtomicU32 {
-        // SAFETY: the mask keeps the slot inside the ring.
-        unsafe { AtomicU32::from_ptr(self.slot(index) as *mut u32) }
-    }
-
-    /// Word `word` (below 16) of a slot.
-    fn word(&self, index: u64, word: u64) -> &AtomicU64 {
-        // SAFETY: the mask and the callers' loops keep it inside the slot. Atomic, since a faulty peer may write meanwhile.
-        unsafe { AtomicU64::from_ptr((self.slot(index) + 8 * word) as *mut u64) }
+    /// Word `word` (1 to 15) of a slot.
+    fn load(&self, index: u64, word: u64) -> u64 {
+        self.memory.load_u64(self.slot(index) + 8 * word, Ordering::Relaxed)
     }
 }
 
 /// The sending end.
-pub struct Producer {
-    ring: Ring,
+pub struct Producer<M = Mapped> {
+    ring: Ring<M>,
     next: u64,
     /// The consumer's index when last looked at.
     consumed: u64,
 }
 
-impl Producer {
+impl Producer<Mapped> {
     /// The sending end of the fresh (zeroed) ring at `base` with `slots` slots, a power of two.
     ///
     /// # Safety
     /// The ring's memory stays mapped while the end is used, and this is its only sending end.
     pub unsafe fn new(base: *mut u8, slots: u32) -> Producer {
-        Producer { ring: Ring { base: base as u64, mask: u64::from(slots) - 1 }, next: 0, consumed: 0 }
+        Producer::over(Mapped { base: base as u64 }, slots)
+    }
+}
+
+impl<M: Memory> Producer<M> {
+    /// The only sending end of the fresh (zeroed) ring in that memory.
+    pub fn over(memory: M, slots: u32) -> Producer<M> {
+        Producer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, consumed: 0 }
     }
 
     /// Whether there is a free slot.
@@ -80,7 +125,7 @@ impl Producer {
         let slots = self.ring.mask + 1;
         if self.next.wrapping_sub(self.consumed) >= slots {
             // Acquire: the consumer has copied the slot out before it moved its index.
-            self.consumed = self.ring.consumer_index().load(Ordering::Acquire);
+            self.consumed = self.ring.memory.load_u64(CONSUMER_LINE, Ordering::Acquire);
         }
         self.next.wrapping_sub(self.consumed) < slots
     }
@@ -93,39 +138,46 @@ impl Producer {
         let words = message.words();
         let used = if message.length == 0 { HEAD_WORDS } else { words.len() as u64 };
         // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
-        // SAFETY: the second half of word 0 of the slot.
-        unsafe { AtomicU32::from_ptr((self.ring.slot(self.next) + 4) as *mut u32) }
-            .store(message.incarnation, Ordering::Relaxed);
+        let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
+        memory.store_u32(slot + 4, message.incarnation, Ordering::Relaxed);
         for word in 1..used {
-            self.ring.word(self.next, word).store(words[word as usize], Ordering::Relaxed);
+            memory.store_u64(slot + 8 * word, words[word as usize], Ordering::Relaxed);
         }
         // Release: whoever sees the number sees the message.
-        self.ring.sequence(self.next).store((self.next as u32).wrapping_add(1), Ordering::Release);
+        memory.store_u32(slot, (self.next as u32).wrapping_add(1), Ordering::Release);
         self.next += 1;
-        self.ring.producer_index().store(self.next, Ordering::Relaxed);
+        memory.store_u64(PRODUCER_LINE, self.next, Ordering::Relaxed);
         true
     }
 }
 
 /// The receiving end.
-pub struct Consumer {
-    ring: Ring,
+pub struct Consumer<M = Mapped> {
+    ring: Ring<M>,
     next: u64,
 }
 
-impl Consumer {
+impl Consumer<Mapped> {
     /// The receiving end; see [`Producer::new`].
     ///
     /// # Safety
     /// As for [`Producer::new`], with "receiving".
     pub unsafe fn new(base: *mut u8, slots: u32) -> Consumer {
-        Consumer { ring: Ring { base: base as u64, mask: u64::from(slots) - 1 }, next: 0 }
+        Consumer::over(Mapped { base: base as u64 }, slots)
+    }
+}
+
+impl<M: Memory> Consumer<M> {
+    /// The only receiving end of the ring in that memory.
+    pub fn over(memory: M, slots: u32) -> Consumer<M> {
+        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0 }
     }
 
     /// Whether a message is there.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.ring.sequence(self.next).load(Ordering::Acquire) == (self.next as u32).wrapping_add(1)
+        let sequence = self.ring.memory.load_u32(self.ring.slot(self.next), Ordering::Acquire);
+        sequence == (self.next as u32).wrapping_add(1)
     }
 
     /// Copies the next message out and frees its slot. The contents are whatever the peer wrote.
@@ -135,19 +187,21 @@ impl Consumer {
             return None;
         }
         let mut words = [0u64; SLOT_BYTES as usize / 8];
-        for (word, value) in words.iter_mut().enumerate().take(HEAD_WORDS as usize) {
-            *value = self.ring.word(self.next, word as u64).load(Ordering::Relaxed);
+        let incarnation = self.ring.memory.load_u32(self.ring.slot(self.next) + 4, Ordering::Relaxed);
+        words[0] = u64::from(incarnation) << 32;
+        for (word, value) in words.iter_mut().enumerate().take(HEAD_WORDS as usize).skip(1) {
+            *value = self.ring.load(self.next, word as u64);
         }
         let mut message = Message::from_words(&words);
         if message.length != 0 {
             for (word, value) in words.iter_mut().enumerate().skip(HEAD_WORDS as usize) {
-                *value = self.ring.word(self.next, word as u64).load(Ordering::Relaxed);
+                *value = self.ring.load(self.next, word as u64);
             }
             message = Message::from_words(&words);
         }
         self.next += 1;
         // Release: the copy is complete before the producer may write the slot again.
-        self.ring.consumer_index().store(self.next, Ordering::Release);
+        self.ring.memory.store_u64(CONSUMER_LINE, self.next, Ordering::Release);
         Some(message)
     }
 }

@@ -1,0 +1,152 @@
+//! Who wakes whom: the doorbell and the word that says what its owner is doing.
+//!
+//! Purpose: the parent module's protocol between the sender of a message and its receiver, on nothing but two words and a futex, so that the same
+//! code runs in nodes and in a model checker (`models`). Input: the two words, and a look at the rings. Output: a receiver that never
+//! sleeps, and never computes without its doorbell set, while a message that was published before it looked lies in a ring.
+//!
+//! | receiver's state | sender, after publishing | receiver, when entering the state |
+//! |---|---|---|
+//! | running | sets the doorbell | writes the word, then looks at all rings; sets its own doorbell if one is not empty |
+//! | spinning | nothing | looks at the rings all the time |
+//! | sleeping | sets the doorbell, futex wake | clears the doorbell, writes the word, looks at the rings, sleeps while the doorbell is 0 |
+//! | in the kernel | sets the doorbell; the first sender also sends a signal | writes the word, looks at the rings; makes its system call if they are empty |
+//!
+//! **Invariant**: both sides have a full fence between what they write and what they look at: so at least one of them sees the other.
+//! Source: Dekker's mutual exclusion; SDM volume 3, 9.2.3.9 (locked instructions order all loads and stores).
+
+use crate::abi::activity;
+use crate::sys;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// A shared word, with what the protocol does with it.
+pub trait Word {
+    fn load(&self) -> u32;
+    /// Publishes nothing else.
+    fn store(&self, value: u32);
+    /// Replaces the value; no load or store moves across it in either direction.
+    fn exchange(&self, value: u32) -> u32;
+    /// Replaces one value by another if it is there.
+    fn replace(&self, old: u32, new: u32) -> bool;
+    /// No load or store moves across it in either direction.
+    fn full_fence();
+    /// Sleeps while the word is 0, for a limited time; may return early.
+    fn sleep_while_zero(&self, limit_ns: u64);
+    /// Wakes one sleeper.
+    fn wake(&self);
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u32) {
+        self.store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn exchange(&self, value: u32) -> u32 {
+        // A locked instruction: a full fence on this processor.
+        self.swap(value, Ordering::SeqCst)
+    }
+
+    fn replace(&self, old: u32, new: u32) -> bool {
+        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn full_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn sleep_while_zero(&self, limit_ns: u64) {
+        // Every outcome (woken, doorbell already set, timeout, signal) leads to the next look at the rings.
+        let _ = sys::futex_wait(self, 0, Some(limit_ns));
+    }
+
+    fn wake(&self) {
+        let _ = sys::futex_wake(self, 1);
+    }
+}
+
+/// One node's doorbell.
+#[derive(Debug)]
+pub struct Doorbell<'a, W> {
+    /// Nonzero: the owner is to look at its rings. Its polls test it.
+    pub poll: &'a W,
+    /// See [`activity`].
+    pub state: &'a W,
+}
+
+impl<W: Word> Doorbell<'_, W> {
+    /// Tells the owner that a message was published. `call` sends the signal that brings it out of the kernel.
+    #[inline]
+    pub fn ring(&self, call: impl FnOnce()) {
+        // Between the message and the look at the receiver's state.
+        W::full_fence();
+        match self.state.load() {
+            activity::SPINNING => {}
+            activity::SLEEPING => {
+                if self.poll.exchange(1) == 0 {
+                    self.poll.wake();
+                }
+            }
+            activity::KERNEL => {
+                self.poll.exchange(1);
+                if self.state.replace(activity::KERNEL, activity::CALLED) {
+                    call();
+                }
+            }
+            _ => {
+                if self.poll.load() == 0 {
+                    self.poll.store(1);
+                }
+            }
+        }
+    }
+
+    /// The owner looks at its rings by itself from here on.
+    #[inline]
+    pub fn begin_wait(&self) {
+        self.state.store(activity::SPINNING);
+    }
+
+    /// The owner goes back to the program; its doorbell is set if anything is ready.
+    #[inline]
+    pub fn end_wait(&self, any_ready: impl FnOnce() -> bool) {
+        self.state.exchange(activity::RUNNING);
+        if any_ready() {
+            self.poll.store(1);
+        }
+    }
+
+    /// The owner is about to make a system call that may wait. False, and it still runs, when anything is ready.
+    pub fn enter_kernel(&self, any_ready: impl FnOnce() -> bool) -> bool {
+        self.state.exchange(activity::KERNEL);
+        let clear = !any_ready();
+        if !clear {
+            self.state.exchange(activity::RUNNING);
+        }
+        clear
+    }
+
+    /// The owner clears its doorbell, and must look at all rings then.
+    #[inline]
+    pub fn answer(&self) {
+        self.poll.exchange(0);
+    }
+
+    /// The owner, spinning, sleeps unless anything is ready, and spins again.
+    pub fn sleep(&self, any_ready: impl FnOnce() -> bool, limit_ns: u64) {
+        self.poll.store(0);
+        self.state.exchange(activity::SLEEPING);
+        if !any_ready() {
+            self.poll.sleep_while_zero(limit_ns);
+        }
+        // Whatever rang is looked for next; a doorbell left set would cost a poll for nothing.
+        self.poll.store(0);
+        self.state.store(activity::SPINNING);
+    }
+}

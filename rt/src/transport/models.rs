@@ -1,0 +1,321 @@
+//! Rings and doorbells under loom: every interleaving, and every value that a load may see under C11's memory model.
+//!
+//! Purpose: the code of [`ring`](super::ring) and [`doorbell`](super::doorbell) itself, over loom's atomics, with few messages and slots. Each
+//! model also runs with planted bugs, orders and fences left out one at a time, and must find each of them.
+//! **Limits**: loom executes loads and stores of a thread in program order, so it cannot see a store that overtakes an earlier load (the
+//! release of a slot); futexes have no time limit here, so a lost wake-up is a deadlock, which loom reports.
+
+use super::Message;
+use super::doorbell::{Doorbell, Word};
+use super::ring::{Consumer, Memory, Producer};
+use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES, activity};
+use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::vec::Vec;
+
+/// What is left out of the code under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// The sequence number does not publish the words before it.
+    PublishRelaxed,
+    /// The receiver's look at it does not order the loads behind it.
+    LookRelaxed,
+    /// The sender believes that all slots have been consumed.
+    NeverFull,
+    /// The sequence number is written before the words.
+    PublishFirst,
+    /// The sender looks at the receiver's state before its message is sure to be visible.
+    NoSenderFence,
+    /// The receiver looks at the rings before its state is sure to be visible.
+    NoReceiverFence,
+    /// The sender takes a sleeper for a spinner.
+    NoWake,
+}
+
+/// A ring's memory: the words that messages without data use.
+struct Words {
+    small: BTreeMap<u64, AtomicU32>,
+    large: BTreeMap<u64, AtomicU64>,
+    bug: Bug,
+    slots: u64,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Words>);
+
+impl Shared {
+    fn ring(slots: u64, bug: Bug) -> Shared {
+        let (mut small, mut large) = (BTreeMap::new(), BTreeMap::new());
+        large.extend([0, 64].map(|offset| (offset, AtomicU64::new(0))));
+        for slot in (0..slots).map(|slot| RING_HEADER_BYTES + slot * SLOT_BYTES) {
+            small.extend([0, 4].map(|offset| (slot + offset, AtomicU32::new(0))));
+            large.extend((1..8).map(|word| (slot + 8 * word, AtomicU64::new(0))));
+        }
+        Shared(Arc::new(Words { small, large, bug, slots }))
+    }
+}
+
+impl Memory for Shared {
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        let order = if self.0.bug == Bug::LookRelaxed { Ordering::Relaxed } else { order };
+        self.0.small[&offset].load(order)
+    }
+
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        let order = if self.0.bug == Bug::PublishRelaxed { Ordering::Relaxed } else { order };
+        if self.0.bug == Bug::PublishFirst && offset % SLOT_BYTES == 4 {
+            // The sequence number that will follow, ahead of everything.
+            let sequence = &self.0.small[&(offset - 4)];
+            // SAFETY: the sequence number is written by this thread only.
+            let before = unsafe { sequence.unsync_load() };
+            let first = (offset - 4 - RING_HEADER_BYTES) / SLOT_BYTES + 1;
+            sequence.store(if before == 0 { first as u32 } else { before + self.0.slots as u32 }, Ordering::Release);
+        }
+        self.0.small[&offset].store(value, order);
+    }
+
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        if self.0.bug == Bug::NeverFull && offset == 0 {
+            // SAFETY: the sender's own index, which it alone writes.
+            return unsafe { self.0.large[&64].unsync_load() };
+        }
+        self.0.large[&offset].load(order)
+    }
+
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        self.0.large[&offset].store(value, order);
+    }
+}
+
+fn message(n: u64) -> Message {
+    Message {
+        incarnation: 7 + n as u32,
+        handler: 1 + n as u16,
+        args: [n, !n, n << 7],
+        key: n + 100,
+        ..Message::default()
+    }
+}
+
+/// Explores everything with at most so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Whether the model fails, without its message.
+fn is_found(model: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(model)).is_err()
+}
+
+/// A sender of `count` messages through a ring of two slots, and a receiver that wants each of them whole and in order.
+fn ring(count: u64, bug: Bug) {
+    explore(3, move || {
+        let memory = Shared::ring(2, bug);
+        let mut into = Consumer::over(memory.clone(), 2);
+        let sender = loom::thread::spawn(move || {
+            let mut out = Producer::over(memory, 2);
+            for n in 0..count {
+                while !out.send(&message(n)) {
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        for n in 0..count {
+            let got = loop {
+                match into.receive() {
+                    Some(got) => break got,
+                    None => loom::thread::yield_now(),
+                }
+            };
+            assert_eq!(got, message(n));
+        }
+        assert!(into.receive().is_none());
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order() {
+    ring(3, Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_the_ring_are_found() {
+    for bug in [Bug::PublishRelaxed, Bug::LookRelaxed, Bug::NeverFull, Bug::PublishFirst] {
+        assert!(is_found(|| ring(3, bug)), "{bug:?}");
+    }
+}
+
+/// A word of the context page with its futex.
+struct Cell {
+    word: AtomicU32,
+    asleep: Mutex<()>,
+    woken: Condvar,
+    bug: Bug,
+}
+
+impl Cell {
+    fn new(value: u32, bug: Bug) -> Cell {
+        Cell { word: AtomicU32::new(value), asleep: Mutex::new(()), woken: Condvar::new(), bug }
+    }
+}
+
+loom::lazy_static! {
+    /// What the fence of the sender is, in the execution under way.
+    static ref FENCED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
+}
+
+impl Word for Cell {
+    fn load(&self) -> u32 {
+        let value = self.word.load(Ordering::Relaxed);
+        if self.bug == Bug::NoWake && value == activity::SLEEPING { activity::SPINNING } else { value }
+    }
+
+    fn store(&self, value: u32) {
+        self.word.store(value, Ordering::Release);
+    }
+
+    fn exchange(&self, value: u32) -> u32 {
+        // What a locked instruction is: loom gives a sequentially consistent exchange no more than acquire and release.
+        let ordered = self.bug != Bug::NoReceiverFence;
+        if ordered {
+            fence(Ordering::SeqCst);
+        }
+        let old = self.word.swap(value, if ordered { Ordering::AcqRel } else { Ordering::Relaxed });
+        if ordered {
+            fence(Ordering::SeqCst);
+        }
+        old
+    }
+
+    fn replace(&self, old: u32, new: u32) -> bool {
+        self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn full_fence() {
+        if FENCED.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn sleep_while_zero(&self, _limit_ns: u64) {
+        let guard = self.asleep.lock().unwrap();
+        // The kernel compares and queues under its own lock, in one step.
+        if self.word.load(Ordering::SeqCst) == 0 {
+            drop(self.woken.wait(guard).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        let _guard = self.asleep.lock().unwrap();
+        self.woken.notify_one();
+    }
+}
+
+/// A sender of two messages, and a receiver that sleeps for the first and computes, polling its doorbell, until the second: the doorbell is
+/// all it looks at then.
+fn doorbell(bug: Bug) {
+    explore(3, move || {
+        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
+        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
+        let sent = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
+            loom::thread::spawn(move || {
+                let bell = Doorbell { poll: &words.0, state: &words.1 };
+                for n in 1..=2 {
+                    sent.store(n, Ordering::Release);
+                    bell.ring(|| unreachable!("the receiver makes no system call"));
+                }
+            })
+        };
+        let bell = Doorbell { poll: &words.0, state: &words.1 };
+        let ready = |n: u32| sent.load(Ordering::Acquire) >= n;
+        bell.begin_wait();
+        while !ready(1) {
+            bell.sleep(|| ready(1), 0);
+        }
+        bell.end_wait(|| ready(2));
+        // The program computes; only its polls look at anything.
+        sender.join().unwrap();
+        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "a message lies in a ring, and nobody will look");
+        bell.answer();
+        assert!(ready(2));
+    });
+}
+
+#[test]
+fn no_wake_up_and_no_doorbell_is_lost() {
+    doorbell(Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_the_doorbell_are_found() {
+    for bug in [Bug::NoSenderFence, Bug::NoReceiverFence, Bug::NoWake] {
+        assert!(is_found(|| doorbell(bug)), "{bug:?}");
+    }
+}
+
+/// A receiver that makes a system call, and two senders: it is called, once, unless it saw a message before. The signal is a flag here, and the
+/// call ends when it comes.
+fn kernel(bug: Bug) {
+    explore(3, move || {
+        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
+        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
+        let sent = Arc::new(AtomicU32::new(0));
+        let calls = Arc::new(AtomicU32::new(0));
+        let senders: Vec<_> = (0..2)
+            .map(|n| {
+                let (words, sent, calls) = (Arc::clone(&words), Arc::clone(&sent), Arc::clone(&calls));
+                loom::thread::spawn(move || {
+                    sent.fetch_or(1 << n, Ordering::AcqRel);
+                    let bell = Doorbell { poll: &words.0, state: &words.1 };
+                    bell.ring(|| {
+                        calls.fetch_add(1, Ordering::AcqRel);
+                    });
+                })
+            })
+            .collect();
+        let bell = Doorbell { poll: &words.0, state: &words.1 };
+        let waits = bell.enter_kernel(|| sent.load(Ordering::Acquire) != 0);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let calls = calls.load(Ordering::Acquire);
+        assert!(!waits || calls == 1, "a node waits in the kernel, and nobody has called it");
+        assert!(waits || sent.load(Ordering::Acquire) != 0);
+    });
+}
+
+#[test]
+fn a_node_in_the_kernel_is_called_once() {
+    kernel(Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_the_call_are_found() {
+    for bug in [Bug::NoSenderFence, Bug::NoReceiverFence] {
+        assert!(is_found(|| kernel(bug)), "{bug:?}");
+    }
+}
+
+/// The executions that a model has, so that a change that makes it trivial is noticed.
+#[test]
+fn the_models_explore_more_than_a_handful() {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let seen = std::sync::Arc::clone(&count);
+    explore(2, move || {
+        seen.fetch_add(1, Ordering::Relaxed);
+        let memory = Shared::ring(2, Bug::None);
+        let mut into = Consumer::over(memory.clone(), 2);
+        let sender = loom::thread::spawn(move || assert!(Producer::over(memory, 2).send(&message(0))));
+        let first: Vec<Message> = into.receive().into_iter().collect();
+        sender.join().unwrap();
+        assert_eq!(first.len() + usize::from(into.receive().is_some()), 1);
+    });
+    assert!(count.load(Ordering::Relaxed) >= 3, "{count:?}");
+}

@@ -105,11 +105,117 @@ static void plain_wait_for_end(unsigned count) {
     if (count != 0) die("bz_wait_for_end: the program waits for nodes to end, but has created none");
 }
 
+struct bz_barrier { char unused; };
+
+static bz_barrier_t *plain_barrier_new(void) {
+    bz_barrier_t *barrier = malloc(sizeof *barrier);
+    if (!barrier) die("bz_barrier_new: out of memory");
+    return barrier;
+}
+
+static int plain_barrier_wait(bz_barrier_t *barrier, unsigned nodes) {
+    (void)barrier;
+    if (nodes != 1) die("bz_barrier_wait: a barrier for several nodes in a run of 1 can never complete");
+    return 1;
+}
+
+struct bz_event {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int set;
+};
+
+static bz_event_t *plain_event_new(void) {
+    bz_event_t *event = calloc(1, sizeof *event);
+    if (!event) die("bz_event_new: out of memory");
+    pthread_mutex_init(&event->mutex, NULL);
+    pthread_cond_init(&event->changed, NULL);
+    return event;
+}
+
+static void plain_event_set(bz_event_t *event, int on) {
+    pthread_mutex_lock(&event->mutex);
+    event->set = on;
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->mutex);
+}
+
+static void plain_event_wait(bz_event_t *event) {
+    pthread_mutex_lock(&event->mutex);
+    while (!event->set) pthread_cond_wait(&event->changed, &event->mutex);
+    pthread_mutex_unlock(&event->mutex);
+}
+
+struct bz_counter { uint64_t value; };
+
+static bz_counter_t *plain_counter_new(uint64_t value) {
+    bz_counter_t *counter = malloc(sizeof *counter);
+    if (!counter) die("bz_counter_new: out of memory");
+    counter->value = value;
+    return counter;
+}
+
+/* Op::apply of rt/src/sync/op.rs. */
+static uint64_t applied(unsigned op, uint64_t old, uint64_t v, uint64_t expected) {
+    switch (op) {
+    case BZ_ADD: return old + v;
+    case BZ_AND: return old & v;
+    case BZ_OR: return old | v;
+    case BZ_XOR: return old ^ v;
+    case BZ_SWAP: return v;
+    case BZ_MIN_U64: return v < old ? v : old;
+    case BZ_MAX_U64: return v > old ? v : old;
+    case BZ_MIN_I64: return (int64_t)v < (int64_t)old ? v : old;
+    case BZ_MAX_I64: return (int64_t)v > (int64_t)old ? v : old;
+    case BZ_COMPARE_SWAP: return old == expected ? v : old;
+    case BZ_ADD_F64: {
+        double a, b;
+        memcpy(&a, &old, sizeof a);
+        memcpy(&b, &v, sizeof b);
+        a += b;
+        memcpy(&old, &a, sizeof a);
+        return old;
+    }
+    }
+    die("there is no such operation");
+    return 0;
+}
+
+static uint64_t plain_fetch_op(unsigned op, uint64_t *p, uint64_t v, uint64_t expected) {
+    uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, applied(op, old, v, expected), 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    }
+    return old;
+}
+
+static uint64_t plain_counter_op(unsigned op, bz_counter_t *counter, uint64_t v, uint64_t expected) {
+    return plain_fetch_op(op, &counter->value, v, expected);
+}
+
+static void plain_reduce(unsigned kind, uint64_t *words, unsigned count) {
+    (void)words, (void)count;
+    if (kind > 8) die("bz_reduce: there is no such reduction");
+}
+
+static void plain_broadcast(unsigned root, void *p, size_t bytes) {
+    (void)p, (void)bytes;
+    if (root != 0) die("bz_broadcast: there is no such node");
+}
+
+static void plain_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
+    if (node != 0) die("bz_remote_write: there is no such node");
+    memmove(to, from, bytes);
+}
+
+static void plain_remote_fence(void) {}
+
 static const struct bz_api plain = {
     API_VERSION, sizeof plain, plain_node, plain_nodes, plain_alloc, plain_alloc_on, plain_free, plain_publish,
     plain_lookup, plain_barrier, plain_lock_new, plain_lock, plain_trylock, plain_unlock, plain_fetch_add,
     plain_sum_u64, plain_sum_f64, plain_create, plain_created, plain_wait_for_end,
     plain_prefetch, plain_prefetch, plain_check_in,
+    plain_barrier_new, plain_barrier_wait, plain_event_new, plain_event_set, plain_event_wait, plain_counter_new,
+    plain_counter_op, plain_fetch_op, plain_reduce, plain_broadcast, plain_remote_write, plain_remote_fence,
 };
 
 /* ---- dispatch ---- */
@@ -149,3 +255,78 @@ void bz_check_out(const void *p, size_t bytes, int store) { api()->check_out(p, 
 void bz_check_in(const void *p, size_t bytes) { api()->check_in(p, bytes); }
 uint64_t bz_reduce_sum_u64(uint64_t v) { return api()->reduce_sum_u64(v); }
 double bz_reduce_sum_f64(double v) { return api()->reduce_sum_f64(v); }
+
+bz_barrier_t *bz_barrier_new(void) { return api()->barrier_new(); }
+int bz_barrier_wait(bz_barrier_t *barrier, unsigned nodes) { return api()->barrier_wait(barrier, nodes); }
+bz_event_t *bz_event_new(void) { return api()->event_new(); }
+void bz_event_set(bz_event_t *event) { api()->event_set(event, 1); }
+void bz_event_clear(bz_event_t *event) { api()->event_set(event, 0); }
+void bz_event_wait(bz_event_t *event) { api()->event_wait(event); }
+bz_counter_t *bz_counter_new(uint64_t value) { return api()->counter_new(value); }
+uint64_t bz_counter_op(bz_counter_t *counter, bz_op_t op, uint64_t v, uint64_t expected) {
+    return api()->counter_op(op, counter, v, expected);
+}
+uint64_t bz_fetch_op_u64(uint64_t *p, bz_op_t op, uint64_t v, uint64_t expected) {
+    return api()->fetch_op(op, p, v, expected);
+}
+uint64_t bz_fetch_and_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_AND, v, 0); }
+uint64_t bz_fetch_or_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_OR, v, 0); }
+uint64_t bz_fetch_xor_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_XOR, v, 0); }
+uint64_t bz_fetch_min_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_MIN_U64, v, 0); }
+uint64_t bz_fetch_max_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_MAX_U64, v, 0); }
+uint64_t bz_swap_u64(uint64_t *p, uint64_t v) { return bz_fetch_op_u64(p, BZ_SWAP, v, 0); }
+uint64_t bz_compare_swap_u64(uint64_t *p, uint64_t expected, uint64_t v) {
+    return bz_fetch_op_u64(p, BZ_COMPARE_SWAP, v, expected);
+}
+
+/* The runtime takes private memory only: what the caller gives is copied here, with checks. */
+enum { REDUCED_WORDS = 8, BROADCAST_BYTES = 8192 };
+
+void bz_reduce(bz_reduction_t kind, void *words, size_t count) {
+    uint64_t part[REDUCED_WORDS], *all = words;
+    for (size_t done = 0; done < count; done += REDUCED_WORDS) {
+        size_t n = count - done < REDUCED_WORDS ? count - done : REDUCED_WORDS;
+        for (size_t i = 0; i < n; i++) part[i] = all[done + i];
+        api()->reduce(kind, part, (unsigned)n);
+        for (size_t i = 0; i < n; i++) all[done + i] = part[i];
+    }
+}
+
+#define REDUCTIONS(name, kind)                              \
+    uint64_t bz_reduce_##name##_u64(uint64_t v) {           \
+        bz_reduce(kind##_U64, &v, 1);                       \
+        return v;                                           \
+    }                                                       \
+    int64_t bz_reduce_##name##_i64(int64_t v) {             \
+        bz_reduce(kind##_I64, &v, 1);                       \
+        return v;                                           \
+    }                                                       \
+    double bz_reduce_##name##_f64(double v) {               \
+        bz_reduce(kind##_F64, &v, 1);                       \
+        return v;                                           \
+    }
+REDUCTIONS(min, BZ_REDUCE_MIN)
+REDUCTIONS(max, BZ_REDUCE_MAX)
+
+int64_t bz_reduce_sum_i64(int64_t v) { return (int64_t)bz_reduce_sum_u64((uint64_t)v); }
+
+void bz_broadcast(unsigned root, void *p, size_t bytes) {
+    char part[BROADCAST_BYTES], *all = p;
+    for (size_t done = 0; done < bytes; done += BROADCAST_BYTES) {
+        size_t n = bytes - done < BROADCAST_BYTES ? bytes - done : BROADCAST_BYTES;
+        if (bz_node() == root) memcpy(part, all + done, n);
+        api()->broadcast(root, part, n);
+        if (bz_node() != root) memcpy(all + done, part, n);
+    }
+}
+
+void bz_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
+    char part[4096];
+    for (size_t done = 0; done < bytes; done += sizeof part) {
+        size_t n = bytes - done < sizeof part ? bytes - done : sizeof part;
+        memcpy(part, (const char *)from + done, n);
+        api()->remote_write(node, (char *)to + done, part, n);
+    }
+}
+
+void bz_remote_fence(void) { api()->remote_fence(); }

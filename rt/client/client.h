@@ -28,6 +28,18 @@ struct bz_api {
     void (*prefetch)(const void *, size_t, int);
     void (*check_out)(const void *, size_t, int);
     void (*check_in)(const void *, size_t);
+    bz_barrier_t *(*barrier_new)(void);
+    int (*barrier_wait)(bz_barrier_t *, unsigned);
+    bz_event_t *(*event_new)(void);
+    void (*event_set)(bz_event_t *, int);
+    void (*event_wait)(bz_event_t *);
+    bz_counter_t *(*counter_new)(uint64_t);
+    uint64_t (*counter_op)(unsigned, bz_counter_t *, uint64_t, uint64_t);
+    uint64_t (*fetch_op)(unsigned, uint64_t *, uint64_t, uint64_t);
+    void (*reduce)(unsigned, uint64_t *, unsigned);
+    void (*broadcast)(unsigned, void *, size_t);
+    void (*remote_write)(unsigned, void *, const void *, size_t);
+    void (*remote_fence)(void);
 };
 
 /* The runtime's functions, or those of a run of one node without a runtime. */

@@ -16,7 +16,7 @@ __asm__(".pushsection .note.blizzard.fork,\"a\",@note\n"
         ".balign 4\n"
         ".popsection\n");
 
-static unsigned created;
+static unsigned created, awaited;
 
 void bz_create(void (*fn)(void)) {
     const struct bz_api *api = bz_client_api();
@@ -37,4 +37,12 @@ void bz_fork_nodes(void (*fn)(void)) {
     while (created < others) bz_create(fn);
 }
 
-void bz_wait_for_end(unsigned count) { bz_client_api()->wait_for_end(count); }
+void bz_wait_for_end(unsigned count) {
+    bz_client_api()->wait_for_end(count);
+    awaited += count;
+}
+
+void bz_wait_for_created(unsigned most) {
+    unsigned left = created - awaited;
+    bz_wait_for_end(most < left ? most : left);
+}

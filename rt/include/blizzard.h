@@ -58,18 +58,103 @@ typedef struct bz_lock bz_lock_t;
 bz_lock_t *bz_lock_new(void);
 /* Waits until the lock is free and takes it; waiting nodes get it in the order of their requests. Not recursive. */
 void bz_lock(bz_lock_t *lock);
-/* Takes the lock if it is free: 1 taken, 0 not. */
+/* Takes the lock if it is free: 1 taken, 0 not. A lock that another node has just released may still count as taken. */
 int bz_trylock(bz_lock_t *lock);
 /* Releases a lock that the calling node holds. */
 void bz_unlock(bz_lock_t *lock);
 
-/* Adds `v` to the shared word at `p` (8-byte aligned), atomically for all nodes; returns the old value. */
-uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v);
+/* A barrier for some of the nodes; its address may be published or stored in shared memory. Never freed. */
+typedef struct bz_barrier bz_barrier_t;
+bz_barrier_t *bz_barrier_new(void);
+/* Returns when `nodes` nodes (1 to bz_nodes()) wait at the barrier, which can then be used again; all of them must give the same
+ * number. 1 for exactly one of them, 0 for the others. */
+int bz_barrier_wait(bz_barrier_t *barrier, unsigned nodes);
 
-/* The sum of all nodes' arguments; every node must call it. All nodes get the same bits: floating-point values are added in
- * the order of the node numbers. */
+/* A flag that nodes wait for. Not set at first. Never freed. A node that learns in any way that a call of set or clear has returned finds it done. */
+typedef struct bz_event bz_event_t;
+bz_event_t *bz_event_new(void);
+void bz_event_set(bz_event_t *event);
+void bz_event_clear(bz_event_t *event);
+/* Returns at once if the event is set, else when it is set next. */
+void bz_event_wait(bz_event_t *event);
+
+/* ---- Fetch-and-op ---- */
+
+/* Operations on 64-bit words. COMPARE_SWAP stores the value if the word is what is expected; others ignore the expected value. */
+typedef enum bz_op {
+    BZ_ADD,
+    BZ_AND,
+    BZ_OR,
+    BZ_XOR,
+    BZ_SWAP,
+    BZ_MIN_U64,
+    BZ_MAX_U64,
+    BZ_MIN_I64,
+    BZ_MAX_I64,
+    BZ_COMPARE_SWAP,
+    BZ_ADD_F64
+} bz_op_t;
+
+/* On the shared word at `p` (8-byte aligned), atomically for all nodes; returns the old value. The word's block moves to the caller: cheap while
+ * one node uses it again and again. Ordinary loads, stores and atomic instructions may use the same word. */
+uint64_t bz_fetch_op_u64(uint64_t *p, bz_op_t op, uint64_t v, uint64_t expected);
+uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v);
+uint64_t bz_fetch_and_u64(uint64_t *p, uint64_t v);
+uint64_t bz_fetch_or_u64(uint64_t *p, uint64_t v);
+uint64_t bz_fetch_xor_u64(uint64_t *p, uint64_t v);
+uint64_t bz_fetch_min_u64(uint64_t *p, uint64_t v);
+uint64_t bz_fetch_max_u64(uint64_t *p, uint64_t v);
+uint64_t bz_swap_u64(uint64_t *p, uint64_t v);
+/* Stores `v` if the word is `expected`; returns what it was. */
+uint64_t bz_compare_swap_u64(uint64_t *p, uint64_t expected, uint64_t v);
+
+/* A 64-bit counter that is no memory: the node that makes it performs all operations on it, so each costs one message and its answer, however
+ * many nodes use it in turn. Its address may be published or stored in shared memory. Never freed. */
+typedef struct bz_counter bz_counter_t;
+bz_counter_t *bz_counter_new(uint64_t value);
+/* Returns the old value. BZ_ADD of 0 reads it. */
+uint64_t bz_counter_op(bz_counter_t *counter, bz_op_t op, uint64_t v, uint64_t expected);
+
+/* ---- All nodes together ----
+ *
+ * Every node must call these, in the same order, with the same operation and number of words or bytes. All nodes get the same bits: values are
+ * combined in a fixed order, which depends on the number of nodes only (up to 8 nodes: the order of the node numbers). */
+
+/* 3 * (sum, min, max) + (u64, i64, f64). Sums of integers wrap; minimum and maximum are NaN if any value is. */
+typedef enum bz_reduction {
+    BZ_REDUCE_SUM_U64,
+    BZ_REDUCE_SUM_I64,
+    BZ_REDUCE_SUM_F64,
+    BZ_REDUCE_MIN_U64,
+    BZ_REDUCE_MIN_I64,
+    BZ_REDUCE_MIN_F64,
+    BZ_REDUCE_MAX_U64,
+    BZ_REDUCE_MAX_I64,
+    BZ_REDUCE_MAX_F64
+} bz_reduction_t;
+
+/* Reduces `count` 64-bit words at `words` (8-byte aligned, private or each node's own part of shared memory) element by element, in place. */
+void bz_reduce(bz_reduction_t kind, void *words, size_t count);
 uint64_t bz_reduce_sum_u64(uint64_t v);
+int64_t bz_reduce_sum_i64(int64_t v);
 double bz_reduce_sum_f64(double v);
+uint64_t bz_reduce_min_u64(uint64_t v);
+int64_t bz_reduce_min_i64(int64_t v);
+double bz_reduce_min_f64(double v);
+uint64_t bz_reduce_max_u64(uint64_t v);
+int64_t bz_reduce_max_i64(int64_t v);
+double bz_reduce_max_f64(double v);
+
+/* Copies `bytes` bytes at `p` from node `root` to the other nodes' `p` (private, or each node's own part of shared memory). */
+void bz_broadcast(unsigned root, void *p, size_t bytes);
+
+/* ---- Remote writes ---- */
+
+/* Copies `bytes` bytes at `from` to the *private* memory at `to` of another node, a global variable for example, whose address is the same
+ * on all nodes. Does not wait: it happens when that node is next in the runtime, in the order of the calls. What is no writable memory there ends the run. */
+void bz_remote_write(unsigned node, void *to, const void *from, size_t bytes);
+/* Returns when all remote writes of the caller have happened. */
+void bz_remote_fence(void);
 
 /* ---- Creating nodes ----
  *
@@ -92,6 +177,8 @@ void bz_create(void (*fn)(void));
 void bz_fork_nodes(void (*fn)(void));
 /* Waits until `count` more of the created nodes have ended. Node 0 only. */
 void bz_wait_for_end(unsigned count);
+/* The same for at most `most`, if fewer are left that have not been waited for. */
+void bz_wait_for_created(unsigned most);
 
 #ifdef __cplusplus
 }

@@ -422,6 +422,12 @@ pub struct BzLock {
     _opaque: [u8; 0],
 }
 
+/// Opaque barrier, event or counter of `blizzard.h`.
+#[repr(C)]
+pub struct BzObject {
+    _opaque: [u8; 0],
+}
+
 /// The runtime's functions for client libraries, called with the C calling convention on the program's stack.
 /// `blizzard.h` documents each; the field order is part of the ABI (append only).
 #[repr(C)]
@@ -452,6 +458,24 @@ pub struct BzApi {
     pub prefetch: extern "C" fn(*const u8, usize, i32),
     pub check_out: extern "C" fn(*const u8, usize, i32),
     pub check_in: extern "C" fn(*const u8, usize),
+    pub barrier_new: extern "C" fn() -> *mut BzObject,
+    pub barrier_wait: extern "C" fn(*mut BzObject, u32) -> i32,
+    pub event_new: extern "C" fn() -> *mut BzObject,
+    /// 1 sets it, 0 clears it.
+    pub event_set: extern "C" fn(*mut BzObject, i32),
+    pub event_wait: extern "C" fn(*mut BzObject),
+    pub counter_new: extern "C" fn(u64) -> *mut BzObject,
+    /// Operation ([`crate::sync::op::Op`]), counter, value, expected value.
+    pub counter_op: extern "C" fn(u32, *mut BzObject, u64, u64) -> u64,
+    /// The same on an aligned word.
+    pub fetch_op: extern "C" fn(u32, *mut u64, u64, u64) -> u64,
+    /// [`crate::sync::op::Reduction`] of at most [`crate::sync::collective::VECTOR_WORDS`] words of private memory, in place.
+    pub reduce: extern "C" fn(u32, *mut u64, u32),
+    /// Root, private memory, bytes: at most [`crate::sync::collective::BROADCAST_BYTES`].
+    pub broadcast: extern "C" fn(u32, *mut u8, usize),
+    /// Node, where to, where from (private memory), bytes.
+    pub remote_write: extern "C" fn(u32, *mut u8, *const u8, usize),
+    pub remote_fence: extern "C" fn(),
 }
 
 /// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside

@@ -4,14 +4,17 @@
 //! [`Node`](crate::node::Node) or, in a run of one node, to [`Single`](crate::single::Single). Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use crate::abi::{API_VERSION, BLOCK_BYTES, BzApi, BzLock, CONTEXT_SHARED, Counter, PUBLISH_SLOTS};
+use crate::abi::{API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS};
 use crate::forks;
 use crate::node::{self, Call, with_run};
 use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::single::{self, Misuse, Single};
 use crate::sync::Collective;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::collective::{BROADCAST_BYTES, VECTOR_WORDS};
+use crate::sync::handle::Kind;
+use crate::sync::op::{Combine, Op, Reduction, Type};
+use core::sync::atomic::AtomicU64;
 
 /// The one table of this process.
 pub static TABLE: BzApi = BzApi {
@@ -38,6 +41,18 @@ pub static TABLE: BzApi = BzApi {
     prefetch: bz_prefetch,
     check_out: bz_check_out,
     check_in: bz_check_in,
+    barrier_new: bz_barrier_new,
+    barrier_wait: bz_barrier_wait,
+    event_new: bz_event_new,
+    event_set: bz_event_set,
+    event_wait: bz_event_wait,
+    counter_new: bz_counter_new,
+    counter_op: bz_counter_op,
+    fetch_op: bz_fetch_op,
+    reduce: bz_reduce,
+    broadcast: bz_broadcast,
+    remote_write: bz_remote_write,
+    remote_fence: bz_remote_fence,
 };
 
 /// Counts in a run of one node.
@@ -148,24 +163,22 @@ extern "C" fn bz_lookup(slot: u32) -> *mut u8 {
 }
 
 extern "C" fn bz_barrier() {
-    collective("bz_barrier", Collective::Barrier, 0);
+    collective("bz_barrier", Collective::Barrier, &mut []);
 }
 
-/// A collective; alone, the own value is the result.
-fn collective(function: &str, kind: Collective, value: u64) -> u64 {
+/// A collective; alone, the own values are the result.
+fn collective(function: &str, kind: Collective, words: &mut [u64]) {
     with_run(function, |call| match call {
         Call::Several(node) => {
-            let result = node.collective(kind, value);
+            node.collective(kind, words);
             node.fold_times_if_due();
-            result
         }
         Call::Single(_) => {
             if kind == Collective::Barrier {
                 count(Counter::Barriers, 1);
             }
-            value
         }
-    })
+    });
 }
 
 extern "C" fn bz_lock_new() -> *mut BzLock {
@@ -209,22 +222,161 @@ extern "C" fn bz_unlock(lock: *mut BzLock) {
 }
 
 extern "C" fn bz_fetch_add_u64(word: *mut u64, value: u64) -> u64 {
-    if word.is_null() || !word.is_aligned() {
-        node::fail(format_args!("bz_fetch_add_u64: {:#x} is not the address of an aligned 8-byte word", word as u64));
+    bz_fetch_op(Op::Add as u32, word, value, 0)
+}
+
+fn operation(function: &str, op: u32) -> Op {
+    match Op::from_number(op.into()) {
+        Some(op) => op,
+        None => node::fail(format_args!("{function}: there is no operation {op}")),
     }
-    with_run("bz_fetch_add_u64", |call| match call {
-        Call::Several(node) => node.fetch_add(word as u64, value),
+}
+
+extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) -> u64 {
+    let op = operation("bz_fetch_op", op);
+    if word.is_null() || !word.is_aligned() {
+        node::fail(format_args!("bz_fetch_op: {:#x} is not the address of an aligned 8-byte word", word as u64));
+    }
+    with_run("bz_fetch_op", |call| match call {
+        Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
         // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
-        Call::Single(_) => unsafe { AtomicU64::from_ptr(word) }.fetch_add(value, Ordering::SeqCst),
+        Call::Single(_) => single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected),
     })
 }
 
+fn sum(of: Type) -> Collective {
+    Collective::Reduce(Reduction { combine: Combine::Sum, of })
+}
+
 extern "C" fn bz_reduce_sum_u64(value: u64) -> u64 {
-    collective("bz_reduce_sum_u64", Collective::SumU64, value)
+    let mut word = [value];
+    collective("bz_reduce_sum_u64", sum(Type::U64), &mut word);
+    word[0]
 }
 
 extern "C" fn bz_reduce_sum_f64(value: f64) -> f64 {
-    f64::from_bits(collective("bz_reduce_sum_f64", Collective::SumF64, value.to_bits()))
+    let mut word = [value.to_bits()];
+    collective("bz_reduce_sum_f64", sum(Type::F64), &mut word);
+    f64::from_bits(word[0])
+}
+
+extern "C" fn bz_reduce(kind: u32, words: *mut u64, count: u32) {
+    let Some(reduction) = Reduction::from_number(kind.into()).filter(|_| count as usize <= VECTOR_WORDS) else {
+        node::fail(format_args!("bz_reduce: no reduction {kind} of {count} words"));
+    };
+    // SAFETY: the client library passes so many words of its stack.
+    let words = unsafe { core::slice::from_raw_parts_mut(words, count as usize) };
+    collective("bz_reduce", Collective::Reduce(reduction), words);
+}
+
+/// A node of the run, or its end.
+fn node_number(function: &str, number: u32) -> NodeId {
+    match NodeId::new(number).filter(|_| number < node::nodes()) {
+        Some(node) => node,
+        None => node::fail(format_args!("{function}: there is no node {number} in a run of {}", node::nodes())),
+    }
+}
+
+extern "C" fn bz_broadcast(root: u32, at: *mut u8, bytes: usize) {
+    let root = node_number("bz_broadcast", root);
+    if bytes as u64 > BROADCAST_BYTES {
+        node::fail(format_args!("bz_broadcast: {bytes} bytes at once"));
+    }
+    with_run("bz_broadcast", |call| {
+        if let Call::Several(node) = call {
+            // SAFETY: the client library passes so many bytes of its stack.
+            unsafe { node.broadcast(root, at as u64, bytes as u64) };
+        }
+    });
+}
+
+extern "C" fn bz_remote_write(to: u32, at: *mut u8, from: *const u8, bytes: usize) {
+    let to = node_number("bz_remote_write", to);
+    with_run("bz_remote_write", |call| match call {
+        // SAFETY: the client library passes so many bytes of its stack.
+        Call::Several(node) => unsafe { node.remote_write(to, at as u64, from as u64, bytes as u64) },
+        // SAFETY: the program asks for its own memory to be written.
+        Call::Single(_) => unsafe { core::ptr::copy(from, at, bytes) },
+    });
+}
+
+extern "C" fn bz_remote_fence() {
+    with_run("bz_remote_fence", |call| {
+        if let Call::Several(node) = call {
+            node.remote_fence();
+        }
+    });
+}
+
+extern "C" fn bz_barrier_new() -> *mut BzObject {
+    let barrier = with_run("bz_barrier_new", |call| match call {
+        Call::Several(node) => node.barrier_new(),
+        Call::Single(single) => expect("bz_barrier_new", 0, single.object_new(Kind::Barrier, 0)),
+    });
+    barrier as *mut BzObject
+}
+
+extern "C" fn bz_barrier_wait(barrier: *mut BzObject, nodes: u32) -> i32 {
+    let last = with_run("bz_barrier_wait", |call| match call {
+        Call::Several(node) => {
+            let last = node.barrier_wait(barrier as u64, nodes);
+            node.fold_times_if_due();
+            last
+        }
+        Call::Single(single) => {
+            expect("bz_barrier_wait", barrier as u64, single.object(Kind::Barrier, barrier as u64).map(drop));
+            if nodes != 1 {
+                node::fail(format_args!(
+                    "bz_barrier_wait: a barrier for {nodes} nodes in a run of 1 can never complete"
+                ));
+            }
+            count(Counter::Barriers, 1);
+            true
+        }
+    });
+    last.into()
+}
+
+extern "C" fn bz_event_new() -> *mut BzObject {
+    let event = with_run("bz_event_new", |call| match call {
+        Call::Several(node) => node.event_new(),
+        Call::Single(single) => expect("bz_event_new", 0, single.object_new(Kind::Event, 0)),
+    });
+    event as *mut BzObject
+}
+
+extern "C" fn bz_event_set(event: *mut BzObject, on: i32) {
+    with_run("bz_event_set", |call| match call {
+        Call::Several(node) => node.event_set(event as u64, on != 0),
+        Call::Single(single) => expect("bz_event_set", event as u64, single.event_set(event as u64, on != 0)),
+    });
+}
+
+extern "C" fn bz_event_wait(event: *mut BzObject) {
+    with_run("bz_event_wait", |call| match call {
+        Call::Several(node) => node.event_wait(event as u64),
+        Call::Single(single) => expect("bz_event_wait", event as u64, single.event_wait(event as u64)),
+    });
+}
+
+extern "C" fn bz_counter_new(value: u64) -> *mut BzObject {
+    let counter = with_run("bz_counter_new", |call| match call {
+        Call::Several(node) => node.counter_new(value),
+        Call::Single(single) => expect("bz_counter_new", 0, single.object_new(Kind::Counter, value)),
+    });
+    counter as *mut BzObject
+}
+
+extern "C" fn bz_counter_op(op: u32, counter: *mut BzObject, value: u64, expected: u64) -> u64 {
+    let op = operation("bz_counter_op", op);
+    let counter = counter as u64;
+    with_run("bz_counter_op", |call| match call {
+        Call::Several(node) => node.counter_op(op, counter, value, expected),
+        Call::Single(single) => {
+            let word = expect("bz_counter_op", counter, single.object(Kind::Counter, counter));
+            single::apply(word, op, value, expected)
+        }
+    })
 }
 
 extern "C" fn bz_create_begin() -> u32 {

@@ -76,14 +76,9 @@ pub fn homes_present(region: &Region) -> u32 {
 }
 
 impl Node {
-    /// The nodes that take part, if that is settled: in a run whose nodes are created, node 0 alone knows.
+    /// How many nodes there are. In a run whose nodes are created node 0 alone knows; others say how many there can be.
     pub fn participants(&self) -> u32 {
-        if self.forks.enabled { 1 + self.forks.created } else { self.homes.nodes() }
-    }
-
-    /// Whether more nodes may come without this node's knowledge.
-    pub fn awaits_creations(&self) -> bool {
-        self.forks.enabled && self.me != self.manager()
+        if self.forks.enabled && self.me == self.manager() { 1 + self.forks.created } else { self.homes.nodes() }
     }
 
     /// Announces that the process's next `fork` creates a node; its number.
@@ -143,15 +138,16 @@ impl Node {
         let present = self.participants();
         self.homes = self.homes.among(present);
         let limit = self.arenas.get(ArenaId::INTERLEAVED).map_or(abi::SEGMENT_BASE, |arena| arena.limit());
-        for page in (abi::SEGMENT_BASE..limit).step_by(PAGE_BYTES as usize) {
-            if self.homes.home_of(page) != Some(self.me) {
-                self.hold_page(page);
-            }
-        }
+        let (homes, me) = (self.homes, self.me);
+        let pages = (abi::SEGMENT_BASE..limit).step_by(PAGE_BYTES as usize);
+        let held = || pages.clone().filter(|page| homes.home_of(*page) != Some(me));
+        held().for_each(|page| self.hold_page(page));
         let region = self.region();
         region.fork_limit().store(limit, Ordering::Relaxed);
         region.fork_homes().store(present, Ordering::Release);
         let _ = sys::futex_wake(region.fork_homes(), i32::MAX as u32);
+        // With a bound on copies the oldest go to their homes now.
+        held().for_each(|page| self.note_page(self.space.block_of(page)));
     }
 
     /// Makes every block of a page Writable here, as its home believes.

@@ -257,19 +257,6 @@ impl Node {
         self.clock.waited(what, since);
     }
 
-    /// Adds to a word of shared or private memory; returns what it was.
-    pub fn fetch_add(&mut self, addr: u64, value: u64) -> u64 {
-        self.access(addr, 8, true, false);
-        let word = if self.space.contains(addr) { self.space.local(addr) } else { addr as *mut u8 };
-        let word = word.cast::<u64>();
-        // SAFETY: accessible now, and no handler runs before the store; a private word is the program's business, as with any store.
-        unsafe {
-            let old = word.read_volatile();
-            word.write_volatile(old.wrapping_add(value));
-            old
-        }
-    }
-
     /// [`Node::fold_times`] now and then, so that the counters of a node that dies are nearly right.
     pub fn fold_times_if_due(&mut self) {
         if self.clock.is_due() {
@@ -510,8 +497,10 @@ pub fn set_created(me: NodeId) {
 pub unsafe fn restart(region: Region, me: NodeId, space: Space) {
     // SAFETY: the parent's node is in place; its memory is this process's own copy, which the drop gives back. One thread.
     unsafe {
+        let entered = (*GLOBAL.node.get()).assume_init_ref().sync.collectives.entered();
         (*GLOBAL.node.get()).assume_init_drop();
-        (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
+        let node = (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
+        node.sync.collectives.continue_from(entered);
     }
     region.context(me).phase().store(node_phase::RUNNING, Ordering::Release);
 }

@@ -9,7 +9,8 @@ use crate::alloc::FreeError;
 use crate::heap::Arenas;
 use crate::homes::{ArenaId, Homes};
 use crate::protocol::NodeId;
-use crate::sync::LockHandle;
+use crate::sync::handle::{Handle, Kind};
+use crate::sync::op::Op;
 use crate::sys;
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -17,6 +18,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Most locks of a run of one node. Unused ones cost address space only.
 const MAX_LOCKS: u64 = 1 << 24;
+/// Most barriers, events and counters.
+const MAX_OBJECTS: u64 = 1 << 20;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -27,6 +30,9 @@ const CONTENDED: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
     NotALock,
+    /// Not a barrier, event or counter, whichever was meant.
+    NotThat,
+    TooManyObjects,
     NotLocked,
     TooManyLocks,
     Free(FreeError),
@@ -37,10 +43,24 @@ impl Misuse {
     pub const fn text(self) -> &'static str {
         match self {
             Misuse::NotALock => "is not a lock",
+            Misuse::NotThat => "is not an object of that kind",
+            Misuse::TooManyObjects => "too many barriers, events and counters",
             Misuse::NotLocked => "is not locked",
             Misuse::TooManyLocks => "too many locks",
             Misuse::Free(error) => error.text(),
             Misuse::NotShared => "is not shared memory",
+        }
+    }
+}
+
+/// Performs an operation on a word that several threads use; returns what it was.
+pub fn apply(word: &AtomicU64, op: Op, value: u64, expected: u64) -> u64 {
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        let new = op.apply(old, value, expected);
+        match word.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(old) => return old,
+            Err(other) => old = other,
         }
     }
 }
@@ -53,6 +73,9 @@ pub struct Single {
     lock_count: AtomicU64,
     /// Address of `MAX_LOCKS` words.
     locks: u64,
+    object_count: AtomicU64,
+    /// Address of `MAX_OBJECTS` words of 64 bits: barriers, events and counters, numbered together.
+    objects: u64,
     slots: [AtomicU64; PUBLISH_SLOTS as usize],
     published: [AtomicU8; PUBLISH_SLOTS as usize],
 }
@@ -68,6 +91,8 @@ impl Single {
         let homes = Homes::new(1, segment_bytes);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new memory at an address of the kernel's choice; it stays for the rest of the process.
+        let objects = unsafe { sys::mmap(0, MAX_OBJECTS * 8, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
+        // SAFETY: as above.
         let locks = unsafe { sys::mmap(0, MAX_LOCKS * 4, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
         Ok(Single {
             homes,
@@ -75,6 +100,8 @@ impl Single {
             arenas: UnsafeCell::new(Arenas::new(&homes, me)?),
             lock_count: AtomicU64::new(0),
             locks,
+            object_count: AtomicU64::new(0),
+            objects,
             slots: [const { AtomicU64::new(0) }; PUBLISH_SLOTS as usize],
             published: [const { AtomicU8::new(0) }; PUBLISH_SLOTS as usize],
         })
@@ -108,16 +135,61 @@ impl Single {
             .map_err(Misuse::Free)
     }
 
+    /// A new barrier, event or counter.
+    pub fn object_new(&self, kind: Kind, value: u64) -> Result<u64, Misuse> {
+        let index = self.object_count.fetch_add(1, Ordering::Relaxed);
+        let home = NodeId::new(0).filter(|_| index < MAX_OBJECTS).ok_or(Misuse::TooManyObjects)?;
+        let handle = Handle { kind, home, index }.encode();
+        self.object(kind, handle)?.store(value, Ordering::Release);
+        Ok(handle)
+    }
+
+    /// The word of a barrier, event or counter.
+    pub fn object(&self, kind: Kind, value: u64) -> Result<&AtomicU64, Misuse> {
+        let known = self.object_count.load(Ordering::Relaxed).min(MAX_OBJECTS);
+        let handle = Handle::decode(kind, value).filter(|handle| handle.home.index() == 0 && handle.index < known);
+        let index = handle.ok_or(Misuse::NotThat)?.index;
+        // SAFETY: below MAX_OBJECTS, so inside the mapping, which stays.
+        Ok(unsafe { AtomicU64::from_ptr((self.objects + 8 * index) as *mut u64) })
+    }
+
+    /// The lower half of an event's word, which threads sleep on: 1 when it is set.
+    fn event_word(&self, value: u64) -> Result<&AtomicU32, Misuse> {
+        let word = self.object(Kind::Event, value)?;
+        // SAFETY: half of the word, little-endian; events are used through here only.
+        Ok(unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) })
+    }
+
+    /// Sets or clears an event.
+    pub fn event_set(&self, value: u64, on: bool) -> Result<(), Misuse> {
+        let word = self.event_word(value)?;
+        word.store(on.into(), Ordering::Release);
+        if on {
+            let _ = sys::futex_wake(word, i32::MAX as u32);
+        }
+        Ok(())
+    }
+
+    /// Waits until another thread has set the event.
+    pub fn event_wait(&self, value: u64) -> Result<(), Misuse> {
+        let word = self.event_word(value)?;
+        while word.load(Ordering::Acquire) == 0 {
+            let _ = sys::futex_wait(word, 0, None);
+        }
+        Ok(())
+    }
+
     /// A new, free lock.
     pub fn lock_new(&self) -> Result<u64, Misuse> {
         let index = self.lock_count.fetch_add(1, Ordering::Relaxed);
         let home = NodeId::new(0).filter(|_| index < MAX_LOCKS).ok_or(Misuse::TooManyLocks)?;
-        Ok(LockHandle { home, index }.encode())
+        Ok(Handle { kind: Kind::Lock, home, index }.encode())
     }
 
     fn lock_word(&self, value: u64) -> Result<&AtomicU32, Misuse> {
         let known = self.lock_count.load(Ordering::Relaxed).min(MAX_LOCKS);
-        let handle = LockHandle::decode(value).filter(|handle| handle.home.index() == 0 && handle.index < known);
+        let handle =
+            Handle::decode(Kind::Lock, value).filter(|handle| handle.home.index() == 0 && handle.index < known);
         let index = handle.ok_or(Misuse::NotALock)?.index;
         // SAFETY: below MAX_LOCKS, so inside the mapping, which stays.
         Ok(unsafe { AtomicU32::from_ptr((self.locks + 4 * index) as *mut u32) })

@@ -47,6 +47,19 @@ mod sys {
         pub safe fn bz_prefetch(p: *const c_void, bytes: usize, store: i32);
         pub safe fn bz_check_out(p: *const c_void, bytes: usize, store: i32);
         pub safe fn bz_check_in(p: *const c_void, bytes: usize);
+        pub fn bz_reduce(kind: u32, words: *mut c_void, count: usize);
+        pub fn bz_broadcast(root: u32, p: *mut c_void, bytes: usize);
+        pub fn bz_fetch_op_u64(p: *mut u64, op: u32, v: u64, expected: u64) -> u64;
+        pub fn bz_remote_write(node: u32, to: *mut c_void, from: *const c_void, bytes: usize);
+        pub safe fn bz_remote_fence();
+        pub safe fn bz_barrier_new() -> *mut c_void;
+        pub fn bz_barrier_wait(barrier: *mut c_void, nodes: u32) -> i32;
+        pub safe fn bz_event_new() -> *mut c_void;
+        pub fn bz_event_set(event: *mut c_void);
+        pub fn bz_event_clear(event: *mut c_void);
+        pub fn bz_event_wait(event: *mut c_void);
+        pub safe fn bz_counter_new(value: u64) -> *mut c_void;
+        pub fn bz_counter_op(counter: *mut c_void, op: u32, v: u64, expected: u64) -> u64;
     }
 }
 
@@ -308,6 +321,178 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// Operations of [`fetch_op_u64`] and [`Counter::op`], numbered as in `blizzard.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Op {
+    Add,
+    And,
+    Or,
+    Xor,
+    Swap,
+    MinU64,
+    MaxU64,
+    MinI64,
+    MaxI64,
+    /// Stores the value if the word is the expected one.
+    CompareSwap,
+    /// Both words are the bits of a double.
+    AddF64,
+}
+
+/// Performs an operation on a shared word, atomically for all nodes; returns the old value. `expected` matters to [`Op::CompareSwap`] only.
+pub fn fetch_op_u64(word: &AtomicU64, op: Op, v: u64, expected: u64) -> u64 {
+    // SAFETY: the reference is valid, aligned and of an atomic type; every number of `Op` is one of the header's.
+    unsafe { sys::bz_fetch_op_u64(word.as_ptr(), op as u32, v, expected) }
+}
+
+/// What a reduction does, in the order of `blizzard.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    Sum,
+    Min,
+    Max,
+}
+
+/// Types that can be reduced.
+pub trait Reducible: Plain {
+    #[doc(hidden)]
+    const NUMBER: u32;
+}
+
+impl Reducible for u64 {
+    const NUMBER: u32 = 0;
+}
+impl Reducible for i64 {
+    const NUMBER: u32 = 1;
+}
+impl Reducible for f64 {
+    const NUMBER: u32 = 2;
+}
+
+/// Reduces the nodes' slices element by element, in place: the same bits on all nodes. Every node must call it, with the same operation and
+/// length. Sums of integers wrap; minimum and maximum of doubles are NaN if any value is.
+pub fn reduce<T: Reducible>(reduction: Reduction, values: &mut [T]) {
+    let kind = 3 * reduction as u32 + T::NUMBER;
+    // SAFETY: an exclusive slice of 64-bit words, for which any bits are a value.
+    unsafe { sys::bz_reduce(kind, values.as_mut_ptr().cast(), values.len()) }
+}
+
+/// Copies the values from node `root` to all others. Every node must call it, with the same root and length.
+///
+/// # Panics
+/// If there is no node `root`.
+pub fn broadcast<T: Plain>(root: u32, values: &mut [T]) {
+    assert!(root < nodes(), "there is no node {root}");
+    // SAFETY: an exclusive slice of integers or floats, for which any bytes are a value.
+    unsafe { sys::bz_broadcast(root, values.as_mut_ptr().cast(), size_of_val(values)) }
+}
+
+/// Copies the values to *private* memory of another node, at the address `to` there. Does not wait: see [`remote_fence`].
+///
+/// # Safety
+/// On that node, `to` must point to as many values of that type which no reference is to be unchanged under: a static of atomics, whose address is
+/// the same on all nodes, for example.
+///
+/// # Panics
+/// If there is no node `node`.
+pub unsafe fn remote_write<T: Plain>(node: u32, to: *mut T, values: &[T]) {
+    assert!(node < nodes(), "there is no node {node}");
+    // SAFETY: the slice is readable; the caller vouches for the target.
+    unsafe { sys::bz_remote_write(node, to.cast(), values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Returns when all remote writes of this node have happened.
+pub fn remote_fence() {
+    sys::bz_remote_fence();
+}
+
+/// Node 0 makes an object, and all nodes get it.
+fn shared_object(slot: u32, make: impl FnOnce() -> *mut c_void) -> NonNull<c_void> {
+    if node() == 0 {
+        sys::bz_publish(slot, make());
+    }
+    barrier();
+    NonNull::new(sys::bz_lookup(slot)).expect("node 0 published the object")
+}
+
+macro_rules! object {
+    ($name:ident) => {
+        // SAFETY: the runtime's objects may be used from any node and thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+    };
+}
+
+/// A barrier for some of the nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupBarrier(NonNull<c_void>);
+object!(GroupBarrier);
+
+impl GroupBarrier {
+    /// Makes a barrier on node 0 and gives it to all nodes. Every node must call it, with the same `slot`.
+    pub fn shared(slot: u32) -> GroupBarrier {
+        GroupBarrier(shared_object(slot, || sys::bz_barrier_new()))
+    }
+
+    /// Returns when so many nodes wait here; true for exactly one of them.
+    ///
+    /// # Panics
+    /// If the run has fewer nodes, or `nodes` is 0.
+    pub fn wait(&self, nodes: u32) -> bool {
+        assert!(nodes > 0 && nodes <= self::nodes(), "a barrier for {nodes} nodes can never complete");
+        // SAFETY: the handle came from `bz_barrier_new`, and barriers are never freed.
+        unsafe { sys::bz_barrier_wait(self.0.as_ptr(), nodes) != 0 }
+    }
+}
+
+/// A flag that nodes wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Event(NonNull<c_void>);
+object!(Event);
+
+impl Event {
+    /// Makes an event on node 0, not set, and gives it to all nodes. Every node must call it, with the same `slot`.
+    pub fn shared(slot: u32) -> Event {
+        Event(shared_object(slot, || sys::bz_event_new()))
+    }
+
+    pub fn set(&self) {
+        // SAFETY: the handle came from `bz_event_new`, and events are never freed.
+        unsafe { sys::bz_event_set(self.0.as_ptr()) }
+    }
+
+    pub fn clear(&self) {
+        // SAFETY: as in `set`.
+        unsafe { sys::bz_event_clear(self.0.as_ptr()) }
+    }
+
+    /// Returns when it is set.
+    pub fn wait(&self) {
+        // SAFETY: as in `set`.
+        unsafe { sys::bz_event_wait(self.0.as_ptr()) }
+    }
+}
+
+/// A 64-bit counter that is no memory: node 0 performs all operations on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter(NonNull<c_void>);
+object!(Counter);
+
+impl Counter {
+    /// Makes a counter on node 0 and gives it to all nodes. Every node must call it, with the same `slot`.
+    pub fn shared(slot: u32, value: u64) -> Counter {
+        Counter(shared_object(slot, || sys::bz_counter_new(value)))
+    }
+
+    /// Performs an operation; returns the old value. `expected` matters to [`Op::CompareSwap`] only.
+    pub fn op(&self, op: Op, v: u64, expected: u64) -> u64 {
+        // SAFETY: the handle came from `bz_counter_new`, and counters are never freed.
+        unsafe { sys::bz_counter_op(self.0.as_ptr(), op as u32, v, expected) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +521,32 @@ mod tests {
             words.free();
             counter.free();
         }
+    }
+
+    #[test]
+    fn the_other_objects_work_for_one_node_too() {
+        let word: Shared<AtomicU64> = share(20, || alloc(1).expect("memory"));
+        assert_eq!(fetch_op_u64(&word[0], Op::MinI64, -3i64 as u64, 0), 0);
+        assert_eq!(fetch_op_u64(&word[0], Op::CompareSwap, 9, 0), -3i64 as u64);
+        assert_eq!(fetch_op_u64(&word[0], Op::CompareSwap, 9, -3i64 as u64), -3i64 as u64);
+        assert_eq!(word[0].load(Ordering::SeqCst), 9);
+        let mut values = [1.5, -2.0];
+        reduce(Reduction::Max, &mut values);
+        broadcast(0, &mut values);
+        assert_eq!(values, [1.5, -2.0]);
+        assert!(GroupBarrier::shared(21).wait(1));
+        let event = Event::shared(22);
+        std::thread::scope(|s| {
+            s.spawn(|| event.set());
+            event.wait();
+        });
+        static TARGET: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+        // SAFETY: two words that are changed by others at any time, as atomics may be.
+        unsafe { remote_write(0, TARGET.as_ptr().cast_mut().cast::<u64>(), &[6, 7]) };
+        remote_fence();
+        assert_eq!(TARGET.each_ref().map(|word| word.load(Ordering::SeqCst)), [6, 7]);
+        let counter = Counter::shared(23, 5);
+        assert_eq!((counter.op(Op::AddF64, 0, 0), counter.op(Op::Add, 2, 0), counter.op(Op::Add, 0, 0)), (5, 5, 7));
     }
 
     #[test]

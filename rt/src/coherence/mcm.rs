@@ -9,13 +9,14 @@
 //! * *The home's own program* has no event table; its refused access is stepped again after each event of that block.
 //! * *Untouched pages.* Tags start Invalid on every node, the home included, while an Unshared entry means that the home's tag is
 //!   Writable. An Invalid tag beside an Unshared entry therefore means "never used": the home raises the tags of all such
-//!   blocks of the page at the first event, without messages.
+//!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
+//!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
 use crate::abi::{self, Counter};
 use crate::buffer::{Queue, Table};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
-use crate::protocol::mcm::{self, Action, Actions, Bits, Entry, HomeEvent, Msg, NodeEvent, Violation};
+use crate::protocol::mcm::{self, Action, Actions, Bits, Entry, HomeEvent, HomeState, Msg, NodeEvent, Violation};
 use crate::protocol::{NodeId, Tag};
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
@@ -197,9 +198,10 @@ impl Node {
 
     fn mcm_home_event(&mut self, block: Block, event: HomeEvent, data: Option<&[u64; BLOCK_WORDS]>) {
         let number = self.space.number(block);
-        let entry = self.coherence.mcm.directory.get(number);
+        let mut entry = self.coherence.mcm.directory.get(number);
         if entry == Entry::UNSHARED && self.space.tag(block) == Some(Tag::Invalid) {
             self.mcm_first_touch(block);
+            entry = self.coherence.mcm.directory.get(number);
         }
         let tag = self.tag_of(block);
         match mcm::home_step(entry, tag, event) {
@@ -211,14 +213,21 @@ impl Node {
         }
     }
 
-    /// Raises the tags of a home page's blocks that nobody has used.
+    /// Raises the tags of a home page's blocks that nobody has used; or notes that node 0 has had them since before this node existed.
     #[cold]
     fn mcm_first_touch(&mut self, block: Block) {
         let mut each = self.space.block_of(block.addr() & !(PAGE_BYTES - 1));
+        let began_away = self.began_at_node_0(each.addr());
+        let held = Entry::encode(HomeState::Exclusive(self.manager()));
         for _ in 0..PAGE_BYTES / self.space.block_bytes() {
-            let unshared = self.coherence.mcm.directory.get(self.space.number(each)) == Entry::UNSHARED;
+            let number = self.space.number(each);
+            let unshared = self.coherence.mcm.directory.get(number) == Entry::UNSHARED;
             if unshared && self.space.tag(each) == Some(Tag::Invalid) {
-                self.space.set_tag(each, Tag::Writable);
+                if began_away {
+                    self.coherence.mcm.directory.set(number, held);
+                } else {
+                    self.space.set_tag(each, Tag::Writable);
+                }
             }
             match self.space.after(each) {
                 Some(next) => each = next,

@@ -65,8 +65,8 @@ const fn page_address(number: u64) -> u64 {
 }
 
 impl Node {
-    /// A block of another home is about to be acquired: makes room for its page.
-    pub(super) fn note_page(&mut self, block: Block) {
+    /// A block of another home is about to be acquired, or its page was acquired before that home existed: makes room for its page.
+    pub fn note_page(&mut self, block: Block) {
         if self.coherence.pages.limit == 0 {
             return;
         }

@@ -10,6 +10,7 @@ use crate::coherence::Kind;
 use crate::homes::Homes;
 use crate::node::Node;
 use crate::protocol::{Msg, NodeId, mcm};
+use crate::sync::{collective, group, lock, remote, slots};
 use crate::tags::Space;
 use crate::transport::Message;
 use crate::{coherence, heap, sync};
@@ -34,6 +35,20 @@ pub mod id {
     pub const LIMIT: u16 = 28;
     pub const EXITED: u16 = 29;
     pub const BLOCK_PART: u16 = 30;
+    pub const VECTOR_ARRIVE: u16 = 31;
+    pub const VECTOR_DONE: u16 = 32;
+    pub const BROADCAST_DATA: u16 = 33;
+    pub const BARRIER_ARRIVE: u16 = 34;
+    pub const BARRIER_DONE: u16 = 35;
+    pub const EVENT_SET: u16 = 36;
+    pub const EVENT_WAIT: u16 = 37;
+    pub const EVENT_DONE: u16 = 38;
+    pub const COUNTER_OP: u16 = 39;
+    pub const COUNTED: u16 = 40;
+    pub const REMOTE_WRITE: u16 = 41;
+    pub const REMOTE_FENCE: u16 = 42;
+    pub const REMOTE_FENCED: u16 = 43;
+    pub const PUBLISHED: u16 = 44;
 }
 
 /// Who may send a message to whom, and what its address must be.
@@ -45,7 +60,7 @@ enum Route {
     FromHome,
     /// About a part of a block of which one of the two is the home.
     WithHome,
-    /// To node 0, which manages collectives and publish slots.
+    /// To node 0, which manages publish slots.
     ToManager,
     /// From node 0.
     FromManager,
@@ -94,7 +109,7 @@ static OF_MCM: [Handler; 10] = [
 ];
 
 /// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 30] = [
+pub static HANDLERS: [Handler; 44] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
     protocol("UpgradeRequest", Msg::UpgradeRequest),
@@ -107,15 +122,15 @@ pub static HANDLERS: [Handler; 30] = [
     protocol("Invalidate", Msg::Invalidate),
     protocol("RecallRead", Msg::RecallRead),
     protocol("RecallWrite", Msg::RecallWrite),
-    row("CollectiveArrive", Route::ToManager, 0, sync::on_collective_arrive),
-    row("CollectiveDone", Route::FromManager, 0, Node::on_reply),
-    row("LockAcquire", Route::Any, 0, sync::on_lock_acquire),
+    row("CollectiveArrive", Route::Any, 0, collective::on_arrive),
+    row("CollectiveDone", Route::Any, 0, collective::on_done),
+    row("LockAcquire", Route::Any, 0, lock::on_acquire),
     row("LockGranted", Route::Any, 0, Node::on_reply),
-    row("LockRelease", Route::Any, 0, sync::on_lock_release),
-    row("LockTry", Route::Any, 0, sync::on_lock_try),
+    row("LockRelease", Route::Any, 0, lock::on_release),
+    row("LockTry", Route::Any, 0, lock::on_try),
     row("LockTried", Route::Any, 0, Node::on_reply),
-    row("Publish", Route::ToManager, 0, sync::on_publish),
-    row("Lookup", Route::ToManager, 0, sync::on_lookup),
+    row("Publish", Route::ToManager, 0, slots::on_publish),
+    row("Lookup", Route::ToManager, 0, slots::on_lookup),
     row("LookedUp", Route::FromManager, 0, Node::on_reply),
     row("Alloc", Route::Any, 0, heap::on_alloc),
     row("Allocated", Route::Any, 0, Node::on_reply),
@@ -125,6 +140,20 @@ pub static HANDLERS: [Handler; 30] = [
     row("Limit", Route::Any, 0, Node::on_reply),
     row("Exited", Route::Any, 0, sync::on_exited),
     row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, coherence::on_message),
+    row("VectorArrive", Route::Any, 64, collective::on_arrive),
+    row("VectorDone", Route::Any, 64, collective::on_done),
+    row("BroadcastData", Route::Any, 64, collective::on_broadcast_data),
+    row("BarrierArrive", Route::Any, 0, group::on_barrier_arrive),
+    row("BarrierDone", Route::Any, 0, Node::on_reply),
+    row("EventSet", Route::Any, 0, group::on_event_set),
+    row("EventWait", Route::Any, 0, group::on_event_wait),
+    row("EventDone", Route::Any, 0, Node::on_reply),
+    row("CounterOp", Route::Any, 0, remote::on_counter_op),
+    row("Counted", Route::Any, 0, Node::on_reply),
+    row("RemoteWrite", Route::Any, 64, remote::on_remote_write),
+    row("RemoteFence", Route::Any, 0, remote::on_remote_fence),
+    row("RemoteFenced", Route::Any, 0, Node::on_reply),
+    row("Published", Route::FromManager, 0, Node::on_reply),
 ];
 
 /// Why a message was dropped.
@@ -216,7 +245,9 @@ mod tests {
             assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
             assert_eq!(handler.data_bytes == 64, msg.carries_data());
         }
-        assert_eq!(HANDLERS.len(), usize::from(id::BLOCK_PART));
+        assert_eq!(HANDLERS.len(), usize::from(id::PUBLISHED));
+        assert_eq!(HANDLERS[usize::from(id::EXITED) - 1].name, "Exited");
+        assert_eq!(HANDLERS[usize::from(id::COUNTED) - 1].name, "Counted");
         assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
         assert_eq!(HANDLERS[usize::from(id::LIMIT) - 1].name, "Limit");
     }
@@ -259,7 +290,7 @@ mod tests {
         assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
         assert_eq!(judge(1, 0, good), Err(Rejection::Source));
         assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
-        for handler in [0, 31, u16::MAX] {
+        for handler in [0, HANDLERS.len() as u16 + 1, u16::MAX] {
             assert_eq!(judge(1, 2, Message { handler, ..good }), Err(Rejection::Handler));
         }
         for length in [0, 63, 255] {
@@ -274,10 +305,10 @@ mod tests {
         let data = Message { handler: Msg::DataReadOnly.byte().into(), ..good };
         assert_eq!(judge(0, 2, data), Err(Rejection::Route));
         assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("DataReadOnly"));
-        let arrive = Message { handler: id::COLLECTIVE_ARRIVE, length: 0, addr: 0, ..good };
-        assert_eq!(judge(0, 2, arrive), Ok("CollectiveArrive"));
-        assert_eq!(judge(1, 2, arrive), Err(Rejection::Route));
-        let done = Message { handler: id::COLLECTIVE_DONE, ..arrive };
-        assert_eq!(judge(1, 2, done), Err(Rejection::Route));
+        let publish = Message { handler: id::PUBLISH, length: 0, addr: 0, ..good };
+        assert_eq!(judge(0, 2, publish), Ok("Publish"));
+        assert_eq!(judge(1, 2, publish), Err(Rejection::Route));
+        let looked_up = Message { handler: id::LOOKED_UP, ..publish };
+        assert_eq!(judge(1, 2, looked_up), Err(Rejection::Route));
     }
 }

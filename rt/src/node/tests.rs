@@ -10,6 +10,7 @@ use crate::homes::PAGE_BYTES;
 use crate::protocol::Tag;
 use crate::region::testing::TestRegion;
 use crate::sync::Collective;
+use crate::sync::op::{Combine, Op, Reduction, Type};
 use crate::tags::Block;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +27,10 @@ thread_local! {
 }
 
 const SEGMENT_BYTES: u64 = 16 << 20;
+
+fn sum(of: Type) -> Collective {
+    Collective::Reduce(Reduction { combine: Combine::Sum, of })
+}
 
 /// One node's program.
 pub struct Program {
@@ -89,7 +94,7 @@ impl Program {
     }
 
     pub fn barrier(&mut self) {
-        self.call(|node| node.collective(Collective::Barrier, 0));
+        self.call(|node| node.collective(Collective::Barrier, &mut []));
     }
 
     /// Node 0 allocates with homes by policy; all get the address.
@@ -253,7 +258,7 @@ fn sixty_four_nodes_share_a_block() {
                 assert_eq!(program.load(word), round << 8 | writer);
             }
             program.barrier();
-            program.call(|node| node.fetch_add(words + 128, 1));
+            program.call(|node| node.fetch_op(Op::Add, words + 128, 1, 0));
         }
         program.barrier();
         assert_eq!(program.load(words + 128), 3 * 64);
@@ -267,7 +272,7 @@ fn fetch_add_loses_nothing_under_false_sharing() {
             let words = program.shared(BLOCK_BYTES);
             for round in 0..2000 {
                 // Eight counters in one block, each added to by everyone.
-                program.call(|node| node.fetch_add(words + 8 * (round % 8), 1));
+                program.call(|node| node.fetch_op(Op::Add, words + 8 * (round % 8), 1, 0));
                 program.back_edge();
             }
             program.barrier();
@@ -394,8 +399,8 @@ fn reductions_give_every_node_the_same_bits() {
         let float = 0.1 * (me + 1) as f64 * 1e15f64.powi(me as i32 % 2);
         (0..50)
             .map(|round| {
-                let whole = program.call(|node| node.collective(Collective::SumU64, me + round));
-                (whole, program.call(|node| node.collective(Collective::SumF64, float.to_bits())))
+                let whole = program.call(|node| node.collective_word(sum(Type::U64), me + round));
+                (whole, program.call(|node| node.collective_word(sum(Type::F64), float.to_bits())))
             })
             .collect::<Vec<_>>()
     });
@@ -495,13 +500,19 @@ fn a_read_miss_costs_two_messages() {
 fn tiny_rings_overflow_without_blocking_anybody() {
     let endings = run_with(4, 2, 2, |program| {
         let words = program.shared(64 * PAGE_BYTES);
-        // Publishes are not answered, so nothing but the ring limits their sender.
-        for round in 0..2000 {
-            program.call(|node| node.publish(100 + round % 8, round));
+        // Remote writes are not answered, so nothing but the ring limits their sender. All nodes of a test are in one process.
+        let mut mine = [0u64; 8];
+        let at = mine.as_mut_ptr() as u64;
+        let next = NodeId::new((program.me() as u32 + 1) % 4).unwrap();
+        for round in 0..2000u64 {
+            // SAFETY: the word outlives the call, and the array the fence.
+            program.call(|node| unsafe { node.remote_write(next, at + round % 8 * 8, &raw const round as u64, 8) });
             if round % 50 == 0 {
-                program.call(|node| node.fetch_add(words + (round * 64) % (64 * PAGE_BYTES), 1));
+                program.call(|node| node.fetch_op(Op::Add, words + (round * 64) % (64 * PAGE_BYTES), 1, 0));
             }
         }
+        program.call(Node::remote_fence);
+        assert_eq!(mine.iter().sum::<u64>(), (1992..2000).sum::<u64>());
         program.barrier();
         let total: u64 = (0..40).map(|n| program.load(words + (n * 50 * 64) % (64 * PAGE_BYTES))).sum();
         (total, program.node.context.counter(Counter::SendsBuffered))
@@ -587,7 +598,7 @@ fn misuse_ends_the_run_with_one_clear_error() {
             {
                 std::thread::yield_now();
             }
-            program.call(|node| node.collective(Collective::SumU64, 1));
+            program.call(|node| node.collective_word(sum(Type::U64), 1));
         }),
         ("bz_unlock: node 1 unlocks a lock that node 0 holds", |program| {
             if program.me() == 0 {
@@ -610,7 +621,8 @@ fn misuse_ends_the_run_with_one_clear_error() {
         ("node 1 uses a lock that was never made", |program| {
             if program.me() == 1 {
                 let home = NodeId::new(0).unwrap();
-                let lock = crate::sync::LockHandle { home, index: 5 }.encode();
+                let lock =
+                    crate::sync::handle::Handle { kind: crate::sync::handle::Kind::Lock, home, index: 5 }.encode();
                 program.call(|node| node.lock(lock));
             }
         }),
@@ -632,6 +644,31 @@ fn waits_for_a_node_that_has_exited_are_found() {
         }
     });
     assert!(barrier.contains("in bz_barrier, but node 1 has exited: it can never complete"), "{barrier}");
+    // In a tree, whoever waits for the arrival finds it: node 5 is a child of node 1.
+    let tree = run_to_failure(TREE_NODES, |program| {
+        if program.me() != 5 {
+            program.barrier();
+        }
+    });
+    assert!(tree.starts_with("node") && tree.contains("in bz_barrier, but node 5 has exited"), "{tree}");
+    let group = run_to_failure(3, |program| {
+        if program.me() == 2 {
+            let barrier = program.call(Node::barrier_new);
+            program.call(|node| node.publish(2, barrier));
+        }
+        if program.me() != 1 {
+            let barrier = program.call(|node| node.lookup(2));
+            program.call(|node| node.barrier_wait(barrier, 3));
+        }
+    });
+    assert!(group.contains("at a barrier for 3 nodes, but node 1 has exited: it can never complete"), "{group}");
+    let event = run_to_failure(2, |program| {
+        if program.me() == 0 {
+            let event = program.call(Node::event_new);
+            program.call(|node| node.event_wait(event));
+        }
+    });
+    assert_eq!(event, "node 0 waits for an event, but node 1 has exited: nobody is left to set it");
     let lookup = run_to_failure(2, |program| {
         if program.me() == 0 {
             program.call(|node| node.lookup(7));
@@ -664,7 +701,7 @@ fn a_node_that_has_exited_still_serves_its_blocks() {
                 let theirs = program.call(|node| node.lookup(other));
                 for round in 0..200 {
                     assert_eq!(program.load(theirs), 70 + other + round);
-                    program.call(|node| node.fetch_add(theirs, 1));
+                    program.call(|node| node.fetch_op(Op::Add, theirs, 1, 0));
                 }
             }
         }
@@ -684,7 +721,7 @@ fn hostile_messages_are_counted_and_dropped() {
             seed
         };
         for _ in 0..2000 {
-            let mut message = Message { handler: random() as u16 % 40, addr: random(), ..Message::default() };
+            let mut message = Message { handler: random() as u16 % 50, addr: random(), ..Message::default() };
             // Calls and collectives with wild arguments; those that would be legal requests are left out.
             message.args = [random() | 1 << 50, random(), random()];
             message.key = random() | 1 << 50;
@@ -694,6 +731,11 @@ fn hostile_messages_are_counted_and_dropped() {
                 crate::msg::id::LOCK_ACQUIRE,
                 crate::msg::id::LOCK_TRY,
                 crate::msg::id::LOCK_RELEASE,
+                crate::msg::id::BARRIER_ARRIVE,
+                crate::msg::id::EVENT_SET,
+                crate::msg::id::EVENT_WAIT,
+                crate::msg::id::COUNTER_OP,
+                crate::msg::id::REMOTE_FENCE,
             ];
             if !legal.contains(&message.handler) {
                 program.call(|node| node.send(other, message));
@@ -701,7 +743,7 @@ fn hostile_messages_are_counted_and_dropped() {
             program.back_edge();
         }
         program.barrier();
-        program.call(|node| node.fetch_add(array, 1));
+        program.call(|node| node.fetch_op(Op::Add, array, 1, 0));
         program.barrier();
         assert_eq!(program.load(array), 2);
         program.node.context.counter(Counter::MessagesRejected)
@@ -709,4 +751,204 @@ fn hostile_messages_are_counted_and_dropped() {
     for ending in rejected {
         assert!(ending.result.unwrap() > 1500);
     }
+}
+
+/// More nodes than the flat form of a collective takes, and more than there are processors.
+const TREE_NODES: u32 = 11;
+
+#[test]
+fn reductions_of_vectors_go_through_a_tree() {
+    let endings = run(TREE_NODES, |program| {
+        let me = program.me();
+        let mut results = Vec::new();
+        for round in 0..200u64 {
+            for combine in [Combine::Sum, Combine::Min, Combine::Max] {
+                let of = if round % 2 == 0 { Type::U64 } else { Type::F64 };
+                let word =
+                    |k: u64| if of == Type::U64 { (me + 3) * (k + round) } else { ((me + k) as f64 / 3.0).to_bits() };
+                let mut words: Vec<u64> = (0..1 + round % 8).map(word).collect();
+                program.call(|node| node.collective(Collective::Reduce(Reduction { combine, of }), &mut words));
+                results.push(words);
+            }
+            program.barrier();
+        }
+        results
+    });
+    let all = endings;
+    assert!(all.iter().all(|results| *results == all[0]), "all nodes have the same bits");
+    let n = u64::from(TREE_NODES);
+    for (index, words) in all[0].iter().enumerate() {
+        let (round, combine) = (index as u64 / 3, index % 3);
+        for (k, &word) in (0u64..).zip(words) {
+            if round % 2 == 0 {
+                let expected = match combine {
+                    0 => (n * (n - 1) / 2 + 3 * n) * (k + round),
+                    1 => 3 * (k + round),
+                    _ => (n + 2) * (k + round),
+                };
+                assert_eq!(word, expected, "round {round} word {k}");
+            } else {
+                let value = |me: u64| (me + k) as f64 / 3.0;
+                let expected = match combine {
+                    0 => (0..n).map(value).sum::<f64>(),
+                    1 => value(0),
+                    _ => value(n - 1),
+                };
+                assert!((f64::from_bits(word) - expected).abs() < 1e-9, "round {round} word {k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn broadcasts_reach_every_node_from_any() {
+    for nodes in [2, 3, TREE_NODES] {
+        run(nodes, |program| {
+            let me = program.me() as u32;
+            for round in 0..30u32 {
+                let root = round % nodes;
+                let bytes = [1, 63, 64, 65, 1000, 8192, 0][round as usize % 7];
+                let right: Vec<u8> = (0..bytes).map(|i| (i as u32 * 7 + round) as u8).collect();
+                let mut mine = if me == root { right.clone() } else { vec![0xee; bytes] };
+                let at = mine.as_mut_ptr() as u64;
+                let from = NodeId::new(root).unwrap();
+                // SAFETY: the vector outlives the call.
+                program.call(|node| unsafe { node.broadcast(from, at, bytes as u64) });
+                assert!(mine == right, "round {round} at node {me}");
+            }
+        });
+    }
+}
+
+#[test]
+fn some_nodes_meet_at_a_barrier_while_the_others_compute() {
+    const ROUNDS: u64 = 500;
+    let endings = run(TREE_NODES, |program| {
+        let data = program.shared(PAGE_BYTES);
+        let group = u32::min(program.me() as u32 / 4, 1);
+        if program.me() % 4 == 0 && program.me() < 8 {
+            let barrier = program.call(Node::barrier_new);
+            program.call(|node| node.publish(u64::from(1 + group), barrier));
+        }
+        let barrier = program.call(|node| node.lookup(u64::from(1 + group)));
+        let count = if group == 0 { 4 } else { TREE_NODES - 4 };
+        let word = data + 512 * u64::from(group);
+        let mut last = 0;
+        for round in 0..ROUNDS {
+            program.call(|node| node.fetch_op(Op::Add, word, 1, 0));
+            last += u64::from(program.call(|node| node.barrier_wait(barrier, count)));
+            assert_eq!(program.load(word), u64::from(count) * (round + 1));
+            last += u64::from(program.call(|node| node.barrier_wait(barrier, count)));
+        }
+        program.barrier();
+        last
+    });
+    let last: u64 = endings.into_iter().sum();
+    assert_eq!(last, 2 * 2 * ROUNDS, "one node of each group is the last one of each round");
+}
+
+#[test]
+fn events_wake_whoever_waits() {
+    run(TREE_NODES, |program| {
+        let data = program.shared(PAGE_BYTES);
+        if program.me() == 3 {
+            let event = program.call(Node::event_new);
+            program.call(|node| node.publish(1, event));
+        }
+        let event = program.call(|node| node.lookup(1));
+        for round in 1..100 {
+            if program.me() == 0 {
+                program.store(data, round);
+                program.call(|node| node.event_set(event, true));
+            } else {
+                program.call(|node| node.event_wait(event));
+                assert_eq!(program.load(data), round);
+            }
+            program.barrier();
+            if program.me() == 0 {
+                program.call(|node| node.event_set(event, false));
+            }
+            // Nobody may pass before it is set again, although most nodes hear of the clearing from others only.
+            program.barrier();
+        }
+    });
+}
+
+#[test]
+fn counters_count_every_operation_once() {
+    const ROUNDS: u64 = 500;
+    let endings = run(TREE_NODES, |program| {
+        if program.me() == 1 {
+            let counter = program.call(|node| node.counter_new(1000));
+            program.call(|node| node.publish(1, counter));
+        }
+        let counter = program.call(|node| node.lookup(1));
+        let mut seen = Vec::new();
+        for _ in 0..ROUNDS {
+            seen.push(program.call(|node| node.counter_op(Op::Add, counter, 1, 0)));
+            // Compare and swap until it succeeds.
+            let mut old = program.call(|node| node.counter_op(Op::Add, counter, 0, 0));
+            loop {
+                let now = program.call(|node| node.counter_op(Op::CompareSwap, counter, old + (1 << 32), old));
+                if now == old {
+                    break;
+                }
+                old = now;
+            }
+        }
+        program.barrier();
+        let end = program.call(|node| node.counter_op(Op::Or, counter, 0, 0));
+        (seen, end)
+    });
+    let total = u64::from(TREE_NODES) * ROUNDS;
+    let mut all = Vec::new();
+    for (seen, end) in endings {
+        assert_eq!(end, 1000 + total + (total << 32));
+        all.extend(seen.iter().map(|value| value & 0xffff_ffff));
+    }
+    all.sort_unstable();
+    assert_eq!(all, (1000..1000 + total).collect::<Vec<_>>());
+}
+
+#[test]
+fn remote_writes_are_there_after_the_fence() {
+    use std::sync::atomic::AtomicU64 as Address;
+    let at: [Address; 3] = Default::default();
+    run(3, |program| {
+        let me = program.me() as usize;
+        let mut memory = vec![0u8; 3000];
+        at[me].store(memory.as_mut_ptr() as u64, Ordering::SeqCst);
+        program.barrier();
+        let next = (me + 1) % 3;
+        for round in 1..50u8 {
+            let text: Vec<u8> = (0..1000).map(|i| (i as u8).wrapping_mul(round).wrapping_add(me as u8)).collect();
+            let to = at[next].load(Ordering::SeqCst) + u64::from(round);
+            // SAFETY: `text` outlives the call.
+            program.call(|node| unsafe {
+                node.remote_write(NodeId::new(next as u32).unwrap(), to, text.as_ptr() as u64, 1000);
+                node.remote_fence();
+            });
+            program.barrier();
+            let from = (me + 2) % 3;
+            // SAFETY: the node's own memory, which nobody writes now.
+            let got = unsafe { core::slice::from_raw_parts(memory.as_ptr().add(round.into()), 1000) };
+            assert!(got.iter().enumerate().all(|(i, b)| *b == (i as u8).wrapping_mul(round).wrapping_add(from as u8)));
+            program.barrier();
+        }
+        drop(memory);
+    });
+}
+
+#[test]
+fn a_wrong_address_of_a_remote_write_is_an_error_at_the_receiver() {
+    let message = run_to_failure(2, |program| {
+        if program.me() == 0 {
+            let byte = 1u64;
+            let from = &raw const byte as u64;
+            // SAFETY: eight bytes of this frame.
+            program.call(|node| unsafe { node.remote_write(NodeId::new(1).unwrap(), 64, from, 8) });
+        }
+        program.barrier();
+    });
+    assert!(message.contains("node 0 writes 8 bytes at 0x40, where this node has no writable memory"), "{message}");
 }

@@ -1,0 +1,98 @@
+//! Locks, barriers, events and counters as programs hold them: numbers that look like pointers and are none.
+//!
+//! Purpose: [`Handle::encode`] and [`Handle::decode`]; every object belongs to the node that made it, its home, which numbers it.
+//! **Invariant**: the upper 16 bits make a non-canonical address, so that using a handle as a pointer fails at once, and tell kinds apart.
+
+use crate::abi::MAX_NODES;
+use crate::node::Node;
+use crate::protocol::NodeId;
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Lock = 0xb12c,
+    Barrier,
+    Event,
+    Counter,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Lock => "a lock",
+            Kind::Barrier => "a barrier",
+            Kind::Event => "an event",
+            Kind::Counter => "a counter",
+        }
+    }
+}
+
+/// One object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    pub kind: Kind,
+    pub home: NodeId,
+    pub index: u64,
+}
+
+const KIND_SHIFT: u32 = 48;
+const HOME_SHIFT: u32 = 40;
+
+impl Handle {
+    pub const fn encode(self) -> u64 {
+        (self.kind as u64) << KIND_SHIFT | (self.home.index() as u64) << HOME_SHIFT | self.index
+    }
+
+    /// `None` when the value is no handle of that kind.
+    pub const fn decode(kind: Kind, value: u64) -> Option<Handle> {
+        if value >> KIND_SHIFT != kind as u64 {
+            return None;
+        }
+        match NodeId::new((value >> HOME_SHIFT & 0xff) as u32) {
+            Some(home) if home.index() < MAX_NODES => {
+                Some(Handle { kind, home, index: value & ((1 << HOME_SHIFT) - 1) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// The object that the program means, or the end of the run.
+    pub(super) fn object_handle(&self, function: &str, kind: Kind, value: u64) -> Handle {
+        let known = |handle: &Handle| (handle.home.index() as u32) < self.homes.nodes();
+        match Handle::decode(kind, value).filter(known) {
+            Some(handle) => handle,
+            None => self.fail(format_args!("{function}: {value:#x} is not {}", kind.name())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_recognised() {
+        let home = NodeId::new(MAX_NODES as u32 - 1).unwrap();
+        for kind in [Kind::Lock, Kind::Barrier, Kind::Event, Kind::Counter] {
+            let handle = Handle { kind, home, index: (1 << 40) - 1 };
+            assert_eq!(Handle::decode(kind, handle.encode()), Some(handle));
+            let first = Handle { kind, home: NodeId::new(0).unwrap(), index: 0 };
+            assert_eq!(Handle::decode(kind, first.encode()), Some(first));
+            let other = if kind == Kind::Lock { Kind::Barrier } else { Kind::Lock };
+            let foreign = [
+                0,
+                1,
+                0x2000_0000_0000,
+                0x7fff_ffff_f000,
+                u64::MAX,
+                first.encode() | (MAX_NODES as u64) << 40,
+                Handle { kind: other, ..first }.encode(),
+            ];
+            for value in foreign {
+                assert_eq!(Handle::decode(kind, value), None, "{value:#x}");
+            }
+        }
+    }
+}

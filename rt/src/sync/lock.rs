@@ -1,0 +1,239 @@
+//! Locks: a queue at the lock's home, and direct hand-over.
+//!
+//! Purpose: [`Lock`] is the algorithm, without messages; the rest sends and receives. The node that made a lock is its home. An acquire
+//! is one message and its answer; a release is one message, which the home turns into the grant for the node that waits longest.
+//! **Invariant**: each node waits for one lock at most, so a queue of all nodes has room.
+
+use super::handle::{Handle, Kind};
+use super::{Waits, bit};
+use crate::abi::{Counter, MAX_NODES};
+use crate::buffer::Zeroed;
+use crate::msg::id;
+use crate::node::Node;
+use crate::protocol::NodeId;
+use crate::stats::Wait;
+use crate::transport::Message;
+
+/// A lock at its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lock {
+    /// Node number + 1; 0: free.
+    holder: u8,
+    waiting: u8,
+    /// Node numbers, first come first.
+    queue: [u8; MAX_NODES],
+}
+
+// SAFETY: integers; zero is a free lock.
+unsafe impl Zeroed for Lock {}
+
+/// What an acquire led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    Granted,
+    Queued,
+    /// The caller holds it.
+    Already,
+}
+
+/// Why a release was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotHeld {
+    Free,
+    By(NodeId),
+}
+
+impl Lock {
+    pub const FREE: Lock = Lock { holder: 0, waiting: 0, queue: [0; MAX_NODES] };
+
+    pub fn holder(&self) -> Option<NodeId> {
+        NodeId::new(u32::from(self.holder).checked_sub(1)?)
+    }
+
+    /// The waiting nodes, as a set.
+    pub fn waiters(&self) -> u64 {
+        self.queue.iter().take(self.waiting.into()).fold(0, |set, number| set | 1 << number)
+    }
+
+    /// `from` wants the lock, and waits for it unless it is granted.
+    pub fn acquire(&mut self, from: NodeId) -> Acquired {
+        match self.holder() {
+            None => {
+                self.holder = from.index() as u8 + 1;
+                Acquired::Granted
+            }
+            Some(holder) if holder == from => Acquired::Already,
+            Some(_) => {
+                self.queue[usize::from(self.waiting)] = from.index() as u8;
+                self.waiting += 1;
+                Acquired::Queued
+            }
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_acquire(&mut self, from: NodeId) -> bool {
+        self.holder().is_none() && self.acquire(from) == Acquired::Granted
+    }
+
+    /// `from` gives the lock up; who holds it now, and must be told.
+    pub fn release(&mut self, from: NodeId) -> Result<Option<NodeId>, NotHeld> {
+        match self.holder() {
+            Some(holder) if holder == from => {}
+            Some(holder) => return Err(NotHeld::By(holder)),
+            None => return Err(NotHeld::Free),
+        }
+        if self.waiting == 0 {
+            self.holder = 0;
+            return Ok(None);
+        }
+        let next = self.queue[0];
+        self.queue.copy_within(1.., 0);
+        self.waiting -= 1;
+        self.holder = next + 1;
+        Ok(NodeId::new(next.into()))
+    }
+}
+
+/// Calls of the program.
+impl Node {
+    /// A new, free lock that this node manages.
+    pub fn lock_new(&mut self) -> u64 {
+        let index = self.sync.locks.len();
+        if self.sync.locks.push(Lock::FREE).is_err() {
+            self.fail(format_args!("bz_lock_new: no memory"));
+        }
+        Handle { kind: Kind::Lock, home: self.me, index }.encode()
+    }
+
+    /// Waits until this node holds the lock.
+    pub fn lock(&mut self, value: u64) {
+        let handle = self.object_handle("bz_lock", Kind::Lock, value);
+        self.count(Counter::LockAcquires);
+        let key = handle.index;
+        let acquire = Message { handler: id::LOCK_ACQUIRE, args: [handle.index, 0, 0], key, ..Message::default() };
+        self.call(handle.home, acquire, id::LOCK_GRANTED, Wait::Lock);
+    }
+
+    /// Takes the lock if it is free.
+    pub fn trylock(&mut self, value: u64) -> bool {
+        let handle = self.object_handle("bz_trylock", Kind::Lock, value);
+        let key = self.fresh_key();
+        let attempt = Message { handler: id::LOCK_TRY, args: [handle.index, 0, 0], key, ..Message::default() };
+        let got = self.call(handle.home, attempt, id::LOCK_TRIED, Wait::Lock).args[0] != 0;
+        if got {
+            self.count(Counter::LockAcquires);
+        }
+        got
+    }
+
+    /// Releases the lock; does not wait.
+    pub fn unlock(&mut self, value: u64) {
+        let handle = self.object_handle("bz_unlock", Kind::Lock, value);
+        let release = Message { handler: id::LOCK_RELEASE, args: [handle.index, 0, 0], ..Message::default() };
+        self.send(handle.home, release);
+    }
+}
+
+/// The lock of a message, or the end of the run.
+fn lock_of(node: &Node, from: NodeId, index: u64) -> Lock {
+    match node.sync.locks.get(index) {
+        Some(lock) => lock,
+        None => node.fail(format_args!("node {} uses a lock that was never made", from.index())),
+    }
+}
+
+/// `args[0]`: number of the lock. Answered when the node holds it.
+pub fn on_acquire(node: &mut Node, from: NodeId, message: &Message) {
+    let index = message.args[0];
+    let mut lock = lock_of(node, from, index);
+    let acquired = lock.acquire(from);
+    node.sync.locks.set(index, lock);
+    match acquired {
+        Acquired::Granted => grant(node, from, index),
+        Acquired::Queued => check_lock(node, &lock),
+        Acquired::Already => {
+            node.fail(format_args!("bz_lock: node {} already holds the lock", from.index()));
+        }
+    }
+}
+
+fn grant(node: &mut Node, to: NodeId, index: u64) {
+    node.send(to, Message { handler: id::LOCK_GRANTED, key: index, ..Message::default() });
+}
+
+fn check_lock(node: &Node, lock: &Lock) {
+    if let Some(holder) = lock.holder().filter(|&holder| node.sync.exited & bit(holder) != 0 && lock.waiting != 0) {
+        node.fail(format_args!(
+            "{} for a lock, but node {} has exited without unlocking it",
+            Waits(lock.waiters()),
+            holder.index()
+        ));
+    }
+}
+
+/// After an exit: a lock that the node has taken with it ends the run.
+pub fn check_locks(node: &Node) {
+    for index in 0..node.sync.locks.len() {
+        if let Some(lock) = node.sync.locks.get(index) {
+            check_lock(node, &lock);
+        }
+    }
+}
+
+/// `args[0]`: number of the lock. Answer: `args[0]`: 1 if the node holds it now.
+pub fn on_try(node: &mut Node, from: NodeId, message: &Message) {
+    let index = message.args[0];
+    let mut lock = lock_of(node, from, index);
+    let got = lock.try_acquire(from);
+    node.sync.locks.set(index, lock);
+    node.send(from, Message { handler: id::LOCK_TRIED, args: [got.into(), 0, 0], ..*message });
+}
+
+/// `args[0]`: number of the lock. Not answered.
+pub fn on_release(node: &mut Node, from: NodeId, message: &Message) {
+    let index = message.args[0];
+    let mut lock = lock_of(node, from, index);
+    let next = match lock.release(from) {
+        Ok(next) => next,
+        Err(NotHeld::By(holder)) => node.fail(format_args!(
+            "bz_unlock: node {} unlocks a lock that node {} holds",
+            from.index(),
+            holder.index()
+        )),
+        Err(NotHeld::Free) => {
+            node.fail(format_args!("bz_unlock: node {} unlocks a lock that nobody holds", from.index()))
+        }
+    };
+    node.sync.locks.set(index, lock);
+    if let Some(next) = next {
+        grant(node, next, index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_nodes_get_the_lock_in_the_order_of_their_requests() {
+        let node = |number| NodeId::new(number).unwrap();
+        let mut lock = Lock::FREE;
+        assert_eq!(lock.acquire(node(3)), Acquired::Granted);
+        assert_eq!(lock.acquire(node(3)), Acquired::Already);
+        for number in (0..MAX_NODES as u32).rev().filter(|&number| number != 3) {
+            assert_eq!(lock.acquire(node(number)), Acquired::Queued);
+        }
+        assert!(!lock.try_acquire(node(3)));
+        assert_eq!(lock.release(node(5)), Err(NotHeld::By(node(3))));
+        let mut holder = 3;
+        for number in (0..MAX_NODES as u32).rev().filter(|&number| number != 3) {
+            assert_eq!(lock.release(node(holder)), Ok(Some(node(number))));
+            holder = number;
+        }
+        assert_eq!(lock.release(node(holder)), Ok(None));
+        assert_eq!(lock, Lock { queue: lock.queue, ..Lock::FREE });
+        assert_eq!(lock.release(node(holder)), Err(NotHeld::Free));
+        assert!(lock.try_acquire(node(1)));
+    }
+}

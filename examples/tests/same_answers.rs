@@ -49,6 +49,13 @@ fn heat() {
     compare(&program, &[], &[1, 2, 3, 4]);
 }
 
+/// Every operation counts once, in memory and in a counter.
+#[test]
+fn fetch() {
+    let out = compare(Path::new(env!("CARGO_BIN_EXE_fetch")), &[], &[1, 2, 3]);
+    assert_eq!(out, "100000 each\n");
+}
+
 #[test]
 fn histogram() {
     let file = repository().join("Cargo.lock");

@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
     case 'n': bz_fork_nodes(returns); return 0; /* does not wait for them */
     case 'f': bz_create(returns); others = 1; break; /* fewer than there are */
     case 'b': bz_fork_nodes(all_take_part); all_take_part(); break;
+    case 'g': bz_barrier(), bz_barrier(), bz_fork_nodes(all_take_part), all_take_part(); break; /* collectives of node 0 alone before */
     case 'c': bz_fork_nodes(has_a_child); break;
     }
     bz_wait_for_end(others);

@@ -8,11 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64 };
+enum { MOST = 64, DATA = 100000 };
 struct shared {
     volatile uint64_t seen[MOST], between[MOST], go;
     volatile char letter[MOST];
-    double data[20000];
+    double data[DATA];
 };
 static struct shared *all;
 static unsigned which;
@@ -24,7 +24,8 @@ static void node(void) {
     char c = 0, here[4096];
     if (read(letters, &c, 1) != 1) abort();
     int right = heap[5] == (int)which + 7 && *on_stack == (int)which + 9 && thread_local_which == which && bz_node() == which &&
-                getcwd(here, sizeof here) && strcmp(here, folder) == 0 && all->data[which] == which && all->between[which] == 0;
+                getcwd(here, sizeof here) && strcmp(here, folder) == 0 && all->between[which] == 0;
+    for (unsigned i = which; i < DATA; i += 500) right = right && all->data[i] == i;
     heap[5] = *on_stack = 0; /* nobody else sees this */
     all->letter[which] = c;
     all->seen[which] = right ? 100 + which : 1;
@@ -45,7 +46,7 @@ int main(int argc, char **argv) {
     letters = fileno(file);
     for (int i = 0; i < MOST; i++) dprintf(letters, "%c", 'a' + i % 26);
     lseek(letters, 0, SEEK_SET);
-    for (unsigned i = 0; i < 20000; i++) all->data[i] = i;
+    for (unsigned i = 0; i < DATA; i++) all->data[i] = i;
     printf("written once");
     for (which = 1; which < nodes; which++) {
         heap[5] = (int)which + 7;

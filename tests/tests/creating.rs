@@ -24,7 +24,12 @@ fn build(name: &str, more: &[&str]) -> (TempDir, PathBuf) {
 }
 
 fn launch(nodes: u32, program: &Path, args: &[&str]) -> Outcome {
-    let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+    launch_with(&[], nodes, program, args)
+}
+
+fn launch_with(options: &[&str], nodes: u32, program: &Path, args: &[&str]) -> Outcome {
+    let mut command = tool::blizzard(["run", "-n", &nodes.to_string()]);
+    command.args(options).arg("--");
     command.arg(program).args(args);
     run(&mut command, "", LIMIT).unwrap()
 }
@@ -47,6 +52,19 @@ fn private_data(more: &[&str]) {
 #[test]
 fn a_created_node_begins_with_node_0s_private_data() {
     private_data(&[]);
+}
+
+/// What node 0 wrote while it was alone, the others find by whatever protocol the run has, and also when node 0 may not keep all of it.
+#[test]
+fn what_node_0_wrote_alone_is_found_under_both_protocols_and_a_bound_on_copies() {
+    let (_folder, program) = build("private", &[]);
+    for (protocol, nodes, pages) in [("mcm", 2, "1000"), ("mcm", 5, "40"), ("stache", 2, "35"), ("stache", 5, "40")] {
+        let outcome = launch_with(&["--protocol", protocol, "--stache-pages", pages], nodes, &program, &[]);
+        let outcome = outcome.success().unwrap();
+        let others = nodes - 1;
+        let right = format!("written once: {others} right, {others} letters, position {others}, heap 6\n");
+        assert_eq!(outcome.stdout_text(), right);
+    }
 }
 
 /// The mark that makes `blizzard run` start node 0 alone is in a segment, which neither `strip` nor the linker's collection of unused
@@ -90,6 +108,8 @@ fn ends() {
     prints("no wait", "");
     prints("fewer", "1 0 -1\n");
     prints("barriers and reductions", "0 9 -1\n");
+    // The created nodes must begin where node 0's count of collectives is, or nobody would ever be let go.
+    prints("goes through barriers alone, then with the others", "0 9 -1\n");
     prints("children of created nodes", "5 0 -1\n");
 }
 

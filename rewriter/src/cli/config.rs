@@ -1,4 +1,4 @@
-//! `blizzard config`: what a compiler needs for programs that use `blizzard.h`.
+//! `blizzard config`: what a compiler needs for programs that use `blizzard.h`, and m4 for those with the PARMACS macros.
 //!
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HEADER: &[u8] = include_bytes!("../../../rt/include/blizzard.h");
+const PARMACS_HEADER: &[u8] = include_bytes!("../../../rt/include/blizzard_parmacs.h");
+const PARMACS: &[u8] = include_bytes!("../../../rt/include/parmacs.m4");
 const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
@@ -21,14 +23,18 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
-    clang -O2 heat.c $(blizzard config --cflags --libs --compiler clang) -o heat")]
+    clang -O2 heat.c $(blizzard config --cflags --libs --compiler clang) -o heat\n  \
+    m4 $(blizzard config --m4) fft.C > fft.c")]
 pub struct ConfigCommand {
     /// Flags for compiling
-    #[arg(long, required_unless_present = "libs")]
+    #[arg(long, required_unless_present_any = ["libs", "m4"])]
     cflags: bool,
     /// Flags for linking
     #[arg(long)]
     libs: bool,
+    /// The file of the PARMACS macros, to be given to m4 before the program
+    #[arg(long, conflicts_with_all = ["cflags", "libs"])]
+    m4: bool,
     /// The compiler that the flags are for [default: $CC, or cc]
     #[arg(long, value_name = "CC")]
     compiler: Option<String>,
@@ -39,6 +45,7 @@ pub struct ConfigCommand {
 pub struct Client {
     include_dir: PathBuf,
     library: PathBuf,
+    parmacs: PathBuf,
 }
 
 impl Client {
@@ -48,12 +55,14 @@ impl Client {
     /// When the cache cannot be written to.
     pub fn install() -> Result<Self> {
         let cache = Cache::of_user()?;
-        let key = Key::new(&[b"client", tool_identity().as_bytes(), HEADER, LIBRARY]);
+        let key = Key::new(&[b"client", tool_identity().as_bytes(), HEADER, PARMACS_HEADER, PARMACS, LIBRARY]);
         let put = |name: &str, bytes: &[u8]| cache.get_or_make(&key, name.as_ref(), 0o644, || Ok(bytes.to_vec()));
         let header = put("blizzard.h", HEADER)?;
+        put("blizzard_parmacs.h", PARMACS_HEADER)?;
+        let parmacs = put("parmacs.m4", PARMACS)?;
         let library = put("libblizzard.a", LIBRARY)?;
         let include_dir = header.parent().expect("a cache entry is in a folder").to_owned();
-        Ok(Client { include_dir, library })
+        Ok(Client { include_dir, library, parmacs })
     }
 
     /// For compiling.
@@ -74,6 +83,9 @@ impl ConfigCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let client = Client::install()?;
         let mut flags = Vec::new();
+        if self.m4 {
+            flags.push(client.parmacs.display().to_string());
+        }
         if self.cflags {
             flags.extend(client.cflags(own_flags(self.compiler.as_deref())?));
         }

@@ -1,0 +1,140 @@
+//! Programs for the PARMACS macros, from m4 to the run: the same answer on any number of nodes.
+
+use blizzard_tests::tool;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Standard output of a command that must succeed.
+fn output(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {err}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The C text of a source with macros.
+fn expand(source: &Path) -> String {
+    let macros = tool::config("--m4").unwrap();
+    output(Command::new("m4").args(macros).arg(source))
+}
+
+/// Expands and compiles, as the example's first comment says.
+fn build(files: &[&str], header: Option<&str>) -> (TempDir, PathBuf) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("parmacs");
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, end: &str| {
+        let text = expand(&sources.join(name));
+        let file = folder.path().join(name).with_extension(end);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    if let Some(header) = header {
+        put(header, "h");
+    }
+    let program = folder.path().join("program");
+    let mut cc = Command::new("cc");
+    // The style is that of the 1990s: declarations without parameters.
+    cc.args(["-std=gnu89", "-O2", "-I"]).arg(folder.path()).args(tool::config("--cflags").unwrap());
+    cc.args(files.iter().map(|name| put(name, "c"))).args(tool::config("--libs").unwrap()).arg("-lm");
+    output(cc.arg("-o").arg(&program));
+    (folder, program)
+}
+
+/// One process by itself, then as many as there are nodes, and fewer.
+fn compare(program: &Path, args: &[&str]) -> String {
+    let expected = output(Command::new(program).args(args));
+    assert!(!expected.is_empty());
+    for (nodes, processes) in [(1, 1), (2, 2), (4, 4), (4, 3), (8, 8)] {
+        let mut launch = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
+        launch.arg(program).arg(format!("-p{processes}")).args(args);
+        assert_eq!(output(&mut launch), expected, "{processes} processes on {nodes} nodes");
+    }
+    expected
+}
+
+#[test]
+fn cholesky() {
+    let (_folder, program) = build(&["cholesky.C"], None);
+    let out = compare(&program, &["-n70"]);
+    assert!(out.starts_with("70 columns\nlast pivot ") && out.contains("e-1"), "{out}");
+}
+
+#[test]
+fn nbody() {
+    let (_folder, program) = build(&["nbody.C", "forces.C"], Some("nbody.H"));
+    compare(&program, &["-n40", "-t3"]);
+}
+
+#[test]
+fn more_processes_than_nodes_are_an_error_that_says_so() {
+    let (_folder, program) = build(&["cholesky.C"], None);
+    let mut launch = tool::blizzard(["run", "-n", "2", "--"]);
+    let output = launch.arg(&program).arg("-p3").stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains("this run has 2 nodes, and the program creates one more: run it with `-n 3` or more"),
+        "{err}"
+    );
+}
+
+/// Every macro of the file expands to C, wherever the program uses it; names of m4's functions are the program's own.
+#[test]
+fn every_macro_is_c() {
+    let text = r#"
+MAIN_ENV
+struct all {
+    LOCKDEC(lock) NLOCKDEC(other) ALOCKDEC(many, 5) BARDEC(bar) PAUSEDEC(one) PAUSEDEC(some, 3) GSDEC(loop)
+    NU_GSDEC(second)
+} *G;
+long index(long a, long b) { return a + b; }
+long len(long a) { return a; }
+long eval(long a) { return a; }
+long shift(long a, long b) { return a - b; }
+void slave() {}
+int main() {
+    long i = index(1, 2) + len(3) + eval(4) + shift(9, 4), j;
+    unsigned long t;
+    void *p;
+    MAIN_INITENV(,1000)
+    G = (struct all *) G_MALLOC(sizeof *G)
+    p = NU_MALLOC(10)
+    G_FREE(p)
+    p = G_MALLOC_F(10);
+    NU_FREE(p)
+    LOCKINIT(G->lock) NLOCKINIT(G->other) ALOCKINIT(G->many, 5) BARINIT(G->bar) PAUSEINIT(G->one) PAUSEINIT(G->some, 3)
+    GSINIT(G->loop) NU_GSINIT(G->second)
+    LOCK(G->lock) UNLOCK(G->lock) NLOCK(G->other) NUNLOCK(G->other)
+    ALOCK(G->many, index(1, 2)) AULOCK(G->many, 3)
+    BARRIER(G->bar, 1)
+    SETPAUSE(G->one) WAITPAUSE(G->one) CLEARPAUSE(G->one) EVENT(G->some[2]) PAUSE(G->some[2])
+    CLOCK(t)
+    if (t == 0) return 1;
+    for (;;) {
+        GETSUB(G->loop, j, 9, 1)
+        if (j < 0) break;
+        i += j;
+    }
+    NU_GETSUB(G->second, j, 0, 1)
+    if (j != 0) return 1;
+    AUG_ON TRACE_OFF DYN_SIM_ON
+    if (i == -1) { CREATE(slave) CREATE(slave, 4) WAIT_FOR_END(4) }
+    printf("%ld\n", i);
+    MAIN_END
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("all.C");
+    std::fs::write(&source, text).unwrap();
+    let expanded = folder.path().join("all.c");
+    std::fs::write(&expanded, expand(&source)).unwrap();
+    let program = folder.path().join("all");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Werror", "-Wno-builtin-declaration-mismatch", "-O1"])
+        .args(tool::config("--cflags").unwrap())
+        .arg(&expanded);
+    output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
+    assert_eq!(output(&mut Command::new(&program)), "60\n");
+    assert_eq!(output(tool::blizzard(["run", "-n", "2", "--"]).arg(&program)), "60\n");
+}

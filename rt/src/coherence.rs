@@ -18,7 +18,7 @@
 //! | `evict` | room for another page is needed, or the program gives a copy back | steps the eviction of a block that is not in use |
 //! | `protocol_idle` | a wait in which nothing arrives | sends again what was refused, if it has such a thing |
 //!
-//! Prefetches are outstanding misses of the Stache driver that nobody waits for; other drivers ignore the hint. It
+//! Prefetches are outstanding misses that nobody waits for. It
 //! offers a driver, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
 //! A *block* here is what changes hands together, `--block-size` bytes: a power of two of minimum blocks, which have a tag each. Data of a larger block

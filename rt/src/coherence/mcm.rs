@@ -12,6 +12,7 @@
 //!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
 //!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
+use super::stache::PREFETCHES;
 use crate::abi::{self, Counter};
 use crate::buffer::{Queue, Table};
 use crate::homes::PAGE_BYTES;
@@ -122,6 +123,16 @@ impl Node {
     /// Gives a copy back.
     pub(super) fn mcm_evict(&mut self, block: Block) {
         self.mcm_node_event(block, NodeEvent::Evict, None);
+    }
+
+    /// Whether one more block may be asked for without a wait.
+    pub(super) fn mcm_may_prefetch(&self) -> bool {
+        self.coherence.mcm.events.0.len() < PREFETCHES as u64
+    }
+
+    /// Asks for a block of another home that nobody waits for yet.
+    pub(super) fn mcm_prefetch(&mut self, block: Block, store: bool) {
+        self.mcm_node_event(block, if store { NodeEvent::Store } else { NodeEvent::Load }, None);
     }
 
     /// The access in progress misses.

@@ -172,10 +172,17 @@ impl Node {
     /// True when a request was sent, or has been already.
     fn prefetch_block(&mut self, block: Block, store: bool) {
         let wanted = !self.space.allows(block, store) && !self.is_in_use(block) && self.home_of(block) != self.me;
-        if wanted && self.coherence.kind == Kind::Stache && self.stache_may_prefetch() {
+        let may_prefetch = match self.coherence.kind {
+            Kind::Stache => self.stache_may_prefetch(),
+            Kind::Mcm => self.mcm_may_prefetch(),
+        };
+        if wanted && may_prefetch {
             self.note_page(block);
             self.count(Counter::Prefetches);
-            self.stache_miss(block, store);
+            match self.coherence.kind {
+                Kind::Stache => self.stache_miss(block, store),
+                Kind::Mcm => self.mcm_prefetch(block, store),
+            }
         }
     }
 

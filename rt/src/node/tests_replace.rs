@@ -92,7 +92,13 @@ fn an_access_may_use_more_pages_than_there_are() {
 
 #[test]
 fn what_was_checked_out_is_there_and_what_was_checked_in_is_at_home() {
-    run_finite(2, 0, protocol_number::STACHE, |program| {
+    for protocol in PROTOCOLS {
+        check_out_and_in(protocol);
+    }
+}
+
+fn check_out_and_in(protocol: u32) {
+    run_finite(2, 0, protocol, |program| {
         let bytes = 2 * PAGE_BYTES;
         let home = NodeId::new(0);
         let at = if program.me() == 0 {

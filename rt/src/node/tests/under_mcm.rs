@@ -71,6 +71,7 @@ mod overtaking {
         let endings = run_with(4, 2, 128, |program| {
             let words = program.shared(PAGE_BYTES);
             for round in 0..2000 {
+                program.call(|node| node.prefetch(words, 256, round % 3 == 0));
                 program.call(|node| node.fetch_add(words + 64 * (round % 4), 1));
                 program.back_edge();
             }

@@ -16,8 +16,9 @@ use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
-use crate::options::{Checks, Options, Poll};
-use crate::plan::{Facts, Planner};
+use crate::optimise::{Checks, State};
+use crate::options::{self, Options, Poll};
+use crate::plan::{Action, Facts, Planner};
 use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
@@ -34,6 +35,8 @@ pub enum Target {
     Vsib(u32),
     /// Relative to the counter of a block.
     Counter(u32),
+    /// Relative to a range of [`crate::optimise::Checks::ranges`].
+    Range(u32),
     /// Not relative: `disp` plus the distance from a jump table's old to its new place.
     TableDelta { table: u32, disp: i32 },
 }
@@ -114,6 +117,8 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
+    /// Where the guarded access of each ordinary check stands: bytes behind the beginning of its instruction's new code. Sorted.
+    pub guarded: Vec<(InsnId, u32)>,
     /// What the blocks contain, where they are counted.
     pub recorder: Recorder,
 }
@@ -134,6 +139,7 @@ pub struct Input<'x, 'a> {
     pub facts: &'x Facts,
     pub stack: &'x StackRegs,
     pub live: &'x Liveness,
+    pub checks: &'x Checks,
     pub options: &'x Options,
 }
 
@@ -142,7 +148,7 @@ pub fn emit(input: &Input) -> Code {
     let Input { image, insns, cfg, facts, options, .. } = *input;
     let mut code = Code { begin: Vec::with_capacity(insns.list.len() + 1), ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
-    code.hot.bytes.reserve(old_bytes * if options.checks == Checks::None { 1 } else { 2 });
+    code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
     let mut live = Vec::new();
     let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
     loads.sort();
@@ -152,6 +158,7 @@ pub fn emit(input: &Input) -> Code {
     let mut starts = insns.starts.iter().peekable();
     let mut reader = Reader::new(image, insns);
     let mut planner = Planner::new(options);
+    let mut planned = input.checks.list.iter().peekable();
     let mut insn = Instruction::default();
     for b in cfg.ids() {
         input.live.before_each(cfg, &facts.effects, b, &mut live);
@@ -166,7 +173,9 @@ pub fn emit(input: &Input) -> Code {
             code.begin.push(begin);
             let bytes = reader.decode(id, &mut insn);
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
-            let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table };
+            let state = planned.next_if(|c| c.id == id).map(|c| c.state);
+            let wide = state.and_then(|s| check::Wide::of(&s, &insn));
+            let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table, wide };
             if options.blocks && k == 0 {
                 let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
                 check::count_block(&mut code, &site, counter);
@@ -185,7 +194,11 @@ pub fn emit(input: &Input) -> Code {
                 }
             }
             let from = code.hot.pos();
-            let done = planner.decide(&insn, on_stack).and_then(|action| {
+            let action = match state {
+                Some(State::Merged(_) | State::Dominated) => Ok(Action::Covered),
+                _ => planner.decide(&insn, on_stack),
+            };
+            let done = action.and_then(|action| {
                 check::insert(&mut code, &site, &action)?;
                 if options.blocks {
                     let inserted = code.inserted(from);
@@ -196,6 +209,9 @@ pub fn emit(input: &Input) -> Code {
             if let Err(reason) = done {
                 let at = insns.va(id);
                 code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+            }
+            if state.is_some() {
+                code.guarded.push((id, code.hot.pos() - begin));
             }
             relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader }, table);
             check::land_behind(&mut code, &site);

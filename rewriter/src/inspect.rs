@@ -1,9 +1,12 @@
 //! Analysed -> [`Inspection`]: what a rewrite would do, function by function, without writing anything.
 
+use crate::analysis::conventions;
+use crate::analysis::liveness::Liveness;
 use crate::cfg::End;
 use crate::disasm::{Flow, InsnId};
 use crate::error::Result;
 use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
+use crate::optimise;
 use crate::options::{Options, Poll};
 use crate::pipeline::{Analysed, analyse};
 use crate::plan::{self, Action, Exempt, is_big};
@@ -16,7 +19,12 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     let analysed = analyse(input, name)?;
     let Analysed { image, insns, cfg, facts, stack, .. } = &analysed;
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
+    let conventions = conventions::find(image, insns, cfg, &facts.effects, &facts.switches);
+    let live = Liveness::solve(cfg, &facts.effects, &conventions);
+    let computed = &analysed.computed;
+    let checks = optimise::run(&optimise::Input { image, insns, cfg, computed, facts, stack, live: &live, options });
     let mut out = Inspection {
+        optimiser: checks.counts,
         program: name.to_owned(),
         instructions: analysed.insns.list.len() as u64,
         refusals: plan.refusals.iter().map(RefusalReport::from).collect(),
@@ -64,7 +72,8 @@ fn count(action: &Action, into: &mut Accesses) {
         *into.exempt.entry(class).or_default() += 1;
     };
     match action {
-        Action::Nothing => {}
+        // What the passes cover is counted for the whole program.
+        Action::Nothing | Action::Covered => {}
         Action::Exempt(why) => exempt(*why),
         Action::Check(p) if is_big(p) => into.by_runtime += 1,
         Action::Check(p) if p.store => into.checked_stores += 1,

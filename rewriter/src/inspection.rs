@@ -1,6 +1,7 @@
 //! What `blizzard inspect` reports: data only; the pipeline fills it in, the command line renders it.
 
 use crate::error::Refusal;
+use crate::optimise::Counts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ pub struct Inspection {
     pub functions: Vec<FunctionReport>,
     /// Sums over all functions.
     pub accesses: Accesses,
+    /// What the optimiser's passes do: of the checked accesses, so many are covered by other checks.
+    pub optimiser: Counts,
     /// What keeps the program from being rewritten.
     pub refusals: Vec<RefusalReport>,
 }

@@ -10,6 +10,8 @@ use crate::elf_write::frames::StackMove;
 use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
+use crate::optimise;
+use blizzard_rt::abi::{Claim, GroupRange, Region};
 
 /// New code and tables at their addresses.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct Placed {
     pub cold_at: u32,
     pub rodata_va: Vaddr,
     pub rodata: Vec<u8>,
+    pub claims: Vec<Claim>,
+    pub regions: Vec<Region>,
     /// Moves of rsp by inserted code, ascending.
     pub stack: Vec<StackMove>,
     /// Bytes of the blocks' counters, in pages of their own in front of the code.
@@ -31,6 +35,13 @@ pub struct Placed {
     begin: Vec<u32>,
     /// (instruction, bytes of padding in front of it), sorted.
     padding: Vec<(InsnId, u32)>,
+}
+
+/// What the optimiser's passes say of the code.
+pub struct Proofs<'x> {
+    pub ranges: &'x [GroupRange],
+    pub claims: &'x [optimise::Claim],
+    pub regions: &'x [optimise::Region],
 }
 
 impl Placed {
@@ -132,7 +143,7 @@ const PAGE_BYTES: u64 = 4096;
 ///
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
-pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Result<Placed> {
+pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, at: Vaddr) -> Result<Placed> {
     let too_large = || {
         Error::new("the new code would be larger than 1 GiB").help("rewrite with --checks none or split the program")
     };
@@ -154,8 +165,10 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
     let cold_at = hot_bytes.next_multiple_of(16);
     let rodata_va = Vaddr((at.0 + u64::from(cold_at) + code.cold.bytes.len() as u64).next_multiple_of(4096));
     let vsib_bytes = code.vsib.len() as u64 * 16;
+    let range_bytes = proofs.ranges.len() as u64 * 16;
+    let ranges_va = rodata_va + vsib_bytes;
     let mut table_at = Vec::with_capacity(tables.len());
-    let mut next = rodata_va + vsib_bytes;
+    let mut next = ranges_va + range_bytes;
     for t in tables {
         table_at.push(next);
         let width = if t.entries == Entries::Address64 { 8 } else { 4 };
@@ -173,6 +186,7 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
             Target::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
             Target::Counter(k) => counters_at + 8 * u64::from(k),
             Target::Vsib(i) => rodata_va + 16 * u64::from(i),
+            Target::Range(i) => ranges_va + 16 * u64::from(i),
             Target::TableDelta { table, disp } => {
                 let t = table as usize;
                 return disp.wrapping_add((table_at[t] - tables[t].at) as i64 as i32);
@@ -190,7 +204,8 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
         let v = value(f, at + u64::from(pos));
         out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
     }
-    let rodata = rodata(code, tables, &table_at, rodata_va, next, begin_of);
+    let rodata = rodata(code, proofs.ranges, tables, &table_at, rodata_va, next, begin_of);
+    let (claims, regions) = proven(code, proofs, &begin, (ranges_va - at) as u32);
     let aligned = code.items.iter().zip(&shift).filter(|(i, _)| matches!(i.kind, ItemKind::Align { .. }));
     let padding = aligned
         .map(|(item, shift)| {
@@ -207,6 +222,8 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], at: Vaddr) -> Res
         cold_at,
         rodata_va,
         rodata,
+        claims,
+        regions,
         stack,
         counter_bytes,
         blocks: Vec::new(),
@@ -281,9 +298,29 @@ fn fill_hot(out: &mut [u8], code: &Code, shift: &[u32], at: Vaddr, value: &dyn F
     }
 }
 
-/// Gather descriptors, then jump tables.
+/// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.
+fn proven(code: &Code, proofs: &Proofs, begin: &[u32], ranges: u32) -> (Vec<Claim>, Vec<Region>) {
+    let guarded = |id: InsnId| {
+        let delta = code.guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| code.guarded[k].1);
+        begin[id.ix()] + delta
+    };
+    let claim = |c: &optimise::Claim| Claim {
+        access: guarded(c.id),
+        cover: c.cover.map_or(Claim::SEVERAL, guarded),
+        reason: c.reason,
+    };
+    let region = |r: &optimise::Region| Region {
+        start: begin[r.first.ix()],
+        end: begin[r.stop.ix()],
+        group: ranges + 16 * r.chain,
+    };
+    (proofs.claims.iter().map(claim).collect(), proofs.regions.iter().map(region).collect())
+}
+
+/// Gather descriptors, chains of ranges, then jump tables.
 fn rodata(
     code: &Code,
+    ranges: &[GroupRange],
     tables: &[JumpTable],
     table_at: &[Vaddr],
     va: Vaddr,
@@ -306,6 +343,12 @@ fn rodata(
             d.rsp_moved,
         ]);
         out.extend(d._pad);
+    }
+    for r in ranges {
+        out.extend(r.disp.to_le_bytes());
+        out.extend(r.desc.to_le_bytes());
+        out.extend([r.base, r.index, r.scale, r.more]);
+        out.extend(r._pad.to_le_bytes());
     }
     for (t, &at) in tables.iter().zip(table_at) {
         out.resize((at - va) as usize, 0);

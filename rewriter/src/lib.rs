@@ -21,6 +21,7 @@ pub mod inspection;
 pub mod launch;
 pub mod layout;
 pub mod marker;
+pub mod optimise;
 pub mod options;
 pub mod overhead;
 pub mod pipeline;

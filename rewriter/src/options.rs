@@ -1,5 +1,7 @@
 //! What the user asks of a rewrite.
 
+use clap::ValueEnum;
+
 /// Which accesses are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Checks {
@@ -28,12 +30,62 @@ pub struct Options {
     pub count: bool,
     /// Basic blocks count how often they run; checks and polls stay as they are.
     pub blocks: bool,
+    /// Accesses near the same address in a basic block share a check.
+    pub merge: bool,
+    /// Checks of what has been tested on every way are left out.
+    pub across: bool,
+    /// Only the first so many transformations of the passes.
+    pub fuel: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { checks: Checks::All, poll: Poll::Backedge, count: false, blocks: false }
+        Options {
+            checks: Checks::All,
+            poll: Poll::Backedge,
+            count: false,
+            blocks: false,
+            merge: true,
+            across: true,
+            fuel: None,
+        }
     }
+}
+
+impl Options {
+    /// The options as one word, for names of files.
+    pub fn word(&self) -> String {
+        let bit = u8::from;
+        let Options { checks, poll, count, blocks, merge, across, fuel } = *self;
+        let fuel = fuel.map_or(String::new(), |n| n.to_string());
+        let (count, blocks, merge, across) = (bit(count), bit(blocks), bit(merge), bit(across));
+        format!("{}-{}-{count}-{blocks}-{merge}-{across}-{fuel}", name(checks), name(poll))
+    }
+
+    /// The inverse of [`Options::word`].
+    pub fn from_word(word: &str) -> Option<Options> {
+        let parts: Vec<&str> = word.split('-').collect();
+        let [checks, poll, count, blocks, merge, across, fuel] = parts[..] else { return None };
+        let bit = |s: &str| match s {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        Some(Options {
+            checks: Checks::from_str(checks, false).ok()?,
+            poll: Poll::from_str(poll, false).ok()?,
+            count: bit(count)?,
+            blocks: bit(blocks)?,
+            merge: bit(merge)?,
+            across: bit(across)?,
+            fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
+        })
+    }
+}
+
+/// A value as the command line names it.
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned())
 }
 
 impl Checks {

@@ -14,6 +14,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use crate::image::{Image, Kind};
 use crate::layout;
+use crate::optimise::{self, Counts};
 use crate::options::Options;
 use crate::plan::{self, Facts};
 use crate::rt_blob::Blob;
@@ -41,6 +42,8 @@ pub struct Report {
     /// Sequences that save the status flags, and that spill a register.
     pub flag_saves: u64,
     pub spills: u64,
+    /// What the optimiser's passes did.
+    pub optimiser: Counts,
     pub jump_tables: usize,
     pub unresolved_jumps: usize,
     pub springboards: usize,
@@ -145,14 +148,35 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
     let (image, insns) = (&image, &insns);
     let conventions = conventions::find(image, insns, &cfg, &facts.effects, &facts.switches);
     let live = Liveness::solve(&cfg, &facts.effects, &conventions);
-    let code = emit::emit(&emit::Input { image, insns, cfg: &cfg, facts: &facts, stack: &stack, live: &live, options });
+    let checks = optimise::run(&optimise::Input {
+        image,
+        insns,
+        cfg: &cfg,
+        computed: &computed,
+        facts: &facts,
+        stack: &stack,
+        live: &live,
+        options,
+    });
+    let code = emit::emit(&emit::Input {
+        image,
+        insns,
+        cfg: &cfg,
+        facts: &facts,
+        stack: &stack,
+        live: &live,
+        checks: &checks,
+        options,
+    });
     drop((facts, stack, live));
+    let optimise::Checks { ranges, claims, regions, counts, .. } = checks;
     refuse(image, insns, &code)?;
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
     let blocks = code.recorder.encode(insns, &blocks::loops(insns, &cfg), &image.name);
     let tables = cfg.tables;
     drop((cfg.blocks, cfg.component));
-    let mut placed = layout::place(&code, insns, &tables, image.end)?;
+    let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
+    let mut placed = layout::place(&code, insns, &tables, &proofs, image.end)?;
     placed.blocks = blocks;
     let sites = code.sites;
     drop(code);
@@ -169,6 +193,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
         vsib_gates: sites.vsib,
         flag_saves: sites.flag_saves,
         spills: sites.spills,
+        optimiser: counts,
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,
         springboards: written.springboards,

@@ -82,6 +82,9 @@ pub const GATE_VSIB: u64 = CONTEXT_PRIVATE + 24;
 /// r11 and returns its result in rax; no flag and nothing on the stack changes. The bytes before the continuation address are the
 /// `syscall` instruction itself, which the runtime may send the program to.
 pub const GATE_SYSCALL: u64 = CONTEXT_PRIVATE + 32;
+/// Makes several ranges accessible at once: the miss of a check behind which others still count. One stack argument: address of the
+/// first [`GroupRange`] of a chain.
+pub const GATE_GROUP: u64 = CONTEXT_PRIVATE + 40;
 /// u32: number of nodes of this run (1 when not launched).
 pub const CTX_NODES: u64 = CONTEXT_PRIVATE + 64;
 /// u32: this node's number.
@@ -144,6 +147,26 @@ pub struct VsibDesc {
     pub rsp_moved: u8,
     pub _pad: [u8; 2],
 }
+
+/// One range of a chain that [`GATE_GROUP`] makes accessible: `base + index * scale + disp` with the program's register values.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupRange {
+    pub disp: i32,
+    /// As [`miss_desc`]; the size is at most 64 bytes.
+    pub desc: u32,
+    /// General register numbers in encoding order, never rsp; `index` 16: none.
+    pub base: u8,
+    pub index: u8,
+    /// 1, 2, 4, 8.
+    pub scale: u8,
+    /// 1: another range follows.
+    pub more: u8,
+    pub _pad: u32,
+}
+
+/// Most ranges of one chain.
+pub const GROUP_RANGES: usize = 16;
 
 /// Counters of the shared context page, by index.
 #[repr(usize)]
@@ -516,8 +539,8 @@ pub struct BlocksRecord {
 /// Number of publish slots.
 pub const PUBLISH_SLOTS: u32 = 1024;
 
-/// First bytes of [`ModuleInfo`] ("BLZMODI1").
-pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI1");
+/// First bytes of [`ModuleInfo`] ("BLZMODI2").
+pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI2");
 /// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
 pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
 /// Name of the runtime blob's entry point.
@@ -591,6 +614,52 @@ module_info! {
     /// How often each basic block has run: u64s, in pages of their own that nothing else shares; 0: blocks are not counted.
     blocks_va,
     blocks_bytes,
+    /// `claim_count` entries of [`Claim`], sorted by `access`: accesses that other checks cover.
+    claims_va,
+    claim_count,
+    /// `region_count` entries of [`Region`], sorted, without overlaps.
+    regions_va,
+    region_count,
+}
+
+/// Name of the output section that holds [`Claim`]s and [`Region`]s.
+pub const CLAIMS_SECTION: &str = ".blizzard.claims";
+
+/// Why an access has no check of its own. Addresses are relative to [`ModuleInfo::new_base_va`]. For audits; nothing at run time uses it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The access.
+    pub access: u32,
+    /// The access whose check covers this one, too; [`Claim::SEVERAL`]: on each way here another one.
+    pub cover: u32,
+    /// [`claim_reason`].
+    pub reason: u32,
+}
+
+impl Claim {
+    /// See [`Claim::cover`].
+    pub const SEVERAL: u32 = u32::MAX;
+}
+
+/// Values of [`Claim::reason`].
+pub mod claim_reason {
+    /// The check of an access in the same basic block was made wide enough for both.
+    pub const MERGED: u32 = 1;
+    /// Checks on every way here have tested what is accessed.
+    pub const DOMINATED: u32 = 2;
+}
+
+/// A stretch of new code in which the program relies on checks that lie behind it: whoever continues there without having come from
+/// them (a return from a signal handler, a jump that a trap byte redirects) must make these ranges accessible first. Addresses are
+/// relative to [`ModuleInfo::new_base_va`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub start: u32,
+    pub end: u32,
+    /// Where the chain of [`GroupRange`]s stands.
+    pub group: u32,
 }
 
 /// The strings at [`ModuleInfo::closure_va`], one after the other.
@@ -631,6 +700,8 @@ const _: () = {
     assert!(core::mem::size_of::<RegionHeader>() <= CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<VsibDesc>() == 16);
     assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
+    assert!(core::mem::size_of::<GroupRange>() == 16);
+    assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
     assert!(Counter::RejectedForm as usize + 1 == COUNTER_COUNT);

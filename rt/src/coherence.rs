@@ -54,7 +54,7 @@ use mcm::Mcm;
 use replace::Pages;
 use stache::Stache;
 
-/// Most blocks of a gather or scatter: 16 lanes, each of which may straddle two blocks.
+/// Most blocks of a gather or scatter, or of a group of checks: 16 lanes, each of which may straddle two blocks.
 pub const LANE_BLOCKS: usize = 32;
 
 /// Most minimum blocks of a block.
@@ -85,12 +85,30 @@ impl Kind {
     }
 }
 
+/// A range of bytes that an access needs, together with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    pub addr: u64,
+    pub bytes: u64,
+    pub store: bool,
+    /// Memory that was never allocated does not matter.
+    pub masked: bool,
+}
+
+/// A block of such ranges, and what is needed of it.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    addr: u64,
+    store: bool,
+    masked: bool,
+}
+
 /// The blocks that the access in progress has already got.
 struct Pins {
     /// Contiguous accesses: all blocks with `first <= block < end`.
     first: u64,
     end: u64,
-    /// Gathers and scatters.
+    /// Gathers, scatters, groups of checks.
     list: [u64; LANE_BLOCKS],
     listed: usize,
 }
@@ -217,19 +235,25 @@ impl Node {
     }
 
     /// Makes all blocks of all lanes accessible at once. Called right after [`Node::begin`].
-    pub fn access_lanes(&mut self, lanes: &[(u64, u64)], store: bool) {
-        let mut list = [0u64; LANE_BLOCKS];
+    pub fn access_lanes(&mut self, lanes: &[Lane]) {
+        let mut list = [Wanted::default(); LANE_BLOCKS];
         let mut len = 0;
-        for &(addr, bytes) in lanes {
+        for &Lane { addr, bytes, store, masked } in lanes {
             let Some((first, last)) = blocks_of(addr, bytes) else { continue };
             let mut block = self.space.block_of(first.addr());
             loop {
-                if !list[..len].contains(&block.addr()) {
-                    if len == LANE_BLOCKS {
-                        self.fail(format_args!("a gather or scatter has more than {LANE_BLOCKS} blocks"));
+                match list[..len].iter_mut().find(|w| w.addr == block.addr()) {
+                    Some(w) => {
+                        w.store |= store;
+                        w.masked &= masked;
                     }
-                    list[len] = block.addr();
-                    len += 1;
+                    None if len == LANE_BLOCKS => {
+                        self.fail(format_args!("an access has more than {LANE_BLOCKS} blocks"));
+                    }
+                    None => {
+                        list[len] = Wanted { addr: block.addr(), store, masked };
+                        len += 1;
+                    }
                 }
                 match self.space.after(block) {
                     Some(next) if next <= last => block = next,
@@ -237,9 +261,9 @@ impl Node {
                 }
             }
         }
-        list[..len].sort_unstable();
-        for &addr in &list[..len] {
-            self.acquire(Block::of(addr), store, false);
+        list[..len].sort_unstable_by_key(|w| w.addr);
+        for &Wanted { addr, store, masked } in &list[..len] {
+            self.acquire(Block::of(addr), store, masked);
             let pins = &mut self.coherence.pins;
             pins.list[pins.listed] = addr;
             pins.listed += 1;

@@ -22,6 +22,7 @@ pub mod node;
 pub mod print;
 pub mod protocol;
 pub mod region;
+pub mod resume;
 pub mod segment;
 pub mod single;
 pub mod stats;

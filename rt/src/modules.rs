@@ -8,7 +8,7 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, TrapEntry};
+use crate::abi::{ModuleInfo, Region, TrapEntry};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -75,6 +75,8 @@ struct Slot {
     trap_count: AtomicU64,
     old_base: AtomicU64,
     new_base: AtomicU64,
+    regions: AtomicU64,
+    region_count: AtomicU64,
 }
 
 impl Slot {
@@ -89,6 +91,8 @@ impl Slot {
             trap_count: AtomicU64::new(0),
             old_base: AtomicU64::new(0),
             new_base: AtomicU64::new(0),
+            regions: AtomicU64::new(0),
+            region_count: AtomicU64::new(0),
         }
     }
 
@@ -105,6 +109,15 @@ impl Slot {
 
     fn is_empty(&self) -> bool {
         self.end.load(Ordering::Acquire) == 0
+    }
+
+    fn regions(&self) -> &[Region] {
+        let count = self.region_count.load(Ordering::Relaxed) as usize;
+        if count == 0 {
+            return &[];
+        }
+        // SAFETY: whoever registered the module vouches for the table.
+        unsafe { core::slice::from_raw_parts(self.regions.load(Ordering::Relaxed) as *const Region, count) }
     }
 
     fn map(&self) -> TrapMap {
@@ -147,7 +160,7 @@ impl Modules {
     /// The table is full.
     ///
     /// # Safety
-    /// The trap map that `info` describes is, or will be before any of the module's code runs, mapped at its link-time address
+    /// What `info` describes, trap map and table of regions, is, or will be before any of the module's code runs, mapped at its link-time address
     /// plus `bias`; it is sorted, and stays so until something else is mapped there.
     pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), Full> {
         while self.writing.swap(true, Ordering::Acquire) {
@@ -172,6 +185,8 @@ impl Modules {
                 slot.trap_count.store(info.trap_count, Ordering::Relaxed);
                 slot.old_base.store(at(info.old_base_va), Ordering::Relaxed);
                 slot.new_base.store(at(info.new_base_va), Ordering::Relaxed);
+                slot.regions.store(at(info.regions_va), Ordering::Relaxed);
+                slot.region_count.store(info.region_count, Ordering::Relaxed);
                 slot.end.store(end, Ordering::Release);
                 self.used.store(used.max(free + 1), Ordering::Release);
                 Ok(())
@@ -194,6 +209,16 @@ impl Modules {
     /// Looks up the old code address `at`.
     pub fn find(&self, at: u64) -> Found {
         self.at(at).map_or(Found::Elsewhere, |slot| slot.map().find(at, slot.bias.load(Ordering::Relaxed)))
+    }
+
+    /// The chain of [`crate::abi::GroupRange`]s that new code at `at` relies on, if it does.
+    pub fn chain_at(&self, at: u64) -> Option<u64> {
+        let slot = self.at(at)?;
+        let base = slot.new_base.load(Ordering::Relaxed);
+        let place = u32::try_from(at.wrapping_sub(base)).ok()?;
+        let regions = slot.regions();
+        let region = &regions[regions.partition_point(|r| r.start <= place).checked_sub(1)?];
+        (place < region.end).then(|| base.wrapping_add(region.group.into()))
     }
 
     /// Whether `at` lies in some module's new code.
@@ -249,6 +274,24 @@ mod tests {
             assert!(modules.in_new_code(bias + 0x9000) && modules.in_new_code(bias + 0x90ff));
             assert!(!modules.in_new_code(bias + 0x9100) && !modules.in_new_code(bias + 0x8fff));
         }
+    }
+
+    #[test]
+    fn regions_are_found_from_their_first_to_their_last_byte() {
+        let regions =
+            [Region { start: 0x10, end: 0x20, group: 0x400 }, Region { start: 0x20, end: 0x21, group: 0x500 }];
+        let modules = table();
+        let (bias, count) = (0x5555_0000_0000, regions.len() as u64);
+        let regions_va = (regions.as_ptr() as u64).wrapping_sub(bias);
+        let with = ModuleInfo { regions_va, region_count: count, ..info(&[], bias) };
+        // SAFETY: `regions` outlives the table.
+        unsafe { modules.add(&with, bias, bias + 0x1000, bias + 0xa000) }.unwrap();
+        for (at, chain) in [(0xf, None), (0x10, Some(0x9400)), (0x1f, Some(0x9400)), (0x20, Some(0x9500)), (0x21, None)]
+        {
+            assert_eq!(modules.chain_at(bias + 0x9000 + at), chain.map(|c: u64| bias + c), "{at:#x}");
+        }
+        assert_eq!(modules.chain_at(bias + 0x8fff), None);
+        assert_eq!(modules.chain_at(0x9010), None);
     }
 
     #[test]

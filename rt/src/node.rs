@@ -9,7 +9,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use crate::abi::{self, Counter, node_phase};
-use crate::coherence::Coherence;
+use crate::coherence::{Coherence, Lane};
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
 use crate::homes::Homes;
@@ -539,19 +539,19 @@ pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
     enter("a miss", |node| node.miss(addr, bytes, store, masked));
 }
 
-/// As [`miss`], for lanes given as address and bytes; on return all allow the access at once.
-pub fn miss_lanes(lanes: &[(u64, u64)], store: bool) {
+/// As [`miss`], for several ranges; on return all allow their access at once.
+pub fn miss_lanes(lanes: &[Lane]) {
     if !is_several() {
         return;
     }
     // SAFETY: as in `miss`.
     let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
-    if lanes.iter().all(|&(addr, bytes)| node.is_accessible(addr, bytes, store)) {
+    if lanes.iter().all(|l| node.is_accessible(l.addr, l.bytes, l.store)) {
         return node.count(Counter::FalseMisses);
     }
     enter("a miss", |node| {
         node.begin();
-        node.access_lanes(lanes, store);
+        node.access_lanes(lanes);
         node.leave();
     });
 }

@@ -11,6 +11,7 @@ use crate::abi::Counter;
 use crate::entry::access;
 use crate::modules::{Found, MODULES};
 use crate::node;
+use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -127,6 +128,7 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
         Found::Instruction(new) => {
             access::count(Counter::Traps);
             context.gregs[REG_RIP] = new;
+            resume::reestablish(context);
             0
         }
         Found::Middle(old) => node::fail(format_args!(

@@ -62,6 +62,11 @@ impl StackEffect {
         StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
     }
 
+    /// Registers that the instruction may change, rsp aside.
+    pub fn written(self) -> RegSet {
+        RegSet(u32::from(!self.keep))
+    }
+
     /// The set behind the instruction, from the one before it.
     pub fn behind(self, set: RegSet) -> RegSet {
         RegSet(u32::from(self.apply(set.0 as u16)))

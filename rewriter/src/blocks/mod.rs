@@ -144,6 +144,7 @@ impl Recorder {
         let check = |store| if store { Class::Store } else { Class::Load };
         match action {
             Action::Nothing => {}
+            Action::Covered => self.mark(insn, Class::Merged, inserted),
             Action::Exempt(why) => self.mark(
                 insn,
                 match why {

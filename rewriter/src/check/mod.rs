@@ -11,6 +11,7 @@ use crate::analysis::regs::RegSet;
 use crate::disasm::InsnId;
 use crate::emit::{Code, StackPlace, Target, operand_regs};
 use crate::ids::Vaddr;
+use crate::optimise::State;
 use crate::plan::{Action, is_big};
 use asm::{Mem, RAX, RSP};
 use blizzard_rt::abi::{self, Counter, VsibDesc, miss_desc};
@@ -28,6 +29,29 @@ pub struct Site<'x> {
     pub count: bool,
     /// The jump table that the instruction reads.
     pub table: Option<u32>,
+    /// What the check of its memory operand tests, where a pass has decided that.
+    pub wide: Option<Wide>,
+}
+
+/// An ordinary check that may cover other accesses than its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Wide {
+    /// From the access's first byte to the first tested one.
+    shift: i32,
+    bytes: u16,
+    load: bool,
+    store: bool,
+    /// First range of what a miss acquires, its own included; `None`: its own alone.
+    chain: Option<u32>,
+}
+
+impl Wide {
+    /// As the passes decided for `insn`.
+    pub fn of(state: &State, insn: &Instruction) -> Option<Wide> {
+        let State::Own { lo, bytes, load, store, chain } = *state else { return None };
+        let shift = lo.wrapping_sub(insn.memory_displacement64() as i32);
+        Some(Wide { shift, bytes: bytes.into(), load, store, chain })
+    }
 }
 
 impl Site<'_> {
@@ -168,8 +192,9 @@ fn save_flags(code: &mut Code, saved: &Saved) {
     }
 }
 
-/// The explicit memory operand, with rsp lower by `moved` than the program's.
-fn operand(insn: &Instruction, moved: i32) -> Result<Mem, &'static str> {
+/// The explicit memory operand, or what is tested in its place, with rsp lower by `moved` than the program's.
+fn operand(site: &Site, moved: i32) -> Result<Mem, &'static str> {
+    let insn = site.insn;
     let number = |r: Register| r.number() as u8;
     let base = (insn.memory_base() != Register::None).then(|| number(insn.memory_base()));
     let index =
@@ -181,7 +206,8 @@ fn operand(insn: &Instruction, moved: i32) -> Result<Mem, &'static str> {
     } else {
         0
     };
-    let disp = disp + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
+    let shift = i64::from(site.wide.map_or(0, |w| w.shift));
+    let disp = disp + shift + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
     // A displacement has 32 bits; only what was added can take it out of them.
     let disp = i32::try_from(disp)
         .map_err(|_| "displacement from rsp too near 2 GiB: the check lowers rsp and cannot make up for it")?;
@@ -210,7 +236,7 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
             }
             if let Some(table) = site.table {
                 // The instruction will read the new table, so that is what the check must look at.
-                let m = operand(insn, moved)?;
+                let m = operand(site, moved)?;
                 asm::lea(&mut out.bytes, dst, Mem { disp: i32::MAX, ..m });
                 let at = out.bytes.len() - 4;
                 out.fix(at, Target::TableDelta { table, disp: m.disp });
@@ -218,7 +244,7 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
                 let at = asm::lea_rip(&mut out.bytes, dst);
                 out.fix(at, Target::Old(Vaddr(insn.ip_rel_memory_address())));
             } else {
-                match operand(insn, moved)? {
+                match operand(site, moved)? {
                     Mem { base: Some(b), index: None, disp: 0 } => asm::mov(&mut out.bytes, dst, b),
                     m => asm::lea(&mut out.bytes, dst, m),
                 }
@@ -243,8 +269,11 @@ fn place_regs(insn: &Instruction, place: Place) -> RegSet {
 /// Emits what `action` asks for before the instruction.
 pub fn insert(code: &mut Code, site: &Site, action: &Action) -> Done {
     match action {
-        Action::Nothing | Action::Exempt(_) => Ok(()),
-        Action::Check(p) => access(code, site, p, None),
+        Action::Nothing | Action::Exempt(_) | Action::Covered => Ok(()),
+        Action::Check(p) => match site.wide {
+            Some(Wide { bytes, load, store, .. }) => access(code, site, &Plain { bytes, load, store, ..*p }, None),
+            None => access(code, site, p, None),
+        },
         Action::CheckTwo(a, b) => {
             let start = code.hot.pos();
             access(code, site, a, Some(start))?;
@@ -279,11 +308,16 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     }
     test_tag(out, s, p);
     let miss = asm::jcc32(out, asm::CC_NE);
-    let tail = (saved.is_empty() && restart.is_none()).then(|| shared_tail(code, s, p));
+    let chain = site.wide.and_then(|w| w.chain);
+    let tail = (saved.is_empty() && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p));
     let cold = code.cold.pos();
     code.hot.fix(miss, Target::Cold(cold));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
+    if let Some(chain) = chain {
+        debug_assert!(saved.is_empty(), "checks that spill end what others cover");
+        return chained_stub(code, site, p, s, chain, behind);
+    }
     if let Some(tail) = tail {
         return short_stub(code, site, p, s, tail, behind);
     }
@@ -309,6 +343,23 @@ fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access:
     code.cold.fix(call, Target::Cold(tail));
     let back = asm::jmp32(&mut code.cold.bytes);
     code.cold.fix(back, Target::Insn { id: site.id, delta: access });
+    Ok(())
+}
+
+/// The cold stub of a check in front of which others still count: what they cover is acquired together with its own range.
+fn chained_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, chain: u32, access: u32) -> Done {
+    if p.bytes > 1 {
+        straddle_test(code, site, p, s, access)?;
+    }
+    let cold = &mut code.cold;
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    let at = asm::lea_rip(&mut cold.bytes, s);
+    cold.fix(at, Target::Range(chain));
+    asm::push(&mut cold.bytes, s);
+    asm::call_abs(&mut cold.bytes, abi::GATE_GROUP);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: access });
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::{ProgramFile, RewriteOptions, input, print};
 use crate::error::{Error, Result};
 use crate::inspect;
 use crate::inspection::{Accesses, Inspection};
+use crate::optimise::Counts;
 use clap::Args;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -56,6 +57,11 @@ fn render(inspection: &Inspection) -> String {
         inspection.functions.len()
     ));
     line(format!("  checked     {checked_loads} loads, {checked_stores} stores"));
+    let Counts { merged, dominated, chained, regions, given_back } = inspection.optimiser;
+    line(format!("  covered     {merged} merged, {dominated} dominated; {chained} chained stubs, {regions} regions"));
+    if given_back > 0 {
+        line(format!("  given back  {given_back} covered accesses that could not be followed"));
+    }
     line(format!("  by runtime  {by_runtime} string instructions, gathers, scatters, state saves"));
     line(format!("  polls       {polls}"));
     line(format!("  exempt      {}", inspection.accesses.exempt_total()));
@@ -121,11 +127,13 @@ mod tests {
             instructions: 30,
             functions: vec![function],
             accesses,
+            optimiser: Counts { merged: 2, dominated: 1, chained: 3, regions: 4, given_back: 0 },
             refusals: vec![RefusalReport { address: 0x1050, place: "main+0x10".into(), reason: "unknown".into() }],
         };
         let expected = "\
 p: 99 bytes of code, 30 instructions, 1 functions
   checked     3 loads, 2 stores
+  covered     2 merged, 1 dominated; 3 chained stubs, 4 regions
   by runtime  1 string instructions, gathers, scatters, state saves
   polls       4
   exempt      8

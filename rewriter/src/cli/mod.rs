@@ -52,7 +52,7 @@ enum Command {
 }
 
 /// What a rewrite does; the same for every command that rewrites.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 struct RewriteOptions {
     /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
@@ -66,6 +66,22 @@ struct RewriteOptions {
     /// Count how often each basic block runs, for `blizzard overhead`; the program runs slower
     #[arg(long)]
     count_blocks: bool,
+    #[command(flatten)]
+    passes: PassOptions,
+}
+
+/// Which passes of the optimiser run; all do, unless told otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+struct PassOptions {
+    /// Let no two accesses of a basic block share a check
+    #[arg(long, help_heading = "Passes")]
+    no_merge: bool,
+    /// Leave no check out because it repeats what was tested on every way to it
+    #[arg(long, help_heading = "Passes")]
+    no_across: bool,
+    /// Let the passes make the first N transformations only, to find the one that matters
+    #[arg(long, value_name = "N", help_heading = "Passes")]
+    fuel: Option<u64>,
 }
 
 impl RewriteOptions {
@@ -76,6 +92,9 @@ impl RewriteOptions {
             poll: self.poll.unwrap_or(default.poll),
             count: self.count,
             blocks: self.count_blocks,
+            merge: !self.passes.no_merge,
+            across: !self.passes.no_across,
+            fuel: self.passes.fuel,
         }
     }
 }
@@ -200,9 +219,9 @@ mod tests {
         for (line, part) in [
             ("blizzard", "Usage"),
             ("blizzard run", "PROG"),
-            ("blizzard run -n 0 -- true", "1 to 32"),
-            ("blizzard run -n 33 -- true", "1 to 32"),
-            ("blizzard run -n four -- true", "1 to 32"),
+            ("blizzard run -n 0 -- true", "1 to 64"),
+            ("blizzard run -n 65 -- true", "1 to 64"),
+            ("blizzard run -n four -- true", "1 to 64"),
             ("blizzard rewrite a", "--output"),
             ("blizzard rewrite a -o b --checks some", "all, loads, stores, none"),
             ("blizzard rewrite a -o b --poll never", "backedge, none"),

@@ -3,7 +3,7 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use super::libraries::{self, LibraryOptions};
-use super::{ProgramAndArgs, RewriteOptions, input, node_count};
+use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
@@ -189,6 +189,8 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
         (asked.poll.is_some() && found.polls != wanted.polls, "--poll"),
         (asked.count && !found.counting, "--count"),
         (asked.count_blocks && !found.blocks, "--count-blocks"),
+        // The file does not say which passes it went through.
+        (asked.passes != PassOptions::default(), "choice of passes"),
     ];
     match differs.iter().find(|(differs, _)| *differs) {
         None => Ok(()),
@@ -220,13 +222,14 @@ mod tests {
     #[test]
     fn options_that_a_rewritten_program_does_not_have_are_refused() {
         let plain = flags_of(&Options::default());
-        let none = RewriteOptions { checks: None, poll: None, count: false, count_blocks: false };
+        let none = RewriteOptions::default();
         assert!(refuse_other_options("p", plain, none).is_ok());
         assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
         for (asked, option) in [
             (RewriteOptions { checks: Some(Checks::Stores), ..none }, "--checks"),
             (RewriteOptions { poll: Some(Poll::None), ..none }, "--poll"),
             (RewriteOptions { count: true, ..none }, "--count"),
+            (RewriteOptions { passes: PassOptions { no_merge: true, ..none.passes }, ..none }, "passes"),
         ] {
             assert!(refuse_other_options("p", plain, asked).unwrap_err().what.ends_with(option));
         }

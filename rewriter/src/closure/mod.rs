@@ -16,11 +16,10 @@ mod search;
 
 use crate::cache::{Cache, Key, tool_identity};
 use crate::error::{Error, Result};
-use crate::options::{Checks, Options, Poll};
+use crate::options::Options;
 use crate::pipeline;
 use blizzard_rt::abi::closure_strings;
 use blizzard_rt::closure::entry_name;
-use clap::ValueEnum;
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -85,15 +84,8 @@ impl Cached {
     /// # Errors
     /// The program was rewritten by another build.
     pub fn of_key(cache: Cache, key: &str) -> Result<Self> {
-        let all = Checks::value_variants().iter().flat_map(|&checks| {
-            let polls = Poll::value_variants().iter();
-            polls.flat_map(move |&poll| {
-                [false, true]
-                    .into_iter()
-                    .flat_map(move |count| [false, true].map(|blocks| Options { checks, poll, count, blocks }))
-            })
-        });
-        let options = all.into_iter().find(|options| key_of(options) == key).ok_or_else(|| {
+        let word = key.split_once('-').and_then(|(_, word)| Options::from_word(word));
+        let options = word.filter(|options| key_of(options) == key).ok_or_else(|| {
             Error::new("this program was rewritten by another build of Blizzard, whose libraries would not fit")
                 .help("rewrite the program again")
         })?;
@@ -156,12 +148,14 @@ fn entry_for(m: &Metadata) -> String {
 
 /// Tells apart what must not be mixed in one process: builds and options.
 fn key_of(options: &Options) -> String {
-    Key::new(&[b"libraries", tool_identity().as_bytes(), format!("{options:?}").as_bytes()]).short()
+    let tool = Key::new(&[b"libraries", tool_identity().as_bytes()]).short();
+    format!("{tool}-{}", options.word())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{Checks, Poll};
 
     fn cached(root: &Path) -> Cached {
         Cached::new(Cache::at(root), Options::default()).unwrap()
@@ -170,9 +164,16 @@ mod tests {
     #[test]
     fn keys_lead_back_to_their_options() {
         let folder = tempfile::tempdir().unwrap();
-        for options in
-            [Options::default(), Options { checks: Checks::Stores, poll: Poll::None, count: true, blocks: true }]
-        {
+        let other = Options {
+            checks: Checks::Stores,
+            poll: Poll::None,
+            count: true,
+            blocks: true,
+            merge: false,
+            across: false,
+            fuel: Some(7),
+        };
+        for options in [Options::default(), other, Options { across: false, ..Options::default() }] {
             let cached = Cached::new(Cache::at(folder.path()), options).unwrap();
             let back = Cached::of_key(Cache::at(folder.path()), &cached.key).unwrap();
             assert_eq!(back.options, options);

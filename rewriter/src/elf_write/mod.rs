@@ -177,6 +177,14 @@ pub fn write(
         ro.bytes.extend_from_slice(&t.old.to_le_bytes());
         ro.bytes.extend_from_slice(&t.new.to_le_bytes());
     }
+    let claims_va = ro.reserve(4, 0);
+    for c in &placed.claims {
+        [c.access, c.cover, c.reason].iter().for_each(|w| ro.bytes.extend(w.to_le_bytes()));
+    }
+    let regions_va = ro.next(4);
+    for r in &placed.regions {
+        [r.start, r.end, r.group].iter().for_each(|w| ro.bytes.extend(w.to_le_bytes()));
+    }
     let built = frame_input.map(|input| frames::build(input, &map, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
     if let Some(f) = &built {
@@ -208,6 +216,10 @@ pub fn write(
         closure_bytes: closure.len() as u64,
         blocks_va: placed.counters_va().map_or(0, |va| va.0),
         blocks_bytes: placed.counter_bytes,
+        claims_va: claims_va.0,
+        claim_count: placed.claims.len() as u64,
+        regions_va: regions_va.0,
+        region_count: placed.regions.len() as u64,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
@@ -273,6 +285,7 @@ pub fn write(
         info_va,
         traps_va,
         trap_count as u64 * 8,
+        claims_va,
         built.as_ref(),
         &rt.segments,
         &offsets[added..],
@@ -352,6 +365,7 @@ fn new_sections(
     info_va: Vaddr,
     traps_va: Vaddr,
     traps: u64,
+    claims_va: Vaddr,
     built: Option<&Frames>,
     rt: &[crate::rt_blob::PlacedSegment],
     rt_offsets: &[u64],
@@ -384,6 +398,10 @@ fn new_sections(
         in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
         in_ro(".blizzard.traps", traps_va, traps),
     ];
+    if !placed.claims.is_empty() {
+        let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;
+        out.push(in_ro(abi::CLAIMS_SECTION, claims_va, bytes));
+    }
     if let Some(f) = built {
         for (name, (va, bytes)) in
             [(".eh_frame_hdr", &f.eh_frame_hdr), (".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)]

@@ -41,6 +41,8 @@ pub enum Action {
     /// It accesses no memory.
     Nothing,
     Exempt(Exempt),
+    /// Nothing: another check covers it, as a pass of the optimiser found.
+    Covered,
     /// One tag test before the instruction.
     Check(Plain),
     CheckTwo(Plain, Plain),

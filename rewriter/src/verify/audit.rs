@@ -97,6 +97,8 @@ pub struct Audit {
     pub checked: Checked,
     /// Accesses without a check, by the reason why none is needed.
     pub exempt: BTreeMap<String, u64>,
+    /// Accesses without a check of their own, by the reason why another check covers them.
+    pub covered: BTreeMap<String, u64>,
     /// Accesses of a kind whose checks were not asked for.
     pub not_requested: u64,
     pub polls: u64,
@@ -129,6 +131,10 @@ impl Audit {
 
     pub(super) fn exempt(&mut self, reason: &str) {
         count(&mut self.exempt, reason, 1);
+    }
+
+    pub(super) fn covered(&mut self, reason: &str) {
+        count(&mut self.covered, reason, 1);
     }
 
     pub(super) fn trust(&mut self, reason: &str, n: u64) {
@@ -173,6 +179,9 @@ impl fmt::Display for Audit {
         let list =
             |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");
         writeln!(f, "  exempt      {}", list(&self.exempt))?;
+        if !self.covered.is_empty() {
+            writeln!(f, "  covered     {}", list(&self.covered))?;
+        }
         writeln!(f, "  unrequested {}", self.not_requested)?;
         if !self.trusted.is_empty() {
             writeln!(f, "  trusted     {}", list(&self.trusted))?;

@@ -6,7 +6,7 @@
 use super::decode::{Insn, NONE, REP, REPNE, WIDE};
 use super::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use super::guarded::Target;
-use super::sites::{Context, Kind};
+use super::sites::{Context, Kind, Proven, Site};
 use super::symbolic::{Lin, State, Val};
 use blizzard_rt::abi::{self, miss_desc, string_desc};
 
@@ -37,9 +37,10 @@ pub(super) fn gate_arguments(
     cx: &Context,
     access: &Insn,
     target: &Target,
-    kind: Kind,
+    site: &mut Site,
     g: &Gate,
 ) -> Result<Back, String> {
+    let kind = site.kind;
     let gate = |want: u64| {
         if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
     };
@@ -47,6 +48,26 @@ pub(super) fn gate_arguments(
         Kind::Poll => {
             gate(abi::GATE_POLL)?;
             Ok(Back::Anywhere)
+        }
+        Kind::Check { .. } if g.address == abi::GATE_GROUP => {
+            let at = lane_descriptor_va(g).ok_or("the cold stub passes no chain of ranges")?;
+            let ranges = chain(cx.rodata, at)?;
+            let intact = |r: u8| r == NONE || g.state.intact(r);
+            if ranges.iter().any(|r| !intact(r.proven.lin.base) || !intact(r.proven.lin.index)) {
+                return Err("a register that the chain of ranges names is changed at the gate".into());
+            }
+            asked(cx, target, site, ranges[0].proven.lin, ranges[0].desc)?;
+            site.chain = Some(at);
+            Ok(Back::Access)
+        }
+        Kind::Check { .. } if site.proves.is_some() => {
+            gate(abi::GATE_MISS)?;
+            let Val::Lin(at) = g.below else {
+                return Err("the cold stub passes another address than the access's".into());
+            };
+            let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
+            asked(cx, target, site, at, desc as u32)?;
+            Ok(Back::Recheck)
         }
         Kind::Check { .. } | Kind::Large => {
             gate(abi::GATE_MISS)?;
@@ -56,26 +77,9 @@ pub(super) fn gate_arguments(
             let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
             let desc = desc as u32;
             if desc & miss_desc::SIZE_MASK != target.size {
-                return Err(format!(
-                    "the descriptor says {} bytes, the access has {}",
-                    desc & miss_desc::SIZE_MASK,
-                    target.size
-                ));
+                return Err(other_size(desc & miss_desc::SIZE_MASK, target.size));
             }
-            let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
-            let fits = match target.access {
-                Access::Load => kinds == miss_desc::LOAD,
-                Access::Store => kinds == miss_desc::STORE,
-                Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
-                Access::Rmw => kinds != 0,
-            };
-            if !fits {
-                return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
-            }
-            let known = miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE | miss_desc::MASKED;
-            if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
-                return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
-            }
+            kind_fits(cx, target, desc)?;
             Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
         }
         Kind::String => {
@@ -99,6 +103,89 @@ pub(super) fn gate_arguments(
             Ok(Back::Access)
         }
     }
+}
+
+fn other_size(says: u32, has: u32) -> String {
+    format!("the descriptor says {says} bytes, the access has {has}")
+}
+
+/// Whether a miss descriptor's kind and masking are those of the access.
+fn kind_fits(cx: &Context, target: &Target, desc: u32) -> Result<(), String> {
+    let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
+    let fits = match target.access {
+        Access::Load => kinds == miss_desc::LOAD,
+        Access::Store => kinds == miss_desc::STORE,
+        Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
+        Access::Rmw => kinds != 0,
+    };
+    if !fits {
+        return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
+    }
+    let known = miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE | miss_desc::MASKED;
+    if desc & !known != 0 || (desc & miss_desc::MASKED != 0) != target.masked {
+        return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
+    }
+    Ok(())
+}
+
+/// The gate is asked for what was tested, and that is enough for the access. Notes how much it is.
+fn asked(cx: &Context, target: &Target, site: &mut Site, at: Lin, desc: u32) -> Result<(), String> {
+    let tested = site.proves.ok_or("a chain of ranges behind a test of two addresses")?;
+    if at != tested.lin {
+        return Err("the cold stub passes another address than the access's".into());
+    }
+    let bytes = desc & miss_desc::SIZE_MASK;
+    let before = target.lin.disp - at.disp;
+    if before + i64::from(target.size) > i64::from(bytes) || bytes > 64 {
+        return Err(other_size(bytes, target.size));
+    }
+    let store = desc & miss_desc::STORE != 0;
+    if before == 0 && bytes == target.size && store == target.access.writes() {
+        kind_fits(cx, target, desc)?;
+    } else if target.masked || desc & !(miss_desc::SIZE_MASK | miss_desc::LOAD | miss_desc::STORE) != 0 {
+        return Err(format!("the descriptor {desc:#x} does not fit the access's masking"));
+    }
+    if tested.store != store || !store && desc & miss_desc::LOAD == 0 {
+        return Err(format!("the descriptor's kind {:#x} does not fit the test", desc >> 16));
+    }
+    site.proves = Some(Proven { bytes, ..tested });
+    Ok(())
+}
+
+/// One range of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranged {
+    pub proven: Proven,
+    pub desc: u32,
+}
+
+/// Reads the chain of ranges at `at`; there is at least one.
+pub(super) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result<Vec<Ranged>, String> {
+    let mut list = Vec::new();
+    for k in 0..abi::GROUP_RANGES as u64 {
+        let d = rodata(at.wrapping_add(16 * k)).ok_or_else(|| format!("no chain of ranges at {at:#x}"))?;
+        let word = |k: usize| u32::from_le_bytes([d[k], d[k + 1], d[k + 2], d[k + 3]]);
+        let (desc, bytes) = (word(4), word(4) & miss_desc::SIZE_MASK);
+        let register = |r: u8| match r {
+            16 => Some(NONE),
+            r if r < 16 && r != RSP => Some(r),
+            _ => None,
+        };
+        let (Some(base), Some(index), scale @ (1 | 2 | 4 | 8), more @ (0 | 1)) =
+            (register(d[8]), register(d[9]), d[10], d[11])
+        else {
+            return Err(format!("the chain of ranges at {at:#x} is damaged"));
+        };
+        if desc >> 19 != 0 || !(1..=64).contains(&bytes) || desc & (miss_desc::LOAD | miss_desc::STORE) == 0 {
+            return Err(format!("the chain of ranges at {at:#x} is damaged: descriptor {desc:#x}"));
+        }
+        let lin = Lin { base, index, scale, disp: i64::from(word(0) as i32), word: None }.canonical();
+        list.push(Ranged { proven: Proven { lin, bytes, store: desc & miss_desc::STORE != 0 }, desc });
+        if more == 0 {
+            return Ok(list);
+        }
+    }
+    Err(format!("the chain of ranges at {at:#x} has no end"))
 }
 
 /// The descriptor that `GATE_STRING` needs for an instruction.

@@ -71,6 +71,11 @@ impl Graph {
         self.pads.get(&(b as u32)).copied()
     }
 
+    /// Blocks that are landing pads.
+    pub fn pad_blocks(&self) -> impl Iterator<Item = u32> {
+        self.pads.values().copied()
+    }
+
     /// Successors within the function, behind a call the return site.
     pub fn succ(&self, b: usize) -> &[u32] {
         &self.succ[self.succ_from[b] as usize..self.succ_from[b + 1] as usize]

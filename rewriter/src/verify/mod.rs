@@ -12,6 +12,7 @@
 
 mod audit;
 mod cfi;
+mod covered;
 mod decode;
 mod effects;
 mod gates;
@@ -111,7 +112,8 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
-    let descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
+    let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
+    descriptors.extend(covered::chain_places(&m, &cx, &sites));
     let mut entries = graph::entries(&m, &indirect);
     // Only jumps of its own function lead to a function's part, unless something names it: its springboard is of no use.
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
@@ -130,7 +132,8 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
-    accesses(&m, &cx, &sites, &g, &mut audit);
+    let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
+    accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
     Ok(audit)
 }
@@ -327,7 +330,7 @@ fn landings(
 }
 
 /// Every access of the text is checked, exempt, not requested, or a finding.
-fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, audit: &mut Audit) {
+fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, covered: &covered::Covered, audit: &mut Audit) {
     let text = cx.text;
     let stack = Stack::new(g, text, sites);
     let guarded: HashMap<usize, &Site> =
@@ -355,6 +358,7 @@ fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, audit: &m
                 return;
             }
             match classify(cx, i, derived) {
+                Class::Open(_) if covered.contains_key(&k) => audit.covered(covered[&k]),
                 Class::Exempt(why) => audit.exempt(why),
                 Class::NotRequested => audit.not_requested += 1,
                 Class::Open(why) => audit.finding(Vaddr(i.va), m.place(i.va), why),

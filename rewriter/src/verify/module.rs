@@ -5,7 +5,7 @@
 
 use super::returns::never_returns;
 use crate::error::{Error, Result};
-use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
+use blizzard_rt::abi::{self, Claim, ModuleInfo, TrapEntry};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
@@ -83,6 +83,18 @@ pub struct Module<'a> {
     /// Those that begin in the middle of a function, as the stack there shows: rare parts that compilers put elsewhere. Sorted.
     pub parts: Vec<u64>,
     pub pads: Vec<Pad>,
+    /// As written: [`Claim`]s at their addresses, and [`abi::Region`]s as start, end, chain.
+    pub claims: Vec<Claimed>,
+    pub regions: Vec<(u64, u64, u64)>,
+}
+
+/// An access that the file says is covered by other checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    pub access: u64,
+    /// `None`: several.
+    pub cover: Option<u64>,
+    pub reason: u32,
 }
 
 /// The file does not contain what an audit needs.
@@ -208,6 +220,8 @@ impl<'a> Module<'a> {
             functions: Vec::new(),
             parts: Vec::new(),
             pads: Vec::new(),
+            claims: Vec::new(),
+            regions: Vec::new(),
         };
         module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
         if let Some(relr) = module.sections.iter().find(|s| s.name == ".relr.dyn") {
@@ -219,6 +233,7 @@ impl<'a> Module<'a> {
         module.called_by_loader(&slots);
         module.data_pointers();
         module.frames();
+        module.claims().ok_or_else(|| missing(name, "its claims lie outside the file"))?;
         Ok(module)
     }
 
@@ -233,6 +248,33 @@ impl<'a> Module<'a> {
     /// Sections with old code: executable ones that are not part of what the rewriter added.
     pub fn old_code(&self) -> impl Iterator<Item = &Section<'a>> {
         self.sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"))
+    }
+
+    /// Reads claims and regions.
+    fn claims(&mut self) -> Option<()> {
+        let base = self.info.new_base_va;
+        let rows = |va: u64, count: u64| -> Option<Vec<[u32; 3]>> {
+            let n = usize::try_from(count).ok()?;
+            if n == 0 {
+                return Some(Vec::new());
+            }
+            let word = |b: &[u8], k: usize| u32::from_le_bytes([b[k], b[k + 1], b[k + 2], b[k + 3]]);
+            let bytes = self.bytes_at(va, n.checked_mul(12)?)?;
+            Some(bytes.chunks_exact(12).map(|c| [word(c, 0), word(c, 4), word(c, 8)]).collect())
+        };
+        let at = |offset: u32| base.wrapping_add(offset.into());
+        let claims = rows(self.info.claims_va, self.info.claim_count)?;
+        let regions = rows(self.info.regions_va, self.info.region_count)?;
+        self.claims = claims
+            .iter()
+            .map(|&[access, cover, reason]| Claimed {
+                access: at(access),
+                cover: (cover != Claim::SEVERAL).then(|| at(cover)),
+                reason,
+            })
+            .collect();
+        self.regions = regions.iter().map(|&[start, end, group]| (at(start), at(end), at(group))).collect();
+        Some(())
     }
 
     /// The function whose frame description covers a new address.

@@ -46,7 +46,22 @@ pub struct Site {
     pub own_edges: Vec<(u64, u64)>,
     /// The gather descriptor that the stub passes.
     pub descriptor: Option<u64>,
+    /// What is accessible behind the test of one access, on every way through it.
+    pub proves: Option<Proven>,
+    /// The chain of ranges that the stub acquires: what counted before it still counts behind it as far as the chain says so.
+    /// Without one, nothing does.
+    pub chain: Option<u64>,
+    /// Registers that do not hold their values somewhere between the test's beginning and its end.
+    pub touched: u16,
     pub problem: Option<String>,
+}
+
+/// What a test makes sure of, in terms of the registers in front of the access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proven {
+    pub lin: Lin,
+    pub bytes: u32,
+    pub store: bool,
 }
 
 /// All sites of a module.
@@ -101,6 +116,7 @@ struct Hot {
     colds: Vec<(State, u64, Cond, u64)>,
     /// Where a stub may rejoin: address, and how many tests lie before it.
     joins: Vec<(u64, usize)>,
+    touched: u16,
 }
 
 /// Finds all sites.
@@ -209,6 +225,9 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
         dirty_after_flags: 0,
         own_edges: Vec::new(),
         descriptor: None,
+        proves: None,
+        chain: None,
+        touched: 0,
         problem: Some(problem),
     }
 }
@@ -246,7 +265,14 @@ fn may_begin(i: &Insn) -> bool {
 /// way does not pass `probe` or ends in the middle of an undo.
 fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
     let mut state = State::new();
-    let mut hot = Hot { access: start, state: State::new(), passed: Vec::new(), colds: Vec::new(), joins: Vec::new() };
+    let mut hot = Hot {
+        access: start,
+        state: State::new(),
+        passed: Vec::new(),
+        colds: Vec::new(),
+        joins: Vec::new(),
+        touched: 0,
+    };
     let mut k = start;
     while k < text.insns.len() && k < start + LONGEST {
         let i = &text.insns[k];
@@ -279,6 +305,7 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
             _ => break,
         }
         state = next;
+        hot.touched |= state.dirty();
         k += 1;
     }
     if k <= probe || hot.passed.is_empty() || state.fault.is_some() {
@@ -364,7 +391,7 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                     gate = Some(Gate { address, top, below, lowered, state: state.clone() });
                     state.popped(match address {
                         abi::GATE_MISS => 16,
-                        abi::GATE_STRING | abi::GATE_VSIB => 8,
+                        abi::GATE_STRING | abi::GATE_VSIB | abi::GATE_GROUP => 8,
                         abi::GATE_POLL => 0,
                         _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
                     });
@@ -396,6 +423,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         dirty_after_flags: 0,
         own_edges: Vec::new(),
         descriptor: None,
+        proves: None,
+        chain: None,
+        touched: hot.touched,
         problem: None,
     };
     // Which target each test is about.
@@ -411,6 +441,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
             range_is(&tested, &string_pointers(cx, access)?)?;
         }
+        (Kind::Check { .. }, [test]) if targets.len() == 1 => {
+            site.proves = Some(wide_test(cx, access, &targets[0], test, &mut site.kind)?);
+        }
         (Kind::Check { .. }, tests) => {
             if tests.len() != targets.len() {
                 return Err("the tests in front of the access do not fit it".into());
@@ -424,6 +457,8 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         }
         _ => return Err("the tests in front of the access do not fit it".into()),
     }
+    // Bytes that the stub finds to lie in one block.
+    let mut quick = None;
     for (k, (state, to, cond, from)) in hot.colds.iter().enumerate() {
         if !cx.cold.contains(*to) {
             return Err(format!("branch at {from:#x} does not lead to a cold stub"));
@@ -443,12 +478,16 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
             match &exit.gate {
                 None => {
-                    if !on || !straddle_resolved(cx, &exit.path, target, *cond) {
+                    let resolved = match &site.proves {
+                        Some(proven) => quick_exit(&exit.path, target, *cond, proven, &mut quick),
+                        None => straddle_resolved(cx, &exit.path, target, *cond),
+                    };
+                    if !on || !resolved {
                         return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
                     }
                 }
                 Some(g) => {
-                    let want = gate_arguments(cx, access, target, site.kind, g)?;
+                    let want = gate_arguments(cx, access, target, &mut site, g)?;
                     if site.kind == Kind::Lanes {
                         site.descriptor = gates::lane_descriptor_va(g);
                     }
@@ -462,7 +501,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
                         return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
                     }
                     if want == Back::Recheck && exit.to == start_va && target.size > 1 {
-                        progress(&exit.path, target, site.kind)?;
+                        progress(&exit.path, target, &site)?;
                     }
                 }
             }
@@ -479,7 +518,64 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
         }
     }
+    if let (Some(quick), Some(proven)) = (quick, site.proves)
+        && quick != proven.bytes
+    {
+        let asked = proven.bytes;
+        return Err(format!(
+            "the cold stub leaves without a gate call for {quick} bytes, and asks the gate for {asked}"
+        ));
+    }
     Ok(site)
+}
+
+/// Two tags tell of so many bytes from the tested address on, wherever in its block it lies.
+const TWO_TAGS: u32 = 65;
+
+/// What the test of an access proves at most: it may begin before the access, and may be one for stores.
+fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &mut Kind) -> Result<Proven, String> {
+    let Cond::Tag { lin, bytes, mask } = test else {
+        return Err("the tests in front of the access do not fit it".into());
+    };
+    let before = target.lin.disp.wrapping_sub(lin.disp);
+    if (Lin { disp: target.lin.disp, ..*lin }) != target.lin || !(0..64).contains(&before) {
+        return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
+    }
+    let need = required_mask(cx, target.access);
+    if *bytes != 1 && *bytes != 4 {
+        return Err(format!("the check reads {bytes} tags at once"));
+    }
+    let for_stores = u32::from(abi::TAG_NO_STORE);
+    let one = if *mask == spread(for_stores, *bytes) && cx.check_stores { for_stores } else { need };
+    if *mask != spread(one, *bytes) {
+        return Err(format!("the check tests mask {mask:#x}, the access needs {:#x}", spread(need, *bytes)));
+    }
+    if *bytes == 1 && target.size > 1 {
+        return Err(format!("the check tests one tag, the access at {:#x} has {} bytes", access.va, target.size));
+    }
+    let reach = if *bytes == 1 { 1 } else { TWO_TAGS };
+    if before as u32 + target.size > reach {
+        return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
+    }
+    if *bytes == 4 {
+        *kind = Kind::Check { straddle: true };
+    }
+    Ok(Proven { lin: *lin, bytes: reach, store: one == for_stores })
+}
+
+/// The cold stub went straight to the access: it found `quick` bytes to lie in one block, and that block's tag to permit what is tested.
+fn quick_exit(path: &[(Cond, bool)], target: &Target, entry: Cond, proven: &Proven, quick: &mut Option<u32>) -> bool {
+    let Cond::Tag { bytes: 4, mask, .. } = entry else { return false };
+    let within = path.iter().find_map(|(c, outcome)| match c {
+        Cond::Straddle { lin, limit } if *lin == proven.lin && !outcome => u32::try_from(64 - limit).ok(),
+        _ => None,
+    });
+    let open = path.iter().any(|(c, outcome)| {
+        matches!(c, Cond::Tag { lin, bytes: 1, mask: m } if *lin == proven.lin && *m == mask & 0xff) && *outcome
+    });
+    let Some(bytes) = within.filter(|&b| open && b <= 64) else { return false };
+    *quick = Some(bytes);
+    target.lin.disp - proven.lin.disp + i64::from(target.size) <= i64::from(bytes)
 }
 
 /// Which target a tag test is about, when it is a right test for it.
@@ -541,13 +637,14 @@ fn straddle_resolved(cx: &Context, path: &[(Cond, bool)], target: &Target, entry
 
 /// A stub that returns to a check of two tags must have ruled out that only the second, untouched block fails: the
 /// gate would not change that block's tag, and the check would never pass.
-fn progress(path: &[(Cond, bool)], target: &Target, kind: Kind) -> Result<(), String> {
-    if kind != (Kind::Check { straddle: true }) {
+fn progress(path: &[(Cond, bool)], target: &Target, site: &Site) -> Result<(), String> {
+    if site.kind != (Kind::Check { straddle: true }) {
         return Ok(());
     }
-    let tested = path.iter().any(|(c, _)| {
-        matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
-    });
+    let (at, size) = site.proves.map_or((target.lin, target.size), |p| (p.lin, p.bytes));
+    let tested = path
+        .iter()
+        .any(|(c, _)| matches!(c, Cond::Straddle { lin, limit } if *lin == at && *limit == 64 - i64::from(size)));
     if tested {
         Ok(())
     } else {

@@ -26,7 +26,7 @@ impl Lin {
         Lin { base: r, index: NONE, scale: 1, disp: 0, word: None }
     }
 
-    fn canonical(mut self) -> Lin {
+    pub fn canonical(mut self) -> Lin {
         if self.index == NONE {
             self.scale = 1;
         } else if self.scale == 1 && (self.base == NONE || self.index < self.base) {

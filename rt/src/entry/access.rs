@@ -8,6 +8,7 @@
 //! Source: design section 5 (atomicity).
 
 use crate::abi::{self, Counter};
+use crate::coherence::Lane;
 use crate::{node, print, sys};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -89,15 +90,15 @@ pub fn require(addr: u64, bytes: u64, store: bool, masked: bool) {
     node::miss(addr, bytes, store, masked);
 }
 
-/// Makes all lanes, given as address and bytes, accessible at once.
-pub fn require_lanes(lanes: &[(u64, u64)], store: bool) {
+/// Makes all lanes accessible at once.
+pub fn require_lanes(lanes: &[Lane]) {
     if detached() {
-        if let Some(&(addr, _)) = lanes.iter().find(|&&(addr, bytes)| !accessible(addr, bytes, store)) {
-            refuse_in_child(addr);
+        if let Some(lane) = lanes.iter().find(|l| !l.masked && !accessible(l.addr, l.bytes, l.store)) {
+            refuse_in_child(lane.addr);
         }
         return;
     }
-    node::miss_lanes(lanes, store);
+    node::miss_lanes(lanes);
 }
 
 /// A forked process used shared memory whose contents it does not have.

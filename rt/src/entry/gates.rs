@@ -13,7 +13,8 @@
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
 use super::access;
-use crate::abi::{Counter, VsibDesc, miss_desc, string_desc};
+use crate::abi::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc, string_desc};
+use crate::coherence::Lane;
 use crate::node;
 use crate::strings::{self, Blocks, StringRegs};
 use crate::syscall_gate::{self, signals};
@@ -214,6 +215,22 @@ pub unsafe extern "C" fn vsib() {
     )
 }
 
+/// `GATE_GROUP`: on return all ranges of a chain are accessible at once. Clobbers nothing.
+///
+/// # Safety
+/// Called from rewritten code with the address of a chain of [`GroupRange`]s as stack argument.
+#[unsafe(naked)]
+pub unsafe extern "C" fn group() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 8", // the chain's address
+        rust = sym on_group,
+    )
+}
+
 /// `GATE_SYSCALL` of a run of several nodes: prepares the call and continues at one of the stubs that execute it, or behind the
 /// program's `syscall`. Clobbers rcx and r11, as `syscall` does.
 ///
@@ -339,11 +356,11 @@ impl Blocks for NodeBlocks {
     }
 
     fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
-        let lanes = addrs.map(|addr| (addr, bytes));
-        match lanes.map(|(addr, _)| access::in_segment(addr)) {
-            [true, true] => access::require_lanes(&lanes, store),
-            [true, false] => access::require_lanes(&lanes[..1], store),
-            [false, true] => access::require_lanes(&lanes[1..], store),
+        let lanes = addrs.map(|addr| Lane { addr, bytes, store, masked: false });
+        match addrs.map(access::in_segment) {
+            [true, true] => access::require_lanes(&lanes),
+            [true, false] => access::require_lanes(&lanes[..1]),
+            [false, true] => access::require_lanes(&lanes[1..]),
             [false, false] => {}
         }
     }
@@ -385,18 +402,69 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     // SAFETY: the gate has just filled the area.
     let vectors = unsafe { vsib::Vectors::new(area) };
     let lanes = vsib::lanes(&desc, &frame.gpr, &vectors);
-    let mut shared = [(0u64, 0u64); vsib::MAX_LANES];
-    let mut count = 0;
-    for &lane in lanes.as_slice() {
-        if access::in_segment(lane.0) || access::in_segment(lane.0.wrapping_add(lane.1 - 1)) {
-            shared[count] = lane;
-            count += 1;
+    let store = desc.access & 2 != 0;
+    let mut shared = Lanes::new();
+    for &(addr, bytes) in lanes.as_slice() {
+        shared.push(Lane { addr, bytes, store, masked: false });
+    }
+    shared.require();
+}
+
+/// The ranges of one access that may lie in the segment.
+struct Lanes {
+    list: [Lane; vsib::MAX_LANES],
+    count: usize,
+}
+
+impl Lanes {
+    fn new() -> Lanes {
+        Lanes { list: [Lane { addr: 0, bytes: 0, store: false, masked: false }; vsib::MAX_LANES], count: 0 }
+    }
+
+    /// Takes one of at most [`vsib::MAX_LANES`], if it may be shared.
+    fn push(&mut self, lane: Lane) {
+        let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
+        if access::in_segment(lane.addr) || access::in_segment(last) {
+            self.list[self.count] = lane;
+            self.count += 1;
         }
     }
-    if count > 0 {
-        access::require_lanes(&shared[..count], desc.access & 2 != 0);
-        signals::keep_ringing();
+
+    fn require(&self) {
+        if self.count > 0 {
+            access::require_lanes(&self.list[..self.count]);
+            signals::keep_ringing();
+        }
     }
+}
+
+/// The Rust half of [`group`].
+extern "C" fn on_group(frame: &mut Frame) {
+    // SAFETY: the rewriter pushed the address of a chain in read-only data of the program.
+    unsafe { require_group(frame.args[0], |r| frame.gpr.get(usize::from(r)).copied().unwrap_or(0)) };
+}
+
+/// Makes the ranges of the chain at `at` accessible; `register` tells the program's values, by number in encoding order.
+///
+/// # Safety
+/// A chain of [`GroupRange`]s stands at `at`.
+pub unsafe fn require_group(at: u64, register: impl Fn(u8) -> u64) {
+    let mut lanes = Lanes::new();
+    for k in 0..GROUP_RANGES {
+        // SAFETY: passed on from the caller: the chain goes on while `more` says so.
+        let range = unsafe { (at as *const GroupRange).add(k).read_unaligned() };
+        let index = if range.index < 16 { register(range.index).wrapping_mul(range.scale.into()) } else { 0 };
+        lanes.push(Lane {
+            addr: register(range.base).wrapping_add(index).wrapping_add(i64::from(range.disp) as u64),
+            bytes: (range.desc & miss_desc::SIZE_MASK).into(),
+            store: range.desc & miss_desc::STORE != 0,
+            masked: range.desc & miss_desc::MASKED != 0,
+        });
+        if range.more == 0 {
+            break;
+        }
+    }
+    lanes.require();
 }
 
 const _: () = {
@@ -404,6 +472,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Frame, rflags) == 128);
     assert!(core::mem::offset_of!(Frame, args) == 144);
     assert!(string_desc::OP_MASK == 7);
+    assert!(GROUP_RANGES <= vsib::MAX_LANES);
 };
 
 #[cfg(test)]
@@ -572,6 +641,31 @@ mod tests {
         assert_eq!((m.gpr[RCX], m.gpr[RDI]), (2, &raw const text[1] as u64));
         assert_eq!(m.rflags & FLAGS, DF | 0x44, "equal: ZF and PF, DF still set");
         assert_preserved(&before, &m, &[RCX, RDI], 8);
+    }
+
+    #[test]
+    fn the_group_gate_preserves_registers_and_reads_the_chain_to_its_end() {
+        let chain = [
+            GroupRange { base: 7, index: 1, scale: 8, desc: miss_desc::LOAD | 8, more: 1, ..GroupRange::default() },
+            GroupRange { base: 0, index: 16, scale: 1, desc: miss_desc::STORE | 64, ..GroupRange::default() },
+        ];
+        for skew in [0, 3, 8] {
+            let before = machine(0x202 | FLAGS);
+            let mut m = before.clone();
+            // SAFETY: the chain is alive; its ranges are private addresses.
+            unsafe { call_gate(&mut m, super::group as *const () as u64, &raw const chain as u64, 0, skew) };
+            assert_preserved(&before, &m, &[], 8);
+            assert_eq!(m.rflags & FLAGS, FLAGS);
+        }
+        let asked = core::cell::Cell::new(0u32);
+        // SAFETY: as above.
+        unsafe {
+            require_group(&raw const chain as u64, |r| {
+                asked.set(asked.get() | 1 << r);
+                0x1000
+            });
+        }
+        assert_eq!(asked.get(), 1 << 7 | 1 << 1 | 1, "no register beyond the chain's end");
     }
 
     #[test]

@@ -44,9 +44,9 @@ pub fn module_info() -> ModuleInfo {
 }
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
-/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`]. `alone`: in a run of
+/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`], [`abi::GATE_GROUP`]. `alone`: in a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
-pub fn gates(alone: bool) -> [u64; 5] {
+pub fn gates(alone: bool) -> [u64; 6] {
     let syscall = if alone { gates::syscall_alone as *const () } else { gates::syscall as *const () };
     [
         gates::miss as *const () as u64,
@@ -54,6 +54,7 @@ pub fn gates(alone: bool) -> [u64; 5] {
         gates::string as *const () as u64,
         gates::vsib as *const () as u64,
         syscall as u64,
+        gates::group as *const () as u64,
     ]
 }
 

@@ -307,14 +307,17 @@ fn gathers_get_all_lanes_at_once() {
     run(3, |program| {
         let array = program.shared(4 * PAGE_BYTES);
         for round in 0..1000u64 {
-            let lanes: Vec<(u64, u64)> = (0..14)
+            let store = (round + program.me()) % 4 == 0;
+            let lanes: Vec<Lane> = (0..14)
                 .map(|lane| {
-                    (array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200), if lane < 12 { 8 } else { 140 })
+                    let addr = array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200);
+                    // Some lanes of a group of checks only load.
+                    let store = store && lane % 3 != 2;
+                    Lane { addr, bytes: if lane < 12 { 8 } else { 140 }, store, masked: false }
                 })
                 .collect();
-            let store = (round + program.me()) % 4 == 0;
-            program.call(|node| node.access_lanes(&lanes, store));
-            for &(addr, bytes) in &lanes {
+            program.call(|node| node.access_lanes(&lanes));
+            for &Lane { addr, bytes, store, .. } in &lanes {
                 assert!(program.node.is_accessible(addr, bytes, store));
                 if store {
                     // SAFETY: inside the node's copy.

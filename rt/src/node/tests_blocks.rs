@@ -100,12 +100,15 @@ fn wide_accesses_get_all_their_blocks() {
                         let bytes = program.load(border - 3).to_ne_bytes();
                         assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{bytes:?}");
                     }
-                    let lanes: Vec<(u64, u64)> =
-                        (0..14).map(|lane| (array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200), 8)).collect();
                     let store = round % 4 == 0;
-                    program.call(|node| node.access_lanes(&lanes, store));
-                    for &(addr, bytes) in &lanes {
-                        assert!(program.node.is_accessible(addr, bytes, store));
+                    let lane = |lane: u64| {
+                        let addr = array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200);
+                        Lane { addr, bytes: 8, store, masked: false }
+                    };
+                    let lanes: Vec<Lane> = (0..14).map(lane).collect();
+                    program.call(|node| node.access_lanes(&lanes));
+                    for lane in &lanes {
+                        assert!(program.node.is_accessible(lane.addr, lane.bytes, lane.store));
                     }
                     program.back_edge();
                 }

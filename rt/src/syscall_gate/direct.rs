@@ -89,4 +89,8 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     if masks && mask != before {
         signals::set_mask(mask);
     }
+    if nr == libc::SYS_rt_sigreturn {
+        // Nothing may lose what the context relies on; the call replaces the mask.
+        sys::set_signal_mask(signals::BLOCK_ALL);
+    }
 }

@@ -29,7 +29,7 @@ use crate::sys::{self, KernelSigaction};
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
-use crate::{forks, node, trap};
+use crate::{forks, node, resume, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
 use table::Range;
@@ -63,6 +63,7 @@ pub unsafe fn enable(base: u64) -> sys::Result<()> {
     unsafe {
         let (text, bytes) = own_text(base);
         signals::set_runtime(text, bytes);
+        resume::prepare()?;
         arm(text, bytes)
     }
 }
@@ -164,6 +165,9 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             // SAFETY: the stack pointer is where the kernel will read the context from.
             let frame = unsafe { &mut *(caller.rsp as *mut Ucontext) };
             frame.sigmask &= !signals::RESERVED;
+            // The context may continue behind a check that counts on still being right. No handler may run from here to there.
+            resume::reestablish(frame);
+            *mask |= signals::BLOCK_ALL;
             return Outcome::Run(Stub::Sigreturn, args, 0);
         }
         nr if table::ABSENT.contains(&nr) => return Outcome::Done(-i64::from(libc::ENOSYS)),

@@ -18,6 +18,7 @@ use super::waits;
 use crate::abi::{self, CALL_SIGNAL};
 use crate::entry::access;
 use crate::modules::MODULES;
+use crate::resume;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::trap::{REG_RIP, Ucontext, restorer};
 use core::arch::naked_asm;
@@ -227,6 +228,10 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
     if !safe && !raised && !access::detached() && relies_on_tags(at) {
         put_off(signal, info, context);
         return 0;
+    }
+    if raised {
+        // SAFETY: the kernel's frame, for the handler that this may lead to.
+        unsafe { resume::return_here(context) };
     }
     match stubs::stage(at) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.

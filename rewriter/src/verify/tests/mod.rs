@@ -3,6 +3,7 @@
 //! A test writes the program text, assembles and links it with the system's binutils into a file with the sections of a
 //! rewritten module, and audits that. A mutation is a textual change of a program that is accepted as it stands.
 
+mod covered;
 mod decoding;
 mod mutations;
 mod planted;
@@ -22,6 +23,7 @@ fn constants() -> String {
         ("GATE_POLL", abi::GATE_POLL),
         ("GATE_STRING", abi::GATE_STRING),
         ("GATE_VSIB", abi::GATE_VSIB),
+        ("GATE_GROUP", abi::GATE_GROUP),
         ("POLL", abi::POLL_WORD),
         ("NODES", abi::CTX_NODES),
         ("COUNTERS", abi::COUNTERS),
@@ -46,6 +48,7 @@ SECTIONS {
   . = ALIGN(0x1000);
   .blizzard.info : { *(.blizzard.info) }
   .blizzard.rodata : { *(.blizzard.rodata) }
+  .blizzard.claims : { *(.blizzard.claims) }
   .eh_frame : { *(.eh_frame) }
   . = ALIGN(0x1000);
   .blizzard.text : { *(.blizzard.text) }
@@ -61,6 +64,11 @@ pub struct Program {
     pub old: String,
     pub traps: String,
     pub rodata: String,
+    /// Rows of covered accesses, and of regions.
+    pub claims: String,
+    pub regions: String,
+    /// What new addresses in tables are relative to.
+    pub base: &'static str,
     /// Expression for the module flags.
     pub flags: u64,
 }
@@ -73,6 +81,9 @@ impl Program {
             old: "f_old: jmp f\n .fill 3, 1, 0xcc".into(),
             traps: ".long f_old - old_start, f - text_start".into(),
             rodata: String::new(),
+            claims: String::new(),
+            regions: String::new(),
+            base: "text_start",
             flags: 7,
         }
     }
@@ -81,7 +92,7 @@ impl Program {
     pub fn with(&self, from: &str, to: &str) -> Program {
         let mut p = self.clone();
         let mut n = 0;
-        for part in [&mut p.text, &mut p.cold, &mut p.old, &mut p.traps, &mut p.rodata] {
+        for part in [&mut p.text, &mut p.cold, &mut p.old, &mut p.traps, &mut p.rodata, &mut p.claims, &mut p.regions] {
             n += part.matches(from).count();
             *part = part.replacen(from, to, 1);
         }
@@ -99,13 +110,20 @@ old_start:
 .section .data,\"aw\",@progbits
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
-.quad MAGIC, {}, 0, start, 0, 0, 0, trap_map, (trap_end - trap_map) / 8, old_start, text_start
-.quad text_start, code_bytes, 0, 0
+.quad MAGIC, {}, 0, start, 0, 0, 0, trap_map, (trap_end - trap_map) / 8, old_start, {}
+.quad text_start, code_bytes, 0, 0, 0, 0
+.quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .section .blizzard.rodata,\"a\",@progbits
 trap_map:
 {}
 trap_end:
 {}
+.section .blizzard.claims,\"a\",@progbits
+claims:
+{}
+regions:
+{}
+regions_end:
 .section .blizzard.text,\"ax\",@progbits
 text_start:
 .globl start
@@ -120,8 +138,11 @@ f:
             constants(),
             self.old,
             self.flags,
+            self.base,
             self.traps,
             self.rodata,
+            self.claims,
+            self.regions,
             self.text,
             self.cold
         )

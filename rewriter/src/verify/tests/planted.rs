@@ -44,7 +44,8 @@ fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
     let m = Module::read(file, "p").expect("read module");
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
-    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &|_| None };
+    let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
+    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &rodata };
     let sites = sites::find(&cx);
     let offset = |data: &[u8], k: usize| data.as_ptr() as usize - file.as_ptr() as usize + k;
     let mut all = Vec::new();
@@ -64,7 +65,8 @@ fn own_code(file: &[u8]) -> Vec<Insn> {
     let m = Module::read(file, "p").expect("read module");
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
-    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &|_| None };
+    let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
+    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &rodata };
     let found = sites::find(&cx);
     text.insns.iter().enumerate().filter(|(k, _)| !sites::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
 }
@@ -75,7 +77,7 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
         let m = Module::read(file, "p").ok()?;
         let s = if va >= m.cold.va { &m.cold } else { &m.text };
         let at = (va - s.va) as usize;
-        decode::decode(&s.data[at..(at + 15).min(s.data.len())], va, &[]).insns.first().copied()
+        decode::decode(s.data.get(at..(at + 15).min(s.data.len()))?, va, &[]).insns.first().copied()
     };
     let (a, b) = (insn(file)?, insn(mutant)?);
     if a.op == 0x190 && b.is_nop() && dead(&own_code(file), va, OF) {
@@ -84,6 +86,16 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
     let pops = |i: &Insn| matches!(i.op, 0x58..=0x5f) && i.r0 < 16;
     if pops(&a) && pops(&b) && dead_behind_stub(file, va, a.r0, b.r0) {
         return Some("a stub puts back another register; neither is read before it is overwritten");
+    }
+    let pushes = |i: &Insn| matches!(i.op, 0x50..=0x57) && i.r0 < 16;
+    if pushes(&a) && pushes(&b) && a.r0 == 0 && dead_behind_exchange(file, va) {
+        return Some("a stub puts back another value into rax; it is not read before it is overwritten");
+    }
+    if pushes(&a) && pushes(&b) && is_copy_at_calls(file, va, a.r0, b.r0) {
+        return Some("the register pushed by a tail is a copy of the other wherever it is called");
+    }
+    if a.op == 0x04 && b.is_nop() && stub_leads(file, va).is_some_and(|to| dead(&own_code(file), to, OF)) {
+        return Some("the overflow flag was put back where nothing reads it before it is overwritten, or at a call");
     }
     if a.op == 0x9e && dead(&own_code(file), va, ALL_FLAGS & !OF) {
         // What became of it is a prefix that means nothing to the next instruction, or changes the carry only.
@@ -135,6 +147,38 @@ fn dead_behind_stub(file: &[u8], va: u64, lost: u8, set: u8) -> bool {
             j.flow == Flow::Jump && dead_registers(&own, j.target, registers)
         })
     })
+}
+
+/// Where the stub around a cold address leads.
+fn stub_leads(file: &[u8], va: u64) -> Option<u64> {
+    let m = Module::read(file, "p").expect("read module");
+    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let at = cold.at(va)?;
+    cold.insns[at..].iter().take(16).find(|i| i.flow == Flow::Jump).map(|i| i.target)
+}
+
+/// Whether every stub that calls the tail at `va` has just copied register `from` into `to`.
+fn is_copy_at_calls(file: &[u8], va: u64, to: u8, from: u8) -> bool {
+    let m = Module::read(file, "p").expect("read module");
+    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let calls: Vec<usize> =
+        (1..cold.insns.len()).filter(|&k| cold.insns[k].flow == Flow::Call && cold.insns[k].target == va).collect();
+    let copies = |k: &usize| {
+        let i = &cold.insns[k - 1];
+        i.op == 0x89 && i.mem.is_none() && (i.r0, i.r1) == (to, from)
+    };
+    !calls.is_empty() && calls.iter().all(copies)
+}
+
+/// Whether the push of rax at `va` in a stub is for an exchange, and rax is dead where the stub leads.
+fn dead_behind_exchange(file: &[u8], va: u64) -> bool {
+    let m = Module::read(file, "p").expect("read module");
+    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let Some(at) = cold.at(va) else { return false };
+    let stub = &cold.insns[at..(at + 8).min(cold.insns.len())];
+    let exchanged = stub.iter().any(|i| i.op == 0x87);
+    let leads = stub.iter().find(|i| i.flow == Flow::Jump);
+    exchanged && leads.is_some_and(|j| dead_registers(&own_code(file), j.target, 1))
 }
 
 /// As [`dead`], for registers; calls, returns and jumps through registers may read all of them.

@@ -227,6 +227,35 @@ const KINDS: &[Kind] = &[
     }),
     ("table entry one byte off", |s, n| table_entry(s, n, false)),
     ("table entry of another case", |s, n| table_entry(s, n, true)),
+    ("claim of one byte further", |s, n| claim(s, n, 0, |_, old| old + 1)),
+    ("claim of another access", |s, n| {
+        let new = s.guarded.get(n.next(s.guarded.len().max(1)))?.va;
+        claim(s, n, 0, |base, old| if old == (new - base) as u32 { old + 1 } else { (new - base) as u32 })
+    }),
+    ("claim of another cover", |s, n| {
+        let new = s.guarded.get(n.next(s.guarded.len().max(1)))?.va;
+        claim(s, n, 4, |base, old| if old == (new - base) as u32 { old + 1 } else { (new - base) as u32 })
+    }),
+    ("claim for no reason", |s, n| claim(s, n, 8, |_, old| old + 8)),
+    ("region begins late", |s, n| region(s, n, 0, 1)),
+    ("region ends early", |s, n| {
+        // By more than the last instruction has bytes.
+        region(s, n, 4, -16)
+    }),
+    ("region with another chain", |s, n| region(s, n, 8, 16)),
+    ("chain with another distance", |s, n| chain(s, n, 0, 64)),
+    ("chain with another size or kind", |s, n| {
+        let k = [4, 6][n.next(2)];
+        chain(s, n, k, if k == 4 { -1 } else { 3 })
+    }),
+    ("chain with another register", |s, n| chain(s, n, 8, 3)),
+    ("chain cut off", |s, n| {
+        let m = Module::read(&s.output, s.name).ok()?;
+        let all: Vec<u64> = m.regions.iter().map(|r| r.2).collect();
+        let goes_on: Vec<u64> = all.into_iter().filter(|&va| s.output[s.offset(va) + 11] == 1).collect();
+        let &va = goes_on.get(n.next(goes_on.len().max(1)))?;
+        Some((s.offset(va) + 11, vec![0], va))
+    }),
     ("frame changed", |s, n| {
         let (at, bytes, va) = section_at(s, ".eh_frame")?;
         // A rule that says how far the frame is: DW_CFA_def_cfa_offset.
@@ -253,6 +282,37 @@ const KINDS: &[Kind] = &[
         Some((at + k, vec![s.output[at + k] ^ 0x10], va + k as u64))
     }),
 ];
+
+/// Changes a word of a claim, given the address that places are relative to.
+fn claim(s: &Subject, n: &mut Numbers, field: usize, new: impl Fn(u64, u32) -> u32) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let c = m.claims.get(n.next(m.claims.len().max(1)))?;
+    let k = m.claims.iter().position(|x| x == c)?;
+    word(s, m.info.claims_va + 12 * k as u64 + field as u64, |old| new(m.info.new_base_va, old))
+}
+
+/// Adds to a word of a region.
+fn region(s: &Subject, n: &mut Numbers, field: usize, delta: i32) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let k = n.next(m.regions.len().max(1));
+    m.regions.get(k)?;
+    word(s, m.info.regions_va + 12 * k as u64 + field as u64, |old| old.wrapping_add(delta as u32))
+}
+
+/// Adds to a byte of the first range of a region's chain.
+fn chain(s: &Subject, n: &mut Numbers, field: usize, delta: i8) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let va = m.regions.get(n.next(m.regions.len().max(1)))?.2 + field as u64;
+    let at = s.offset(va);
+    Some((at, vec![s.output[at].wrapping_add(delta as u8)], va))
+}
+
+/// Changes a word of the file.
+fn word(s: &Subject, va: u64, new: impl Fn(u32) -> u32) -> Option<Fault> {
+    let at = s.offset(va);
+    let old = u32::from_le_bytes(s.output[at..at + 4].try_into().ok()?);
+    Some((at, new(old).to_le_bytes().to_vec(), va))
+}
 
 fn springboard(s: &Subject, n: &mut Numbers, delta: u64) -> Option<Fault> {
     let m = Module::read(&s.output, s.name).ok()?;
@@ -379,6 +439,9 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
     }
     if kind == "landing pad moved" && same_pads(&s.output, mutant) {
         return Some("no call site has another pad");
+    }
+    if ["claim", "region", "chain"].iter().any(|k| kind.starts_with(k)) {
+        return None;
     }
     let flags = match kind {
         "flags not saved" | "flags not put back" => ALL_FLAGS & !OF,

@@ -1,0 +1,167 @@
+//! Lists the accesses that are checked with one tag test, and what each instruction does to registers and to checks before it.
+//!
+//! Input: instructions, graph, liveness. Output: [`Code`]. A check counts beyond its instruction only where its sequence needs neither a
+//! spill nor saved flags: then no register that holds a covered address changes between two instructions, wherever a signal arrives.
+
+use super::{Check, Input, Key, NO_REG, State, Step};
+use crate::analysis::access::{Place, Plain};
+use crate::analysis::regs::RegSet;
+use crate::cfg::{BlockId, Cfg, End};
+use crate::disasm::{Flow, InsnId, Reader};
+use crate::options::Poll;
+use crate::plan::{Action, Planner, is_big};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// What the passes work on.
+#[derive(Debug, Default)]
+pub struct Code {
+    /// Sorted by instruction.
+    pub checks: Vec<Check>,
+    /// One for each instruction.
+    pub steps: Vec<Step>,
+    /// By block: control may come from places that the graph does not show.
+    pub entry: Vec<bool>,
+}
+
+impl Code {
+    /// Indices of the checks of a block.
+    pub fn checks_of(&self, cfg: &Cfg, b: BlockId) -> std::ops::Range<usize> {
+        let block = &cfg.blocks[b.ix()];
+        let at = |id: InsnId| self.checks.partition_point(|c| c.id < id);
+        at(block.first)..at(block.stop)
+    }
+}
+
+/// Collects.
+pub fn collect(input: &Input) -> Code {
+    let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
+    let mut code = Code { steps: Vec::with_capacity(insns.list.len()), entry: entries(cfg), ..Code::default() };
+    let mut planner = Planner::new(options);
+    let mut reader = Reader::new(image, insns);
+    let mut insn = Instruction::default();
+    let mut live_before = Vec::new();
+    let mut tables: Vec<InsnId> = cfg.tables.iter().map(|t| t.load).collect();
+    tables.sort();
+    for b in cfg.ids() {
+        let block = &cfg.blocks[b.ix()];
+        live.before_each(cfg, &facts.effects, b, &mut live_before);
+        let mut on_stack = stack.at_start(b);
+        let polled = options.poll == Poll::Backedge && cfg.loop_head[b.ix()];
+        for (k, i) in (block.first.0..block.stop.0).enumerate() {
+            let id = InsnId(i);
+            reader.decode(id, &mut insn);
+            let mut step = step(&insn, facts.stack[id.ix()].written());
+            step.kills |= k == 0 && polled || computed.may_reach(id);
+            match insns.list[id.ix()].flow {
+                Flow::Next | Flow::Cond | Flow::Jmp => {}
+                Flow::Call | Flow::IndirectCall => step.ends = true,
+                // A poll may stand in front of it.
+                Flow::IndirectJmp | Flow::Ret | Flow::Stop => step.kills = true,
+            }
+            let action = planner.decide(&insn, on_stack);
+            match ordinary(&insn, &action, tables.binary_search(&id).is_ok()) {
+                Some(mut check) => {
+                    check.id = id;
+                    check.unclean = !is_clean(live_before[k]);
+                    code.checks.push(check);
+                }
+                // A gate of another kind, or a refusal.
+                None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
+            }
+            code.steps.push(step);
+            on_stack = facts.stack[id.ix()].behind(on_stack);
+        }
+    }
+    code
+}
+
+/// Blocks where nothing is known of what ran before.
+fn entries(cfg: &Cfg) -> Vec<bool> {
+    let mut entry = cfg.root.clone();
+    let mut has_pred = vec![false; cfg.blocks.len()];
+    for b in cfg.ids() {
+        cfg.succ(b).iter().for_each(|s| has_pred[s.ix()] = true);
+        match cfg.blocks[b.ix()].end {
+            End::Call(callee) => entry[callee.ix()] = true,
+            End::Plain
+            | End::UnknownCall
+            | End::DescriptorCall
+            | End::Ret
+            | End::GotJmp
+            | End::FramedJmp
+            | End::UnknownJmp
+            | End::Stop => {}
+        }
+        entry[b.ix()] |= cfg.unresolved[cfg.component[b.ix()] as usize];
+    }
+    entry.iter_mut().zip(has_pred).for_each(|(e, has)| *e |= !has);
+    entry
+}
+
+/// Whether a check here needs neither a spill nor saved flags; the same rule as the check's.
+fn is_clean(live: RegSet) -> bool {
+    let free = RegSet::GPRS.without(live).without(RegSet::RSP);
+    !live.meets(RegSet::FLAGS) && free != RegSet::NONE
+}
+
+/// The access of an ordinary check whose address a chain of ranges can name.
+fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bool) -> Option<Check> {
+    let Ok(Action::Check(p)) = action else { return None };
+    let Plain { bytes, load, store, masked, at: Place::Operand } = *p else { return None };
+    let number = |r: Register| match r {
+        Register::None => Some(NO_REG),
+        r if r.is_gpr64() && r != Register::RSP => Some(r.number() as u8),
+        _ => None,
+    };
+    if is_big(p) || table || insn.is_ip_rel_memory_operand() {
+        return None;
+    }
+    let key = Key {
+        base: number(insn.memory_base())?,
+        index: number(insn.memory_index())?,
+        scale: if insn.memory_index() == Register::None { 1 } else { insn.memory_index_scale() as u8 },
+    };
+    let disp = i32::try_from(insn.memory_displacement64() as i64).ok()?;
+    disp.checked_add(i32::from(bytes))?;
+    let bytes = bytes as u8;
+    let state = State::Own { lo: disp, bytes, load, store, chain: None };
+    Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state })
+}
+
+/// What an instruction does, the gates around it aside.
+fn step(insn: &Instruction, written: RegSet) -> Step {
+    let mut step = Step { written: written.0 as u16, dst: NO_REG, src: 0, off: 0, kills: false, ends: false };
+    step.kills = matches!(
+        insn.mnemonic(),
+        Mnemonic::Xbegin
+            | Mnemonic::Syscall
+            | Mnemonic::Sysenter
+            | Mnemonic::Int
+            | Mnemonic::Int1
+            | Mnemonic::Int3
+            | Mnemonic::Into
+    );
+    step.ends = step.kills;
+    if insn.op_count() != 2 || insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
+        return step;
+    }
+    let gpr = |r: Register| (r.is_gpr64() && r != Register::RSP).then(|| r.number() as u8);
+    let dst = insn.op0_register();
+    let immediate = || match insn.op1_kind() {
+        OpKind::Immediate8to64 | OpKind::Immediate32to64 => i32::try_from(insn.immediate(1) as i64).ok(),
+        _ => None,
+    };
+    let found = match insn.mnemonic() {
+        Mnemonic::Mov if insn.op1_kind() == OpKind::Register => gpr(insn.op1_register()).map(|src| (src, 0)),
+        Mnemonic::Lea if insn.memory_index() == Register::None && insn.segment_prefix() == Register::None => {
+            gpr(insn.memory_base()).zip(i32::try_from(insn.memory_displacement64() as i64).ok())
+        }
+        Mnemonic::Add => gpr(dst).zip(immediate()),
+        Mnemonic::Sub => gpr(dst).zip(immediate().and_then(i32::checked_neg)),
+        _ => None,
+    };
+    if let (Some(to), Some((src, off))) = (gpr(dst), found) {
+        (step.dst, step.src, step.off) = (to, src, off);
+    }
+    step
+}

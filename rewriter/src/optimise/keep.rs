@@ -1,0 +1,257 @@
+//! What each covered access relies on, and so what must be put right where it may be lost.
+//!
+//! From each covered access backward, on every way, to the checks that cover it. On the way
+//! * a check that does not cover it may miss: its stub acquires the range, too (a *chain*);
+//! * anywhere in between the program may continue without having come from the checks (a signal handler returns, a trap redirects a
+//!   jump): the stretch becomes a *region*, with the chain that such a continuation must acquire.
+//!
+//! An access for which the way back meets a kill, or becomes too long, gets its check back. Whatever other accesses rely on stays as it is.
+
+use super::collect::Code;
+use super::{Check, Checks, Claim, Counts, Key, Range, Region, SPAN, State};
+use crate::analysis::group;
+use crate::cfg::{BlockId, Cfg};
+use crate::disasm::InsnId;
+use blizzard_rt::abi::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
+use std::collections::{HashMap, HashSet};
+
+/// Instructions between an access and the checks that cover it, all ways together.
+pub const STEPS: usize = 2000;
+const NONE: u32 = u32::MAX;
+
+/// The ranges relied upon in front of each instruction.
+struct Needs {
+    /// By instruction: first entry, [`NONE`].
+    first: Vec<u32>,
+    entries: Vec<(Range, u32)>,
+}
+
+impl Needs {
+    fn at(&self, i: usize) -> impl Iterator<Item = Range> {
+        let mut next = self.first[i];
+        std::iter::from_fn(move || {
+            let (range, then) = *self.entries.get(next as usize)?;
+            next = then;
+            Some(range)
+        })
+    }
+
+    /// Adds a range in front of an instruction; false when there are too many.
+    fn add(&mut self, i: usize, range: Range) -> bool {
+        let (mut at, mut count) = (self.first[i], 0);
+        while at != NONE {
+            let (old, next) = &mut self.entries[at as usize];
+            let (lo, hi) = (old.lo.min(range.lo), old.hi.max(range.hi));
+            let near = i64::from(hi) - i64::from(lo) <= SPAN;
+            if old.key == range.key && (old.covers(&range) || old.store == range.store && near) {
+                (old.lo, old.hi) = (lo, hi);
+                return true;
+            }
+            at = *next;
+            count += 1;
+        }
+        // One is left for the check's own range.
+        if count + 1 >= GROUP_RANGES {
+            return false;
+        }
+        self.entries.push((range, self.first[i]));
+        self.first[i] = self.entries.len() as u32 - 1;
+        true
+    }
+}
+
+struct Walk<'x> {
+    cfg: &'x Cfg,
+    code: &'x Code,
+    /// Predecessors: those of block `b` are `preds[from[b]..from[b + 1]]`.
+    from: Vec<u32>,
+    preds: Vec<u32>,
+}
+
+/// Follows everything, and turns the list of checks into the result.
+pub fn run(cfg: &Cfg, mut code: Code, mut counts: Counts) -> Checks {
+    let (needs, claims) = loop {
+        let (needs, claims, given_back) = follow(cfg, &code);
+        if given_back.is_empty() {
+            break (needs, claims);
+        }
+        // Each round gives at least one back, so this ends.
+        counts.given_back += given_back.len() as u64;
+        give_back(&mut code, &given_back);
+    };
+    let mut chains = Chains::default();
+    for c in &mut code.checks {
+        let own = Range { store: false, ..c.access() };
+        let State::Own { lo, bytes, load, store, chain } = &mut c.state else { continue };
+        let proven = Range { lo: *lo, hi: *lo + i32::from(*bytes), store: *store, ..own };
+        let mut list: Vec<(Range, u32)> =
+            needs.at(c.id.ix()).filter(|r| c.masked || !proven.covers(r)).map(|r| (r, descriptor(&r))).collect();
+        if list.is_empty() {
+            continue;
+        }
+        list.sort_unstable();
+        let desc = u32::from(*bytes)
+            | if *load { miss_desc::LOAD } else { 0 }
+            | if *store { miss_desc::STORE } else { 0 }
+            | if c.masked { miss_desc::MASKED } else { 0 };
+        list.insert(0, (Range { lo: *lo, ..own }, desc));
+        *chain = Some(chains.add(&list));
+        counts.chained += 1;
+    }
+    let regions = regions(&needs, &mut chains);
+    counts.regions = regions.len() as u64;
+    Checks { list: code.checks, ranges: chains.ranges, claims, regions, counts }
+}
+
+/// Gives checks back, to all accesses of a group if to one: the check of the first was made wide for all of them.
+fn give_back(code: &mut Code, list: &[usize]) {
+    let leaders: HashSet<u32> = list
+        .iter()
+        .filter_map(|&c| match code.checks[c].state {
+            State::Merged(leader) => Some(leader),
+            _ => None,
+        })
+        .collect();
+    let alone: HashSet<usize> = list.iter().copied().chain(leaders.iter().map(|&l| l as usize)).collect();
+    for (c, check) in code.checks.iter_mut().enumerate() {
+        let member = matches!(check.state, State::Merged(leader) if leaders.contains(&leader));
+        if member || alone.contains(&c) {
+            let Check { disp, bytes, load, store, .. } = *check;
+            check.state = State::Own { lo: disp, bytes, load, store, chain: None };
+        }
+    }
+}
+
+/// Follows each covered access; also the indices of those that must have their checks back.
+fn follow(cfg: &Cfg, code: &Code) -> (Needs, Vec<Claim>, Vec<usize>) {
+    let pairs: Vec<(u32, u32)> = cfg.ids().flat_map(|b| cfg.succ(b).iter().map(move |s| (s.0, b.0))).collect();
+    let (from, preds) = group(cfg.blocks.len(), &pairs);
+    drop(pairs);
+    let mut needs = Needs { first: vec![NONE; code.steps.len()], entries: Vec::new() };
+    let mut claims = Vec::new();
+    let mut given_back = Vec::new();
+    let walk = Walk { cfg, code, from, preds };
+    for c in 0..walk.code.checks.len() {
+        let reason = match walk.code.checks[c].state {
+            State::Own { .. } => continue,
+            State::Merged(_) => claim_reason::MERGED,
+            State::Dominated => claim_reason::DOMINATED,
+        };
+        match walk.back(c, &mut needs) {
+            Some(cover) => claims.push(Claim { id: walk.code.checks[c].id, cover, reason }),
+            None => given_back.push(c),
+        }
+    }
+    (needs, claims, given_back)
+}
+
+impl Walk<'_> {
+    /// From a covered access back to its checks. `None`: it cannot be followed. Else the one access whose check covers it on every
+    /// way, if it is one.
+    fn back(&self, c: usize, needs: &mut Needs) -> Option<Option<InsnId>> {
+        let check = &self.code.checks[c];
+        let access = check.access();
+        if !needs.add(check.id.ix(), access) {
+            return None;
+        }
+        let mut covers: Vec<InsnId> = Vec::new();
+        // (block, instruction behind the last one to look at, range there)
+        let mut work = vec![(self.cfg.block_of(check.id), check.id.ix(), access)];
+        let mut seen: Vec<(BlockId, Range)> = Vec::new();
+        let mut steps = 0;
+        if self.code.steps[check.id.ix()].kills {
+            return None;
+        }
+        while let Some((b, behind, mut range)) = work.pop() {
+            let first = self.cfg.blocks[b.ix()].first.ix();
+            let mut checks = self.checks_before(b, behind);
+            let mut found = false;
+            for i in (first..behind).rev() {
+                steps += 1;
+                let step = &self.code.steps[i];
+                if steps > STEPS || step.ends {
+                    return None;
+                }
+                range = range.before(step)?;
+                let own = checks.next_if(|own| own.id.ix() == i);
+                if let Some(own) = own.filter(|own| own.proves().is_some_and(|p| p.covers(&range))) {
+                    covers.push(own.id);
+                    found = true;
+                    break;
+                }
+                if step.kills || own.is_some_and(Check::interrupts) || !needs.add(i, range) {
+                    return None;
+                }
+            }
+            if found {
+                continue;
+            }
+            if self.code.entry[b.ix()] {
+                return None;
+            }
+            for &p in &self.preds[self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize] {
+                let p = BlockId(p);
+                if !seen.contains(&(p, range)) {
+                    seen.push((p, range));
+                    work.push((p, self.cfg.blocks[p.ix()].stop.ix(), range));
+                }
+            }
+        }
+        covers.sort_unstable();
+        covers.dedup();
+        match covers.as_slice() {
+            [one] => Some(Some(*one)),
+            _ => Some(None),
+        }
+    }
+
+    /// The checks of a block in front of an instruction, the last first.
+    fn checks_before(&self, b: BlockId, behind: usize) -> std::iter::Peekable<impl Iterator<Item = &Check>> {
+        let range = self.code.checks_of(self.cfg, b);
+        self.code.checks[range].iter().rev().skip_while(move |c| c.id.ix() >= behind).peekable()
+    }
+}
+
+/// Chains by their contents.
+#[derive(Default)]
+struct Chains {
+    ranges: Vec<GroupRange>,
+    known: HashMap<Vec<(Range, u32)>, u32>,
+}
+
+impl Chains {
+    fn add(&mut self, list: &[(Range, u32)]) -> u32 {
+        if let Some(&at) = self.known.get(list) {
+            return at;
+        }
+        let at = self.ranges.len() as u32;
+        for (k, (Range { key: Key { base, index, scale }, lo, .. }, desc)) in list.iter().enumerate() {
+            let more = u8::from(k + 1 < list.len());
+            let (base, index, scale) = (*base, *index, *scale);
+            self.ranges.push(GroupRange { disp: *lo, desc: *desc, base, index, scale, more, _pad: 0 });
+        }
+        self.known.insert(list.to_vec(), at);
+        at
+    }
+}
+
+/// What must be acquired for a range that was covered.
+fn descriptor(r: &Range) -> u32 {
+    (r.hi - r.lo) as u32 | if r.store { miss_desc::STORE } else { miss_desc::LOAD }
+}
+
+/// Runs of instructions that rely on the same ranges.
+fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
+    let mut out: Vec<Region> = Vec::new();
+    for i in (0..needs.first.len()).filter(|&i| needs.first[i] != NONE) {
+        let mut list: Vec<(Range, u32)> = needs.at(i).map(|r| (r, descriptor(&r))).collect();
+        list.sort_unstable();
+        let chain = chains.add(&list);
+        let id = InsnId(i as u32);
+        match out.last_mut() {
+            Some(last) if last.stop == id && last.chain == chain => last.stop = InsnId(id.0 + 1),
+            _ => out.push(Region { first: id, stop: InsnId(id.0 + 1), chain }),
+        }
+    }
+    out
+}

@@ -1,0 +1,189 @@
+//! The passes on small programs: what each does and does not, and that the audit accepts the result.
+
+use super::Counts;
+use crate::options::{Options, Poll};
+use crate::pipeline;
+use crate::verify::verify_with;
+use std::process::Command;
+
+/// A static program whose function `f` is `body`; both of its arguments may be shared memory.
+fn program(body: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let text = format!(
+        ".intel_syntax noprefix
+.text
+.globl _start
+.type _start, @function
+_start:
+ .cfi_startproc
+ lea rdi, [rip + memory]
+ mov rsi, rdi
+ call f
+ mov eax, 60
+ xor edi, edi
+ syscall
+ .cfi_endproc
+ .size _start, . - _start
+.type g, @function
+g:
+ .cfi_startproc
+ ret
+ .cfi_endproc
+ .size g, . - g
+.type f, @function
+f:
+ .cfi_startproc
+{body}
+ ret
+ .cfi_endproc
+ .size f, . - f
+.data
+ .balign 64
+memory: .fill 4096, 1, 1
+"
+    );
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("p.s"), &text).expect("write source");
+    let out = Command::new("cc")
+        .current_dir(dir.path())
+        .args(["-nostdlib", "-static", "-o", "p", "p.s"])
+        .output()
+        .expect("a compiler is installed");
+    assert!(out.status.success(), "{}\n{text}", String::from_utf8_lossy(&out.stderr));
+    std::fs::read(path("p")).expect("read program")
+}
+
+/// Rewrites, audits, and returns what the passes did and how many ordinary checks are left.
+fn with(body: &str, options: Options) -> (Counts, u64) {
+    let input = program(body);
+    let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
+    let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
+    assert!(audit.is_clean(), "{body}\n{audit}");
+    let covered: u64 = audit.covered.values().sum();
+    let counts = rewritten.report.optimiser;
+    assert!(covered >= counts.merged + counts.dominated - counts.given_back, "{body}: {counts:?}\n{audit}");
+    (counts, audit.checked.loads + audit.checked.stores)
+}
+
+fn counts(body: &str) -> Counts {
+    with(body, Options::default()).0
+}
+
+#[test]
+fn neighbours_in_a_block_share_a_check() {
+    for (body, merged) in [
+        ("mov rax, [rdi]\n mov rcx, [rdi+8]", 1),
+        ("mov rax, [rdi+8]\n mov [rdi], rax\n mov [rdi+56], eax", 2),
+        ("mov al, [rdi]\n add rdi, 5\n mov cl, [rdi]\n lea rsi, [rdi+2]\n mov dl, [rsi+9]", 2),
+        ("mov rax, [rdi+rsi*4]\n mov rcx, [rdi+rsi*4+8]\n mov rdx, [rdi+rsi*8]", 1),
+        ("mov rax, [rdi]\n mov rcx, [rsi]\n mov rdx, [rdi+8]\n mov r8, [rsi+8]", 2),
+        // An access between 64 bytes and more belongs to no group of the first.
+        ("mov rax, [rdi]\n mov rcx, [rdi+57]", 0),
+        ("mov rax, [rdi]\n mov rcx, [rdi+56]", 1),
+        ("mov rax, [rdi]\n mov rcx, [rdi+40]\n mov rdx, [rdi-20]", 1),
+        // The address is another one.
+        ("mov rax, [rdi]\n mov rdi, [rsi]\n mov rcx, [rdi+8]", 0),
+        ("mov rax, [rdi]\n xchg rdi, rsi\n mov rcx, [rdi+8]", 0),
+        ("mov rdi, [rdi]\n mov rcx, [rdi+8]", 0),
+        ("mov rax, [rdi]\n mov edi, edi\n mov rcx, [rdi+8]", 0),
+    ] {
+        let done = counts(body);
+        assert_eq!((done.merged, done.dominated, done.given_back), (merged, 0, 0), "{body}");
+    }
+}
+
+#[test]
+fn nothing_counts_where_the_runtime_may_be_entered() {
+    for between in [
+        "call g",
+        "int3",
+        "syscall",
+        "rep movsb",
+        "fxsave [rdi]",
+        "bt [rsi], rax",
+        // A loop's head polls.
+        "1: dec eax\n jnz 1b",
+        // The check in between saves flags: it has no chain.
+        "cmp rax, rcx\n mov r8, [rsi]\n adc r9, 0",
+    ] {
+        let body = format!("mov rax, [rdi]\n {between}\n mov rcx, [rdi+8]");
+        let done = counts(&body);
+        assert_eq!((done.merged, done.dominated), (0, 0), "{body}");
+    }
+}
+
+/// The stub formed the address in rax before it read the offset there, and asked for another block.
+#[test]
+fn a_bit_string_may_have_its_offset_in_rax() {
+    for body in ["bt [rsi], rax", "bts dword ptr [rax+8], eax", "btr [rdi+rax*2], ax"] {
+        assert_eq!(with(body, Options::default()).1, 1, "{body}");
+    }
+}
+
+#[test]
+fn checks_on_every_way_are_not_repeated() {
+    for (body, dominated) in [
+        // Before a branch, in both arms, behind the join.
+        (
+            "mov rax, [rdi]\n test rax, rax\n jz 1f\n mov rcx, [rdi]\n jmp 2f\n1: mov ecx, [rdi+4]\n2: mov dx, [rdi+2]",
+            3,
+        ),
+        // In both arms, behind the join.
+        ("test rsi, rsi\n jz 1f\n mov rcx, [rdi]\n jmp 2f\n1: mov [rdi+4], rcx\n2: mov edx, [rdi+4]", 1),
+        // In one arm only.
+        ("test rsi, rsi\n jz 2f\n mov rcx, [rdi]\n2: mov edx, [rdi+4]", 0),
+        // A load does not cover a store; more bytes are not covered by fewer.
+        ("mov rax, [rdi]\n test rax, rax\n jz 1f\n mov [rdi], rcx\n1: nop", 0),
+        ("mov eax, [rdi]\n test rax, rax\n jz 1f\n mov rcx, [rdi]\n1: nop", 0),
+        ("mov [rdi], rax\n test rax, rax\n jz 1f\n mov rcx, [rdi]\n1: nop", 1),
+        // Under another name, and moved.
+        ("mov rax, [rdi]\n mov r8, rdi\n test rax, rax\n jz 1f\n mov rcx, [r8]\n1: nop", 1),
+        ("mov rax, [rdi]\n add rdi, 16\n test rax, rax\n jz 1f\n mov rcx, [rdi-16]\n1: nop", 1),
+        ("mov rax, [rdi]\n add rdi, 16\n test rax, rax\n jz 1f\n mov rcx, [rdi]\n1: nop", 0),
+        // A call in one arm.
+        ("mov rax, [rdi]\n test rax, rax\n jz 1f\n call g\n1: mov rcx, [rdi]", 0),
+    ] {
+        let done = counts(body);
+        assert_eq!((done.merged, done.dominated, done.given_back), (0, dominated, 0), "{body}");
+    }
+}
+
+#[test]
+fn loops_without_polls_carry_checks_around() {
+    let body = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdx, rcx\n dec rsi\n jnz 1b";
+    let options = Options::default();
+    assert_eq!(with(body, Options { poll: Poll::None, ..options }).0.dominated, 1);
+    assert_eq!(with(body, options).0.dominated, 0, "the poll may give the block away");
+    let moving = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdi, 8\n dec rsi\n jnz 1b";
+    assert_eq!(with(moving, Options { poll: Poll::None, ..options }).0.dominated, 0);
+}
+
+#[test]
+fn a_check_in_between_acquires_what_still_counts() {
+    let done = counts("mov rax, [rdi]\n mov rcx, [rsi]\n mov rdx, [rdi+8]");
+    assert_eq!((done.merged, done.chained, done.regions), (1, 1, 1));
+    let done = counts("mov rax, [rdi]\n mov rdx, [rdi+8]\n mov rcx, [rsi]");
+    assert_eq!((done.merged, done.chained, done.regions), (1, 0, 1));
+    // What moves in between is named as it is at each place.
+    let done = counts("mov rax, [rdi]\n add rdi, 8\n mov rcx, [rsi]\n mov rdx, [rdi]");
+    assert_eq!((done.merged, done.chained, done.regions), (1, 1, 2));
+}
+
+#[test]
+fn switches_and_fuel_are_obeyed() {
+    let body = "mov rax, [rdi]\n mov rcx, [rdi+8]\n mov rdx, [rdi+16]\n test rdx, rdx\n jz 1f\n mov [rsi], rax\n mov r8, [rdi]\n1: nop";
+    let all = Options::default();
+    for (options, merged, dominated, left) in [
+        (all, 2, 1, 2),
+        (Options { merge: false, ..all }, 0, 1, 4),
+        (Options { across: false, ..all }, 2, 0, 3),
+        (Options { merge: false, across: false, ..all }, 0, 0, 5),
+        (Options { fuel: Some(0), ..all }, 0, 0, 5),
+        (Options { fuel: Some(1), ..all }, 1, 0, 4),
+        (Options { fuel: Some(2), ..all }, 2, 0, 3),
+        (Options { fuel: Some(3), ..all }, 2, 1, 2),
+    ] {
+        let (done, checks) = with(body, options);
+        assert_eq!((done.merged, done.dominated, checks), (merged, dominated, left), "{options:?}");
+    }
+}

@@ -1,0 +1,440 @@
+//! Accesses without a check of their own, because other checks cover them.
+//!
+//! Input: the claims and regions of the file, sites, graph. Output: [`Covered`]: the accesses for which the claim was proven; a claim that
+//! cannot be proven is a finding, and leaves its access unchecked. A claim is proven anew by going back from the access on every way:
+//! each way must come to a check that proves what the access needs, with nothing in between that could take it away.
+//!
+//! * A register by which the need is named may change only by a constant.
+//! * A call, a system call, a poll, a gate of another kind, a breakpoint, an entry: the claim is wrong. So is the end of a known way.
+//! * Another check on the way must acquire the need when it misses, by a chain of ranges.
+//! * Whoever continues on the way without having come from its beginning finds the need in the region that the file names there.
+//!
+//! Checks wider than their access must be so for accesses that are certainly executed when they are.
+//! Source: `rewriter/DESIGN.md`, "Checks that cover other accesses".
+
+use super::audit::Audit;
+use super::decode::{ADDR32, Insn, MASKED, NONE, WIDE};
+use super::effects::{Access, Flow, RSP, Touch, bit};
+use super::gates::{Ranged, chain};
+use super::graph::Graph;
+use super::module::{Claimed, Module};
+use super::sites::{Context, Kind, Proven, Site, Sites, get};
+use super::symbolic::Lin;
+use crate::ids::Vaddr;
+use blizzard_rt::abi::claim_reason;
+use std::collections::HashMap;
+
+/// By instruction: the reason, in a word.
+pub type Covered = HashMap<usize, &'static str>;
+
+/// Instructions on all ways back of one claim.
+const STEPS: usize = 20_000;
+
+/// What an access needs, in terms of registers at some place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    lin: Lin,
+    bytes: u32,
+    store: bool,
+}
+
+impl Need {
+    fn is_covered(&self, by: &Proven) -> bool {
+        let from = self.lin.disp.wrapping_sub(by.lin.disp);
+        (Lin { disp: self.lin.disp, ..by.lin }) == self.lin
+            && from >= 0
+            && from + i64::from(self.bytes) <= i64::from(by.bytes)
+            && (by.store || !self.store)
+    }
+
+    fn registers(&self) -> u16 {
+        [self.lin.base, self.lin.index].iter().filter(|&&r| r < 16).fold(0, |m, &r| m | bit(r))
+    }
+}
+
+/// Places of all ranges that chains of stubs and regions consist of.
+pub(super) fn chain_places(m: &Module, cx: &Context, sites: &Sites) -> Vec<u64> {
+    let mut starts: Vec<u64> = sites.list.iter().filter_map(|s| s.chain).chain(m.regions.iter().map(|r| r.2)).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    let place = |&at: &u64| {
+        let n = chain(cx.rodata, at).map_or(0, |list| list.len() as u64);
+        (0..n).map(move |k| at + 16 * k)
+    };
+    starts.iter().flat_map(place).collect()
+}
+
+/// Proves the claims. `pairs`: (old, new) addresses of the trap map.
+pub(super) fn prove(
+    m: &Module,
+    cx: &Context,
+    sites: &Sites,
+    g: &Graph,
+    pairs: &[(u64, u64)],
+    audit: &mut Audit,
+) -> Covered {
+    let mut covered = Covered::new();
+    tables_are_sound(m, cx, audit);
+    let mut prover = Prover::new(m, cx, sites, g, pairs);
+    for c in &m.claims {
+        match prover.claim(c) {
+            Ok(k) => {
+                let word = if c.reason == claim_reason::MERGED { "merged" } else { "dominated" };
+                if covered.insert(k, word).is_some() {
+                    audit.finding(Vaddr(c.access), m.place(c.access), "claimed twice to be covered");
+                }
+            }
+            Err(why) => audit.finding(Vaddr(c.access), m.place(c.access), format!("claimed to be covered: {why}")),
+        }
+    }
+    let unused = prover.unused();
+    for (place, why) in unused {
+        audit.finding(Vaddr(place), m.place(place), why);
+    }
+    for s in sites.list.iter().filter(|s| s.problem.is_none()) {
+        if let Err(why) = justified(cx, sites, s) {
+            let va = cx.text.insns[s.access].va;
+            audit.finding(Vaddr(va), m.place(va), why);
+        }
+    }
+    covered
+}
+
+/// Regions are sorted, do not overlap, lie in the text, and have chains.
+fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
+    let mut end = m.text.va;
+    for &(start, stop, at) in &m.regions {
+        let inside = start >= end && start < stop && stop <= m.text.va + m.text.data.len() as u64;
+        if !inside {
+            audit.finding(
+                Vaddr(start),
+                m.place(start),
+                "a region of covered accesses is out of order or outside the text",
+            );
+        }
+        end = end.max(stop);
+        if let Err(why) = chain(cx.rodata, at) {
+            audit.finding(Vaddr(start), m.place(start), format!("a region of covered accesses: {why}"));
+        }
+    }
+}
+
+struct Prover<'x, 'a> {
+    m: &'x Module<'a>,
+    cx: &'x Context<'x>,
+    sites: &'x Sites,
+    g: &'x Graph,
+    /// Predecessors of block `b`: `preds[from[b]..from[b + 1]]`.
+    from: Vec<u32>,
+    preds: Vec<u32>,
+    /// Bitmaps: blocks that control may enter from elsewhere; instructions that the trap map leads to.
+    entry: Vec<u64>,
+    trapped: Vec<u64>,
+    chains: HashMap<u64, Vec<Ranged>>,
+    /// By chain: what each of its ranges is needed for: from, to, whether something stores.
+    uses: HashMap<u64, Vec<Option<(i64, i64, bool)>>>,
+}
+
+impl<'x, 'a> Prover<'x, 'a> {
+    fn new(m: &'x Module<'a>, cx: &'x Context<'x>, sites: &'x Sites, g: &'x Graph, pairs: &[(u64, u64)]) -> Self {
+        let n = g.starts.len();
+        let mut from = vec![0u32; n + 1];
+        let edges = || (0..n).flat_map(|b| g.succ(b).iter().map(move |&s| (s as usize, b as u32)));
+        edges().for_each(|(to, _)| from[to + 1] += 1);
+        (0..n).for_each(|b| from[b + 1] += from[b]);
+        let mut next = from.clone();
+        let mut preds = vec![0; from[n] as usize];
+        for (to, b) in edges() {
+            preds[next[to] as usize] = b;
+            next[to] += 1;
+        }
+        let mut entry = vec![0u64; n / 64 + 1];
+        let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
+        for b in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
+            entry[b as usize / 64] |= 1 << (b % 64);
+        }
+        let mut trapped = vec![0u64; cx.text.insns.len() / 64 + 1];
+        for k in pairs.iter().filter_map(|p| cx.text.at(p.1)) {
+            trapped[k / 64] |= 1 << (k % 64);
+        }
+        Prover { m, cx, sites, g, from, preds, entry, trapped, chains: HashMap::new(), uses: HashMap::new() }
+    }
+
+    /// Proves one claim; the index of its access.
+    fn claim(&mut self, c: &Claimed) -> Result<usize, String> {
+        let text = self.cx.text;
+        if !matches!(c.reason, claim_reason::MERGED | claim_reason::DOMINATED) {
+            return Err(format!("for an unknown reason {}", c.reason));
+        }
+        let k = text.at(c.access).ok_or("no instruction begins there")?;
+        let i = &text.insns[k];
+        if get(&self.sites.inserted, k) {
+            return Err("it is inserted code".into());
+        }
+        let (Touch::Mem(access), Some(mem)) = (i.touch, &i.mem) else { return Err("it is no ordinary access".into()) };
+        let plain = |r: u8| r < 16 && r != RSP || r == NONE;
+        if mem.seg != 0 || i.has(ADDR32) || !plain(mem.base) || !plain(mem.index) || !(1..=64).contains(&i.size) {
+            return Err("it is no ordinary access".into());
+        }
+        let lin = Lin { base: mem.base, index: mem.index, scale: mem.scale, disp: mem.disp, word: None }.canonical();
+        let store = access.writes() && self.cx.check_stores;
+        let mut found = Vec::new();
+        self.back(k, Need { lin, bytes: i.size.into(), store }, &mut found)?;
+        found.sort_unstable();
+        found.dedup();
+        let named = c.cover.map(|va| text.at(va));
+        match (named, found.as_slice()) {
+            (None, _) => {}
+            (Some(Some(cover)), [one]) if cover == *one => {}
+            _ => return Err("another check covers it than is said".into()),
+        }
+        Ok(k)
+    }
+
+    /// From an instruction back to the checks that prove the need, which are put into `found`.
+    fn back(&mut self, access: usize, need: Need, found: &mut Vec<usize>) -> Result<(), String> {
+        let text = self.cx.text;
+        self.in_region(access, &need)?;
+        let mut work = vec![(self.g.block_of(access), access, need)];
+        let mut seen: Vec<(u32, Need)> = Vec::new();
+        let mut steps = 0;
+        while let Some((block, behind, mut need)) = work.pop() {
+            let first = self.g.range(block, text).start;
+            let mut k = behind;
+            let mut done = false;
+            while k > first {
+                k -= 1;
+                steps += 1;
+                if steps > STEPS {
+                    return Err("the way back is too long".into());
+                }
+                if get(&self.sites.inserted, k) {
+                    let Some(site) = self.site_before(k + 1) else {
+                        return Err(format!("a gate at {:#x}", text.insns[k].va));
+                    };
+                    self.passes(site, &need)?;
+                    for inside in site.start..=k {
+                        self.in_region(inside, &need)?;
+                    }
+                    k = site.start;
+                    continue;
+                }
+                need = undo(&text.insns[k], need)?;
+                if let Some(site) = self.site_before(k).filter(|site| self.proves(site, &need)) {
+                    found.push(site.access);
+                    done = true;
+                    break;
+                }
+                self.in_region(k, &need)?;
+            }
+            if done {
+                continue;
+            }
+            if get(&self.entry, block) {
+                return Err(format!("control may come from elsewhere at {:#x}", text.insns[first].va));
+            }
+            let preds = &self.preds[self.from[block] as usize..self.from[block + 1] as usize];
+            if preds.is_empty() {
+                return Err(format!("nothing is known before {:#x}", text.insns[first].va));
+            }
+            for &p in preds {
+                if !seen.contains(&(p, need)) {
+                    seen.push((p, need));
+                    work.push((p as usize, self.g.range(p as usize, text).end, need));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The site that ends right in front of an instruction.
+    fn site_before(&self, k: usize) -> Option<&'x Site> {
+        let last = k.checked_sub(1).filter(|&last| get(&self.sites.inserted, last))?;
+        let at = self.sites.list.partition_point(|s| s.start <= last).checked_sub(1)?;
+        Some(&self.sites.list[at]).filter(|s| s.access == k)
+    }
+
+    /// The site's check makes the need accessible.
+    fn proves(&self, site: &Site, need: &Need) -> bool {
+        let masked = self.cx.text.insns[site.access].has(MASKED);
+        site.problem.is_none() && !masked && site.proves.is_some_and(|p| need.is_covered(&p))
+    }
+
+    /// A site on the way takes nothing away.
+    fn passes(&mut self, site: &Site, need: &Need) -> Result<(), String> {
+        let va = self.cx.text.insns[site.access].va;
+        if site.problem.is_some() || !matches!(site.kind, Kind::Check { .. }) {
+            return Err(format!("the runtime may be entered before {va:#x}"));
+        }
+        if site.touched & (need.registers() | bit(RSP)) != 0 || site.dirty_after != 0 {
+            return Err(format!("the check before {va:#x} changes a register that the need is named by"));
+        }
+        let Some(at) = site.chain else { return Err(format!("a miss before {va:#x} may give the block away")) };
+        if !self.in_chain(at, need) {
+            return Err(format!("a miss before {va:#x} does not acquire what is needed"));
+        }
+        Ok(())
+    }
+
+    fn in_chain(&mut self, at: u64, need: &Need) -> bool {
+        let rodata = self.cx.rodata;
+        let list = self.chains.entry(at).or_insert_with(|| chain(rodata, at).unwrap_or_default());
+        let uses = self.uses.entry(at).or_insert_with(|| vec![None; list.len()]);
+        let mut found = false;
+        for (_, used) in list.iter().zip(uses).filter(|(r, _)| need.is_covered(&r.proven)) {
+            let (lo, hi) = (need.lin.disp, need.lin.disp + i64::from(need.bytes));
+            let (from, to, store) = used.unwrap_or((lo, hi, need.store));
+            *used = Some((from.min(lo), to.max(hi), store || need.store));
+            found = true;
+        }
+        found
+    }
+
+    /// Chains that acquire what nothing needs, with the place where they are used. The first range of a stub's chain is its own.
+    fn unused(&mut self) -> Vec<(u64, String)> {
+        let stubs = self.sites.list.iter().filter_map(|s| Some((s.chain?, self.cx.text.insns[s.access].va, 1)));
+        let regions = self.m.regions.iter().map(|r| (r.2, r.0, 0));
+        let mut all: Vec<(u64, u64, usize)> = stubs.chain(regions).collect();
+        // A chain of both kinds is judged by its stub.
+        all.sort_unstable_by_key(|&(at, place, own)| (at, std::cmp::Reverse(own), place));
+        all.dedup_by_key(|c| c.0);
+        let mut out = Vec::new();
+        for (at, place, own) in all {
+            let Ok(list) = chain(self.cx.rodata, at) else { continue };
+            for (k, r) in list.iter().enumerate().skip(own) {
+                let used = self.uses.get(&at).and_then(|u| *u.get(k)?);
+                let (lo, store) = (r.proven.lin.disp, r.proven.store);
+                if used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
+                    out.push((place, format!("the chain at {at:#x} acquires in range {k} what nothing needs")));
+                }
+            }
+        }
+        out
+    }
+
+    /// Whoever continues at an instruction acquires the need.
+    fn in_region(&mut self, k: usize, need: &Need) -> Result<(), String> {
+        let i = &self.cx.text.insns[k];
+        // Padding: nothing leads there.
+        if i.is_nop() && !get(&self.trapped, k) {
+            return Ok(());
+        }
+        let at = self.m.regions.partition_point(|r| r.0 <= i.va);
+        let region = at.checked_sub(1).map(|r| self.m.regions[r]).filter(|r| i.va < r.1);
+        match region {
+            Some((_, _, at)) if self.in_chain(at, need) => Ok(()),
+            _ => Err(format!("whoever continues at {:#x} does not acquire what is needed", i.va)),
+        }
+    }
+}
+
+/// What a check tests beyond its own access is for accesses that are certainly executed when it is.
+fn justified(cx: &Context, sites: &Sites, site: &Site) -> Result<(), String> {
+    let (Some(proven), i) = (site.proves, &cx.text.insns[site.access]) else { return Ok(()) };
+    let Some((own, access)) = ordinary(i).filter(|o| (Lin { disp: proven.lin.disp, ..o.0 }) == proven.lin) else {
+        return Ok(());
+    };
+    let within = |lo: i64, hi: i64| lo <= proven.lin.disp && proven.lin.disp + i64::from(proven.bytes) <= hi;
+    let (mut lo, mut hi) = (own.disp, own.disp + i64::from(i.size));
+    let mut store = access.writes() && cx.check_stores;
+    if within(lo, hi) && store >= proven.store {
+        return Ok(());
+    }
+    // Registers as those they were at the check, plus a constant.
+    let mut values: [Option<(u8, i64)>; 16] = std::array::from_fn(|r| Some((r as u8, 0)));
+    for k in site.access..cx.text.insns.len().min(site.access + STEPS) {
+        let i = &cx.text.insns[k];
+        if get(&sites.inserted, k) {
+            continue;
+        }
+        if let Some((lin, access)) = ordinary(i).filter(|_| !i.has(MASKED))
+            && let Some(lin) = renamed(&lin, &values)
+            && (Lin { disp: lin.disp, ..proven.lin }) == lin
+        {
+            (lo, hi) = (lo.min(lin.disp), hi.max(lin.disp + i64::from(i.size)));
+            store |= access.writes() && cx.check_stores;
+        }
+        if i.flow != Flow::Next {
+            break;
+        }
+        let new = moved(i).map(|(to, from, plus)| (to, values[usize::from(from)].map(|(r, off)| (r, off + plus))));
+        (0..16u8).filter(|&r| i.fx.writes & bit(r) != 0).for_each(|r| values[usize::from(r)] = None);
+        if let Some((to, value)) = new {
+            values[usize::from(to)] = value;
+        }
+    }
+    if !within(lo, hi) {
+        let (says, has) = (proven.bytes, hi - lo);
+        return Err(format!("the descriptor says {says} bytes, the accesses that are certainly executed have {has}"));
+    }
+    if proven.store && !store {
+        return Err("the check asks for the right to store, and nothing that is certainly executed stores".into());
+    }
+    Ok(())
+}
+
+/// An address in terms of other registers.
+fn renamed(lin: &Lin, values: &[Option<(u8, i64)>; 16]) -> Option<Lin> {
+    let mut out = *lin;
+    for (reg, scale) in [(&mut out.base, 1), (&mut out.index, i64::from(lin.scale))] {
+        if *reg < 16 {
+            let (r, off) = values[usize::from(*reg)]?;
+            *reg = r;
+            out.disp += scale * off;
+        }
+    }
+    Some(out.canonical())
+}
+
+/// Address and kind of an ordinary access.
+fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
+    let (Touch::Mem(access), Some(m)) = (i.touch, &i.mem) else { return None };
+    // pop forms its address after it has moved rsp.
+    if i.op == 0x8f && m.base == RSP {
+        return None;
+    }
+    Some((Lin { base: m.base, index: m.index, scale: m.scale, disp: m.disp, word: None }.canonical(), access))
+}
+
+/// The need in front of an instruction, from the one behind it.
+fn undo(i: &Insn, mut need: Need) -> Result<Need, String> {
+    // syscall, sysenter, int1, int3, int n, into, xbegin: handlers or the kernel may run.
+    let ends = matches!(i.op, 0x105 | 0x134 | 0xcc | 0xcd | 0xce | 0xf1) || (i.op == 0xc7 && i.flow == Flow::Cond);
+    if ends || !matches!(i.flow, Flow::Next | Flow::Cond | Flow::Jump) {
+        return Err(format!("control leaves at {:#x}", i.va));
+    }
+    if i.fx.writes & need.registers() == 0 {
+        return Ok(need);
+    }
+    let lost = || Err(format!("the register that the address is formed from changes at {:#x}", i.va));
+    let Some((to, from, plus)) = moved(i) else { return lost() };
+    if i.fx.writes & need.registers() & !bit(to) != 0 || from == RSP {
+        return lost();
+    }
+    let mut lin = need.lin;
+    for (reg, scale) in [(&mut lin.base, 1), (&mut lin.index, i64::from(need.lin.scale))] {
+        if *reg == to {
+            *reg = from;
+            lin.disp += scale * plus;
+        }
+    }
+    need.lin = lin.canonical();
+    Ok(need)
+}
+
+/// An instruction that makes one register another one plus a constant: to, from, constant.
+fn moved(i: &Insn) -> Option<(u8, u8, i64)> {
+    if !i.has(WIDE) || i.has(ADDR32) {
+        return None;
+    }
+    let found = match (i.op, &i.mem) {
+        (0x89 | 0x8b, None) => (i.r0, i.r1, 0),
+        (0x8d, Some(m)) if m.seg == 0 && m.index == NONE => (i.r0, m.base, m.disp),
+        (0x81 | 0x83, None) if i.ext == 0 => (i.r0, i.r0, i.imm),
+        (0x81 | 0x83, None) if i.ext == 5 => (i.r0, i.r0, -i.imm),
+        (0x05, None) => (0, 0, i.imm),
+        (0x2d, None) => (0, 0, -i.imm),
+        _ => return None,
+    };
+    (found.0 < 16 && found.1 < 16).then_some(found)
+}

@@ -1,0 +1,71 @@
+//! Continuing in the middle of what an earlier check covers.
+//!
+//! Purpose: one check may cover several accesses ([`abi::Region`]). Whoever continues between it and the last of them without having come
+//! from it must make accessible again what they rely on: a handler of the program for a signal that an instruction raised (SIGSEGV of a
+//! guard page) runs in the middle, with polls of its own, and returns there; a jump to an address that nobody foresaw is
+//! redirected by a trap byte. Input: where a context continues, and its registers. Output: accessible blocks.
+//! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
+//! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
+//! raises SIGSYS like any of the program's.
+//! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
+
+use crate::abi;
+use crate::entry::gates::require_group;
+use crate::modules::MODULES;
+use crate::node;
+use crate::sys;
+use crate::trap::{REG_RIP, Ucontext};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Places in [`Ucontext::gregs`] by register number in encoding order.
+const GREGS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+
+/// Where handlers for raised signals return to; 0: nowhere of its own.
+static RETURN: AtomicU64 = AtomicU64::new(0);
+
+/// `mov rax, 15; syscall; ud2`: `rt_sigreturn`, in the bytes by which unwinders know a signal frame. Outside the runtime's text, so that
+/// the call is dispatched.
+const CODE: [u8; 11] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b];
+
+/// Makes the place that handlers for raised signals return to.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn prepare() -> sys::Result<()> {
+    const PAGE: u64 = 4096;
+    // SAFETY: new anonymous memory; the code fits.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        (page as *mut [u8; CODE.len()]).write(CODE);
+        sys::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC)?;
+        RETURN.store(page, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Lets the handler whose frame holds `context` return through [`RETURN`].
+///
+/// # Safety
+/// `context` is in the frame that the kernel built for a handler that has not begun.
+pub unsafe fn return_here(context: &mut Ucontext) {
+    let to = RETURN.load(Ordering::Relaxed);
+    if to != 0 {
+        // SAFETY: the kernel puts the return address right below the context.
+        unsafe { (context as *mut Ucontext).cast::<u64>().sub(1).write(to) };
+    }
+}
+
+/// Makes accessible what code at the context's address relies on.
+pub fn reestablish(context: &Ucontext) {
+    if node::nodes() == 1 {
+        return;
+    }
+    if let Some(chain) = MODULES.chain_at(context.gregs[REG_RIP]) {
+        let register = |r: u8| GREGS.get(usize::from(r)).map_or(0, |&place| context.gregs[place]);
+        // SAFETY: the rewriter wrote a chain there.
+        unsafe { require_group(chain, register) };
+    }
+}
+
+const _: () = assert!(abi::GROUP_RANGES > 1 && GREGS[4] == crate::trap::REG_RSP);

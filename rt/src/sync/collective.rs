@@ -131,7 +131,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    pub const fn new() -> Collectives {
+    pub(super) const fn new() -> Collectives {
         Collectives {
             entered: 0,
             completed: 0,

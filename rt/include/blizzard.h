@@ -109,7 +109,7 @@ uint64_t bz_swap_u64(uint64_t *p, uint64_t v);
 uint64_t bz_compare_swap_u64(uint64_t *p, uint64_t expected, uint64_t v);
 
 /* A 64-bit counter that is no memory: the node that makes it performs all operations on it, so each costs one message and its answer, however
- * many nodes use it in turn. Its address may be published or stored in shared memory. Never freed. */
+ * many nodes use it in turn. For operations with much work between them; many in a row are cheaper on a shared word. Its address may be published or stored in shared memory. Never freed. */
 typedef struct bz_counter bz_counter_t;
 bz_counter_t *bz_counter_new(uint64_t value);
 /* Returns the old value. BZ_ADD of 0 reads it. */

@@ -27,13 +27,15 @@ fn main() {
     let counter = bz::Counter::shared(1, 0);
     let last = bz::nodes() - 1;
     for (what, counts) in [("all nodes", true), ("one node", bz::node() == last)] {
-        let repeat = |operation: &dyn Fn()| {
+        let repeat = |operation: &dyn Fn() -> u64| {
             if counts {
-                (0..ROUNDS).for_each(|_| operation());
+                (0..ROUNDS).for_each(|_| {
+                    operation();
+                });
             }
         };
-        let by_word = shortest(|| repeat(&|| drop(bz::fetch_op_u64(&word[0], bz::Op::Add, 1, 0))));
-        let by_counter = shortest(|| repeat(&|| drop(counter.op(bz::Op::Add, 1, 0))));
+        let by_word = shortest(|| repeat(&|| bz::fetch_op_u64(&word[0], bz::Op::Add, 1, 0)));
+        let by_counter = shortest(|| repeat(&|| counter.op(bz::Op::Add, 1, 0)));
         if bz::node() == last {
             eprintln!("{what}: an operation on the counter takes {:.2} times one on the word", by_counter / by_word);
         }

@@ -224,9 +224,12 @@ pub enum Counter {
     /// or direction are wrong. The others did not fit the receiver's state.
     RejectedIncarnation,
     RejectedForm,
+    /// Pages of first-touch memory whose home this node has become, and questions for the home of one.
+    PagesHomed,
+    HomeQueries,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 34;
+pub const COUNTER_COUNT: usize = 36;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -263,6 +266,8 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "prefetches",
     "rejected_incarnation",
     "rejected_form",
+    "pages_homed",
+    "home_queries",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -335,6 +340,14 @@ pub mod protocol_number {
     pub const MCM: u32 = 2;
 }
 
+/// Values of [`RegionHeader::homes`]: where the pages of `bz_alloc` have their homes.
+pub mod home_policy {
+    /// Page by page over all nodes.
+    pub const ROUND_ROBIN: u32 = 0;
+    /// At the node that uses the page first.
+    pub const FIRST_TOUCH: u32 = 1;
+}
+
 /// Header of the shared region (a memfd that the launcher creates, fills and passes on); all offsets in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,7 +387,8 @@ pub struct RegionHeader {
     pub stache_pages: u32,
     /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
     pub block_bytes: u32,
-    pub _pad: u32,
+    /// See [`home_policy`].
+    pub homes: u32,
 }
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
@@ -428,7 +442,7 @@ impl RegionHeader {
             peer_timeout_ms: PEER_TIMEOUT_MS,
             stache_pages: 0,
             block_bytes: BLOCK_BYTES as u32,
-            _pad: 0,
+            homes: home_policy::ROUND_ROBIN,
         }
     }
 }
@@ -704,6 +718,6 @@ const _: () = {
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::RejectedForm as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::HomeQueries as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -413,6 +413,7 @@ impl Node {
             (true, _) => Counter::WriteMisses,
             (false, _) => Counter::ReadMisses,
         });
+        self.learn_home(block);
         if self.home_of(block) != self.me {
             self.note_page(block);
         }
@@ -431,6 +432,40 @@ impl Node {
         if !self.space.allows(block, store) {
             self.fail(format_args!("protocol error: block {:#x} was granted without its tag", block.addr()));
         }
+    }
+
+    /// Finds out who the home of a block is; the first node to use a page becomes it.
+    fn learn_home(&mut self, block: Block) {
+        if self.home_table.home_of(&self.homes, block.addr()).is_none() {
+            self.ask_home(block);
+        }
+    }
+
+    #[cold]
+    fn ask_home(&mut self, block: Block) {
+        let Some(keeper) = self.homes.home_of(block.addr()) else { return };
+        if keeper == self.me {
+            self.home_table.learn(block.addr(), self.me);
+            return self.count(Counter::PagesHomed);
+        }
+        self.count(Counter::HomeQueries);
+        self.home_table.set_asking(Some(block.addr()));
+        let key = self.fresh_key();
+        let query = Message { handler: id::HOME_QUERY, addr: block.addr(), key, ..Message::default() };
+        let number = self.call(keeper, query, id::HOME_IS, Wait::Miss).args[0];
+        self.home_table.set_asking(None);
+        let home = u32::try_from(number).ok().and_then(NodeId::new).filter(|home| home.index() < self.node_count());
+        match home {
+            Some(home) => self.home_table.learn(block.addr(), home),
+            None => self.fail(format_args!("protocol error: the home of {:#x} is node {number}", block.addr())),
+        }
+        if home == Some(self.me) {
+            self.count(Counter::PagesHomed);
+        }
+    }
+
+    fn node_count(&self) -> usize {
+        self.homes.nodes() as usize
     }
 
     /// Waits for a block that was asked for before.
@@ -476,11 +511,28 @@ impl Node {
     }
 
     fn home_of(&mut self, block: Block) -> NodeId {
-        match self.homes.home_of(block.addr()) {
+        match self.home_table.home_of(&self.homes, block.addr()) {
             Some(home) => home,
             None => self.fail(format_args!("block {:#x} has no home", block.addr())),
         }
     }
+}
+
+/// A node asks for the home of a first-touch page whose entry is here. Answer: `args[0]`: its number.
+pub fn on_home_query(node: &mut Node, from: NodeId, message: &Message) {
+    let addr = message.addr;
+    let here = node.space.contains(addr) && node.homes.home_of(addr) == Some(node.me);
+    if !here || !node.home_table.is_first_touch(&node.homes, addr) {
+        return node.count(Counter::MessagesRejected);
+    }
+    let home = match node.home_table.home_of(&node.homes, addr) {
+        Some(home) => home,
+        None => {
+            node.home_table.learn(addr, from);
+            from
+        }
+    };
+    node.send(from, Message { handler: id::HOME_IS, args: [home.index() as u64, 0, 0], ..*message });
 }
 
 /// Handler of all protocol messages, and of the parts of data that come before them.
@@ -495,7 +547,10 @@ pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
 /// Handles a message, or puts it aside.
 fn deliver(node: &mut Node, message: &Message) {
     let block = node.space.block_of(message.addr);
-    if node.coherence.is_pinned(block)
+    // This node is the home of its page, and will be told so.
+    let too_early = node.home_table.home_of(&node.homes, block.addr()).is_none();
+    if too_early
+        || node.coherence.is_pinned(block)
         || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))
     {
         if node.coherence.held.push(*message).is_err() {

@@ -1,7 +1,9 @@
 //! Which node is the home of an address, and which allocator hands it out.
 //!
-//! Purpose: a static partition of the segment that every node computes alike, without messages. Input: an address of the segment.
-//! Output: the [`NodeId`] of its home, the [`ArenaId`] that owns it. Source: Reinhardt 1996, section 2.3 (round-robin homes).
+//! Purpose: a static partition of the segment that every node computes alike, without messages ([`Homes`]), and, when pages get their
+//! homes by first touch, what a node knows of the distributed page table ([`HomeTable`]). Input: an address of the segment.
+//! Output: the [`NodeId`] of its home, the [`ArenaId`] that owns it. Source: Reinhardt 1996, section 2.3 (round-robin and first-touch
+//! homes, distributed mapping table).
 //!
 //! ```text
 //! SEGMENT_BASE                      + half                                                       + bytes
@@ -9,10 +11,15 @@
 //! | arena 0, allocator on node 0     | arena 1        | arena 2        |     | arena n          | none |
 //! ```
 //!
+//! With first touch, the node that would be a page's home by turn keeps the page's entry: it makes the first node that asks the home, for
+//! ever, and tells everybody else. Nobody has used the page before that, so no data moves.
+//!
 //! **Invariant**: all blocks of a page have the same home. The rest (less than a page per node) belongs to nobody.
 
 use crate::abi::{MAX_NODES, SEGMENT_BASE};
+use crate::buffer::{Table, Zeroed};
 use crate::protocol::NodeId;
+use crate::sys;
 
 /// Bytes of the pages that are dealt out.
 pub const PAGE_BYTES: u64 = 4096;
@@ -110,6 +117,66 @@ impl Homes {
     /// The arena with that number, if the run has it.
     pub fn arena(&self, number: u64) -> Option<ArenaId> {
         if number <= self.nodes { Some(ArenaId(number as u8)) } else { None }
+    }
+}
+
+/// Node number + 1; zero is "not known", and at the entry's keeper "none yet".
+#[derive(Clone, Copy, Default)]
+struct PageHome(u8);
+
+// SAFETY: an integer.
+unsafe impl Zeroed for PageHome {}
+
+/// What this node knows of the homes of first-touch pages.
+pub struct HomeTable {
+    /// Empty unless homes are found by first touch.
+    pages: Option<Table<PageHome>>,
+    /// The page whose home this node asks for.
+    asking: Option<u64>,
+}
+
+impl HomeTable {
+    /// # Errors
+    /// The kernel's, when it gives no address space.
+    pub fn new(first_touch: bool, homes: &Homes) -> sys::Result<HomeTable> {
+        let pages = if first_touch { Some(Table::new(homes.half_bytes / PAGE_BYTES)?) } else { None };
+        Ok(HomeTable { pages, asking: None })
+    }
+
+    /// The home of an address; `None` when it belongs to nobody, or this node does not know.
+    pub fn home_of(&self, homes: &Homes, addr: u64) -> Option<NodeId> {
+        match self.entry(homes, addr) {
+            None => homes.home_of(addr),
+            Some((pages, number)) => NodeId::new(u32::from(pages.get(number).0).checked_sub(1)?),
+        }
+    }
+
+    /// The table and the number of the page, if its home is found by first touch.
+    fn entry(&self, homes: &Homes, addr: u64) -> Option<(&Table<PageHome>, u64)> {
+        let offset = addr.checked_sub(SEGMENT_BASE).filter(|offset| *offset < homes.half_bytes)?;
+        self.pages.as_ref().map(|pages| (pages, offset / PAGE_BYTES))
+    }
+
+    /// Whether the home of the page is found by first touch.
+    pub fn is_first_touch(&self, homes: &Homes, addr: u64) -> bool {
+        self.entry(homes, addr).is_some()
+    }
+
+    /// Notes a home, for ever.
+    pub fn learn(&mut self, addr: u64, home: NodeId) {
+        if let Some(pages) = &mut self.pages {
+            pages.set((addr - SEGMENT_BASE) / PAGE_BYTES, PageHome(home.index() as u8 + 1));
+        }
+    }
+
+    /// Notes the page that this node asks about; `None` when it has the answer.
+    pub fn set_asking(&mut self, addr: Option<u64>) {
+        self.asking = addr.map(|addr| addr / PAGE_BYTES);
+    }
+
+    /// Whether this node asks for the home of the page that holds `addr`. It may be the answer itself, and others may know before it.
+    pub fn is_asking(&self, addr: u64) -> bool {
+        self.asking == Some(addr / PAGE_BYTES)
     }
 }
 

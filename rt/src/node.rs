@@ -12,7 +12,7 @@ use crate::abi::{self, Counter, node_phase};
 use crate::coherence::{Coherence, Lane};
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
-use crate::homes::Homes;
+use crate::homes::{HomeTable, Homes};
 use crate::msg::{self, Receiver, Rejection};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
@@ -51,6 +51,7 @@ pub struct Node {
     pub context: Context,
     pub space: Space,
     pub homes: Homes,
+    pub home_table: HomeTable,
     pub transport: Transport,
     pub coherence: Coherence,
     pub arenas: Arenas,
@@ -69,6 +70,8 @@ impl Node {
     /// # Safety
     /// Nobody else is that node; region and space stay mapped; all tags of the space are Invalid and its memory zero.
     pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
+        // A program that creates its nodes has used its pages at node 0, where their data stays.
+        let first_touch = region.header().homes == abi::home_policy::FIRST_TOUCH && region.header().forks == 0;
         let space = space.with_blocks_of(region.header().block_bytes.into());
         let homes = Homes::new(region.header().nodes, space.bytes()).among(forks::homes_present(&region));
         Ok(Node {
@@ -76,6 +79,7 @@ impl Node {
             region,
             context: region.context(me),
             space,
+            home_table: HomeTable::new(first_touch, &homes)?,
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },
@@ -166,6 +170,7 @@ impl Node {
             me: self.me,
             space: &self.space,
             homes: &self.homes,
+            home_table: &self.home_table,
             protocol: self.coherence.kind(),
         };
         match msg::validate(&receiver, from, message) {

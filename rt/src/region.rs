@@ -77,6 +77,9 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if !block_bytes.is_power_of_two() || !(abi::BLOCK_BYTES..=abi::BLOCK_MAX_BYTES).contains(&block_bytes) {
         return Err("the block size is no power of two from 64 to 4096");
     }
+    if header.homes > abi::home_policy::FIRST_TOUCH {
+        return Err("it names a home policy that this runtime does not have");
+    }
     // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
     let tag_page_covers = CONTEXT_BYTES << abi::BLOCK_SHIFT;
     if header.segment_bytes == 0
@@ -331,7 +334,7 @@ mod tests {
     #[test]
     fn damaged_headers_are_refused_with_the_reason() {
         type Damage = fn(&mut RegionHeader);
-        let cases: [(&str, Damage); 13] = [
+        let cases: [(&str, Damage); 14] = [
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
             ("number of nodes", |h| h.nodes = 65),
@@ -341,6 +344,7 @@ mod tests {
             ("context pages", |h| h.contexts_off = u64::MAX - 4095),
             ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
             ("fill area", |h| h.fill_bytes = 0),
+            ("home policy", |h| h.homes = 2),
             ("block size", |h| h.block_bytes = 96),
             ("block size", |h| h.block_bytes = 8192),
             ("coherence protocol", |h| h.protocol = 3),

@@ -7,7 +7,7 @@ use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, LaunchOptions, Protocol};
+use crate::launch::{self, HomePolicy, LaunchOptions, Protocol};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
@@ -54,6 +54,9 @@ pub struct RunCommand {
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
     block_size: u32,
+    /// Which node keeps a page of shared memory that was allocated without a home
+    #[arg(long, value_name = "POLICY", default_value = "round-robin")]
+    homes: HomePolicy,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -84,6 +87,7 @@ impl RunCommand {
             peer_timeout_ms: self.peer_timeout * 1000,
             stache_pages: self.stache_pages.unwrap_or(0),
             block_bytes: self.block_size,
+            homes: self.homes,
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),

@@ -55,6 +55,25 @@ impl Protocol {
     }
 }
 
+/// Where the pages of `bz_alloc` have their homes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum HomePolicy {
+    /// Page by page over all nodes
+    RoundRobin,
+    /// At the node that uses the page first (not for programs that create their nodes: round-robin)
+    FirstTouch,
+}
+
+impl HomePolicy {
+    /// As it stands in the region's header.
+    pub const fn number(self) -> u32 {
+        match self {
+            HomePolicy::RoundRobin => abi::home_policy::ROUND_ROBIN,
+            HomePolicy::FirstTouch => abi::home_policy::FIRST_TOUCH,
+        }
+    }
+}
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
@@ -70,6 +89,8 @@ pub struct LaunchOptions {
     pub stache_pages: u32,
     /// Bytes that change hands together: a power of two from [`abi::BLOCK_BYTES`] to [`abi::BLOCK_MAX_BYTES`].
     pub block_bytes: u32,
+    /// Where the pages of `bz_alloc` have their homes.
+    pub homes: HomePolicy,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -87,6 +108,7 @@ impl Default for LaunchOptions {
             peer_timeout_ms: abi::PEER_TIMEOUT_MS,
             stache_pages: 0,
             block_bytes: abi::BLOCK_BYTES as u32,
+            homes: HomePolicy::RoundRobin,
             tag_output: false,
             forks: false,
             arg0: None,

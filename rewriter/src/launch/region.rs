@@ -55,6 +55,7 @@ impl Region {
         header.peer_timeout_ms = options.peer_timeout_ms;
         header.stache_pages = options.stache_pages;
         header.block_bytes = options.block_bytes;
+        header.homes = options.homes.number();
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
@@ -139,7 +140,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         peer_timeout_ms,
         stache_pages,
         block_bytes,
-        _pad,
+        homes,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -162,7 +163,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, peer_timeout_ms), &peer_timeout_ms.to_ne_bytes());
     put(offset_of!(RegionHeader, stache_pages), &stache_pages.to_ne_bytes());
     put(offset_of!(RegionHeader, block_bytes), &block_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, _pad), &_pad.to_ne_bytes());
+    put(offset_of!(RegionHeader, homes), &homes.to_ne_bytes());
     bytes
 }
 

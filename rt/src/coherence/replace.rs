@@ -169,9 +169,11 @@ impl Node {
         self.each_shared_block(addr, bytes, |node, block| node.prefetch_block(block, store));
     }
 
-    /// True when a request was sent, or has been already.
+    /// Asks for a block, if it makes sense and one more request may be outstanding.
     fn prefetch_block(&mut self, block: Block, store: bool) {
-        let wanted = !self.space.allows(block, store) && !self.is_in_use(block) && self.home_of(block) != self.me;
+        // Of a page that nobody has used there is nothing to fetch.
+        let known = self.home_table.home_of(&self.homes, block.addr()).is_some_and(|home| home != self.me);
+        let wanted = !self.space.allows(block, store) && !self.is_in_use(block) && known;
         let may_prefetch = match self.coherence.kind {
             Kind::Stache => self.stache_may_prefetch(),
             Kind::Mcm => self.mcm_may_prefetch(),
@@ -207,7 +209,8 @@ impl Node {
     /// Gives the copies of a range back to their homes.
     pub fn check_in(&mut self, addr: u64, bytes: u64) {
         self.each_shared_block(addr, bytes, |node, block| {
-            if node.home_of(block) != node.me && !node.is_in_use(block) {
+            let home = node.home_table.home_of(&node.homes, block.addr());
+            if home.is_some_and(|home| home != node.me) && !node.is_in_use(block) {
                 node.evict(block);
             }
         });

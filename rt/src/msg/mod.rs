@@ -7,7 +7,7 @@
 
 use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::coherence::Kind;
-use crate::homes::Homes;
+use crate::homes::{HomeTable, Homes};
 use crate::node::Node;
 use crate::protocol::{Msg, NodeId, mcm};
 use crate::sync::{collective, group, lock, remote, slots};
@@ -49,6 +49,8 @@ pub mod id {
     pub const REMOTE_FENCE: u16 = 42;
     pub const REMOTE_FENCED: u16 = 43;
     pub const PUBLISHED: u16 = 44;
+    pub const HOME_QUERY: u16 = 45;
+    pub const HOME_IS: u16 = 46;
 }
 
 /// Who may send a message to whom, and what its address must be.
@@ -109,7 +111,7 @@ static OF_MCM: [Handler; 10] = [
 ];
 
 /// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 44] = [
+pub static HANDLERS: [Handler; 46] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
     protocol("UpgradeRequest", Msg::UpgradeRequest),
@@ -154,6 +156,8 @@ pub static HANDLERS: [Handler; 44] = [
     row("RemoteFence", Route::Any, 0, remote::on_remote_fence),
     row("RemoteFenced", Route::Any, 0, Node::on_reply),
     row("Published", Route::FromManager, 0, Node::on_reply),
+    row("HomeQuery", Route::Any, 0, coherence::on_home_query),
+    row("HomeIs", Route::Any, 0, Node::on_reply),
 ];
 
 /// Why a message was dropped.
@@ -174,6 +178,7 @@ pub struct Receiver<'a> {
     pub me: NodeId,
     pub space: &'a Space,
     pub homes: &'a Homes,
+    pub home_table: &'a HomeTable,
     pub protocol: Kind,
 }
 
@@ -203,16 +208,17 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
             if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(receiver.space.block_bytes()) {
                 return Err(Rejection::Address);
             }
-            let home = receiver.homes.home_of(message.addr);
+            let home = receiver.home_table.home_of(receiver.homes, message.addr);
             let (at_home, away) =
                 if handler.route == Route::ToHome { (receiver.me, from) } else { (from, receiver.me) };
-            home == Some(at_home) && home != Some(away)
+            let expected = handler.route == Route::ToHome && receiver.home_table.is_asking(message.addr);
+            home == Some(at_home) && home != Some(away) || home.is_none() && expected && from != receiver.me
         }
         Route::WithHome => {
             if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {
                 return Err(Rejection::Address);
             }
-            let home = receiver.homes.home_of(message.addr);
+            let home = receiver.home_table.home_of(receiver.homes, message.addr);
             (home == Some(receiver.me)) != (home == Some(from))
         }
         Route::ToManager => manager == Some(receiver.me),
@@ -245,7 +251,7 @@ mod tests {
             assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
             assert_eq!(handler.data_bytes == 64, msg.carries_data());
         }
-        assert_eq!(HANDLERS.len(), usize::from(id::PUBLISHED));
+        assert_eq!(HANDLERS.len(), usize::from(id::HOME_IS));
         assert_eq!(HANDLERS[usize::from(id::EXITED) - 1].name, "Exited");
         assert_eq!(HANDLERS[usize::from(id::COUNTED) - 1].name, "Counted");
         assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
@@ -272,9 +278,17 @@ mod tests {
         // SAFETY: as just said.
         let space = unsafe { Space::new(0, 0, 1 << 20) };
         let homes = Homes::new(3, 1 << 20);
+        let home_table = HomeTable::new(false, &homes).unwrap();
         let judge = |me: u32, from: u32, message: Message| {
             let protocol = Kind::Stache;
-            let receiver = Receiver { incarnation: 5, me: node(me), space: &space, homes: &homes, protocol };
+            let receiver = Receiver {
+                incarnation: 5,
+                me: node(me),
+                space: &space,
+                homes: &homes,
+                home_table: &home_table,
+                protocol,
+            };
             validate(&receiver, node(from), &message).map(|handler| handler.name)
         };
         // Page 1 has its home on node 1.

@@ -160,3 +160,62 @@ fn a_larger_block_is_one_miss() {
         },
     );
 }
+
+/// Each page's home is the node that used it first; whoever asks before that node knows is served all the same.
+#[test]
+fn pages_get_their_homes_by_first_touch() {
+    for protocol in PROTOCOLS {
+        for block_bytes in [64, 1024] {
+            let shape = |header: &mut abi::RegionHeader| {
+                header.block_bytes = block_bytes;
+                header.homes = abi::home_policy::FIRST_TOUCH;
+            };
+            let homed = run_shaped(4, protocol, shape, |program| {
+                let me = program.me();
+                let array = program.shared(32 * PAGE_BYTES);
+                for page in (me..16).step_by(4) {
+                    program.store(array + page * PAGE_BYTES, page + 1);
+                }
+                assert_eq!(counter(program, Counter::PagesHomed), 4);
+                program.barrier();
+                // The owner uses its pages without a message.
+                let sent = counter(program, Counter::MessagesSent);
+                for word in 0..512 {
+                    program.store(array + me * PAGE_BYTES + 8 * word, word);
+                }
+                assert_eq!(counter(program, Counter::MessagesSent), sent);
+                program.barrier();
+                for page in 0..4 {
+                    assert_eq!(program.load(array + page * PAGE_BYTES + 8 * me), me);
+                }
+                for page in 4..16 {
+                    assert_eq!(program.load(array + page * PAGE_BYTES), page + 1);
+                }
+                program.barrier();
+                // All at once: one of them is first, and nothing is lost.
+                for page in 16..32 {
+                    for word in 0..8 {
+                        program.call(|node| node.fetch_add(array + page * PAGE_BYTES + 512 * word, 1));
+                    }
+                    program.back_edge();
+                }
+                program.barrier();
+                for at in (16..32).flat_map(|page| (0..8).map(move |word| page * PAGE_BYTES + 512 * word)) {
+                    assert_eq!(program.load(array + at), 4);
+                }
+                // Memory that was used before keeps its homes and comes back zeroed.
+                program.barrier();
+                if me == 3 {
+                    program.call(|node| node.free(array));
+                    let again = program.call(|node| node.alloc(None, 32 * PAGE_BYTES));
+                    assert_eq!(again, array);
+                    assert!((0..32).all(|page| program.load(array + page * PAGE_BYTES) == 0));
+                }
+                program.barrier();
+                counter(program, Counter::PagesHomed)
+            });
+            // Each page has one home.
+            assert_eq!(homed.iter().sum::<u64>(), 32);
+        }
+    }
+}

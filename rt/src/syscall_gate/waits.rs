@@ -191,8 +191,13 @@ pub(super) fn left_kernel() {
     // SAFETY: the page is mapped for the whole run.
     let doing = unsafe { Context::at(CONTEXT_SHARED) };
     if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {
-        doing.activity().store(activity::RUNNING, Ordering::Relaxed);
+        set_activity(activity::RUNNING);
     }
+}
+
+fn set_activity(doing: u32) {
+    // SAFETY: the page is mapped for the whole run.
+    unsafe { Context::at(CONTEXT_SHARED) }.activity().store(doing, Ordering::SeqCst);
 }
 
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
@@ -204,6 +209,10 @@ pub(super) fn announced(nr: i64, caller: Caller, mut decide: impl FnMut() -> Out
     let mut rounds = 0;
     loop {
         let outcome = decide();
+        if matches!(nr, libc::SYS_execve | libc::SYS_execveat) {
+            // The new program knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that the node runs.
+            set_activity(activity::GONE);
+        }
         let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
         CALL.store(nr, Ordering::Relaxed);
         if !waits || node::enter_kernel() || rounds == ROUNDS {

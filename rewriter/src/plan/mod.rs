@@ -13,7 +13,7 @@ use crate::disasm::{InsnId, Insns, Reader, is_far};
 use crate::error::Refusal;
 use crate::image::Image;
 use crate::options::Options;
-use blizzard_rt::abi::{VsibDesc, string_desc};
+use blizzard_rt::abi::{self, VsibDesc, string_desc};
 use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
 use serde::Serialize;
 
@@ -142,6 +142,9 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
         return Err("far jump or call");
     }
     let (loads, stores) = (options.checks.loads(), options.checks.stores());
+    if (loads || stores) && names_shared_memory(insn) {
+        return Err("access to shared memory at a constant 64-bit address: keep the address in a variable");
+    }
     let wanted = |p: &Plain| p.load && loads || p.store && stores;
     Ok(match *access {
         Access::None => Action::Nothing,
@@ -186,6 +189,17 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
     })
 }
 
+/// Whether the operand is a constant address where shared memory can be. Only moves of the accumulator can have one; the checks' own
+/// instructions cannot form it.
+fn names_shared_memory(insn: &Instruction) -> bool {
+    let shared = abi::SEGMENT_BASE..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
+    (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory)
+        && insn.memory_base() == Register::None
+        && insn.memory_index() == Register::None
+        && !matches!(insn.segment_prefix(), Register::FS | Register::GS)
+        && shared.contains(&insn.memory_displacement64())
+}
+
 /// With only one direction asked for, a read-modify-write is checked as that direction.
 fn requested(p: Plain, loads: bool, stores: bool) -> Plain {
     Plain { load: p.load && loads, store: p.store && stores, ..p }
@@ -225,4 +239,28 @@ pub fn is_big(p: &Plain) -> bool {
 /// push and pop with a memory operand move rsp around the access; so do calls.
 pub fn is_push(insn: &Instruction) -> bool {
     insn.mnemonic() == Mnemonic::Push && insn.op0_kind() == OpKind::Memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    /// Compilers turn a constant pointer to user-managed memory into a move with a 64-bit address. It counted as a global variable
+    /// and was not checked.
+    #[test]
+    fn a_constant_address_of_shared_memory_is_no_global() {
+        let decide = |at: u64| {
+            let mut bytes = vec![0xa1];
+            bytes.extend(at.to_le_bytes());
+            let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            Planner::new(&Options::default()).decide(&insn, RegSet::default())
+        };
+        for at in [abi::SEGMENT_BASE, abi::USER_BASE, abi::USER_BASE + abi::USER_BYTES - 1] {
+            assert!(decide(at).is_err(), "{at:#x}");
+        }
+        for at in [0, abi::SEGMENT_BASE - 1, abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES] {
+            assert_eq!(decide(at), Ok(Action::Exempt(Exempt::Global)), "{at:#x}");
+        }
+    }
 }

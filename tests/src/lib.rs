@@ -14,6 +14,7 @@ pub mod directives;
 pub mod matrix;
 pub mod normalise;
 pub mod run;
+pub mod tempest_send;
 pub mod tool;
 pub mod workdir;
 

@@ -1,6 +1,6 @@
-//! Part of the build script: builds the client library of `blizzard.h` and hands it to `cli/config.rs`.
+//! Part of the build script: builds the client library of `blizzard.h` and `tempest.h` and hands it to `cli/config.rs`.
 //!
-//! Input: `../rt/client/*.c`, `../rt/include/blizzard.h`. Output: the environment variable `BLIZZARD_CLIENT_LIB` of the
+//! Input: `../rt/client/*.c`, `../rt/include/*.h`. Output: the environment variable `BLIZZARD_CLIENT_LIB` of the
 //! rewriter's compilation: path of `libblizzard.a`, which the rewriter embeds. It is not linked into the rewriter.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Builds the library in `out`.
 pub fn build(manifest_dir: &Path, out: &Path) {
     let folder = manifest_dir.join("../rt/client");
-    let sources = ["blizzard.c", "fork.c"].map(|name| folder.join(name));
+    let sources = ["blizzard.c", "fork.c", "tempest.c"].map(|name| folder.join(name));
     let include = manifest_dir.join("../rt/include");
     for input in [&folder, &include, &manifest_dir.join("build_client.rs")] {
         println!("cargo::rerun-if-changed={}", input.display());

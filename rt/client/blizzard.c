@@ -215,7 +215,7 @@ static const struct bz_api plain = {
     plain_sum_u64, plain_sum_f64, plain_create, plain_created, plain_wait_for_end,
     plain_prefetch, plain_prefetch, plain_check_in,
     plain_barrier_new, plain_barrier_wait, plain_event_new, plain_event_set, plain_event_wait, plain_counter_new,
-    plain_counter_op, plain_fetch_op, plain_reduce, plain_broadcast, plain_remote_write, plain_remote_fence,
+    plain_counter_op, plain_fetch_op, plain_reduce, plain_broadcast, plain_remote_write, plain_remote_fence, NULL,
 };
 
 /* ---- dispatch ---- */

@@ -4,6 +4,8 @@
 
 #include "blizzard.h"
 
+struct tempest_api;
+
 /* Mirrors BzApi of rt/src/abi.rs; append only. */
 struct bz_api {
     uint32_t version, bytes;
@@ -40,6 +42,8 @@ struct bz_api {
     void (*broadcast)(unsigned, void *, size_t);
     void (*remote_write)(unsigned, void *, const void *, size_t);
     void (*remote_fence)(void);
+    /* Of tempest.c; NULL without a runtime. */
+    const struct tempest_api *tempest;
 };
 
 /* The runtime's functions, or those of a run of one node without a runtime. */

@@ -19,6 +19,8 @@
 //! [`GATE_STRING`] is the exception: it *performs* the string instruction, so rsi, rdi, rcx, rax and the status flags
 //! change exactly as that instruction changes them.
 
+pub mod tempest;
+
 /// Base of the tag table: the tag of address `a` is the byte at `TAG_TABLE_BASE + (a >> BLOCK_SHIFT)`.
 /// Fits a sign-extended disp32, so the check needs no base register.
 pub const TAG_TABLE_BASE: u64 = 0x7fff_8000;
@@ -46,10 +48,18 @@ pub const TAG_NO_STORE: u8 = 1;
 pub const SEGMENT_BASE: u64 = 0x2000_0000_0000;
 /// `addr >> SEGMENT_SHIFT == SEGMENT_BASE >> SEGMENT_SHIFT` exactly for addresses that may lie in the segment.
 pub const SEGMENT_SHIFT: u32 = 40;
+/// Bytes of the addresses that [`SEGMENT_SHIFT`] tells from all others: the shared segment and the user-managed one.
+pub const SEGMENT_WINDOW_BYTES: u64 = 1 << SEGMENT_SHIFT;
 /// Largest segment in bytes.
-pub const SEGMENT_MAX_BYTES: u64 = 1 << SEGMENT_SHIFT;
+pub const SEGMENT_MAX_BYTES: u64 = SEGMENT_WINDOW_BYTES / 2;
 /// Segment size in bytes unless the launcher says otherwise.
 pub const SEGMENT_DEFAULT_BYTES: u64 = 64 << 30;
+
+/// Base of the user-managed virtual segment of `tempest.h`, the same on every node. It exists in programs that use that interface.
+/// Source: Tempest 1.2.1, section 3.1.
+pub const USER_BASE: u64 = SEGMENT_BASE + SEGMENT_WINDOW_BYTES / 4 * 3;
+/// Bytes of the user-managed virtual segment.
+pub const USER_BYTES: u64 = 16 << 30;
 
 /// The shared context page: in a run of several nodes, the node's own context page of the shared region; else anonymous.
 /// Below 2 GiB, so that inserted code reaches it by absolute disp32.
@@ -227,9 +237,19 @@ pub enum Counter {
     /// Pages of first-touch memory whose home this node has become, and questions for the home of one.
     PagesHomed,
     HomeQueries,
+    /// Faults on user-managed pages (Tempest 1.2.1, sections 3.1.4 and 3.2.7).
+    UserFaults,
+    /// Messages whose handler of the program has run (section 3.3).
+    UserMessages,
+    /// Timer handlers that have run (section 3.5).
+    UserTimers,
+    /// Bytes that arrived through bulk channels (section 3.4).
+    BulkBytes,
+    /// Tag changes that table 2 does not allow; looked for in runs with [`tempest_flags::DEBUG`].
+    BadTagChanges,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 36;
+pub const COUNTER_COUNT: usize = 41;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -268,6 +288,11 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "rejected_form",
     "pages_homed",
     "home_queries",
+    "user_faults",
+    "user_messages",
+    "user_timers",
+    "bulk_bytes",
+    "bad_tag_changes",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -389,7 +414,24 @@ pub struct RegionHeader {
     pub block_bytes: u32,
     /// See [`home_policy`].
     pub homes: u32,
+    /// [`tempest_flags`].
+    pub tempest_flags: u64,
+    /// Most bytes of the program's messages that one node buffers because their receivers do not take them.
+    pub tempest_buffer_bytes: u64,
+    /// Most user-managed pages of one node.
+    pub tempest_pages: u64,
 }
+
+/// Bits of [`RegionHeader::tempest_flags`].
+pub mod tempest_flags {
+    /// Tag changes are compared with table 2 of the Tempest specification.
+    pub const DEBUG: u64 = 1;
+    /// Bulk data travels in messages, never by a copy from the other process's memory.
+    pub const NO_DIRECT_BULK: u64 = 2;
+}
+
+/// [`RegionHeader::tempest_buffer_bytes`] unless the launcher says otherwise.
+pub const TEMPEST_BUFFER_DEFAULT_BYTES: u64 = 256 << 20;
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
 pub const SLOT_BYTES: u64 = 128;
@@ -443,6 +485,9 @@ impl RegionHeader {
             stache_pages: 0,
             block_bytes: BLOCK_BYTES as u32,
             homes: home_policy::ROUND_ROBIN,
+            tempest_flags: 0,
+            tempest_buffer_bytes: TEMPEST_BUFFER_DEFAULT_BYTES,
+            tempest_pages: USER_BYTES / 4096,
         }
     }
 }
@@ -513,6 +558,8 @@ pub struct BzApi {
     /// Node, where to, where from (private memory), bytes.
     pub remote_write: extern "C" fn(u32, *mut u8, *const u8, usize),
     pub remote_fence: extern "C" fn(),
+    /// The functions of `tempest.h`.
+    pub tempest: &'static tempest::TempestApi,
 }
 
 /// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside
@@ -709,7 +756,9 @@ pub struct TrapEntry {
 const _: () = {
     assert!(TAG_TABLE_BASE < 1 << 31 && CONTEXT_PRIVATE + CONTEXT_BYTES <= TAG_TABLE_BASE);
     assert!(TAG_TABLE_BASE + TAG_TABLE_BYTES < SEGMENT_BASE);
-    assert!(SEGMENT_BASE.is_multiple_of(SEGMENT_MAX_BYTES));
+    assert!(SEGMENT_BASE.is_multiple_of(SEGMENT_WINDOW_BYTES));
+    assert!(USER_BASE >= SEGMENT_BASE + SEGMENT_MAX_BYTES + USER_BYTES);
+    assert!(USER_BASE + USER_BYTES < SEGMENT_BASE + SEGMENT_WINDOW_BYTES);
     assert!(core::mem::size_of::<SharedContext>() == CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<RegionHeader>() <= CONTEXT_BYTES as usize);
     assert!(core::mem::size_of::<VsibDesc>() == 16);
@@ -718,6 +767,6 @@ const _: () = {
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::HomeQueries as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::BadTagChanges as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -53,6 +53,7 @@ pub static TABLE: BzApi = BzApi {
     broadcast: bz_broadcast,
     remote_write: bz_remote_write,
     remote_fence: bz_remote_fence,
+    tempest: &crate::tempest::api::TABLE,
 };
 
 /// Counts in a run of one node.

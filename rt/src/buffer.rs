@@ -16,6 +16,8 @@ pub unsafe trait Zeroed: Copy {}
 
 // SAFETY: integers.
 unsafe impl Zeroed for u64 {}
+// SAFETY: integers.
+unsafe impl Zeroed for u32 {}
 
 // SAFETY: integers; all zero is the Unshared entry.
 unsafe impl Zeroed for crate::protocol::mcm::Entry {}
@@ -130,6 +132,13 @@ impl<T: Zeroed> Queue<T> {
             let capacity = slots.len;
             slots.set(at & (capacity - 1), value);
         }
+    }
+
+    /// Takes the last element.
+    pub fn pop_back(&mut self) -> Option<T> {
+        let value = self.get(self.len.checked_sub(1)?)?;
+        self.len -= 1;
+        Some(value)
     }
 
     /// Takes the front element.

@@ -31,6 +31,7 @@ pub mod sync;
 pub mod sys;
 pub mod syscall_gate;
 pub mod tags;
+pub mod tempest;
 pub mod transport;
 pub mod trap;
 pub mod vsib;

@@ -120,6 +120,32 @@ impl Slot {
         unsafe { core::slice::from_raw_parts(self.regions.load(Ordering::Relaxed) as *const Region, count) }
     }
 
+    /// The new address of the function or instruction at the old address `at`: the trap map has it, or a springboard jumps there, in one
+    /// step or two.
+    fn entry(&self, at: u64) -> Option<u64> {
+        if let Found::Instruction(new) = self.map().find(at, 0) {
+            return Some(new);
+        }
+        let code = self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed);
+        let mut jump = at;
+        for _ in 0..2 {
+            let mut bytes = [0u8; 5];
+            // The span may have holes, and a wrong name leads anywhere in it.
+            if !self.covers(jump) || crate::sys::read_own_memory(jump, &mut bytes).is_err() {
+                return None;
+            }
+            match bytes {
+                [0xe9, a, b, c, d] => {
+                    let new = jump.wrapping_add(5).wrapping_add(i32::from_le_bytes([a, b, c, d]) as u64);
+                    return code.contains(&new).then_some(new);
+                }
+                [0xeb, distance, ..] if jump == at => jump = at.wrapping_add(2).wrapping_add(distance as i8 as u64),
+                _ => return None,
+            }
+        }
+        None
+    }
+
     fn map(&self) -> TrapMap {
         TrapMap {
             entries: self.traps.load(Ordering::Relaxed) as *const TrapEntry,
@@ -221,6 +247,27 @@ impl Modules {
         (place < region.end).then(|| base.wrapping_add(region.group.into()))
     }
 
+    /// A name for the instruction at the old address `at`, the same in all processes that have loaded the same files in the same order: the
+    /// module's number in the upper half, the distance from its old code's base in the lower.
+    pub fn name_of(&self, at: u64) -> Option<u64> {
+        let slot = self.at(at)?;
+        slot.entry(at)?;
+        let number = self.slots.iter().position(|other| core::ptr::eq(other, slot))?;
+        Some((number as u64) << 32 | at.wrapping_sub(slot.old_base.load(Ordering::Relaxed)))
+    }
+
+    /// The new address of the function or instruction at the old address `at`.
+    pub fn entry(&self, at: u64) -> Option<u64> {
+        self.at(at)?.entry(at)
+    }
+
+    /// The new address of what has that name; `None` when there is no such thing here.
+    pub fn resolve(&self, name: u64) -> Option<u64> {
+        let slot = self.slots.get((name >> 32) as usize).filter(|slot| !slot.is_empty())?;
+        let old = slot.old_base.load(Ordering::Relaxed).wrapping_add(name & u64::from(u32::MAX));
+        if slot.covers(old) { slot.entry(old) } else { None }
+    }
+
     /// Whether `at` lies in some module's new code.
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| {
@@ -292,6 +339,47 @@ mod tests {
         }
         assert_eq!(modules.chain_at(bias + 0x8fff), None);
         assert_eq!(modules.chain_at(0x9010), None);
+    }
+
+    #[test]
+    fn names_are_resolved_only_where_a_function_or_an_instruction_begins() {
+        // Old code at +0: an instruction with a trap, a springboard, a short one that leads to it, one that leads astray.
+        let mut memory = vec![0xccu8; 0x2000];
+        let base = memory.as_ptr() as u64;
+        let entries = [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x80, new: 0x60 }];
+        let jump = |from: u64, to: u64| (to as u32).wrapping_sub(from as u32 + 5).to_le_bytes();
+        memory[0x20] = 0xe9;
+        memory[0x21..0x25].copy_from_slice(&jump(0x20, 0x1070));
+        memory[0x30..0x32].copy_from_slice(&[0xeb, (0x20u8).wrapping_sub(0x32)]);
+        memory[0x50] = 0xe9;
+        memory[0x51..0x55].copy_from_slice(&jump(0x50, 0x60));
+        let module = ModuleInfo {
+            trap_map_va: entries.as_ptr() as u64,
+            trap_count: 2,
+            old_base_va: base,
+            new_base_va: base + 0x1000,
+            code_va: base + 0x1000,
+            code_bytes: 0x1000,
+            ..ModuleInfo::ZERO
+        };
+        let modules = table();
+        // SAFETY: `entries` outlives the table.
+        unsafe {
+            modules.add(&info(&[], 0), 0, 0x10_0000, 0x10_1000).unwrap();
+            modules.add(&module, 0, base, base + 0x2000).unwrap();
+        }
+        for (at, new) in [(0x10, 0x1040), (0x80, 0x1060), (0x20, 0x1070), (0x30, 0x1070)] {
+            assert_eq!(modules.entry(base + at), Some(base + new));
+            assert_eq!(modules.name_of(base + at), Some(1 << 32 | at));
+            assert_eq!(modules.resolve(1 << 32 | at), Some(base + new));
+        }
+        for at in [0x11, 0x21, 0x50, 0x60, 0x1fff, 0x2000, 0x1_0000, u64::from(u32::MAX)] {
+            assert_eq!(modules.resolve(1 << 32 | at), None, "{at:#x}");
+        }
+        assert_eq!(
+            (modules.resolve(0x20), modules.resolve(2 << 32 | 0x20), modules.resolve(u64::MAX)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use crate::abi::{self, Counter, node_phase};
+use crate::buffer::Queue;
 use crate::coherence::{Coherence, Lane};
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
@@ -19,14 +20,15 @@ use crate::region::{Context, Region};
 use crate::single::Single;
 use crate::stats::{self, Wait, WaitClock};
 use crate::sync::Sync;
-use crate::syscall_gate::signals;
+use crate::syscall_gate::{self, signals};
 use crate::tags::Space;
+use crate::tempest::{self, Host};
 use crate::transport::{self, Message, Patience, Transport};
 use crate::{api, entry, print, segment, sys};
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Who this node is, from [`abi::BOOT_ENV`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub struct Node {
     awaited: Option<(u16, NodeId, u64)>,
     answer: Option<Message>,
     requests: u64,
+    /// Messages of `tempest.h` that came before the program had started that interface.
+    pub early: Queue<Message>,
 }
 
 impl Node {
@@ -91,6 +95,7 @@ impl Node {
             awaited: None,
             answer: None,
             requests: 0,
+            early: Queue::new(),
         })
     }
 
@@ -139,6 +144,7 @@ impl Node {
         self.transport.answer_doorbell();
         self.release_if_due();
         self.serve();
+        tempest::run_events(&mut Host::Node(self), || false);
         self.leave();
     }
 
@@ -148,7 +154,7 @@ impl Node {
             // Nobody drains the queues while this node sleeps.
             self.wait(Wait::Other, |node| node.transport.is_drained());
         }
-        !self.holds_work() && self.transport.enter_kernel()
+        !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel()
     }
 
     /// Handles the messages that are there, up to a limit.
@@ -242,6 +248,12 @@ impl Node {
                     }
                     self.transport.next_turn();
                 }
+                None if tempest::has_events() => {
+                    tempest::run_events(&mut Host::Node(self), || false);
+                    if done(self) {
+                        break;
+                    }
+                }
                 None => {
                     let slept = self.transport.idle(&mut patience);
                     self.protocol_idle(slept);
@@ -260,6 +272,25 @@ impl Node {
         }
         self.transport.end_wait();
         self.clock.waited(what, since);
+    }
+
+    /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them.
+    pub fn wait_running_handlers(&mut self, what: Wait, done: impl Fn() -> bool) {
+        tempest::run_events(&mut Host::Node(self), &done);
+        self.wait(what, |_| done());
+    }
+
+    /// Process number of a node of the run.
+    pub fn process_of(&self, node: NodeId) -> u32 {
+        self.region.context(node).pid().load(Ordering::Relaxed)
+    }
+
+    /// Gives the node to the program's handler that `run` calls: until it returns, the functions of `tempest.h` find the node here.
+    pub fn lend<R>(&mut self, run: impl FnOnce() -> R) -> R {
+        GLOBAL.lent.store(self, Ordering::Relaxed);
+        let result = run();
+        GLOBAL.lent.store(core::ptr::null_mut(), Ordering::Relaxed);
+        result
     }
 
     /// [`Node::fold_times`] now and then, so that the counters of a node that dies are nearly right.
@@ -336,6 +367,8 @@ struct Global {
     mode: AtomicU32,
     /// Some call is inside [`Node`].
     inside: AtomicBool,
+    /// The node, while a handler of the program runs inside it.
+    lent: AtomicPtr<Node>,
     /// The program runs: errors are its own.
     started: AtomicBool,
     identity: UnsafeCell<Identity>,
@@ -350,6 +383,7 @@ unsafe impl core::marker::Sync for Global {}
 static GLOBAL: Global = Global {
     mode: AtomicU32::new(mode::NONE),
     inside: AtomicBool::new(false),
+    lent: AtomicPtr::new(core::ptr::null_mut()),
     started: AtomicBool::new(false),
     identity: UnsafeCell::new(Identity { node: 0, nodes: 1, launched: None }),
     node: UnsafeCell::new(MaybeUninit::uninit()),
@@ -369,6 +403,56 @@ pub enum Call<'a> {
 
 /// Runs a call of the program's interface; `name` is for error lines.
 pub fn with_run<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+    if tempest::in_handler() {
+        refuse_in_handler(name);
+    }
+    tempest::entered(false);
+    with_call(name, run)
+}
+
+/// A function that may wait was called where nothing may.
+#[cold]
+fn refuse_in_handler(name: &str) -> ! {
+    fail(format_args!("{name} in the {}: a handler must not wait (Tempest 1.2.1, section 2)", tempest::running()))
+}
+
+/// Runs a function of `tempest.h`, also inside a handler of the program; `name` is for error lines.
+pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
+    let lent = GLOBAL.lent.load(Ordering::Relaxed);
+    if !lent.is_null() {
+        // SAFETY: `lend` holds the only reference and does not use it before the handler returns; the handler is this thread's, and
+        // functions of the interface do not nest.
+        return run(Host::Node(unsafe { &mut *lent }));
+    }
+    with_call(name, |call| match call {
+        Call::Single(_) => run(Host::Alone),
+        Call::Several(node) => run(Host::Node(node)),
+    })
+}
+
+/// [`with_host`] for a gate.
+pub fn with_host_at_gate<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
+    tempest::entered(true);
+    match GLOBAL.mode.load(Ordering::Relaxed) {
+        mode::SEVERAL => enter(name, |node| {
+            node.begin();
+            let result = run(Host::Node(node));
+            node.leave();
+            result
+        }),
+        _ => run(Host::Alone),
+    }
+}
+
+/// What the launcher has set for `tempest.h`.
+pub fn tempest_settings() -> tempest::Settings {
+    match identity().launched {
+        Some((region, _)) => tempest::Settings::of(region.header()),
+        None => tempest::Settings::DEFAULT,
+    }
+}
+
+fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     match GLOBAL.mode.load(Ordering::Relaxed) {
         // SAFETY: initialised by `start` before it set the mode.
         mode::SINGLE => run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() })),
@@ -533,6 +617,9 @@ fn is_several() -> bool {
 
 /// Returns when every block of the range allows the access. `masked`: blocks of memory that was never allocated do not matter.
 pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
+    if tempest::is_active() && tempest::faults::touches_user(&[Lane { addr, bytes, store, masked }]) {
+        return tempest::faults::miss(&[Lane { addr, bytes, store, masked }]);
+    }
     if !is_several() {
         return;
     }
@@ -541,11 +628,14 @@ pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
     if node.is_accessible(addr, bytes, store) {
         return node.count(Counter::FalseMisses);
     }
-    enter("a miss", |node| node.miss(addr, bytes, store, masked));
+    at_gate("a miss", |node| node.miss(addr, bytes, store, masked));
 }
 
 /// As [`miss`], for several ranges; on return all allow their access at once.
 pub fn miss_lanes(lanes: &[Lane]) {
+    if tempest::is_active() && tempest::faults::touches_user(lanes) {
+        return tempest::faults::miss(lanes);
+    }
     if !is_several() {
         return;
     }
@@ -554,15 +644,28 @@ pub fn miss_lanes(lanes: &[Lane]) {
     if lanes.iter().all(|l| node.is_accessible(l.addr, l.bytes, l.store)) {
         return node.count(Counter::FalseMisses);
     }
-    enter("a miss", |node| {
+    at_gate("a miss", |node| {
         node.begin();
         node.access_lanes(lanes);
         node.leave();
     });
 }
 
+/// [`enter`] for what the program's own code does between two of its instructions.
+fn at_gate<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
+    if tempest::in_handler() {
+        refuse_in_handler(name);
+    }
+    tempest::entered(true);
+    enter(name, run)
+}
+
 /// Runs what is pending after the doorbell was set.
 pub fn poll() {
+    if tempest::in_handler() {
+        return;
+    }
+    tempest::entered(true);
     // A signal handler that interrupted the runtime polls too; the interrupted call does the work.
     if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
         enter("a poll", Node::poll);
@@ -572,6 +675,10 @@ pub fn poll() {
         if region.abort().load(Ordering::Relaxed) != 0 {
             sys::exit_group(EXIT_FAILED);
         }
+        tempest::run_events(&mut Host::Alone, || false);
+    } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() {
+        syscall_gate::silence_doorbell();
+        tempest::run_events(&mut Host::Alone, || false);
     }
 }
 
@@ -581,6 +688,7 @@ pub fn enter_kernel() -> bool {
     if !is_several() || GLOBAL.inside.load(Ordering::Relaxed) {
         return true;
     }
+    tempest::entered(true);
     enter("a system call", Node::enter_kernel)
 }
 
@@ -593,6 +701,10 @@ pub fn is_inside() -> bool {
 /// another status the run ends.
 pub fn exiting(status: i32) {
     let Some((region, context)) = identity().launched else { return };
+    if tempest::in_handler() && status == 0 {
+        refuse_in_handler("exit");
+    }
+    tempest::entered(true);
     let several = is_several();
     if several && !GLOBAL.inside.load(Ordering::Relaxed) {
         enter("exit", Node::fold_times);

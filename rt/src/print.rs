@@ -66,7 +66,18 @@ pub fn error_line(message: fmt::Arguments<'_>) -> Line {
 
 /// Writes `blizzard: error: <message>` and a newline to file descriptor 2.
 pub fn error(message: fmt::Arguments<'_>) {
-    let mut line = error_line(message);
+    put(error_line(message));
+}
+
+/// Writes `blizzard: warning: <message>` and a newline to file descriptor 2.
+pub fn warning(message: fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    // As in `error_line`.
+    let _ = write!(line, "blizzard: warning: {message}");
+    put(line);
+}
+
+fn put(mut line: Line) {
     line.bytes[line.len] = b'\n';
     line.len += 1;
     let mut rest = line.as_bytes();

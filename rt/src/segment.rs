@@ -25,6 +25,12 @@ pub struct MapError {
     errno: Errno,
 }
 
+impl MapError {
+    pub(crate) const fn new(what: &'static str, addr: u64, bytes: u64, errno: Errno) -> MapError {
+        MapError { what, addr, bytes, errno }
+    }
+}
+
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let help = match self.errno.0 {
@@ -129,12 +135,20 @@ pub unsafe fn fill_private_context(gates: [u64; 6], nodes: u32, node: u32) -> sy
 /// # Safety
 /// Called once per process.
 pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
-    let end = abi::SEGMENT_BASE + bytes;
+    // SAFETY: passed on from the caller.
+    unsafe { map_between_guards("shared segment", abi::SEGMENT_BASE, bytes) }
+}
+
+/// Maps memory of which only touched pages cost anything, between two guards.
+///
+/// # Safety
+/// Called once per process and range.
+pub(crate) unsafe fn map_between_guards(what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place("shared segment", abi::SEGMENT_BASE, bytes, RW, PRIVATE, None)?;
-        let _ = sys::madvise(abi::SEGMENT_BASE, bytes, libc::MADV_NOHUGEPAGE);
-        for guard in [abi::SEGMENT_BASE - GUARD_BYTES, end] {
+        place(what, base, bytes, RW, PRIVATE, None)?;
+        let _ = sys::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+        for guard in [base - GUARD_BYTES, base + bytes] {
             place("segment's guard", guard, GUARD_BYTES, libc::PROT_NONE, PRIVATE, None)?;
         }
     }
@@ -148,13 +162,28 @@ pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
 pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
     let base = abi::TAG_TABLE_BASE + (abi::SEGMENT_BASE >> abi::BLOCK_SHIFT);
     let total = header.segment_bytes >> abi::BLOCK_SHIFT;
+    // SAFETY: passed on from the caller.
+    unsafe { repeat_over_tags(base, total, fd, header.fill_bytes, header.fill_off) }
+}
+
+/// Maps `fill_bytes` bytes of a file over part of the tag table again and again.
+///
+/// # Safety
+/// The range is part of the tag table, and no tag of it was used; the file's bytes are tags that nobody changes.
+pub(crate) unsafe fn repeat_over_tags(
+    base: u64,
+    total: u64,
+    fd: i32,
+    fill_bytes: u64,
+    fill_off: u64,
+) -> Result<(), MapError> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let mut done = 0;
     while done < total {
-        let bytes = header.fill_bytes.min(total - done);
+        let bytes = fill_bytes.min(total - done);
         let addr = base + done;
         // SAFETY: inside the tag table, which is the runtime's own. A private mapping: writes stay in this node.
-        unsafe { sys::mmap(addr, bytes, RW, flags, fd, header.fill_off) }.map_err(|errno| MapError {
+        unsafe { sys::mmap(addr, bytes, RW, flags, fd, fill_off) }.map_err(|errno| MapError {
             what: "segment's tags",
             addr,
             bytes,

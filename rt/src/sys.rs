@@ -352,6 +352,72 @@ pub unsafe fn write_own_memory(addr: u64, bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Copies memory of another process that runs under the same user to memory of this one.
+///
+/// # Errors
+/// EPERM or ENOSYS where the kernel does not let processes do that; EFAULT when not all of it is mapped on both sides.
+///
+/// # Safety
+/// `to` is the caller's to overwrite, as far as it is mapped.
+pub unsafe fn read_process(process: i32, from: u64, to: u64, bytes: u64) -> Result<()> {
+    let mut done = 0;
+    while done < bytes {
+        let local = [to + done, bytes - done];
+        let remote = [from + done, bytes - done];
+        let (local_at, remote_at) = (&raw const local as u64, &raw const remote as u64);
+        // SAFETY: the kernel checks both ranges; the vectors are alive; the caller vouches for the target.
+        match unsafe { call(libc::SYS_process_vm_readv, [process as u64, local_at, 1, remote_at, 1, 0]) } {
+            Ok(0) => return Err(Errno(libc::EFAULT)),
+            Ok(n) => done += n,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Creates a file in memory, closed at `execve`.
+pub fn memfd(name: &CStr) -> Result<i32> {
+    // SAFETY: the kernel reads the NUL-terminated name.
+    unsafe { call(libc::SYS_memfd_create, [name.as_ptr() as u64, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0]) }
+        .map(|fd| fd as i32)
+}
+
+/// Starts a thread that shares everything with this one but its stack, and runs `run`.
+///
+/// # Safety
+/// `stack_top` is the 16-byte aligned end of memory that nobody else uses; `run` needs no thread-local storage and no library.
+pub unsafe fn spawn_thread(stack_top: u64, run: extern "C" fn() -> !) -> Result<()> {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    // SAFETY: the child leaves this function by the call of `run` only, on its own stack.
+    let result = unsafe { clone_and_run(flags as u64, stack_top, run as *const () as u64) };
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(()) }
+}
+
+/// # Safety
+/// See [`spawn_thread`].
+#[unsafe(naked)]
+unsafe extern "C" fn clone_and_run(_flags: u64, _stack_top: u64, _run: u64) -> i64 {
+    core::arch::naked_asm!(
+        "mov r9, rdx",      // run: the child has the parent's registers
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2: xor ebp, ebp",  // outermost frame
+        "call r9",          // rsp is a multiple of 16
+        clone = const libc::SYS_clone,
+    )
+}
+
 /// This process's number.
 pub fn getpid() -> i32 {
     // SAFETY: no memory is touched.

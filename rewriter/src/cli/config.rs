@@ -10,9 +10,14 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const HEADER: &[u8] = include_bytes!("../../../rt/include/blizzard.h");
-const PARMACS_HEADER: &[u8] = include_bytes!("../../../rt/include/blizzard_parmacs.h");
-const PARMACS: &[u8] = include_bytes!("../../../rt/include/parmacs.m4");
+/// The headers by name.
+const HEADERS: [(&str, &[u8]); 5] = [
+    ("blizzard.h", include_bytes!("../../../rt/include/blizzard.h")),
+    ("blizzard_parmacs.h", include_bytes!("../../../rt/include/blizzard_parmacs.h")),
+    ("parmacs.m4", include_bytes!("../../../rt/include/parmacs.m4")),
+    ("tempest.h", include_bytes!("../../../rt/include/tempest.h")),
+    ("tempest_send.h", include_bytes!("../../../rt/include/tempest_send.h")),
+];
 const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
@@ -55,13 +60,17 @@ impl Client {
     /// When the cache cannot be written to.
     pub fn install() -> Result<Self> {
         let cache = Cache::of_user()?;
-        let key = Key::new(&[b"client", tool_identity().as_bytes(), HEADER, PARMACS_HEADER, PARMACS, LIBRARY]);
+        let identity = tool_identity();
+        let mut parts: Vec<&[u8]> = vec![b"client", identity.as_bytes(), LIBRARY];
+        parts.extend(HEADERS.iter().map(|(_, bytes)| *bytes));
+        let key = Key::new(&parts);
         let put = |name: &str, bytes: &[u8]| cache.get_or_make(&key, name.as_ref(), 0o644, || Ok(bytes.to_vec()));
-        let header = put("blizzard.h", HEADER)?;
-        put("blizzard_parmacs.h", PARMACS_HEADER)?;
-        let parmacs = put("parmacs.m4", PARMACS)?;
+        for (name, bytes) in HEADERS {
+            put(name, bytes)?;
+        }
         let library = put("libblizzard.a", LIBRARY)?;
-        let include_dir = header.parent().expect("a cache entry is in a folder").to_owned();
+        let parmacs = put("parmacs.m4", HEADERS[2].1)?;
+        let include_dir = library.parent().expect("a cache entry is in a folder").to_owned();
         Ok(Client { include_dir, library, parmacs })
     }
 

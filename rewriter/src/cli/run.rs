@@ -7,11 +7,11 @@ use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, HomePolicy, LaunchOptions, Protocol};
+use crate::launch::{self, HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
-use blizzard_rt::abi::{BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
+use blizzard_rt::abi::{self, BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -57,6 +57,18 @@ pub struct RunCommand {
     /// Which node keeps a page of shared memory that was allocated without a home
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,
+    /// tempest.h: compare each tag change with table 2 of the specification, and count those that it does not allow
+    #[arg(long)]
+    tempest_debug: bool,
+    /// tempest.h: most bytes of messages that one node buffers for receivers that do not take them
+    #[arg(long, value_name = "BYTES", default_value_t = abi::TEMPEST_BUFFER_DEFAULT_BYTES)]
+    tempest_buffer: u64,
+    /// tempest.h: most user-managed pages of one node
+    #[arg(long, value_name = "PAGES", default_value_t = abi::USER_BYTES / abi::tempest::PAGE_BYTES)]
+    tempest_pages: u64,
+    /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
+    #[arg(long)]
+    tempest_no_direct_bulk: bool,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -91,6 +103,12 @@ impl RunCommand {
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),
+            tempest: TempestOptions {
+                debug: self.tempest_debug,
+                buffer_bytes: self.tempest_buffer,
+                pages: self.tempest_pages,
+                direct_bulk: !self.tempest_no_direct_bulk,
+            },
             ..LaunchOptions::default()
         };
         let outcome = launch::run(&executable, args, &options)?;

@@ -97,6 +97,42 @@ pub struct LaunchOptions {
     pub forks: bool,
     /// What the program sees as its own name; its path if not given.
     pub arg0: Option<OsString>,
+    /// For programs that use `tempest.h`.
+    pub tempest: TempestOptions,
+}
+
+/// Settings of `tempest.h`; see [`abi::RegionHeader`].
+#[derive(Debug, Clone)]
+pub struct TempestOptions {
+    /// Compare tag changes with table 2 of the specification.
+    pub debug: bool,
+    /// Most bytes of the program's messages that one node buffers for receivers that do not take them.
+    pub buffer_bytes: u64,
+    /// Most user-managed pages of one node.
+    pub pages: u64,
+    /// Bulk data may be copied from one process to another directly.
+    pub direct_bulk: bool,
+}
+
+impl Default for TempestOptions {
+    fn default() -> Self {
+        TempestOptions {
+            debug: false,
+            buffer_bytes: abi::TEMPEST_BUFFER_DEFAULT_BYTES,
+            pages: abi::USER_BYTES / abi::tempest::PAGE_BYTES,
+            direct_bulk: true,
+        }
+    }
+}
+
+impl TempestOptions {
+    fn write_to(&self, header: &mut abi::RegionHeader) {
+        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+        header.tempest_flags =
+            flag(self.debug, abi::tempest_flags::DEBUG) | flag(!self.direct_bulk, abi::tempest_flags::NO_DIRECT_BULK);
+        header.tempest_buffer_bytes = self.buffer_bytes;
+        header.tempest_pages = self.pages;
+    }
 }
 
 impl Default for LaunchOptions {
@@ -112,6 +148,7 @@ impl Default for LaunchOptions {
             tag_output: false,
             forks: false,
             arg0: None,
+            tempest: TempestOptions::default(),
         }
     }
 }

@@ -56,6 +56,7 @@ impl Region {
         header.stache_pages = options.stache_pages;
         header.block_bytes = options.block_bytes;
         header.homes = options.homes.number();
+        options.tempest.write_to(&mut header);
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
@@ -141,6 +142,9 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         stache_pages,
         block_bytes,
         homes,
+        tempest_flags,
+        tempest_buffer_bytes,
+        tempest_pages,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -164,6 +168,9 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, stache_pages), &stache_pages.to_ne_bytes());
     put(offset_of!(RegionHeader, block_bytes), &block_bytes.to_ne_bytes());
     put(offset_of!(RegionHeader, homes), &homes.to_ne_bytes());
+    put(offset_of!(RegionHeader, tempest_flags), &tempest_flags.to_ne_bytes());
+    put(offset_of!(RegionHeader, tempest_buffer_bytes), &tempest_buffer_bytes.to_ne_bytes());
+    put(offset_of!(RegionHeader, tempest_pages), &tempest_pages.to_ne_bytes());
     bytes
 }
 

@@ -430,7 +430,7 @@ fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
         if constant && mem.base == NONE && runtime.contains(&address) {
             return Class::Open("access to the context pages or the tag table outside a check".into());
         }
-        let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_MAX_BYTES;
+        let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
         if constant && !span.contains(&address) {
             return Class::Exempt("global");
         }

@@ -18,6 +18,7 @@ use crate::coherence::Lane;
 use crate::node;
 use crate::strings::{self, Blocks, StringRegs};
 use crate::syscall_gate::{self, signals};
+use crate::tempest::{self, faults};
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
 use core::arch::naked_asm;
 
@@ -318,6 +319,7 @@ extern "C" fn on_miss(frame: &mut Frame) {
         miss_desc::SIZE_XSAVE => vsib::state_bytes(),
         bytes => u64::from(bytes),
     };
+    faults::note_pc(frame.return_address);
     access::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
     signals::keep_ringing();
 }
@@ -369,6 +371,7 @@ impl Blocks for NodeBlocks {
 /// The Rust half of [`string`].
 extern "C" fn on_string(frame: &mut Frame) {
     access::count(Counter::StringCalls);
+    faults::note_pc(frame.return_address);
     let mut regs = StringRegs {
         rax: frame.gpr[RAX],
         rcx: frame.gpr[RCX],
@@ -377,7 +380,7 @@ extern "C" fn on_string(frame: &mut Frame) {
         rflags: frame.rflags,
     };
     let mut desc = frame.args[0] as u32;
-    if node::nodes() == 1 {
+    if node::nodes() == 1 && !tempest::is_active() {
         // Everything is accessible all the time: one real instruction does it.
         desc &= !(string_desc::CHECK_LOADS | string_desc::CHECK_STORES);
     }
@@ -394,6 +397,7 @@ extern "C" fn on_string(frame: &mut Frame) {
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
 extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     access::count(Counter::VsibCalls);
+    faults::note_pc(frame.return_address);
     // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
     let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
     // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.

@@ -13,7 +13,7 @@ use crate::protocol::{Msg, NodeId, mcm};
 use crate::sync::{collective, group, lock, remote, slots};
 use crate::tags::Space;
 use crate::transport::Message;
-use crate::{coherence, heap, sync};
+use crate::{coherence, heap, sync, tempest};
 
 /// Numbers of the handlers. 1 to 12 are the messages of the run's protocol: [`Msg`], or [`mcm::Msg`].
 pub mod id {
@@ -51,6 +51,15 @@ pub mod id {
     pub const PUBLISHED: u16 = 44;
     pub const HOME_QUERY: u16 = 45;
     pub const HOME_IS: u16 = 46;
+    // The messages of `tempest.h`.
+    pub const USER: u16 = 47;
+    pub const USER_MORE: u16 = 48;
+    pub const BULK_ESTABLISHED: u16 = 49;
+    pub const BULK_RESET: u16 = 50;
+    pub const BULK_SEND: u16 = 51;
+    pub const BULK_DONE: u16 = 52;
+    pub const BULK_ASK: u16 = 53;
+    pub const BULK_PIECE: u16 = 54;
 }
 
 /// Who may send a message to whom, and what its address must be.
@@ -74,11 +83,14 @@ enum Route {
 pub struct Handler {
     pub name: &'static str,
     route: Route,
-    /// Bytes of data: 0 or 64.
+    /// Bytes of data: 0, 64 or [`ANY_DATA`].
     data_bytes: u8,
     /// Acts on a validated message.
     pub run: fn(&mut Node, NodeId, &Message),
 }
+
+/// With data or without: the handler looks.
+const ANY_DATA: u8 = u8::MAX;
 
 const fn row(name: &'static str, route: Route, data_bytes: u8, run: fn(&mut Node, NodeId, &Message)) -> Handler {
     Handler { name, route, data_bytes, run }
@@ -111,7 +123,7 @@ static OF_MCM: [Handler; 10] = [
 ];
 
 /// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 46] = [
+pub static HANDLERS: [Handler; 54] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
     protocol("UpgradeRequest", Msg::UpgradeRequest),
@@ -158,6 +170,14 @@ pub static HANDLERS: [Handler; 46] = [
     row("Published", Route::FromManager, 0, Node::on_reply),
     row("HomeQuery", Route::Any, 0, coherence::on_home_query),
     row("HomeIs", Route::Any, 0, Node::on_reply),
+    row("User", Route::Any, ANY_DATA, tempest::messages::on_message),
+    row("UserMore", Route::Any, ANY_DATA, tempest::messages::on_message),
+    row("BulkEstablished", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkReset", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkSend", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkDone", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkAsk", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkPiece", Route::Any, BLOCK_BYTES as u8, tempest::bulk::on_message),
 ];
 
 /// Why a message was dropped.
@@ -199,7 +219,8 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
         return Err(Rejection::Source);
     }
     let handler = handler(receiver.protocol, message.handler).ok_or(Rejection::Handler)?;
-    if message.length != handler.data_bytes {
+    let known_length = matches!(message.length, 0 | 64);
+    if message.length != handler.data_bytes && !(handler.data_bytes == ANY_DATA && known_length) {
         return Err(Rejection::Length);
     }
     let manager = NodeId::new(0);
@@ -251,9 +272,9 @@ mod tests {
             assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
             assert_eq!(handler.data_bytes == 64, msg.carries_data());
         }
-        assert_eq!(HANDLERS.len(), usize::from(id::HOME_IS));
+        assert_eq!(HANDLERS.len(), usize::from(id::BULK_PIECE));
         assert_eq!(HANDLERS[usize::from(id::EXITED) - 1].name, "Exited");
-        assert_eq!(HANDLERS[usize::from(id::COUNTED) - 1].name, "Counted");
+        assert_eq!(HANDLERS[usize::from(id::BULK_PIECE) - 1].name, "BulkPiece");
         assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
         assert_eq!(HANDLERS[usize::from(id::LIMIT) - 1].name, "Limit");
     }

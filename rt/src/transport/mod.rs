@@ -30,7 +30,7 @@ use crate::buffer::Queue;
 use crate::config::{Spins, Waiting};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
-use crate::sys;
+use crate::{sys, tempest};
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use doorbell::Doorbell;
@@ -184,6 +184,11 @@ impl Transport {
         self.buffered == 0
     }
 
+    /// Messages that wait in this node's own memory.
+    pub fn buffered(&self) -> u64 {
+        self.buffered
+    }
+
     /// Takes the next message and says whose ring it was in.
     #[inline]
     pub fn receive(&mut self) -> Option<(NodeId, Message)> {
@@ -241,7 +246,7 @@ impl Transport {
     /// message is there.
     pub fn enter_kernel(&self) -> bool {
         self.beat();
-        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted())
+        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due())
     }
 
     /// This node takes no more part in the run: nobody waits for it.
@@ -349,7 +354,7 @@ impl Transport {
 
     #[cold]
     fn sleep(&self, limit_ns: u64) {
-        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted(), limit_ns);
+        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due(), limit_ns);
     }
 }
 
@@ -359,7 +364,7 @@ fn doorbell_of(context: &Context) -> Doorbell<'_, AtomicU32> {
 
 /// Tells a node that a message was published.
 #[inline]
-fn wake(context: &Context) {
+pub(crate) fn wake(context: &Context) {
     doorbell_of(context).ring(|| call(context.pid().load(Ordering::Relaxed)));
 }
 

@@ -1,0 +1,48 @@
+//! Resuming and suspending the computation thread (Tempest 1.2.1, section 3.6; Reinhardt 1996, A.2.6).
+//!
+//! Purpose: `TPPI_resume_va`, and the semaphores on which a thread waits for its own handlers. Input: blocks, semaphores in the
+//! program's private memory. Output: a thread that runs on.
+//! **Invariant**: a handler never sleeps.
+
+use super::blocks::BlockSpec;
+use super::{Host, in_handler, running, wait, with};
+use crate::node;
+use crate::stats::Wait;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+/// `TPPI_resume_va`.
+pub fn resume(va: u64, len: i32) {
+    let Some(block) = BlockSpec::new(va, len) else {
+        node::fail(format_args!("TPPI_resume_va: {len} bytes are not the length of a block"));
+    };
+    with(|t| t.faults.resume(block));
+}
+
+/// The program's semaphore.
+fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
+    if sem.is_null() || !sem.is_aligned() || crate::entry::access::in_segment(sem as u64) {
+        node::fail(format_args!("{function}: {:#x} is not an aligned int in private memory", sem as u64));
+    }
+    // SAFETY: the program's own word, which it touches through here.
+    unsafe { AtomicI32::from_ptr(sem) }
+}
+
+/// `TPPI_sleep`: increments; waits while the value is greater than zero.
+pub fn sleep(host: &mut Host<'_>, sem: *mut i32) {
+    let sem = semaphore("TPPI_sleep", sem);
+    if in_handler() {
+        node::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));
+    }
+    sem.fetch_add(1, Ordering::SeqCst);
+    wait(host, Wait::Other, || sem.load(Ordering::SeqCst) <= 0, format_args!("TPPI_sleep waits for TPPI_wakeup"));
+}
+
+/// `TPPI_wakeup`: decrements; at zero the sleeper runs on.
+pub fn wakeup(sem: *mut i32) {
+    semaphore("TPPI_wakeup", sem).fetch_sub(1, Ordering::SeqCst);
+}
+
+/// `TPPI_atomic_incr`.
+pub fn increment(sem: *mut i32) {
+    semaphore("TPPI_atomic_incr", sem).fetch_add(1, Ordering::SeqCst);
+}

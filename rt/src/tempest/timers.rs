@@ -1,0 +1,240 @@
+//! Timers (Tempest 1.2.1, section 3.5). A tick is a microsecond.
+//!
+//! Purpose: call a handler when its time has come, also while the program computes or waits. Input: ticks, handlers. Output: due handlers, in the
+//! order of their times.
+//!
+//! A program that computes enters the runtime only when its doorbell is set, so somebody must set it. That is a thread of the runtime's own,
+//! made at the first timer, which sleeps until the next deadline; it executes nothing but [`watch`], has all signals
+//! blocked, and touches only this module's words and the context page. A node that waits in the kernel is called out of it as by a peer
+//! ([`crate::syscall_gate`]).
+//! **Invariants**: the handlers' list belongs to the computation thread; the watcher sees [`DEADLINE`] only. Whoever lowers the deadline
+//! wakes the watcher.
+
+use super::with;
+use crate::abi::tempest::TimerHandler;
+use crate::abi::{self, activity};
+use crate::buffer::{Queue, Zeroed};
+use crate::region::Context;
+use crate::{node, sys, transport};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Nanoseconds of one tick.
+pub const TICK_NS: u64 = 1000;
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// When the watcher sets the doorbell next, by the monotonic clock.
+static DEADLINE: AtomicU64 = AtomicU64::new(NEVER);
+/// Changes whenever the watcher must look at the deadline again; it sleeps on it.
+static CHANGED: AtomicU32 = AtomicU32::new(0);
+/// A deadline has passed.
+static DUE: AtomicBool = AtomicBool::new(false);
+
+/// Whether some timer's time has come.
+#[inline]
+pub fn is_due() -> bool {
+    DUE.load(Ordering::SeqCst)
+}
+
+/// A scheduled handler.
+#[derive(Clone, Copy)]
+struct Timer {
+    due_ns: u64,
+    /// Of two with the same time, the one that was scheduled first.
+    number: u64,
+    handler: u64,
+    user_ptr: u64,
+}
+
+// SAFETY: integers.
+unsafe impl Zeroed for Timer {}
+
+impl Timer {
+    const fn key(&self) -> (u64, u64) {
+        (self.due_ns, self.number)
+    }
+}
+
+/// All scheduled handlers: a binary heap, the earliest first.
+pub struct Timers {
+    heap: Queue<Timer>,
+    scheduled: u64,
+    has_watcher: bool,
+}
+
+impl Timers {
+    pub(super) const fn new() -> Timers {
+        Timers { heap: Queue::new(), scheduled: 0, has_watcher: false }
+    }
+
+    fn at(&self, index: u64) -> Timer {
+        self.heap.get(index).unwrap_or(Timer { due_ns: NEVER, number: u64::MAX, handler: 0, user_ptr: 0 })
+    }
+
+    fn swap(&mut self, a: u64, b: u64) {
+        let (x, y) = (self.at(a), self.at(b));
+        self.heap.set(a, y);
+        self.heap.set(b, x);
+    }
+
+    fn insert(&mut self, due_ns: u64, handler: u64, user_ptr: u64) -> sys::Result<()> {
+        let number = self.scheduled;
+        self.scheduled += 1;
+        self.heap.push(Timer { due_ns, number, handler, user_ptr })?;
+        let mut at = self.heap.len() - 1;
+        while at > 0 && self.at(at).key() < self.at((at - 1) / 2).key() {
+            self.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+        Ok(())
+    }
+
+    fn next_due_ns(&self) -> u64 {
+        self.at(0).due_ns
+    }
+
+    /// Takes the earliest handler if its time is not after `now_ns`.
+    fn take(&mut self, now_ns: u64) -> Option<(u64, u64)> {
+        let first = self.heap.get(0).filter(|first| first.due_ns <= now_ns)?;
+        let last = self.heap.len() - 1;
+        self.swap(0, last);
+        self.heap.pop_back();
+        let mut at = 0;
+        loop {
+            let child = if self.at(2 * at + 2).key() < self.at(2 * at + 1).key() { 2 * at + 2 } else { 2 * at + 1 };
+            if self.at(at).key() <= self.at(child).key() {
+                return Some((first.handler, first.user_ptr));
+            }
+            self.swap(at, child);
+            at = child;
+        }
+    }
+}
+
+/// `TPPI_schedule_timer`; `handler`: entry of the handler's rewritten code.
+pub fn schedule(ticks: i32, handler: u64, user_ptr: u64) {
+    let due_ns = sys::monotonic_ns() + u64::from(ticks.max(0) as u32) * TICK_NS;
+    let (scheduled, first) =
+        with(|t| (t.timers.insert(due_ns, handler, user_ptr), !core::mem::replace(&mut t.timers.has_watcher, true)));
+    if scheduled.is_err() {
+        node::fail(format_args!("TPPI_schedule_timer: no memory"));
+    }
+    if first && let Err(e) = start_watcher() {
+        node::fail(format_args!("TPPI_schedule_timer: cannot start the thread that watches the clock: {e}"));
+    }
+    publish_deadline();
+}
+
+/// Tells the watcher when the next timer is due.
+fn publish_deadline() {
+    let next = with(|t| t.timers.next_due_ns());
+    if next < DEADLINE.load(Ordering::SeqCst) {
+        DEADLINE.store(next, Ordering::SeqCst);
+        CHANGED.fetch_add(1, Ordering::SeqCst);
+        let _ = sys::futex_wake(&CHANGED, 1);
+    }
+}
+
+/// Takes a handler whose time has come.
+pub fn take_due() -> Option<(TimerHandler, u64)> {
+    if !is_due() {
+        return None;
+    }
+    let now = sys::monotonic_ns();
+    if let Some((handler, user_ptr)) = with(|t| t.timers.take(now)) {
+        // SAFETY: entry of the rewritten code of a function that the program gave as a timer handler.
+        return Some((unsafe { core::mem::transmute::<u64, TimerHandler>(handler) }, user_ptr));
+    }
+    DUE.store(false, Ordering::SeqCst);
+    publish_deadline();
+    None
+}
+
+/// Sleeps until a timer is due; false when none is scheduled.
+pub fn sleep_until_due() -> bool {
+    if with(|t| t.timers.next_due_ns()) == NEVER {
+        return false;
+    }
+    publish_deadline();
+    let context = context();
+    let doorbell = context.poll();
+    doorbell.store(0, Ordering::SeqCst);
+    context.activity().swap(activity::SLEEPING, Ordering::SeqCst);
+    if !is_due() {
+        // Woken, interrupted or timed out: the caller looks again.
+        let _ = sys::futex_wait(doorbell, 0, Some(50_000_000));
+    }
+    context.activity().store(activity::RUNNING, Ordering::SeqCst);
+    true
+}
+
+/// The own context page.
+fn context() -> Context {
+    // SAFETY: mapped for the life of the process.
+    unsafe { Context::at(abi::CONTEXT_SHARED) }
+}
+
+/// Bytes of the watcher's stack.
+const STACK_BYTES: u64 = 64 << 10;
+
+fn start_watcher() -> sys::Result<()> {
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: new memory; it stays for the life of the process.
+    let stack = unsafe { sys::mmap(0, STACK_BYTES, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }?;
+    // The watcher inherits the mask: no signal is ever delivered to it.
+    let mask = sys::set_signal_mask(u64::MAX);
+    // SAFETY: the stack is the new thread's alone, and `watch` never returns.
+    let started = unsafe { sys::spawn_thread(stack + STACK_BYTES, watch) };
+    sys::set_signal_mask(mask);
+    started
+}
+
+/// The watcher.
+extern "C" fn watch() -> ! {
+    loop {
+        let seen = CHANGED.load(Ordering::SeqCst);
+        let deadline = DEADLINE.load(Ordering::SeqCst);
+        if deadline == NEVER {
+            let _ = sys::futex_wait(&CHANGED, seen, None);
+            continue;
+        }
+        let now = sys::monotonic_ns();
+        if now < deadline {
+            let _ = sys::futex_wait(&CHANGED, seen, Some(deadline - now));
+            continue;
+        }
+        if DEADLINE.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            DUE.store(true, Ordering::SeqCst);
+            // The node says that it sleeps before it looks at DUE for the last time, so one of the two sees the other.
+            transport::wake(&context());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 3.5: handlers come in the order of their times, those of the same time in the order of scheduling.
+    #[test]
+    fn timers_come_out_in_the_order_of_their_times() {
+        let mut timers = Timers::new();
+        let mut expected: Vec<(u64, u64)> = Vec::new();
+        let mut seed = 12345u64;
+        for number in 0..500 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let due = seed >> 56;
+            timers.insert(due, number, number + 7).unwrap();
+            expected.push((due, number));
+        }
+        expected.sort_unstable();
+        assert_eq!(timers.next_due_ns(), expected[0].0);
+        for (due, number) in &expected {
+            if *due > 0 {
+                assert_eq!(timers.take(due - 1), None);
+            }
+            assert_eq!(timers.take(*due), Some((*number, number + 7)));
+        }
+        assert_eq!((timers.take(NEVER), timers.next_due_ns()), (None, NEVER));
+    }
+}

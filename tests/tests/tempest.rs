@@ -1,0 +1,219 @@
+//! The Tempest interface: the programs of `tests/tempest`, rewritten and run on several nodes. They name the section of the specification
+//! that each expectation comes from, and print `ok` when all hold.
+//!
+//! The first lines of a program say how it is run: `//# nodes: 1 2 3` and `//# run: OPTIONS` of `blizzard run`.
+
+use blizzard_tests::compile::{Job, Language, compile, installed};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool::{self, Mode};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tempest")
+}
+
+/// The rewritten program `name`, compiled by `compiler` with `flag`; built once.
+fn program(name: &str, compiler: &str, flag: &str) -> PathBuf {
+    static BUILT: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
+    let key = format!("tempest-{name}-{compiler}{flag}");
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(path) = built.get(&key) {
+        return path.clone();
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (plain, output) = (dir.join(format!("{key}-plain")), dir.join(&key));
+    let mut flags = tool::cflags(compiler).unwrap();
+    flags.extend([flag, "-Wall", "-Wextra", "-Werror"].map(String::from));
+    compile(&Job {
+        sources: vec![folder().join(format!("{name}.c"))],
+        language: Language::C,
+        compiler,
+        flags,
+        libraries: tool::config("--libs").unwrap(),
+        output: &plain,
+    })
+    .unwrap();
+    tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
+    built.insert(key, output.clone());
+    output
+}
+
+fn launch(program: &Path, nodes: &str, options: &[&str], args: &[&str]) -> Outcome {
+    let mut command = tool::blizzard(["run", "-n", nodes]);
+    command.args(options).arg("--").arg(program).args(args);
+    run(&mut command, "", LIMIT).unwrap()
+}
+
+fn expect_ok(what: &str, outcome: &Outcome) {
+    assert!(outcome.ending == Ending::Exit(0) && outcome.stdout_text() == "ok\n", "{what}: {}", outcome.describe());
+}
+
+/// Runs a program as its first lines say, in each way of compiling it.
+fn passes(name: &str, args: &[&str]) {
+    let source = std::fs::read_to_string(folder().join(format!("{name}.c"))).unwrap();
+    let directive = |key: &str| {
+        let line = source.lines().find_map(|l| l.strip_prefix("//# ")?.strip_prefix(key)?.strip_prefix(':'));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (nodes, options) = (directive("nodes"), directive("run"));
+    assert!(!nodes.is_empty());
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    for (compiler, flag) in [("gcc", "-O0"), ("gcc", "-O2"), ("clang", "-O2")] {
+        if !installed(compiler) {
+            continue;
+        }
+        let program = program(name, compiler, flag);
+        for n in &nodes {
+            expect_ok(&format!("{name} {compiler} {flag}, {n} nodes"), &launch(&program, n, &options, args));
+        }
+    }
+}
+
+#[test]
+fn pages() {
+    passes("pages", &[]);
+    let few = launch(&program("pages", "gcc", "-O2"), "2", &["--tempest-pages", "10"], &["limit"]);
+    expect_ok("section 3.1.3: no memory", &few);
+}
+
+#[test]
+fn tags() {
+    passes("tags", &[]);
+}
+
+/// Section 3.2.5: what table 2 does not allow is counted and reported in a debug run, and in no other.
+#[test]
+fn disallowed_tag_changes_are_counted_in_debug_runs() {
+    let program = program("tags", "gcc", "-O2");
+    let stats = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-tags.json");
+    for (options, count) in [(&["--tempest-debug"][..], 7), (&[], 0)] {
+        let all = [options, &["--stats", stats.to_str().unwrap()]].concat();
+        let outcome = launch(&program, "2", &all, &["bad"]);
+        expect_ok("bad tag changes", &outcome);
+        let text = std::fs::read_to_string(&stats).unwrap();
+        assert_eq!(
+            text.matches(&format!("\"bad_tag_changes\": {count}")).count(),
+            2 + usize::from(count == 0),
+            "{text}"
+        );
+        assert_eq!(outcome.stderr_text().contains("table 2"), count > 0, "{}", outcome.describe());
+    }
+}
+
+#[test]
+fn faults() {
+    passes("faults", &[]);
+}
+
+#[test]
+fn messages() {
+    passes("messages", &[]);
+}
+
+/// Section 3.4, with copies between processes and with messages in their place.
+#[test]
+fn bulk() {
+    passes("bulk", &[]);
+    let program = program("bulk", "gcc", "-O2");
+    for nodes in ["2", "3"] {
+        expect_ok("bulk data in messages", &launch(&program, nodes, &["--tempest-no-direct-bulk"], &[]));
+    }
+}
+
+#[test]
+fn timers() {
+    passes("timers", &[]);
+}
+
+/// What must not be done: how, on how many nodes, and what the message says. Each ends the run.
+const MISUSE: [(&str, &str, &str); 52] = [
+    (
+        "register-readonly-read",
+        "2",
+        "TPPI_register_blk_acc_fault_handler: a load on a block that is TPPI_Blk_ReadOnly never faults",
+    ),
+    ("register-writable-read", "1", "a load on a block that is TPPI_Blk_Writable never faults"),
+    ("register-writable-write", "1", "a store on a block that is TPPI_Blk_Writable never faults"),
+    ("register-nonsense", "1", "TPPI_register_blk_acc_fault_handler: mode 0, tag 1, access 2"),
+    ("register-mode", "1", "TPPI_register_blk_acc_fault_handler: mode 64"),
+    ("register-data", "1", "TPPI_register_page_fault_handler: 0x"),
+    ("map-mode", "1", "TPPI_alloc_and_map: page mode 64"),
+    ("block-length", "1", "TPPI_change_blk_acc: a block of 96 bytes"),
+    ("block-small", "2", "TPPI_change_blk_acc: a block of 32 bytes"),
+    ("block-unmapped", "1", "TPPI_change_blk_acc: the block 0x"),
+    ("block-private", "1", "TPPI_change_blk_acc: the block 0x"),
+    ("change-nonsense", "1", "TPPI_change_blk_acc: 9 is not a TPPI_BlkTagChange"),
+    ("page-fault", "2", "there is no page fault handler"),
+    ("page-fault", "1", "there is no page fault handler"),
+    ("block-fault", "2", "on a page of mode 1, which has no handler for a load from an Invalid block"),
+    ("block-fault", "1", "on a page of mode 1, which has no handler for a load from an Invalid block"),
+    ("send-nowhere", "2", "TPPI_send: there is no node 2"),
+    ("send-data", "2", "is not a function of rewritten code"),
+    ("send-null", "1", "TPPI_send: 0x0 is not a function"),
+    ("send-long", "2", "TPPI_send: a body of 4356 bytes; TPPI_MAX_AM_BYTES is 4352"),
+    ("send-odd", "2", "TPPI_send: a region of 6 bytes"),
+    ("send-skew", "1", "does not start on a word boundary"),
+    ("send-negative", "1", "TPPI_send: a region of -4 bytes"),
+    ("send-forward", "1", "only a message handler has a message to read"),
+    ("recv-outside", "1", "TPPI_recv_W: only a message handler has a message to read"),
+    ("recv-left", "2", "a message handler left 4 of the 8 bytes"),
+    ("recv-left", "1", "a message handler left 4 of the 8 bytes"),
+    ("recv-too-much", "1", "TPPI_recv_W: 4 bytes to read, but 0 are left"),
+    ("forward-too-much", "1", "TPPI_send: 12 bytes to forward, but 8 are left"),
+    ("handler-sleeps", "1", "TPPI_sleep in the handler of a message"),
+    ("handler-waits", "2", "bz_barrier in the handler of a message: a handler must not wait"),
+    ("handler-waits", "1", "bz_barrier in the handler of a message: a handler must not wait"),
+    ("handler-exits", "2", "exit in the handler of a message"),
+    ("handler-faults", "2", "the handler of a message loads from 0x"),
+    ("handler-faults", "1", "the handler of a message loads from 0x"),
+    ("flood", "2", "--tempest-buffer"),
+    ("flood-self", "1", "--tempest-buffer"),
+    ("never-resumed", "1", "is suspended and no handler resumed it: nothing can end that"),
+    ("sleep-forever", "1", "TPPI_sleep waits for TPPI_wakeup: nothing can end that"),
+    ("resume-length", "1", "TPPI_resume_va: 3 bytes"),
+    ("channel-unknown", "2", "TPPI_channel_send: there is no channel 5 to node 0"),
+    ("channel-length", "1", "TPPI_set_channel_dst: 6 bytes"),
+    ("channel-coherent", "2", "is memory of bz_alloc"),
+    ("channel-coherent", "1", "is memory of bz_alloc"),
+    ("channel-twice", "2", "has a destination already"),
+    ("channel-busy", "1", "TPPI_channel_send: channel 0 is still sending"),
+    ("channel-no-destination", "2", "which has no destination here"),
+    ("channel-no-destination", "1", "which has no destination here"),
+    ("channel-wrong-size", "2", "sends 12 bytes on channel 0, whose destination expects 8"),
+    ("channel-not-reset", "1", "before it was reset (Tempest 1.2.1, section 3.4.2)"),
+    ("channel-not-reset", "2", "before it was reset (Tempest 1.2.1, section 3.4.2)"),
+    ("timer-null", "1", "TPPI_schedule_timer: 0x0 is not a function"),
+];
+
+#[test]
+fn misuse_ends_the_run_with_the_rules_name() {
+    let program = program("misuse", "gcc", "-O2");
+    for (how, nodes, words) in MISUSE {
+        let outcome = launch(&program, nodes, &["--tempest-buffer", "1000000"], &[how]);
+        let told = outcome.stderr_text();
+        let ended = matches!(outcome.ending, Ending::Exit(status) if status != 0);
+        assert!(
+            ended && told.contains(words) && !told.contains("panic"),
+            "{how}, {nodes} nodes: {}",
+            outcome.describe()
+        );
+        assert!(!outcome.stdout_text().contains("not reached"), "{how}: {}", outcome.describe());
+    }
+}
+
+/// Without access checks there is no Tempest: the original program says so.
+#[test]
+fn a_program_that_was_not_rewritten_is_told_so() {
+    program("pages", "gcc", "-O2");
+    let plain = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-pages-gcc-O2-plain");
+    let outcome = run(&mut std::process::Command::new(plain), "", LIMIT).unwrap();
+    assert!(outcome.stderr_text().contains("has not been rewritten"), "{}", outcome.describe());
+    // One rewritten program, not launched, is a run of one node.
+    let alone = run(&mut std::process::Command::new(program("faults", "gcc", "-O2")), "", LIMIT).unwrap();
+    expect_ok("not launched", &alone);
+}

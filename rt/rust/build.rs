@@ -2,9 +2,9 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=../client");
-    println!("cargo::rerun-if-changed=../include/blizzard.h");
+    println!("cargo::rerun-if-changed=../include");
     cc::Build::new()
-        .files(["../client/blizzard.c", "../client/fork.c"])
+        .files(["../client/blizzard.c", "../client/fork.c", "../client/tempest.c"])
         .include("../include")
         .warnings(true)
         .compile("blizzard_client");

@@ -25,6 +25,8 @@ use std::sync::atomic::{
     AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
 
+pub mod tempest;
+
 mod sys {
     use std::ffi::c_void;
 

@@ -76,3 +76,38 @@ fn em3d() {
     compare(&program, &["--nodes", "128", "--iters", "0"], &[4]);
     compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
 }
+
+/// A protocol of the application's own: fewer messages than the built-in one needs, and the same values on any number of nodes. One node
+/// has no remote values, so it is the reference.
+#[test]
+fn update_protocol() {
+    let (folder, program) = compile(&repository().join("examples/update.c"));
+    let rewritten = folder.path().join("rewritten");
+    tool::rewrite(&program, &rewritten, tool::Mode::ALL).and_then(|outcome| outcome.success()).unwrap();
+    for args in [&["4096", "8"][..], &["20000", "3"], &["1", "2"]] {
+        let on = |n: &str| {
+            let mut launch = tool::blizzard(["run", "-n", n, "--"]);
+            output(launch.arg(&rewritten).args(args))
+        };
+        let expected = on("1");
+        assert!(expected.contains("values of each kind"), "{expected}");
+        for n in ["2", "3", "4", "7"] {
+            assert_eq!(on(n), expected, "{n} nodes, {args:?}");
+        }
+    }
+}
+
+/// The Rust bindings of tempest.h: pages, faults, messages, timers, channels.
+#[test]
+fn home_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let rewritten = folder.path().join("rewritten");
+    let program = Path::new(env!("CARGO_BIN_EXE_home_pages"));
+    tool::rewrite(program, &rewritten, tool::Mode::ALL).and_then(|outcome| outcome.success()).unwrap();
+    let on = |n: &str| output(tool::blizzard(["run", "-n", n, "--"]).arg(&rewritten));
+    let expected = on("1");
+    assert!(expected.starts_with('['), "{expected}");
+    for n in ["2", "3", "5"] {
+        assert_eq!(on(n), expected, "{n} nodes");
+    }
+}

@@ -11,7 +11,7 @@
 //!   in one ends the process;
 //! * buffers of bulk channels are leaked or `'static`.
 //!
-//! A program that was not rewritten cannot use this module: its first call ends it. See `examples/src/bin/fetch.rs`.
+//! A program that was not rewritten cannot use this module: its first call ends it. See `examples/src/bin/home_pages.rs`.
 //!
 //! Source: Tempest 1.2.1, section 3; Reinhardt 1996, A.2.
 

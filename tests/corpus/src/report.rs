@@ -261,8 +261,10 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
             write!(out, "\n{}", s.markdown()).expect("a string");
         }
     }
-    if let Ok(text) = fs::read_to_string(folder.join("results/fuzzing.md")) {
-        write!(out, "\n{text}").expect("a string");
+    for name in ["complete-run.md", "fuzzing.md"] {
+        if let Ok(text) = fs::read_to_string(folder.join("results").join(name)) {
+            write!(out, "\n{text}").expect("a string");
+        }
     }
     fs::write(folder.join("RESULTS.md"), out).map_err(|e| e.to_string())
 }

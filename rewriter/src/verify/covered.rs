@@ -27,6 +27,9 @@ use std::collections::HashMap;
 /// By instruction: the reason, in a word.
 pub type Covered = HashMap<usize, &'static str>;
 
+/// What a range of a chain is needed for: from, to, whether something stores.
+type Use = Option<(i64, i64, bool)>;
+
 /// Instructions on all ways back of one claim.
 const STEPS: usize = 20_000;
 
@@ -131,8 +134,8 @@ struct Prover<'x, 'a> {
     entry: Vec<u64>,
     trapped: Vec<u64>,
     chains: HashMap<u64, Vec<Ranged>>,
-    /// By chain: what each of its ranges is needed for: from, to, whether something stores.
-    uses: HashMap<u64, Vec<Option<(i64, i64, bool)>>>,
+    /// By chain, for each of its ranges.
+    uses: HashMap<u64, Vec<Use>>,
 }
 
 impl<'x, 'a> Prover<'x, 'a> {

@@ -48,7 +48,7 @@ static HOLDING: AtomicBool = AtomicBool::new(false);
 pub struct Forks {
     /// The run's nodes are created by node 0.
     enabled: bool,
-    /// Node 0: nodes created so far.
+    /// Node 0: nodes created so far, one that is being created included.
     created: u32,
     /// Node 0: when the last one was created.
     last_ns: u64,
@@ -93,23 +93,23 @@ impl Node {
         if self.forks.created + 1 >= nodes {
             refuse_creation(nodes);
         }
-        let number = self.forks.created + 1;
+        // It counts from here on: created after the release, it sends messages before its `fork` has returned in this process.
+        self.forks.created += 1;
         PARENT.store(sys::getppid(), Ordering::Relaxed);
-        NEXT.store(number, Ordering::Relaxed);
-        number
+        NEXT.store(self.forks.created, Ordering::Relaxed);
+        self.forks.created
     }
 
     /// The `fork` has returned `pid` in node 0.
     pub fn create_end(&mut self, pid: i32) {
         NEXT.store(0, Ordering::Relaxed);
-        let number = self.forks.created + 1;
+        let number = self.forks.created;
         if pid <= 0 {
             self.fail(format_args!("bz_create: cannot create the process of node {number}"));
         }
         if let Some(created) = NodeId::new(number) {
             self.region().context(created).pid().store(pid as u32, Ordering::Relaxed);
         }
-        self.forks.created = number;
         if self.region().fork_homes().load(Ordering::Relaxed) == 0 {
             self.forks.last_ns = sys::monotonic_ns();
             HOLDING.store(true, Ordering::Relaxed);

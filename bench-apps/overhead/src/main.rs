@@ -7,6 +7,7 @@ use blizzard_bench_overhead::workloads::{self, Kind, Workload};
 use blizzard_bench_overhead::{geometric_mean, installed, must, others};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,12 @@ fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Si
     let variants = report["variants"].as_array().ok_or("no variants in the report")?;
     let count = |name: &str| report["counts"][name].as_f64().unwrap_or(f64::NAN);
     let [asan, valgrind] = others::measure(w, runs, valgrind, signals)?;
-    let remarks = report["remarks"].as_array().into_iter().flatten().filter_map(|r| Some(r.as_str()?.to_owned()));
+    let mut remarks: Vec<String> =
+        report["remarks"].as_array().into_iter().flatten().filter_map(|r| Some(r.as_str()?.to_owned())).collect();
+    // A trap costs microseconds: thousands are what a program pays for.
+    if let Some(traps) = report["counts"]["runtime"]["traps"].as_u64().filter(|&n| n > 1000) {
+        remarks.push(format!("{traps} traps at old code addresses"));
+    }
     Ok(Row {
         name: w.name,
         kind: w.kind,
@@ -109,7 +115,7 @@ fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Si
         valgrind,
         growth: count("inserted") / count("instructions"),
         checks: count("checks") / count("instructions"),
-        remarks: remarks.collect(),
+        remarks,
     })
 }
 
@@ -166,12 +172,16 @@ fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
         if slower.is_empty() { "none".into() } else { slower.join(", ") }
     ));
     line("\nMeans are geometric.".into());
-    for note in failed
-        .iter()
-        .map(|f| format!("not measured: {f}"))
-        .chain(rows.iter().flat_map(|r| r.remarks.iter().map(move |m| format!("{}: {m}", r.name))))
-    {
-        line(format!("\n- {note}"));
+    for note in failed {
+        line(format!("\n- not measured: {note}"));
+    }
+    // What is said of many is said once.
+    let mut remarks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in rows {
+        row.remarks.iter().for_each(|text| remarks.entry(text).or_default().push(row.name));
+    }
+    for (text, names) in remarks {
+        line(format!("\n- {}: {text}", names.join(", ")));
     }
     out
 }
@@ -193,7 +203,7 @@ fn machine() -> String {
     let load = read("/proc/loadavg");
     format!(
         "{cpu}, {cores} processors, Linux {}, {}, load {} at the end, {}.",
-        kernel.trim(),
+        kernel.trim().split('-').next().unwrap_or_default(),
         first("gcc", &["--version"]),
         load.split(' ').next().unwrap_or("unknown"),
         first("date", &["-u", "+%Y-%m-%d"])

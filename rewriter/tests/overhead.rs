@@ -136,6 +136,24 @@ fn counts_are_exact_and_repeatable() {
 }
 
 #[test]
+fn the_page_is_whole_and_needs_nothing_else() {
+    let bench = Bench::new(&format!(
+        "{TOUCH}\nint main(void) {{ shared = malloc(999); memset(shared, 1, 999); touch(500000); return 0; }}"
+    ));
+    bench.json(&["-r", "1", "--variants", "all", "--html", "page.html", "--", "./prog", "<script>"]);
+    let page = fs::read_to_string(bench.at("page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    for outside in ["<script", "http:", "https:", "src=", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("&lt;script&gt;") && page.contains("load, checked inline (4 instructions)"), "{page}");
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    let (_, err, status) = bench.run(&["-r", "1", "--html", "no/such/folder.html", "--", "./prog"]);
+    assert_eq!(status, 1);
+    assert!(err.starts_with("blizzard: error: cannot write the page no/such/folder.html"), "{err}");
+}
+
+#[test]
 fn threads_children_and_libraries_opened_later_count() {
     let bench = Bench::new(&format!(
         r#"{TOUCH}

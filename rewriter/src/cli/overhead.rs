@@ -4,6 +4,7 @@
 
 use super::libraries::LibraryOptions;
 use super::{ProgramAndArgs, input, print, run};
+use crate::cache::write_atomically;
 use crate::error::{Error, Result};
 use crate::launch::supervise::Signals;
 use crate::launch::{leftovers, sys};
@@ -13,8 +14,8 @@ use crate::overhead::counts::{self, Counted};
 use crate::overhead::hot;
 use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
 use crate::overhead::process::{Job, Replay};
-use crate::overhead::render;
 use crate::overhead::{CodeSize, Report, Variant};
+use crate::overhead::{html, render};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -34,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard overhead -- ./em3d --iters 20\n  \
+    blizzard overhead -r 3 --html em3d.html -- ./em3d\n  \
     blizzard overhead -r 3 --json -- ./em3d > em3d-overhead.json\n  \
     echo 1 2 3 | blizzard overhead -r 3 --variants original,all-polls -- wc")]
 pub struct OverheadCommand {
@@ -43,6 +45,9 @@ pub struct OverheadCommand {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Write a page with pictures and the hottest loops to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Give up when one run takes longer
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: Option<u64>,
@@ -66,6 +71,9 @@ impl OverheadCommand {
         if marker::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: is already rewritten", input.name))
                 .help("name the original program: it is compared with its rewritten forms"));
+        }
+        if let Some(path) = &self.html {
+            refuse_bad_path(path)?;
         }
         let variants = self.chosen();
         let mut programs = Vec::new();
@@ -95,8 +103,15 @@ impl OverheadCommand {
         let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
         let mut timing = measure(&plan, &mut signals)?;
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
-        let counts = counted.map(|counted| hot::counts(&counted).0);
-        print(&self.render(Report { program: shown, args: words(args), code_bytes: sizes, timing, counts })?)?;
+        let added = counted.as_ref().map(hot::counts);
+        let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));
+        let report = Report { program: shown, args: words(args), code_bytes: sizes, timing, counts };
+        if let Some(path) = &self.html {
+            let page = html::page(&report, counted.as_ref().zip(files.as_ref()));
+            write_atomically(path, page.as_bytes(), 0o644)
+                .map_err(|e| Error::new(format!("cannot write the page {}", path.display())).because(e))?;
+        }
+        print(&self.render(&report)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -124,11 +139,11 @@ impl OverheadCommand {
         Ok((made.program, size))
     }
 
-    fn render(&self, report: Report) -> Result<String> {
+    fn render(&self, report: &Report) -> Result<String> {
         if !self.json {
-            return Ok(render::text(&report));
+            return Ok(render::text(report));
         }
-        let json = serde_json::to_string_pretty(&report)
+        let json = serde_json::to_string_pretty(report)
             .map_err(|e| Error::new("cannot write the measurement as JSON").because(e))?;
         Ok(json + "\n")
     }
@@ -156,6 +171,16 @@ fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut 
         }
     }
     Ok(first)
+}
+
+/// A page that cannot be written is said before anything runs.
+fn refuse_bad_path(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = || Error::new(format!("cannot write the page {}", path.display()));
+    if path.is_dir() {
+        return Err(failed().because("it is a directory"));
+    }
+    tempfile::tempfile_in(folder).map(drop).map_err(|e| failed().because(e))
 }
 
 fn words(args: &[OsString]) -> Vec<String> {

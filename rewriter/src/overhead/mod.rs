@@ -10,6 +10,7 @@
 
 pub mod counts;
 pub mod hot;
+pub mod html;
 pub mod measure;
 pub mod process;
 pub mod render;

@@ -17,9 +17,10 @@ fn main() {
         Some("../../rewriter/src".into()),
         Some("../../rt/src".into()),
         Some("src".into()),
-    ] {
-        if let Some(path) = path {
-            println!("cargo:rerun-if-changed={path}");
-        }
+    ]
+    .into_iter()
+    .flatten()
+    {
+        println!("cargo:rerun-if-changed={path}");
     }
 }

@@ -358,8 +358,9 @@ impl Decoder {
             }
         }
         implicit &= !(explicit | address);
-        if raw.enc != Enc::Legacy {
-            // [`effects`] knows the few that read registers which they do not name; Capstone adds others to some (vphsubd).
+        let string = raw.enc == Enc::Legacy && raw.map == 0 && matches!(raw.op, 0xa4..=0xa7 | 0xaa..=0xaf);
+        if raw.enc != Enc::Legacy || string {
+            // [`effects`] knows which registers these read without naming them; Capstone adds others to some (vphsubd, rcx to stosq).
             implicit = 0;
         }
         if raw.enc == Enc::Legacy && raw.map == 1 && matches!(raw.op, 0xb9 | 0xff) {

@@ -332,6 +332,10 @@ fn is_odd(insn: &Instruction) -> bool {
         // Store segment selectors and read rip; the first differ by kernel, the second is tried with real programs.
         || (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Register && insn.op_register(op).is_segment_register())
         || insn.is_ip_rel_memory_operand()
+        // With REX.B it exchanges rax and r8, and decoders do not agree.
+        || insn.mnemonic() == M::Pause && insn.len() > 2
+        // A rotation all the way round reads no flag; the audit thinks that it does.
+        || matches!(insn.mnemonic(), M::Rcl | M::Rcr) && insn.rflags_read() & RflagsBits::CF == 0
         // The audit takes the address for 64 bits wide.
         || matches!(insn.mnemonic(), M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu)
             && (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::MemorySegEDI)

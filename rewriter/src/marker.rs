@@ -18,6 +18,8 @@ pub struct ModuleFlags {
     pub counting: bool,
     /// Basic blocks are counted.
     pub blocks: bool,
+    /// Its libraries are rewritten, too, or it has none.
+    pub libraries: bool,
 }
 
 impl From<u64> for ModuleFlags {
@@ -28,13 +30,17 @@ impl From<u64> for ModuleFlags {
             polls: bits & module_flags::POLLS != 0,
             counting: bits & module_flags::COUNTING != 0,
             blocks: bits & module_flags::BLOCKS != 0,
+            libraries: true,
         }
     }
 }
 
 /// The options `file` was rewritten with; none if it is not an output of Blizzard.
 pub fn rewritten_with(file: &[u8]) -> Option<ModuleFlags> {
-    field(file, offset_of!(ModuleInfo, flags)).map(ModuleFlags::from)
+    let flags = field(file, offset_of!(ModuleInfo, flags)).map(ModuleFlags::from)?;
+    let is_set = |at: usize| field(file, at).is_some_and(|va| va != 0);
+    let libraries = !is_set(offset_of!(ModuleInfo, interp_va)) || is_set(offset_of!(ModuleInfo, closure_va));
+    Some(ModuleFlags { libraries, ..flags })
 }
 
 /// Bytes of new code, hot and cold, in `file`; none if it is not an output of Blizzard.
@@ -88,10 +94,28 @@ mod tests {
         let mut info = MODULE_MAGIC.to_ne_bytes().to_vec();
         info.extend((module_flags::CHECK_STORES | module_flags::COUNTING).to_ne_bytes());
         let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
-        assert_eq!(
-            flags,
-            ModuleFlags { check_loads: false, check_stores: true, polls: false, counting: true, blocks: false }
-        );
+        let expected = ModuleFlags {
+            check_loads: false,
+            check_stores: true,
+            polls: false,
+            counting: true,
+            blocks: false,
+            libraries: true,
+        };
+        assert_eq!(flags, expected);
+    }
+
+    #[test]
+    fn a_dynamic_program_without_a_record_of_libraries_has_left_them_as_they_are() {
+        for (interp, closure, libraries) in [(0, 0, true), (0x1000, 0, false), (0x1000, 0x2000, true)] {
+            let mut info = vec![0; size_of::<ModuleInfo>()];
+            let mut put = |at: usize, value: u64| info[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            put(offset_of!(ModuleInfo, magic), MODULE_MAGIC);
+            put(offset_of!(ModuleInfo, interp_va), interp);
+            put(offset_of!(ModuleInfo, closure_va), closure);
+            let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
+            assert_eq!(flags.libraries, libraries, "{interp:#x} {closure:#x}");
+        }
     }
 
     #[test]

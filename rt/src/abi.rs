@@ -353,6 +353,10 @@ pub mod node_phase {
 /// `,blocks=<fd of a file as [`BlocksHeader`] describes it>`. The runtime removes it before the program sees its environment.
 pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 
+/// Environment variable by which the launcher names the original of a program that it runs out of the cache: an absolute path. The
+/// runtime takes it out of the program's environment.
+pub const EXE_ENV: &str = "BLIZZARD_EXE";
+
 /// First bytes of the shared region ("BLZREGN3").
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN3");
 /// Most nodes of one run.

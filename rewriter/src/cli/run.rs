@@ -11,7 +11,7 @@ use crate::launch::{self, HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
-use blizzard_rt::abi::{self, BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
+use blizzard_rt::abi::{self, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -81,12 +81,12 @@ impl RunCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let (executable, flags, creates) = prepare(name, self.options, self.libraries)?;
+        let Ready { executable, original, flags, creates } = prepare(name, self.options, self.libraries)?;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
-        if self.nodes > 1 && self.libraries.no_libraries {
+        if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
             eprintln!(
                 "blizzard: warning: {}: its libraries' accesses to shared memory are not checked",
                 name.display()
@@ -109,11 +109,21 @@ impl RunCommand {
                 pages: self.tempest_pages,
                 direct_bulk: !self.tempest_no_direct_bulk,
             },
+            original,
             ..LaunchOptions::default()
         };
         let outcome = launch::run(&executable, args, &options)?;
         if let Some(failure) = &outcome.failure {
             eprintln!("blizzard: error: {failure}");
+        }
+        let unchecked = outcome.nodes.iter().filter(|node| node.report.counters[Counter::UncheckedCode as usize] > 0);
+        let unchecked = unchecked.count();
+        if self.nodes > 1 && unchecked > 0 {
+            eprintln!(
+                "blizzard: note: {}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): \
+                 its accesses were not checked",
+                name.display()
+            );
         }
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
@@ -141,17 +151,30 @@ fn block_bytes(text: &str) -> std::result::Result<u32, String> {
     bytes.ok_or_else(|| format!("a power of two from {BLOCK_BYTES} to {BLOCK_MAX_BYTES} is needed"))
 }
 
-/// The rewritten form of program `name`, how it was rewritten, and whether it creates its nodes by itself.
-fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<(PathBuf, ModuleFlags, bool)> {
+/// A program ready to run.
+struct Ready {
+    executable: PathBuf,
+    /// The original, where what runs is a file of the cache.
+    original: Option<PathBuf>,
+    /// How it was rewritten.
+    flags: ModuleFlags,
+    /// It creates its nodes by itself.
+    creates: bool,
+}
+
+/// The rewritten form of program `name`.
+fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
     let creates = marker::creates_nodes(&input.bytes);
     if let Some(flags) = marker::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
-        return Ok((input.path, flags, creates));
+        return Ok(Ready { executable: input.path, original: None, flags, creates });
     }
     let options = asked.options();
     let prepared = closure(&input, &options, libraries)?;
-    Ok((prepared.program, flags_of(&options), creates))
+    // As the kernel names a program that is executed.
+    let original = input.path.canonicalize().ok();
+    Ok(Ready { executable: prepared.program, original, flags: flags_of(&options), creates })
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.
@@ -198,6 +221,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
         polls: options.poll == crate::options::Poll::Backedge,
         counting: options.count,
         blocks: options.blocks,
+        libraries: true,
     }
 }
 

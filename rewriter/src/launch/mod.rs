@@ -29,7 +29,7 @@ use spawn::{Node, describe, shell_status};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -97,6 +97,8 @@ pub struct LaunchOptions {
     pub forks: bool,
     /// What the program sees as its own name; its path if not given.
     pub arg0: Option<OsString>,
+    /// The file that the program is told it is; the one that runs if not given.
+    pub original: Option<PathBuf>,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
 }
@@ -149,6 +151,7 @@ impl Default for LaunchOptions {
             forks: false,
             arg0: None,
             tempest: TempestOptions::default(),
+            original: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::region::Region;
 use super::sys;
 use super::{LaunchOptions, signal_name};
 use crate::error::{Error, Result};
-use blizzard_rt::abi::BOOT_ENV;
+use blizzard_rt::abi::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
 use std::ffi::OsString;
@@ -60,6 +60,7 @@ pub fn start(
         }
         let mut command = Command::new(program);
         command.args(args).env(BOOT_ENV, format!("fd={},node={node}", region.fd()));
+        command.env_remove(EXE_ENV).envs(options.original.as_ref().map(|path| (EXE_ENV, path)));
         command.process_group(group.as_raw_nonzero().get());
         if let Some(name) = &options.arg0 {
             command.arg0(name);

@@ -87,6 +87,9 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         Ok(boot) => boot,
         Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", abi::BOOT_ENV)),
     };
+    if let Some(variable) = initial.exe() {
+        syscall_gate::own_path::set(variable);
+    }
     vsib::init();
     // SAFETY: first and only call, before the program runs.
     unsafe { node::start(boot) };
@@ -117,6 +120,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
         api: node::api() as u64,
+        execfn: syscall_gate::own_path::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: node::nodes() > 1,
     };

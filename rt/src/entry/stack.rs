@@ -1,7 +1,7 @@
 //! The initial stack block: argc, argv, envp and the auxiliary vector.
 //!
 //! Purpose: read the block that the kernel built, and build the one that the dynamic loader or the static program shall see.
-//! Input: the stack pointer at process start. Output: the same block without [`abi::BOOT_ENV`], with the auxiliary vector
+//! Input: the stack pointer at process start. Output: the same block without [`abi::BOOT_ENV`] and [`abi::EXE_ENV`], with the auxiliary vector
 //! corrected and [`abi::AT_BLIZZARD`] added. Strings are not copied: the pointers keep pointing into the kernel's block.
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
@@ -38,6 +38,8 @@ pub struct AuxEdits {
     pub base: u64,
     /// Value of [`abi::AT_BLIZZARD`].
     pub api: u64,
+    /// The path that the program is told it was executed by; 0: the kernel's.
+    pub execfn: u64,
     /// Leaves AT_SYSINFO_EHDR out, so that the C library makes system calls instead of entering the vDSO.
     pub hide_vdso: bool,
 }
@@ -83,6 +85,13 @@ impl InitialStack {
         self.envp.cast()
     }
 
+    /// The environment string that names the original's file, if the launcher gave one.
+    pub fn exe(&self) -> Option<&'static CStr> {
+        let variable = (0..self.env_count).map(|i| self.env(i)).find(|env| is_exe(env))?;
+        // SAFETY: the kernel's block stays in place for as long as the process lives.
+        Some(unsafe { CStr::from_ptr(variable.as_ptr()) })
+    }
+
     /// First address and bytes of the program, whose `count` program headers stand at `phdrs`.
     pub fn program_span(&self, phdrs: u64, count: u64, bias: u64) -> (u64, u64) {
         // SAFETY: the rewriter wrote the table into the loaded file.
@@ -126,7 +135,7 @@ impl InitialStack {
             put(unsafe { self.argv.add(i).read() });
         }
         for i in 0..self.env_count {
-            if boot_value(self.env(i)).is_none() {
+            if boot_value(self.env(i)).is_none() && !is_exe(self.env(i)) {
                 // SAFETY: counted by `parse`.
                 put(unsafe { self.envp.add(i).read() });
             }
@@ -145,6 +154,9 @@ impl InitialStack {
             let (key, mut value) = unsafe { (self.auxv.add(2 * i).read(), self.auxv.add(2 * i + 1).read()) };
             if edits.hide_vdso && matches!(key, AT_SYSINFO_EHDR) {
                 continue;
+            }
+            if key == libc::AT_EXECFN && edits.execfn != 0 {
+                value = edits.execfn;
             }
             if let Some(edit) = wanted.iter_mut().find(|edit| edit.0 == key) {
                 value = edit.1;
@@ -172,6 +184,11 @@ const PHDR_BYTES: u64 = 56;
 /// The value of an environment string when it is [`abi::BOOT_ENV`].
 fn boot_value(env: &CStr) -> Option<&[u8]> {
     env.to_bytes().strip_prefix(abi::BOOT_ENV.as_bytes())?.strip_prefix(b"=")
+}
+
+/// Whether an environment string is [`abi::EXE_ENV`].
+fn is_exe(env: &CStr) -> bool {
+    env.to_bytes().strip_prefix(abi::EXE_ENV.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
 }
 
 /// Parses `fd=<number>,node=<number>` and, where blocks are counted, `,blocks=<number>`.
@@ -229,8 +246,15 @@ mod tests {
         }
     }
 
-    const EDITS: AuxEdits =
-        AuxEdits { phdr: 0x1111, phdr_count: 12, entry: 0x2222, base: 0x3333, api: 0x4444, hide_vdso: false };
+    const EDITS: AuxEdits = AuxEdits {
+        phdr: 0x1111,
+        phdr_count: 12,
+        entry: 0x2222,
+        base: 0x3333,
+        api: 0x4444,
+        execfn: 0,
+        hide_vdso: false,
+    };
 
     fn aux_of(words: &[u64]) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();

@@ -1,14 +1,14 @@
 //! The system calls that the runtime takes part in when there is one node.
 //!
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
-//! ([`loading`]), and those that would take SIGTRAP from the trap handler. Input: the registers that the gate saved. Output: changed ones.
+//! ([`loading`]), those that ask for the program's own file ([`own_path`]), and those that would take SIGTRAP from the trap handler. Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
 
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
-use super::{Outcome, loading, masked};
+use super::{Outcome, loading, masked, own_path};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
@@ -36,6 +36,10 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_pselect6,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_execve,
+    libc::SYS_execveat,
 ]);
 
 const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
@@ -53,8 +57,10 @@ const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
 pub extern "C" fn on_syscall(frame: &mut Frame) {
     access::count(Counter::Syscalls);
     let nr = i64::from(frame.gpr[RAX] as i32);
-    let args = arguments(frame);
+    let mut args = arguments(frame);
     let rsp = stack_pointer(frame);
+    // SAFETY: the program's own call.
+    unsafe { own_path::execute(nr, &mut args) };
     // SAFETY: the program's own call.
     match unsafe { decide(nr, args, frame.return_address, rsp) } {
         Some(outcome) => finish(frame, outcome),
@@ -94,7 +100,10 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             None
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { loading::call(nr, &args, rip).map(Outcome::Done).or_else(|| masked(nr, args, rsp, RESERVED)) },
+        _ => unsafe {
+            let made = loading::call(nr, &args, rip).or_else(|| own_path::read_link(nr, &args));
+            made.map(Outcome::Done).or_else(|| masked(nr, args, rsp, RESERVED))
+        },
     }
 }
 
@@ -159,7 +168,7 @@ mod tests {
         let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
         assert!(!holds(libc::SYS_read) && !holds(libc::SYS_clone3) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 12);
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 16);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 pub mod alone;
 pub mod direct;
 pub mod loading;
+pub mod own_path;
 pub mod signals;
 mod stubs;
 pub mod table;
@@ -183,7 +184,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
     // SAFETY: passed on from the caller.
     unsafe { make_accessible(nr, &args) };
     // SAFETY: the program's call, its memory accessible.
-    if let Some(result) = unsafe { loading::call(nr, &args, caller.rip) } {
+    if let Some(result) = unsafe { loading::call(nr, &args, caller.rip).or_else(|| own_path::read_link(nr, &args)) } {
         return Outcome::Done(result);
     }
     match nr {

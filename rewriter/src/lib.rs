@@ -27,4 +27,5 @@ pub mod overhead;
 pub mod pipeline;
 pub mod plan;
 pub mod rt_blob;
+pub mod stress;
 pub mod verify;

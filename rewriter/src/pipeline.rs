@@ -123,13 +123,27 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_program(input: &[u8], name: &str, options: &Options, libraries: &Source) -> Result<Rewritten> {
+    rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?)
+}
+
+/// As [`rewrite_program`], with a runtime of the caller's choice.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_with_runtime(
+    input: &[u8],
+    name: &str,
+    options: &Options,
+    libraries: &Source,
+    blob: &Blob,
+) -> Result<Rewritten> {
     let analysed = analyse(input, name)?;
     if analysed.image.kind == Kind::Library {
         return Err(
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
         );
     }
-    let program = Program { blob: &Blob::embedded()?, closure: &libraries.record() };
+    let program = Program { blob, closure: &libraries.record() };
     build(analysed, options, Some(&program))
 }
 

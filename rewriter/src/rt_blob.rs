@@ -38,6 +38,8 @@ use std::fmt;
 
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
+/// The same with the feature `instruments`.
+static BLOB_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_INSTRUMENTS"));
 
 const PAGE_BYTES: u64 = 4096;
 const PF_R: u32 = elf::PF_R.0;
@@ -121,6 +123,14 @@ impl Blob {
     /// The blob breaks an invariant: a defect of the build.
     pub fn embedded() -> Result<Self> {
         Blob::parse(BLOB)
+    }
+
+    /// The runtime with instruments ([`blizzard_rt::instruments`]) that this rewriter was built with.
+    ///
+    /// # Errors
+    /// As [`Blob::embedded`].
+    pub fn with_instruments() -> Result<Self> {
+        Blob::parse(BLOB_INSTRUMENTS)
     }
 
     /// Parses a blob.

@@ -315,8 +315,30 @@ pub struct SharedContext {
     _line2: [u32; 15],
     /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
     pub message: [u8; 1024],
+    /// Written by the owner's program and by a runtime with instruments: see [`instrument`].
+    pub instruments: [u64; INSTRUMENT_WORDS],
     /// Written by the owner (and by inserted code in a counting rewrite).
     pub counters: [u64; COUNTER_COUNT],
+}
+
+/// Address of [`SharedContext::instruments`] in each node.
+pub const INSTRUMENTS: u64 = CONTEXT_SHARED + core::mem::offset_of!(SharedContext, instruments) as u64;
+/// Number of instrument words.
+pub const INSTRUMENT_WORDS: usize = 32;
+
+/// Words of [`SharedContext::instruments`], by index. Only a runtime built with the feature `instruments` looks at them; the workloads of
+/// `blizzard stress` and `blizzard bench` write the first ones and read the others.
+pub mod instrument {
+    /// State of the random numbers that delays are drawn from; 0: no delays.
+    pub const RANDOM: usize = 0;
+    /// A delay at one in so many message boundaries.
+    pub const ONE_IN: usize = 1;
+    /// Longest delay, in `pause` instructions; one delay in four is a yield instead.
+    pub const LONGEST_PAUSES: usize = 2;
+    /// Number of a planted bug, for the runtime that tests build with the feature `planted`; 0: none.
+    pub const PLANTED: usize = 3;
+    /// Time-stamp counter at the end of each step of the last miss: [`crate::instruments::Step`].
+    pub const STEPS: usize = 8;
 }
 
 /// Values of [`SharedContext::activity`].

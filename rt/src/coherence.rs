@@ -43,6 +43,7 @@ pub mod stache;
 use crate::abi::{self, BLOCK_BYTES, Counter};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
+use crate::instruments::{self, Step};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::{NodeId, Tag};
@@ -390,8 +391,12 @@ impl Node {
                 self.send(to, Message { handler: id::BLOCK_PART, addr, data, ..message });
             }
             message.data = self.space.read(Block::of(block.addr() + last * BLOCK_BYTES));
+            instruments::stamp_answer(&self.context, &mut message);
+        } else {
+            instruments::stamp(&self.context, Step::LookedUp);
         }
         self.send(to, message);
+        instruments::stamp(&self.context, Step::Sent);
     }
 
     fn release_grant(&mut self) {

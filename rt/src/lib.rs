@@ -13,6 +13,7 @@ pub mod entry;
 pub mod forks;
 pub mod heap;
 pub mod homes;
+pub mod instruments;
 pub mod liveness;
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;

@@ -14,6 +14,7 @@ use crate::coherence::{Coherence, Lane};
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
 use crate::homes::{HomeTable, Homes};
+use crate::instruments::{self, Step};
 use crate::msg::{self, Receiver, Rejection};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
@@ -116,6 +117,8 @@ impl Node {
 
     /// First thing in every entry but a false miss.
     pub fn begin(&mut self) {
+        #[cfg(feature = "planted")]
+        self.planted_begin();
         self.end_last_access();
         self.transport.drain();
     }
@@ -129,9 +132,11 @@ impl Node {
 
     /// A block access fault: makes the range accessible.
     pub fn miss(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
+        instruments::stamp(&self.context, Step::Entered);
         self.begin();
         self.access(addr, bytes, store, masked);
         self.leave();
+        instruments::stamp(&self.context, Step::Leaving);
     }
 
     /// Handles what has arrived.
@@ -171,6 +176,8 @@ impl Node {
     #[inline]
     fn handle(&mut self, from: NodeId, message: &Message) {
         self.count(Counter::MessagesReceived);
+        instruments::stamp_received(&self.context, message);
+        instruments::boundary(&self.context);
         let receiver = Receiver {
             incarnation: self.region.header().incarnation,
             me: self.me,
@@ -198,8 +205,11 @@ impl Node {
             if let Some(handler) = usize::from(message.handler).checked_sub(1).and_then(|row| msg::HANDLERS.get(row)) {
                 (handler.run)(self, to, &message);
             }
-        } else if let Err(e) = self.transport.send(to, message) {
-            self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
+        } else {
+            instruments::boundary(&self.context);
+            if let Err(e) = self.transport.send(to, message) {
+                self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
+            }
         }
     }
 

@@ -216,6 +216,14 @@ impl Context {
         self.word(offset_of!(SharedContext, exit_status))
     }
 
+    /// An instrument's word: see [`abi::instrument`].
+    pub fn instrument(&self, word: usize) -> &AtomicU64 {
+        assert!(word < abi::INSTRUMENT_WORDS);
+        let at = self.base + (offset_of!(SharedContext, instruments) + 8 * word) as u64;
+        // SAFETY: the index was checked, so the word lies inside the page.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
     /// Leaves the reason of a failure for the launcher: NUL-terminated, cut to the field.
     pub fn set_message(&self, text: &[u8]) {
         let field = size_of_message();
@@ -251,7 +259,7 @@ impl Context {
 }
 
 const fn size_of_message() -> usize {
-    offset_of!(SharedContext, counters) - offset_of!(SharedContext, message)
+    offset_of!(SharedContext, instruments) - offset_of!(SharedContext, message)
 }
 
 #[cfg(test)]

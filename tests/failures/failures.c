@@ -9,7 +9,7 @@
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     unsigned me = bz_node(), nodes = bz_nodes(), last = nodes - 1;
-    volatile uint64_t *shared = me == last ? bz_alloc(4096) : 0;
+    volatile uint64_t *shared = me == last ? bz_alloc(8192) : 0;
     if (me == last)
         bz_publish(0, (void *)shared);
     shared = bz_lookup(0);
@@ -92,6 +92,33 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "compute") || !strcmp(how, "daemon"))
         for (;;)
             shared[me * 8]++;
+    if (!strcmp(how, "traffic")) {
+        /* Everything at once, so many times: reads everywhere, increments under a lock, barriers. The sum is known. */
+        unsigned long rounds = strtoul(argv[3], 0, 0), random = me + 1;
+        bz_lock_t *lock = me == 0 ? bz_lock_new() : 0;
+        if (me == 0)
+            bz_publish(1, lock);
+        lock = bz_lookup(1);
+        uint64_t sum = 0;
+        for (unsigned long i = 0; i < rounds; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            sum += shared[random >> 33 & 511];
+            if (i % 8 == 0) {
+                bz_lock(lock);
+                shared[512 + (random >> 42 & 511)]++;
+                bz_unlock(lock);
+            }
+            if (i % 4096 == 0)
+                bz_barrier();
+        }
+        bz_barrier();
+        sum = 0;
+        for (int i = 0; i < 512; i++)
+            sum += shared[512 + i];
+        if (me == 0)
+            printf("sum %llu\n", (unsigned long long)sum);
+        return 0;
+    }
     if (!strcmp(how, "too-much")) {
         void *p = bz_alloc((size_t)1 << 50);
         printf("%s\n", p ? "got it" : "NULL");

@@ -9,7 +9,7 @@
 
 use super::compiler::Compiler;
 use super::config::Client;
-use super::{libraries, node_count, print};
+use super::{grouped, libraries, node_count, print};
 use crate::cache::{Cache, write_atomically};
 use crate::closure::{Cached, Source};
 use crate::error::{Error, Result};
@@ -369,19 +369,6 @@ fn table(rows: &[Row]) -> String {
         text.trim_end().to_owned() + "\n"
     };
     cells.iter().map(line).collect()
-}
-
-/// Decimal digits in groups of three.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (k, digit) in digits.chars().enumerate() {
-        if k != 0 && (digits.len() - k).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: an exit status: 0, the launched program's, 1 after an error, 2 after a misuse of
 //! the command line. Errors go to standard error as `blizzard: error: …` with indented `caused by:` and `help:` lines.
 
+mod bench;
 mod cache;
 mod compiler;
 mod config;
@@ -13,7 +14,9 @@ mod libraries;
 mod overhead;
 mod rewrite;
 mod run;
+mod stress;
 mod verify;
+mod workload;
 
 use crate::options::{Checks, Options, Poll};
 use blizzard_rt::abi::MAX_NODES;
@@ -49,6 +52,8 @@ enum Command {
     Config(config::ConfigCommand),
     Cache(cache::CacheCommand),
     Demo(demo::DemoCommand),
+    Stress(stress::StressCommand),
+    Bench(bench::BenchCommand),
 }
 
 /// What a rewrite does; the same for every command that rewrites.
@@ -144,6 +149,8 @@ pub fn main() -> ExitCode {
         Command::Config(command) => command.execute(),
         Command::Cache(command) => command.execute(),
         Command::Demo(command) => command.execute(),
+        Command::Stress(command) => command.execute(),
+        Command::Bench(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("blizzard: error: {error}");
@@ -160,6 +167,19 @@ fn print(text: &str) -> crate::error::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Decimal digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (k, digit) in digits.chars().enumerate() {
+        if k != 0 && (digits.len() - k).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// The argument that names a program file.
@@ -200,7 +220,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 8);
+        assert_eq!(commands, 10);
     }
 
     #[test]

@@ -9,8 +9,12 @@
 //!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
 //!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
+#[cfg(feature = "planted")]
+mod planted;
+
 use crate::abi::{self, Counter};
 use crate::homes::PAGE_BYTES;
+use crate::instruments::{self, Step};
 use crate::node::Node;
 use crate::protocol::defer::Deferred;
 use crate::protocol::{
@@ -96,6 +100,10 @@ impl Node {
         if msg == Msg::Invalidate {
             self.count(Counter::InvalidationsReceived);
         }
+        #[cfg(feature = "planted")]
+        if self.planted_message(block, msg, from) {
+            return;
+        }
         if let Some(event) = HomeEvent::from_msg(msg, from) {
             self.home_event(block, event, Some(&message.data));
         } else if let Some(event) = CacheEvent::from_msg(msg) {
@@ -149,6 +157,8 @@ impl Node {
             state = self.home_state(block, number);
         }
         let tag = self.tag_of(block);
+        #[cfg(feature = "planted")]
+        let tag = self.planted_tag(state, tag);
         match stache::home_step(state, tag, event) {
             Ok((_, _, actions)) if actions.is_defer() => {
                 self.defer(block, event);
@@ -196,6 +206,8 @@ impl Node {
         let Some(state) = state else {
             self.fail(format_args!("protocol error: block {:#x} is Busy without a miss", block.addr()))
         };
+        #[cfg(feature = "planted")]
+        let state = self.planted_state(block, state, event);
         match stache::cache_step(state, event) {
             Ok((next, actions)) => {
                 if (state.is_pending() || next.is_pending()) && !self.coherence.stache.note(block, next) {
@@ -217,12 +229,22 @@ impl Node {
     fn perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         let mut replay = false;
         for &action in actions.as_slice() {
+            #[cfg(feature = "planted")]
+            if self.planted_action(block, home, action, actions, data) {
+                continue;
+            }
             match action {
                 Action::CopyIn => match data {
-                    Some(data) => self.copy_in(block, data),
+                    Some(data) => {
+                        self.copy_in(block, data);
+                        instruments::stamp(&self.context, Step::Copied);
+                    }
                     None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
                 },
-                Action::SetTag(tag) => self.space.set_tag(block, tag),
+                Action::SetTag(tag) => {
+                    self.space.set_tag(block, tag);
+                    instruments::stamp(&self.context, Step::Tagged);
+                }
                 Action::Send(to, msg) => self.send_protocol(to, block, msg),
                 Action::SendHome(msg) => self.send_protocol(home, block, msg),
                 Action::Invalidate(nodes) => {

@@ -1,0 +1,181 @@
+/* The program that `blizzard stress` runs on every node: random accesses to few shared words, each of them logged.
+ *
+ * The words. Block `b` has eight: words 0..5 are written by one node each, (b + w) % nodes, with plain stores, and read by all; words
+ * 6 and 7 are written by all with an atomic exchange. So the order of the writes to each word is known without any clock: it is the
+ * writer's program order, or the chain of the values that the exchanges returned. Nodes write different words of one block all the
+ * time (false sharing), and the same words.
+ *
+ * The values. Each write stores a value that no other write of the run stores: epoch, node and number of the access. A read thus
+ * names the write that it has read from.
+ *
+ * The log, a file for each node. For each epoch a header of two 64-bit words, and then two words for each access:
+ *     "BLZSTLOG" | epoch, number of accesses << 32
+ *     location, kind << 32 (0 load, 1 store, 2 exchange) | what a load or an exchange has returned; 0 for a store
+ * An epoch begins and ends at a barrier, so the checker can take one epoch after the other. It is `rewriter/src/stress`, which also
+ * gives the arguments.
+ */
+#include "workload.h"
+#include <blizzard.h>
+#include <emmintrin.h>
+#include <fcntl.h>
+
+enum { WORDS = 8, OWNED = 6, BLOCK = 64, PAGE = 4096, LOAD = 0, STORE = 1, SWAP = 2 };
+
+struct access {
+    uint64_t what, value;
+};
+
+static char *shared;
+static uint64_t blocks, per_page;
+static unsigned node, nodes;
+
+static inline volatile uint64_t *word_at(uint64_t block, uint64_t word) {
+    return (volatile uint64_t *)(shared + block / per_page * PAGE + block % per_page * BLOCK + word * 8);
+}
+
+static inline struct access note(uint64_t kind, uint64_t block, uint64_t word, uint64_t value) {
+    return (struct access){(block * WORDS + word) | kind << 32, value};
+}
+
+static void write_all(int file, const void *from, size_t bytes) {
+    const char *at = from;
+    while (bytes) {
+        ssize_t written = write(file, at, bytes);
+        if (written <= 0) {
+            perror("workload: cannot write");
+            exit(2);
+        }
+        at += written, bytes -= (size_t)written;
+    }
+}
+
+/* A word of the block that this node stores to, drawn from those it has there; OWNED if it has none. */
+static inline uint64_t own_word(uint64_t block, uint64_t random) {
+    uint64_t own = (node + nodes - block % nodes) % nodes;
+    if (own >= OWNED)
+        return OWNED;
+    return own + random % ((OWNED - own + nodes - 1) / nodes) * nodes;
+}
+
+/* Six accesses without a loop between them, so without a poll: what one of them waits for can bring news that the next must see. */
+static inline uint64_t play_straight(struct access *log, uint64_t id, uint64_t random) {
+    uint64_t block[6], word[6];
+    volatile uint64_t *at[6];
+    uint64_t value[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        uint64_t more = next_random();
+        block[i] = (more >> 32) % blocks, word[i] = more >> 8 & 7;
+        at[i] = word_at(block[i], word[i]);
+    }
+    uint64_t first = own_word(block[0], random), fourth = own_word(block[3], random >> 8);
+    int stores = random & 1 && first < OWNED && fourth < OWNED;
+    if (stores && random & 2)
+        block[1] = block[4] = block[5], word[1] = word[4] = word[5], at[1] = at[4] = at[5];
+    if (stores) {
+        word[0] = first, word[3] = fourth;
+        at[0] = word_at(block[0], first), at[3] = word_at(block[3], fourth);
+        *at[0] = id;
+        value[1] = *at[1];
+        value[2] = *at[2];
+        *at[3] = id + 3;
+        value[4] = *at[4];
+        value[5] = *at[5];
+    } else {
+        value[0] = *at[0];
+        value[1] = *at[1];
+        value[2] = *at[2];
+        value[3] = *at[3];
+        value[4] = *at[4];
+        value[5] = *at[5];
+    }
+    for (int i = 0; i < 6; i++)
+        log[i] = note(stores && i % 3 == 0 ? STORE : LOAD, block[i], word[i], value[i]);
+    return 6;
+}
+
+/* One epoch's accesses into `log`; as many as there is room for. */
+static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t writes_percent, uint64_t stay_percent, uint64_t pause) {
+    uint64_t block = 0;
+    for (uint64_t at = 0; at < room;) {
+        uint64_t random = next_random(), id = epoch << 26 | (uint64_t)node << 20 | at;
+        if (random % 100 >= stay_percent)
+            block = (random >> 32) % blocks;
+        if (pause && !(random >> 56))
+            for (volatile uint64_t wait = (random >> 20) % pause; wait; wait--) {
+            }
+        uint64_t word = random >> 8 & 7, kind = random >> 50 & 15;
+        if (kind == 0 && at + 6 <= room) {
+            at += play_straight(log + at, id, random >> 20);
+        } else if ((random >> 12) % 100 < writes_percent) {
+            uint64_t own = own_word(block, random >> 48);
+            if (word < OWNED && own < OWNED) {
+                *word_at(block, own) = id;
+                log[at++] = note(STORE, block, own, 0);
+            } else {
+                word = OWNED + (word & 1);
+                log[at++] = note(SWAP, block, word, __atomic_exchange_n(word_at(block, word), id, __ATOMIC_SEQ_CST));
+            }
+        } else if (kind != 1 || at + 2 > room) {
+            log[at++] = note(LOAD, block, word, *word_at(block, word));
+        } else {
+            /* Two words at once: from the last word of a block it takes both blocks, if they are neighbours. */
+            uint64_t next_block = block + (word == WORDS - 1), next_word = (word + 1) % WORDS;
+            if (next_block == blocks || word_at(next_block, next_word) != word_at(block, word) + 1)
+                continue;
+            __m128i both;
+            __asm__ volatile("movdqu %1, %0" : "=x"(both) : "m"(*(const char(*)[16])word_at(block, word)));
+            uint64_t halves[2];
+            _mm_storeu_si128((__m128i *)halves, both);
+            log[at++] = note(LOAD, block, word, halves[0]);
+            log[at++] = note(LOAD, next_block, next_word, halves[1]);
+        }
+    }
+}
+
+int main(int count, char **list) {
+    argument_count = count, argument_list = list;
+    node = bz_node(), nodes = bz_nodes();
+    blocks = argument("blocks"), per_page = argument("per_page");
+    uint64_t epochs = argument("epochs"), room = argument("accesses"), seed = argument("seed");
+    uint64_t writes = argument("writes"), stay = argument("stay"), pause = argument("pause");
+    if (find_argument("instruments")) {
+        /* The words that rt/src/abi.rs calls `instrument`; a runtime without instruments leaves them alone. */
+        volatile uint64_t *words = (volatile uint64_t *)argument("instruments");
+        words[1] = argument("one_in"), words[2] = argument("longest"), words[3] = argument("planted");
+        words[0] = argument("delays") ? seed * 0x9e3779b97f4a7c15u + node + 1 : 0;
+    }
+    random_state = (seed + 1) * 0xd1342543de82ef95u ^ (node + 1) * 0x9e3779b97f4a7c15u;
+    random_state |= !random_state;
+    for (int i = 0; i < 16; i++)
+        next_random();
+    if (node == 0) {
+        void *memory = bz_alloc((blocks + per_page - 1) / per_page * PAGE);
+        if (!memory) {
+            fprintf(stderr, "workload: no shared memory\n");
+            return 2;
+        }
+        bz_publish(0, memory);
+    }
+    shared = bz_lookup(0);
+    char name[32];
+    snprintf(name, sizeof name, "/node-%u.log", node);
+    const char *folder = text_argument("folder");
+    char *path = malloc(strlen(folder) + sizeof name);
+    struct access *log = malloc((room + 1) * sizeof *log);
+    if (!path || !log)
+        return 2;
+    strcat(strcpy(path, folder), name);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0) {
+        perror(path);
+        return 2;
+    }
+    for (uint64_t epoch = 1; epoch <= epochs; epoch++) {
+        memcpy(&log[0].what, "BLZSTLOG", 8);
+        log[0].value = epoch | room << 32;
+        bz_barrier();
+        play(log + 1, room, epoch, writes, stay, pause);
+        write_all(file, log, (room + 1) * sizeof *log);
+    }
+    return close(file) != 0;
+}

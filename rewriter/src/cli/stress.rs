@@ -1,0 +1,329 @@
+//! `blizzard stress`: random races on the real runtime, checked for sequential consistency.
+//!
+//! Each round is a run of its own: a folder for the logs, `blizzard run` on the embedded program, the checker, and the folder is gone. When a
+//! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
+
+use super::workload::{self, Ending, Finished, Workload};
+use super::{grouped, node_count, print};
+use crate::error::{Error, Result};
+use crate::launch::Protocol;
+use crate::rt_blob::Blob;
+use crate::stress::Round;
+use crate::stress::check::Checker;
+use crate::stress::log::{Kind, Logs};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// A round that takes longer stands still. Generous: on a machine with other work, nodes get their turn late.
+const ROUND_LIMIT: Duration = Duration::from_secs(600);
+
+/// Test the runtime: random races on shared words, checked for sequential consistency
+///
+/// Every node loads, stores and exchanges a few shared words at random, most of them in blocks that several nodes write, and logs what it gets.
+/// A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
+/// other round runs with random delays wherever the runtime handles a message. The exit status is 1 if anything was found.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard stress -n 4 --seconds 60\n  \
+    blizzard stress -n 3 --seed 17 --round 4     # once more what was found there")]
+pub struct StressCommand {
+    /// Number of node processes
+    #[arg(short, long, value_name = "NODES", default_value = "2", value_parser = stress_nodes)]
+    nodes: u32,
+    /// Begin no new round after so many seconds
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    seconds: u64,
+    /// Begin no new round after so many checked accesses
+    #[arg(long, value_name = "COUNT")]
+    accesses: Option<u64>,
+    /// What the rounds are drawn from
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    seed: u64,
+    /// Coherence protocol [default: each in turn]
+    #[arg(long, value_name = "NAME", value_enum)]
+    protocol: Option<Protocol>,
+    /// Only this round of the seed, again and again
+    #[arg(long, value_name = "NUMBER")]
+    round: Option<u64>,
+    /// Where the logs of a violation are kept [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// A runtime to test in place of those of this executable
+    #[arg(long, value_name = "FILE", hide = true)]
+    runtime: Option<PathBuf>,
+    /// Number of a bug in that runtime
+    #[arg(long, value_name = "NUMBER", hide = true, default_value_t = 0)]
+    planted: u32,
+}
+
+/// Two nodes at least: one alone cannot race.
+fn stress_nodes(text: &str) -> std::result::Result<u32, String> {
+    match node_count(text)? {
+        1 => Err("one node alone cannot race; give 2 or more".into()),
+        nodes => Ok(nodes),
+    }
+}
+
+/// What all rounds together have done. Serialised as the `--json` object, with the field names given here.
+#[derive(Debug, Default, Serialize)]
+struct Totals {
+    nodes: u32,
+    seed: u64,
+    rounds: u64,
+    rounds_with_delays: u64,
+    /// Accesses that were logged and checked.
+    accesses: u64,
+    loads: u64,
+    stores: u64,
+    exchanges: u64,
+    /// The runtime's counters, summed over nodes and rounds.
+    read_misses: u64,
+    write_misses: u64,
+    upgrades: u64,
+    invalidations_received: u64,
+    messages_sent: u64,
+    sends_buffered: u64,
+    run_seconds: f64,
+    check_seconds: f64,
+    /// Null if nothing was found.
+    finding: Option<Finding>,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    round: Round,
+    /// `violation`: the accesses contradict each other; `failure`: the run ended with an error; `standstill`: it did not end.
+    kind: &'static str,
+    what: String,
+    details: Vec<String>,
+    /// Where the round's logs are.
+    logs: PathBuf,
+}
+
+/// The programs to run.
+struct Programs {
+    plain: PathBuf,
+    delaying: PathBuf,
+}
+
+impl StressCommand {
+    /// Runs rounds until the time is over or something is found.
+    pub fn execute(self) -> Result<ExitCode> {
+        let folder = tempfile::Builder::new()
+            .prefix("blizzard-stress-")
+            .tempdir()
+            .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
+        let programs = self.programs(folder.path())?;
+        let progress = self.progress();
+        let mut totals = Totals { nodes: self.nodes, seed: self.seed, ..Totals::default() };
+        let begin = Instant::now();
+        for number in self.round.map_or(0, |only| only).. {
+            let enough = self.accesses.is_some_and(|limit| totals.accesses >= limit);
+            if totals.rounds > 0 && (begin.elapsed().as_secs() >= self.seconds || enough) {
+                break;
+            }
+            let round = Round::new(self.seed, self.round.unwrap_or(number), self.protocol);
+            progress.set_position(begin.elapsed().as_secs().min(self.seconds));
+            progress.set_message(format!("round {}, {} accesses checked", round.number, grouped(totals.accesses)));
+            self.play(&round, &programs, folder.path(), &mut totals)?;
+            if totals.finding.is_some() {
+                break;
+            }
+        }
+        progress.finish_and_clear();
+        if self.json {
+            let text = serde_json::to_string_pretty(&totals).expect("numbers and texts can be written as JSON");
+            print(&(text + "\n"))?;
+        } else {
+            print(&report(&totals))?;
+        }
+        Ok(if totals.finding.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn programs(&self, folder: &Path) -> Result<Programs> {
+        let (plain, delaying) = match &self.runtime {
+            None => (Blob::embedded()?, Blob::with_instruments()?),
+            Some(path) => {
+                let bytes =
+                    fs::read(path).map_err(|e| Error::new(format!("cannot read {}", path.display())).because(e))?;
+                let blob = Blob::parse(&bytes)?;
+                (blob.clone(), blob)
+            }
+        };
+        Ok(Programs {
+            plain: Workload::Stress.rewrite(folder, "stress", &plain)?,
+            delaying: Workload::Stress.rewrite(folder, "stress-delaying", &delaying)?,
+        })
+    }
+
+    fn progress(&self) -> ProgressBar {
+        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} s {wide_msg}");
+        let progress = ProgressBar::new(self.seconds)
+            .with_style(style.expect("the template is well-formed"))
+            .with_finish(ProgressFinish::AndClear);
+        progress.enable_steady_tick(Duration::from_millis(250));
+        progress
+    }
+
+    /// Runs and checks one round.
+    fn play(&self, round: &Round, programs: &Programs, folder: &Path, totals: &mut Totals) -> Result<()> {
+        let logs = folder.join(format!("round-{}", round.number));
+        fs::create_dir_all(&logs).map_err(|e| Error::new("cannot make a folder for the logs").because(e))?;
+        let stats = logs.join("stats.json");
+        let program = if round.delays.is_some() { &programs.delaying } else { &programs.plain };
+        let protocol = crate::stress::option_of(round.protocol);
+        let mut options: Vec<OsString> = vec!["-n".into(), self.nodes.to_string().into()];
+        options.extend(["--protocol".into(), protocol.into(), "--stats".into(), stats.clone().into()]);
+        let began = Instant::now();
+        let finished = workload::run(program, &options, &round.arguments(&logs, self.planted), ROUND_LIMIT)?;
+        totals.run_seconds += began.elapsed().as_secs_f64();
+        let problem = if finished.succeeded() {
+            let began = Instant::now();
+            let checked = self.check(round, &logs, totals)?;
+            totals.check_seconds += began.elapsed().as_secs_f64();
+            add_counters(&stats, totals)?;
+            checked.map(|violation| ("violation", violation.what, violation.details))
+        } else {
+            Some(failure(&finished))
+        };
+        totals.rounds += 1;
+        totals.rounds_with_delays += u64::from(round.delays.is_some());
+        match problem {
+            None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e)),
+            Some((kind, what, details)) => {
+                let logs = self.keep_logs(&logs, round)?;
+                totals.finding = Some(Finding { round: *round, kind, what, details, logs });
+                Ok(())
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        round: &Round,
+        folder: &Path,
+        totals: &mut Totals,
+    ) -> Result<Option<crate::stress::check::Violation>> {
+        let mut logs = Logs::open(folder, self.nodes, round.locations())?;
+        let mut checker = Checker::new(round.locations());
+        while let Some(epoch) = logs.next_epoch()? {
+            for access in epoch.nodes.iter().flatten() {
+                *match access.kind {
+                    Kind::Load => &mut totals.loads,
+                    Kind::Store => &mut totals.stores,
+                    Kind::Swap => &mut totals.exchanges,
+                } += 1;
+            }
+            if let Err(mut violation) = checker.check(&epoch) {
+                violation.what = format!("epoch {}: {}", violation.epoch, violation.what);
+                return Ok(Some(violation));
+            }
+        }
+        if checker.accesses() != round.total_accesses(self.nodes) {
+            return Err(Error::new("the logs of a round are incomplete").because(format!(
+                "{} accesses, and not {}",
+                checker.accesses(),
+                round.total_accesses(self.nodes)
+            )));
+        }
+        totals.accesses += checker.accesses();
+        Ok(None)
+    }
+
+    /// Moves the logs out of the folder that will be removed.
+    fn keep_logs(&self, logs: &Path, round: &Round) -> Result<PathBuf> {
+        let parent = self.keep.clone().unwrap_or_else(std::env::temp_dir);
+        let failed = |e: std::io::Error| Error::new("cannot keep the logs of the violation").because(e);
+        let name = format!("blizzard-stress-seed-{}-round-{}-", self.seed, round.number);
+        let kept = tempfile::Builder::new().prefix(&name).tempdir_in(&parent).map_err(failed)?.keep();
+        for entry in fs::read_dir(logs).map_err(failed)? {
+            let from = entry.map_err(failed)?.path();
+            // Another file system, perhaps: copied, and the original goes with its folder.
+            fs::copy(&from, kept.join(from.file_name().expect("an entry has a name"))).map_err(failed)?;
+        }
+        Ok(kept)
+    }
+}
+
+fn failure(finished: &Finished) -> (&'static str, String, Vec<String>) {
+    let details = finished.errors.lines().map(str::to_owned).collect();
+    match finished.ending {
+        Ending::Ended(status) => ("failure", format!("the run failed ({status})"), details),
+        Ending::StillRunning => {
+            ("standstill", format!("the run did not end within {} s", ROUND_LIMIT.as_secs()), details)
+        }
+    }
+}
+
+fn add_counters(stats: &Path, totals: &mut Totals) -> Result<()> {
+    let failed = |e: &dyn std::fmt::Display| Error::new("cannot read the statistics of a round").because(e);
+    let bytes = fs::read(stats).map_err(|e| failed(&e))?;
+    let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| failed(&e))?;
+    let counter = |name: &str| json["totals"][name].as_u64().ok_or_else(|| failed(&format!("no counter {name}")));
+    totals.read_misses += counter("read_misses")?;
+    totals.write_misses += counter("write_misses")?;
+    totals.upgrades += counter("upgrades")?;
+    totals.invalidations_received += counter("invalidations_received")?;
+    totals.messages_sent += counter("messages_sent")?;
+    totals.sends_buffered += counter("sends_buffered")?;
+    Ok(())
+}
+
+fn report(totals: &Totals) -> String {
+    let rate = |seconds: f64| grouped((totals.accesses as f64 / seconds.max(1e-9)) as u64);
+    let mut text = format!(
+        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays\n\n",
+        totals.nodes,
+        totals.seed,
+        totals.rounds,
+        totals.run_seconds + totals.check_seconds,
+        totals.rounds_with_delays
+    );
+    let rows = [
+        ("accesses checked", totals.accesses),
+        ("  loads", totals.loads),
+        ("  stores", totals.stores),
+        ("  exchanges", totals.exchanges),
+        ("misses", totals.read_misses + totals.write_misses + totals.upgrades),
+        ("invalidations", totals.invalidations_received),
+        ("messages", totals.messages_sent),
+        ("  buffered by the sender", totals.sends_buffered),
+    ];
+    for (name, value) in rows {
+        text += &format!("{name:<26} {:>15}\n", grouped(value));
+    }
+    text += &format!(
+        "\n{} accesses per second of running, {} per second of checking\n",
+        rate(totals.run_seconds),
+        rate(totals.check_seconds)
+    );
+    match &totals.finding {
+        None => text += "one order explains all accesses of each round: sequentially consistent\n",
+        Some(finding) => {
+            text += &format!("\nround {}: {}: {}\n", finding.round.number, finding.kind, finding.what);
+            for line in &finding.details {
+                text += &format!("  {line}\n");
+            }
+            text += &format!("\nwhat the round did: {:?}\n", finding.round);
+            text += &format!("its logs: {}\n", finding.logs.display());
+            text += &format!(
+                "once more: blizzard stress -n {} --seed {} --round {} --protocol {}\n",
+                totals.nodes,
+                totals.seed,
+                finding.round.number,
+                crate::stress::option_of(finding.round.protocol)
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,289 @@
+//! What happens when something from outside goes wrong while nodes exchange messages: a node is killed at a random moment or stops for a while,
+//! memory is short, the rings are overwritten. Each time the run ends, says what happened, and leaves nothing behind.
+//!
+//! `BLIZZARD_KILLS` sets the number of runs in which a node is killed; 200 is what a release is tried with.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::Ending;
+use blizzard_tests::tool::{self, Mode};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const NODES: usize = 3;
+/// More than a test waits for.
+const ENDLESS: &str = "1000000000000";
+
+/// The rewritten program `tests/failures/failures.c`.
+fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let plain = dir.join("faults-plain");
+        let mut flags = tool::cflags("cc").unwrap();
+        flags.push("-O1".into());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
+        let libraries = tool::config("--libs").unwrap();
+        compile(&Job {
+            sources: vec![source],
+            language: Language::C,
+            compiler: "cc",
+            flags,
+            libraries,
+            output: &plain,
+        })
+        .unwrap();
+        let output = dir.join("faults");
+        tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
+        output
+    })
+}
+
+/// An argument that no other process has.
+fn marker() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("blizzard-faults-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Processes with the marker among their arguments: number and first argument.
+fn processes_with(marker: &str) -> Vec<(i32, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let mut list = arguments.split(|b| *b == 0);
+        let first = String::from_utf8_lossy(list.next().unwrap_or_default()).into_owned();
+        if list.any(|a| a == marker.as_bytes())
+            && let Ok(number) = entry.file_name().to_string_lossy().parse()
+        {
+            found.push((number, first));
+        }
+    }
+    found
+}
+
+/// The node processes: those that are not `blizzard` itself.
+fn nodes_with(marker: &str) -> Vec<Pid> {
+    let mut nodes: Vec<i32> = processes_with(marker)
+        .into_iter()
+        .filter(|(_, first)| first.ends_with("/faults"))
+        .map(|(number, _)| number)
+        .collect();
+    nodes.sort_unstable();
+    nodes.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+/// A run that has been started.
+struct Running {
+    child: Child,
+    marker: String,
+    out: BufReader<std::process::ChildStdout>,
+    errors: std::process::ChildStderr,
+}
+
+/// How a run ended.
+struct Ended {
+    ending: Ending,
+    out: String,
+    errors: String,
+    /// From the call that waited.
+    took: Duration,
+}
+
+fn start(mut command: Command, rounds: &str) -> Running {
+    let marker = marker();
+    command.arg(program()).args(["traffic", &marker, rounds]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let errors = child.stderr.take().unwrap();
+    Running { child, marker, out, errors }
+}
+
+fn launcher() -> Command {
+    tool::blizzard(["run", "-n", &NODES.to_string(), "--"])
+}
+
+impl Running {
+    /// Waits until the nodes compute.
+    fn started(&mut self) {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("started {NODES}\n"));
+    }
+
+    /// Waits for the end, for at most `limit`; nothing may be left then.
+    fn end(mut self, limit: Duration) -> Ended {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if begin.elapsed() > limit {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                panic!("the run did not end within {limit:?}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let took = begin.elapsed();
+        let (mut out, mut errors) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.errors.read_to_string(&mut errors).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !processes_with(&self.marker).is_empty() {
+            assert!(Instant::now() < deadline, "processes left: {:?}", processes_with(&self.marker));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let left: Vec<_> =
+            std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().contains("blizzard")), "{left:?}");
+        let ending = status.code().map_or(Ending::Signal(status.signal().unwrap_or(0)), Ending::Exit);
+        Ended { ending, out, errors, took }
+    }
+}
+
+impl Ended {
+    /// The run failed with a message of ours that has all these words in it.
+    fn says(&self, words: &[&str]) {
+        assert!(matches!(self.ending, Ending::Exit(status) if status != 0), "{}: {}", self.ending, self.errors);
+        for word in words.iter().chain(&["blizzard: error:"]) {
+            assert!(self.errors.contains(word), "no {word:?} in: {}", self.errors);
+        }
+        assert!(!self.errors.contains("panicked"), "{}", self.errors);
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 16
+}
+
+#[test]
+fn a_node_killed_at_any_moment_ends_the_run_with_its_name() {
+    let runs: u64 = std::env::var("BLIZZARD_KILLS").ok().map_or(12, |text| text.parse().unwrap());
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut slowest = Duration::ZERO;
+    for run in 0..runs {
+        let mut running = start(launcher(), ENDLESS);
+        // Every third one while the nodes are still starting.
+        if run % 3 != 0 {
+            running.started();
+        }
+        std::thread::sleep(Duration::from_micros(random(&mut state) % 30_000));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let victim = loop {
+            let nodes = nodes_with(&running.marker);
+            if !nodes.is_empty() {
+                break nodes[random(&mut state) as usize % nodes.len()];
+            }
+            assert!(Instant::now() < deadline, "no node process in sight");
+        };
+        kill_process(victim, Signal::KILL).unwrap();
+        let ended = running.end(Duration::from_secs(20));
+        ended.says(&["node ", "SIGKILL"]);
+        slowest = slowest.max(ended.took);
+    }
+    println!("{runs} runs; the longest end took {slowest:?}");
+}
+
+#[test]
+fn a_node_that_stops_for_a_while_delays_the_run_and_no_more() {
+    let rounds = 200_000u64;
+    let mut running = start(launcher(), &rounds.to_string());
+    running.started();
+    let victim = nodes_with(&running.marker)[1];
+    kill_process(victim, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    let all = nodes_with(&running.marker).len();
+    let may_continue = kill_process(victim, Signal::CONT).is_ok();
+    let ended = running.end(Duration::from_secs(120));
+    if ended.ending == Ending::Exit(0) {
+        assert!(may_continue && all == NODES);
+        assert_eq!(ended.out, format!("sum {}\n", NODES as u64 * rounds.div_ceil(8)));
+    } else {
+        ended.says(&["node 1"]);
+    }
+}
+
+/// A run under limits that a shell sets; how it ended.
+fn limited(script: &str, rounds: &str) -> Ended {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{script} && exec \"$@\""), "sh"]);
+    command.arg(tool::path()).args(["run", "-n", &NODES.to_string(), "--"]);
+    start(command, rounds).end(Duration::from_secs(60))
+}
+
+#[test]
+fn too_little_address_space_is_an_error_that_names_what_was_to_be_placed() {
+    // In kilobytes: too little for the tag table, for the segment, for what comes after both.
+    for limit in ["300000", "4000000", "2147500000", "2180000000"] {
+        let ended = limited(&format!("ulimit -v {limit}"), "1000");
+        ended.says(&["node ", "ulimit -v"]);
+    }
+}
+
+#[test]
+fn a_full_dev_shm_does_not_matter() {
+    // The memory that nodes share has no name in any file system. The file system is filled where only this run sees it.
+    let fill = "mount -t tmpfs -o size=64k none /dev/shm && { cat /dev/zero > /dev/shm/full 2> /dev/null; \
+                test \"$(stat -c %s /dev/shm/full)\" -ge 65536; }";
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+    let possible = Command::new(unshare[0]).args(&unshare[1..]).arg(fill).output().is_ok_and(|o| o.status.success());
+    if !possible {
+        println!("not tried: this system does not let the user mount a file system");
+        return;
+    }
+    let mut command = Command::new(unshare[0]);
+    command.args(&unshare[1..]).arg(format!("{fill} && exec \"$@\"")).arg("sh");
+    command.arg(tool::path()).args(["run", "-n", &NODES.to_string(), "--"]);
+    let ended = start(command, "8000").end(Duration::from_secs(60));
+    assert_eq!(ended.ending, Ending::Exit(0), "{}", ended.errors);
+    assert_eq!(ended.out, format!("started {NODES}\nsum {}\n", NODES * 1000));
+}
+
+/// The region of a run, through the descriptor that its launcher holds.
+fn region_of(marker: &str) -> File {
+    for (number, _) in processes_with(marker) {
+        for entry in std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten() {
+            if std::fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:blizzard")) {
+                return OpenOptions::new().read(true).write(true).open(entry.path()).unwrap();
+            }
+        }
+    }
+    panic!("no process of the run holds its region");
+}
+
+#[test]
+fn overwritten_rings_end_the_run_with_an_error() {
+    use blizzard_rt::abi::RegionHeader;
+    use std::mem::offset_of;
+    let mut state = 0x1234_5678_9abc_def1;
+    for run in 0..6 {
+        let mut running = start(launcher(), ENDLESS);
+        running.started();
+        let region = region_of(&running.marker);
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            region.read_exact_at(&mut bytes, at as u64).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        let (rings, ring) = (word(offset_of!(RegionHeader, rings_off)), word(offset_of!(RegionHeader, ring_bytes)));
+        let noise: Vec<u8> = (0..ring).map(|_| random(&mut state) as u8).collect();
+        for index in 0..(NODES * NODES) as u64 {
+            // Now all of it, now the consumer's and the producer's index only, now the slots only.
+            let (from, to) = [(0, ring), (0, 128), (128, ring)][run % 3];
+            region.write_all_at(&noise[from as usize..to as usize], rings + index * ring + from).unwrap();
+        }
+        drop(region);
+        running.end(Duration::from_secs(30)).says(&["node ", "ring"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! `blizzard stress`: the runtime stands a short run of it, and the same harness finds each bug of a runtime with planted ones.
+
+#[path = "../../rewriter/build_blob.rs"]
+mod build_blob;
+
+use blizzard_tests::run::run;
+use blizzard_tests::tool;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Runs `blizzard stress --json` with `arguments`; its exit status's success and its object.
+fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
+    let mut command: Command = tool::blizzard(["stress", "--json"]);
+    let outcome = run(command.args(arguments), "", Duration::from_secs(400)).unwrap();
+    let json = serde_json::from_slice(&outcome.stdout)
+        .unwrap_or_else(|e| panic!("{arguments:?}: {e}: {}", outcome.describe()));
+    (outcome.success().is_ok(), json)
+}
+
+#[test]
+fn races_on_the_runtime_are_sequentially_consistent() {
+    for (nodes, seed) in [("2", "1"), ("3", "2"), ("4", "3")] {
+        let (succeeded, totals) = stress(&["-n", nodes, "--seed", seed, "--seconds", "4"]);
+        assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
+        for counter in ["accesses", "loads", "stores", "exchanges", "read_misses", "upgrades", "invalidations_received"]
+        {
+            assert!(totals[counter].as_u64().unwrap() > 1_000, "{counter}: {totals:#}");
+        }
+    }
+}
+
+/// The runtime with planted bugs.
+fn planted() -> PathBuf {
+    let rt = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rt");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("planted");
+    build_blob::build(&rt, &target, "freestanding,planted").unwrap()
+}
+
+/// What `blizzard stress` finds in the runtime with bug number `bug`; nothing if it finds nothing.
+fn finding(runtime: &Path, bug: usize, seconds: &str) -> Option<String> {
+    let keep = tempfile::tempdir().unwrap();
+    let (runtime, kept, bug) = (runtime.to_str().unwrap(), keep.path().to_str().unwrap(), bug.to_string());
+    let arguments = [
+        "-n",
+        "4",
+        "--seed",
+        "5",
+        "--protocol",
+        "stache",
+        "--seconds",
+        seconds,
+        "--runtime",
+        runtime,
+        "--keep",
+        kept,
+        "--planted",
+        &bug,
+    ];
+    let (succeeded, totals) = stress(&arguments);
+    assert_eq!(succeeded, totals["finding"].is_null());
+    let kind = totals["finding"]["kind"].as_str()?.to_owned();
+    let logs = Path::new(totals["finding"]["logs"].as_str().unwrap());
+    assert!(logs.join("node-0.log").exists(), "{totals:#}");
+    assert!(!totals["finding"]["details"].as_array().unwrap().is_empty(), "{totals:#}");
+    Some(kind)
+}
+
+/// In the order of `rt/src/coherence/stache/planted.rs`.
+const BUGS: [&str; 10] = [
+    "lost invalidation",
+    "reply before the last acknowledgement",
+    "tag raised before the data",
+    "lost write-back",
+    "downgrade keeps the tag Writable",
+    "home keeps its tag",
+    "last word not copied",
+    "stale reply",
+    "home does not wait",
+    "upgrade without data",
+];
+
+#[test]
+fn each_planted_bug_is_found() {
+    let runtime = planted();
+    assert_eq!(finding(&runtime, 0, "4"), None, "the runtime without a bug");
+    let found: Vec<_> = (1..).zip(BUGS).map(|(number, name)| (name, finding(&runtime, number, "60"))).collect();
+    for (name, kind) in &found {
+        // A bug may also trip over the runtime's own consistency checks first.
+        assert!(matches!(kind.as_deref(), Some("violation" | "failure")), "{name}: {found:?}");
+    }
+    for must_contradict in [0, 1, 2, 3, 5, 6] {
+        assert_eq!(found[must_contradict].1.as_deref(), Some("violation"), "{found:?}");
+    }
+}

@@ -14,7 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 enum Bug {
     /// An invalidation is acknowledged, but the copy stays.
     LostInvalidation,
-    /// The home answers a store when the first acknowledgement has come, not the last.
+    /// The home answers a store before the other copies are gone: the answer goes out first, then the invalidations, and nobody waits for
+    /// their acknowledgements.
     EarlyReply,
     /// The tag is raised and the program goes on; the data come only at the next entry into the runtime.
     TagBeforeData,
@@ -28,14 +29,12 @@ enum Bug {
     ShortCopy,
     /// The home answers a read with its own copy although another node owns the block.
     StaleReply,
-    /// A store at the home goes on before the copies elsewhere are gone.
-    HomeDoesNotWait,
     /// A node whose copy was invalidated while it asked to upgrade it goes on with what it has.
     UpgradeWithoutData,
 }
 
 /// By number, from 1.
-const BUGS: [Bug; 10] = [
+const BUGS: [Bug; 9] = [
     Bug::LostInvalidation,
     Bug::EarlyReply,
     Bug::TagBeforeData,
@@ -44,12 +43,14 @@ const BUGS: [Bug; 10] = [
     Bug::HomeKeepsTag,
     Bug::ShortCopy,
     Bug::StaleReply,
-    Bug::HomeDoesNotWait,
     Bug::UpgradeWithoutData,
 ];
 
 /// Of [`Bug::TagBeforeData`]: the block whose data are late, or 0, and the data.
 static LATE: [AtomicU64; 1 + BLOCK_WORDS] = [const { AtomicU64::new(0) }; 1 + BLOCK_WORDS];
+/// Of [`Bug::EarlyReply`]: the block whose invalidations go out at the next entry, or 0, and to which nodes (a bit
+/// for each).
+static UNSENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Of [`Bug::UpgradeWithoutData`]: the block.
 static UPGRADING: AtomicU64 = AtomicU64::new(0);
 
@@ -66,12 +67,23 @@ impl Node {
             let data: [u64; BLOCK_WORDS] = core::array::from_fn(|word| LATE[1 + word].load(Ordering::Relaxed));
             self.space.write(Block::of(addr), &data);
         }
+        self.planted_send_unsent();
+    }
+
+    fn planted_send_unsent(&mut self) {
+        let addr = UNSENT[0].swap(0, Ordering::Relaxed);
+        if addr != 0 {
+            let nodes = UNSENT[1].load(Ordering::Relaxed);
+            for to in (0..u64::BITS).filter(|n| nodes >> n & 1 != 0).filter_map(NodeId::new) {
+                self.send_protocol(to, Block::of(addr), Msg::Invalidate);
+            }
+        }
     }
 
     /// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
     pub(super) fn planted_tag(&self, state: DirState, tag: Tag) -> Tag {
         match self.bug() {
-            Some(Bug::HomeKeepsTag | Bug::HomeDoesNotWait) => state.home_tag(),
+            Some(Bug::HomeKeepsTag) => state.home_tag(),
             _ => tag,
         }
     }
@@ -80,16 +92,7 @@ impl Node {
     pub(super) fn planted_message(&mut self, block: Block, msg: Msg, from: NodeId) -> bool {
         let entry = || self.coherence.stache.directory.get(self.space.number(block)).ok();
         match (self.bug(), msg) {
-            (Some(Bug::EarlyReply), Msg::InvalidateAck) => {
-                if let Some(DirState::AwaitAcks { waiting, .. }) = entry()
-                    && waiting.contains(from)
-                {
-                    for node in waiting.iter() {
-                        self.home_event(block, HomeEvent::InvalidateAck(node), None);
-                    }
-                }
-                true
-            }
+            (Some(Bug::EarlyReply), Msg::InvalidateAck) => true,
             (Some(Bug::StaleReply), Msg::ReadRequest) => {
                 let owned = matches!(entry(), Some(DirState::Exclusive(owner)) if owner != from);
                 if owned {
@@ -112,7 +115,11 @@ impl Node {
             (Some(Bug::LostInvalidation | Bug::StaleReply), CacheState::ReadOnly, CacheEvent::Store) => {
                 CacheState::Invalid
             }
-            (Some(Bug::DowngradeKeepsWritable), CacheState::Writable, CacheEvent::Invalidate) => CacheState::ReadOnly,
+            (Some(Bug::DowngradeKeepsWritable | Bug::EarlyReply), CacheState::Writable, CacheEvent::Invalidate) => {
+                CacheState::ReadOnly
+            }
+            (Some(Bug::EarlyReply), CacheState::UpgradePending, CacheEvent::DataWritable) => CacheState::WritePending,
+            (Some(Bug::EarlyReply), CacheState::WritePending, CacheEvent::UpgradeAck) => CacheState::UpgradePending,
             _ => state,
         }
     }
@@ -151,13 +158,14 @@ impl Node {
             (Some(Bug::UpgradeWithoutData), Action::CopyIn) if !at_home => {
                 UPGRADING.compare_exchange(block.addr(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
             }
-            (Some(Bug::HomeDoesNotWait), Action::SetTag(Tag::Busy)) if at_home => {
-                let waits_for_acks = actions.as_slice().iter().any(|a| matches!(a, Action::Invalidate(_)));
-                if waits_for_acks {
-                    self.space.set_tag(block, Tag::Writable);
-                    self.grant(block);
+            (Some(Bug::EarlyReply), Action::Invalidate(nodes)) => {
+                self.planted_send_unsent();
+                UNSENT[1].store(nodes.iter().fold(0, |bits, node| bits | 1 << node.index()), Ordering::Relaxed);
+                UNSENT[0].store(block.addr(), Ordering::Relaxed);
+                for node in nodes.iter() {
+                    self.home_event(block, HomeEvent::InvalidateAck(node), None);
                 }
-                waits_for_acks
+                true
             }
             _ => false,
         }

@@ -104,6 +104,14 @@ static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t wri
             for (volatile uint64_t wait = (random >> 20) % pause; wait; wait--) {
             }
         uint64_t word = random >> 8 & 7, kind = random >> 50 & 15;
+        if (kind == 2) {
+            /* Hints move copies about and must not change what is read. */
+            const void *hinted = (const void *)word_at((random >> 24) % blocks, 0);
+            if (random >> 54 & 1)
+                bz_check_in(hinted, BLOCK);
+            else
+                bz_prefetch(hinted, 2 * BLOCK, random >> 55 & 1);
+        }
         if (kind == 0 && at + 6 <= room) {
             at += play_straight(log + at, id, random >> 20);
         } else if ((random >> 12) % 100 < writes_percent) {

@@ -184,6 +184,9 @@ impl StressCommand {
         let protocol = crate::stress::option_of(round.protocol);
         let mut options: Vec<OsString> = vec!["-n".into(), self.nodes.to_string().into()];
         options.extend(["--protocol".into(), protocol.into(), "--stats".into(), stats.clone().into()]);
+        if let Some(pages) = round.stache_pages {
+            options.extend(["--stache-pages".into(), pages.to_string().into()]);
+        }
         let began = Instant::now();
         let finished = workload::run(program, &options, &round.arguments(&logs, self.planted), ROUND_LIMIT)?;
         totals.run_seconds += began.elapsed().as_secs_f64();

@@ -39,11 +39,15 @@ pub struct Round {
     pub delays: Option<Delays>,
     #[serde(serialize_with = "as_option")]
     pub protocol: Protocol,
+    /// Pages of other nodes that a node may have copies of; fewer than there are, so that copies are replaced all the time.
+    pub stache_pages: Option<u32>,
     pub epochs: u32,
     /// Accesses of each node in each epoch.
     pub accesses: u32,
 }
 
+/// The smallest `--stache-pages`.
+const FEWEST_PAGES: u32 = 16;
 /// Those that take turns.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Stache, Protocol::Mcm];
 
@@ -87,6 +91,7 @@ impl Round {
             pause: pick(&[0, 50, 2_000]),
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
             protocol: protocol.unwrap_or(PROTOCOLS[number as usize / 2 % PROTOCOLS.len()]),
+            stache_pages: (blocks / blocks_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
             epochs: 10,
             // Many different rounds first, then long ones.
             accesses: if number < 64 { 2_000 } else { 20_000 },

@@ -277,6 +277,12 @@ impl Node {
                     if let Some(silent) = self.transport.silent() {
                         self.fail(format_args!("{silent}"));
                     }
+                    if let Some(peer) = self.transport.damaged() {
+                        self.fail(format_args!(
+                            "a ring between this node and node {} has been overwritten: something writes to memory that is not its own",
+                            peer.index()
+                        ));
+                    }
                 }
             }
         }

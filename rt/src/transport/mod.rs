@@ -96,6 +96,8 @@ pub struct Transport {
     sleep_limit_ns: u64,
     /// Found by a look at the peers; the node reports it.
     silent: Option<Silent>,
+    /// The peer to or from which a ring holds what neither end can have written.
+    damaged: Option<NodeId>,
     /// When the peers were last looked at.
     watched_ns: u64,
     /// Yields since then.
@@ -139,6 +141,7 @@ impl Transport {
             spins: Spins::new(&waiting),
             sleep_limit_ns: u64::MAX,
             silent: None,
+            damaged: None,
             watched_ns: 0,
             unwatched: 0,
         }
@@ -259,6 +262,11 @@ impl Transport {
         self.silent
     }
 
+    /// The peer to or from which [`Transport::idle`] has found a ring overwritten.
+    pub const fn damaged(&self) -> Option<NodeId> {
+        self.damaged
+    }
+
     /// Whether somebody has ended the run.
     pub fn is_aborted(&self) -> bool {
         self.region.abort().load(Ordering::Relaxed) != 0
@@ -323,7 +331,10 @@ impl Transport {
         self.watched_ns = now;
         let mut unanswered = false;
         for (number, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { watch, context, .. }) = peer else { continue };
+            let Some(Peer { watch, context, out, into, .. }) = peer else { continue };
+            if !out.is_sound() || !into.is_sound() {
+                self.damaged = NodeId::new(number as u32);
+            }
             let doing = context.activity().load(Ordering::Relaxed);
             let rung = context.poll().load(Ordering::Relaxed) != 0;
             let beat = context.beat().load(Ordering::Relaxed);

@@ -130,6 +130,12 @@ impl<M: Memory> Producer<M> {
         self.next.wrapping_sub(self.consumed) < slots
     }
 
+    /// Whether the consumer's index is one that the consumer can have written.
+    pub fn is_sound(&self) -> bool {
+        let consumed = self.ring.memory.load_u64(CONSUMER_LINE, Ordering::Acquire);
+        self.next.wrapping_sub(consumed) <= self.ring.mask + 1
+    }
+
     /// Writes and publishes the message; false when the ring is full.
     pub fn send(&mut self, message: &Message) -> bool {
         if !self.has_room() {
@@ -178,6 +184,15 @@ impl<M: Memory> Consumer<M> {
     pub fn is_ready(&self) -> bool {
         let sequence = self.ring.memory.load_u32(self.ring.slot(self.next), Ordering::Acquire);
         sequence == (self.next as u32).wrapping_add(1)
+    }
+
+    /// Whether the next slot's sequence number is one that the producer can have written: of the next message, of the one that was in
+    /// the slot before, or of none yet. (A producer that wraps around 2^32 messages leaves these same numbers.)
+    pub fn is_sound(&self) -> bool {
+        let slots = self.ring.mask + 1;
+        let found = self.ring.memory.load_u32(self.ring.slot(self.next), Ordering::Acquire);
+        let ready = (self.next as u32).wrapping_add(1);
+        found == ready || found == if self.next < slots { 0 } else { ready.wrapping_sub(slots as u32) }
     }
 
     /// Copies the next message out and frees its slot. The contents are whatever the peer wrote.
@@ -249,8 +264,24 @@ mod tests {
     fn a_wild_consumer_index_only_stops_the_sender() {
         let (mut out, _into, mut memory) = ring(2);
         assert!(out.send(&message(0)) && out.send(&message(1)));
+        assert!(out.is_sound());
         memory[0][0] = 1 << 60;
         assert!(!out.send(&message(2)));
+        assert!(!out.is_sound());
+    }
+
+    #[test]
+    fn an_overwritten_slot_is_noticed_by_the_one_who_waits() {
+        let (mut out, mut into, mut memory) = ring(2);
+        for n in 0..5 {
+            assert!(into.is_sound());
+            assert!(out.send(&message(n)));
+            assert!(into.is_sound());
+            assert_eq!(into.receive(), Some(message(n)));
+        }
+        // The slot of message 5 is the second one.
+        memory[2][0] = 77;
+        assert!(!into.is_sound() && into.receive().is_none());
     }
 
     #[test]

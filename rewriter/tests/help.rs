@@ -38,6 +38,7 @@ fn every_example_works_as_written() {
         let program = name.trim_end_matches(".c");
         must(folder, &format!("cc -O2 {name} $(blizzard config --cflags --libs) -o {program}"));
     }
+    std::fs::copy(repository.join("examples/parmacs/cholesky.C"), folder.join("cholesky.C")).unwrap();
     let overview = must(folder, "blizzard --help");
     let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     // Further lines of a description are indented more.

@@ -29,7 +29,7 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
     clang -O2 heat.c $(blizzard config --cflags --libs --compiler clang) -o heat\n  \
-    m4 $(blizzard config --m4) fft.C > fft.c")]
+    m4 $(blizzard config --m4) cholesky.C > cholesky.c")]
 pub struct ConfigCommand {
     /// Flags for compiling
     #[arg(long, required_unless_present_any = ["libs", "m4"])]

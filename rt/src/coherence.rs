@@ -318,12 +318,15 @@ impl Node {
             self.coherence.parts.set(source as u64 * MOST_PARTS + part, Part(message.data));
             return;
         }
-        let arriving = core::mem::take(&mut self.coherence.arriving[source]);
-        let complete = arriving == Arriving { block: message.addr, parts: space.parts() - 1 };
-        if message.length != 0 && space.parts() > 1 && !complete {
-            return self.count(Counter::MessagesRejected);
+        // Only data follows its parts. Another message may have been put aside and come between the parts of what is arriving.
+        if message.length != 0 {
+            let arriving = core::mem::take(&mut self.coherence.arriving[source]);
+            let complete = arriving == Arriving { block: message.addr, parts: space.parts() - 1 };
+            if space.parts() > 1 && !complete {
+                return self.count(Counter::MessagesRejected);
+            }
+            self.coherence.data_from = message.source;
         }
-        self.coherence.data_from = message.source;
         self.block_message(message);
     }
 

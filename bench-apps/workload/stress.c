@@ -1,8 +1,9 @@
 /* The program that `blizzard stress` runs on every node: random accesses to few shared words, each of them logged.
  *
- * The words. Block `b` has eight: words 0..5 are written by one node each, (b + w) % nodes, with plain stores, and read by all; words
+ * The words. They lie in lines of 64 bytes, `per_page` of them in each page, `distance` bytes from each other; as many as fit make one block of the
+ * run's block size. Line `l` has eight words: words 0..5 are written by one node each, (l + w) % nodes, with plain stores, and read by all; words
  * 6 and 7 are written by all with an atomic exchange. So the order of the writes to each word is known without any clock: it is the
- * writer's program order, or the chain of the values that the exchanges returned. Nodes write different words of one block all the
+ * writer's program order, or the chain of the values that the exchanges returned. Nodes write different words of one line and of one block all the
  * time (false sharing), and the same words.
  *
  * The values. Each write stores a value that no other write of the run stores: epoch, node and number of the access. A read thus
@@ -19,22 +20,22 @@
 #include <emmintrin.h>
 #include <fcntl.h>
 
-enum { WORDS = 8, OWNED = 6, BLOCK = 64, PAGE = 4096, LOAD = 0, STORE = 1, SWAP = 2 };
+enum { WORDS = 8, OWNED = 6, LINE = 64, PAGE = 4096, LOAD = 0, STORE = 1, SWAP = 2 };
 
 struct access {
     uint64_t what, value;
 };
 
 static char *shared;
-static uint64_t blocks, per_page;
+static uint64_t lines, per_page, distance;
 static unsigned node, nodes;
 
-static inline volatile uint64_t *word_at(uint64_t block, uint64_t word) {
-    return (volatile uint64_t *)(shared + block / per_page * PAGE + block % per_page * BLOCK + word * 8);
+static inline volatile uint64_t *word_at(uint64_t line, uint64_t word) {
+    return (volatile uint64_t *)(shared + line / per_page * PAGE + line % per_page * distance + word * 8);
 }
 
-static inline struct access note(uint64_t kind, uint64_t block, uint64_t word, uint64_t value) {
-    return (struct access){(block * WORDS + word) | kind << 32, value};
+static inline struct access note(uint64_t kind, uint64_t line, uint64_t word, uint64_t value) {
+    return (struct access){(line * WORDS + word) | kind << 32, value};
 }
 
 static void write_all(int file, const void *from, size_t bytes) {
@@ -49,9 +50,9 @@ static void write_all(int file, const void *from, size_t bytes) {
     }
 }
 
-/* A word of the block that this node stores to, drawn from those it has there; OWNED if it has none. */
-static inline uint64_t own_word(uint64_t block, uint64_t random) {
-    uint64_t own = (node + nodes - block % nodes) % nodes;
+/* A word of the line that this node stores to, drawn from those it has there; OWNED if it has none. */
+static inline uint64_t own_word(uint64_t line, uint64_t random) {
+    uint64_t own = (node + nodes - line % nodes) % nodes;
     if (own >= OWNED)
         return OWNED;
     return own + random % ((OWNED - own + nodes - 1) / nodes) * nodes;
@@ -59,21 +60,21 @@ static inline uint64_t own_word(uint64_t block, uint64_t random) {
 
 /* Six accesses without a loop between them, so without a poll: what one of them waits for can bring news that the next must see. */
 static inline uint64_t play_straight(struct access *log, uint64_t id, uint64_t random) {
-    uint64_t block[6], word[6];
+    uint64_t line[6], word[6];
     volatile uint64_t *at[6];
     uint64_t value[6] = {0};
     for (int i = 0; i < 6; i++) {
         uint64_t more = next_random();
-        block[i] = (more >> 32) % blocks, word[i] = more >> 8 & 7;
-        at[i] = word_at(block[i], word[i]);
+        line[i] = (more >> 32) % lines, word[i] = more >> 8 & 7;
+        at[i] = word_at(line[i], word[i]);
     }
-    uint64_t first = own_word(block[0], random), fourth = own_word(block[3], random >> 8);
+    uint64_t first = own_word(line[0], random), fourth = own_word(line[3], random >> 8);
     int stores = random & 1 && first < OWNED && fourth < OWNED;
     if (stores && random & 2)
-        block[1] = block[4] = block[5], word[1] = word[4] = word[5], at[1] = at[4] = at[5];
+        line[1] = line[4] = line[5], word[1] = word[4] = word[5], at[1] = at[4] = at[5];
     if (stores) {
         word[0] = first, word[3] = fourth;
-        at[0] = word_at(block[0], first), at[3] = word_at(block[3], fourth);
+        at[0] = word_at(line[0], first), at[3] = word_at(line[3], fourth);
         *at[0] = id;
         value[1] = *at[1];
         value[2] = *at[2];
@@ -89,53 +90,53 @@ static inline uint64_t play_straight(struct access *log, uint64_t id, uint64_t r
         value[5] = *at[5];
     }
     for (int i = 0; i < 6; i++)
-        log[i] = note(stores && i % 3 == 0 ? STORE : LOAD, block[i], word[i], value[i]);
+        log[i] = note(stores && i % 3 == 0 ? STORE : LOAD, line[i], word[i], value[i]);
     return 6;
 }
 
 /* One epoch's accesses into `log`; as many as there is room for. */
 static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t writes_percent, uint64_t stay_percent, uint64_t pause) {
-    uint64_t block = 0;
+    uint64_t line = 0;
     for (uint64_t at = 0; at < room;) {
         uint64_t random = next_random(), id = epoch << 26 | (uint64_t)node << 20 | at;
         if (random % 100 >= stay_percent)
-            block = (random >> 32) % blocks;
+            line = (random >> 32) % lines;
         if (pause && !(random >> 56))
             for (volatile uint64_t wait = (random >> 20) % pause; wait; wait--) {
             }
         uint64_t word = random >> 8 & 7, kind = random >> 50 & 15;
         if (kind == 2) {
             /* Hints move copies about and must not change what is read. */
-            const void *hinted = (const void *)word_at((random >> 24) % blocks, 0);
+            const void *hinted = (const void *)word_at((random >> 24) % lines, 0);
             if (random >> 54 & 1)
-                bz_check_in(hinted, BLOCK);
+                bz_check_in(hinted, LINE);
             else
-                bz_prefetch(hinted, 2 * BLOCK, random >> 55 & 1);
+                bz_prefetch(hinted, 2 * LINE, random >> 55 & 1);
         }
         if (kind == 0 && at + 6 <= room) {
             at += play_straight(log + at, id, random >> 20);
         } else if ((random >> 12) % 100 < writes_percent) {
-            uint64_t own = own_word(block, random >> 48);
+            uint64_t own = own_word(line, random >> 48);
             if (word < OWNED && own < OWNED) {
-                *word_at(block, own) = id;
-                log[at++] = note(STORE, block, own, 0);
+                *word_at(line, own) = id;
+                log[at++] = note(STORE, line, own, 0);
             } else {
                 word = OWNED + (word & 1);
-                log[at++] = note(SWAP, block, word, __atomic_exchange_n(word_at(block, word), id, __ATOMIC_SEQ_CST));
+                log[at++] = note(SWAP, line, word, __atomic_exchange_n(word_at(line, word), id, __ATOMIC_SEQ_CST));
             }
         } else if (kind != 1 || at + 2 > room) {
-            log[at++] = note(LOAD, block, word, *word_at(block, word));
+            log[at++] = note(LOAD, line, word, *word_at(line, word));
         } else {
-            /* Two words at once: from the last word of a block it takes both blocks, if they are neighbours. */
-            uint64_t next_block = block + (word == WORDS - 1), next_word = (word + 1) % WORDS;
-            if (next_block == blocks || word_at(next_block, next_word) != word_at(block, word) + 1)
+            /* Two words at once: from the last word of a line it takes both lines, if they are neighbours. */
+            uint64_t next_line = line + (word == WORDS - 1), next_word = (word + 1) % WORDS;
+            if (next_line == lines || word_at(next_line, next_word) != word_at(line, word) + 1)
                 continue;
             __m128i both;
-            __asm__ volatile("movdqu %1, %0" : "=x"(both) : "m"(*(const char(*)[16])word_at(block, word)));
+            __asm__ volatile("movdqu %1, %0" : "=x"(both) : "m"(*(const char(*)[16])word_at(line, word)));
             uint64_t halves[2];
             _mm_storeu_si128((__m128i *)halves, both);
-            log[at++] = note(LOAD, block, word, halves[0]);
-            log[at++] = note(LOAD, next_block, next_word, halves[1]);
+            log[at++] = note(LOAD, line, word, halves[0]);
+            log[at++] = note(LOAD, next_line, next_word, halves[1]);
         }
     }
 }
@@ -143,7 +144,7 @@ static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t wri
 int main(int count, char **list) {
     argument_count = count, argument_list = list;
     node = bz_node(), nodes = bz_nodes();
-    blocks = argument("blocks"), per_page = argument("per_page");
+    lines = argument("lines"), per_page = argument("per_page"), distance = argument("distance");
     uint64_t epochs = argument("epochs"), room = argument("accesses"), seed = argument("seed");
     uint64_t writes = argument("writes"), stay = argument("stay"), pause = argument("pause");
     if (find_argument("instruments")) {
@@ -157,7 +158,7 @@ int main(int count, char **list) {
     for (int i = 0; i < 16; i++)
         next_random();
     if (node == 0) {
-        void *memory = bz_alloc((blocks + per_page - 1) / per_page * PAGE);
+        void *memory = bz_alloc((lines + per_page - 1) / per_page * PAGE);
         if (!memory) {
             fprintf(stderr, "workload: no shared memory\n");
             return 2;

@@ -30,6 +30,28 @@ fn races_on_the_runtime_are_sequentially_consistent() {
     }
 }
 
+/// A short run goes through everything that a round can be run with, and each of it does something.
+#[test]
+fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
+    let (succeeded, totals) = stress(&["-n", "3", "--seed", "4", "--rounds", "28", "--seconds", "350"]);
+    assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
+    assert_eq!((totals["rounds"].as_u64(), totals["rounds_with_delays"].as_u64()), (Some(28), Some(14)));
+    let names = |kind: &str| totals[kind].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(names("protocols"), ["mcm", "stache"]);
+    assert_eq!(names("homes"), ["first-touch", "round-robin"]);
+    let mut sizes: Vec<u32> = names("block_sizes").iter().map(|size| size.parse().unwrap()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [64, 128, 256, 512, 1024, 2048, 4096]);
+    for kind in ["protocols", "homes", "block_sizes"] {
+        let shares = totals[kind].as_object().unwrap().values();
+        let sum: u64 = shares.map(|share| share["accesses"].as_u64().unwrap()).sum();
+        assert_eq!(Some(sum), totals["accesses"].as_u64(), "{kind}");
+    }
+    for counter in ["rounds_with_replacement", "pages_replaced", "blocks_evicted", "pages_homed"] {
+        assert!(totals[counter].as_u64().unwrap() > 0, "{counter}: {totals:#}");
+    }
+}
+
 /// The runtime with planted bugs.
 fn planted() -> PathBuf {
     let rt = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rt");

@@ -145,7 +145,11 @@ fn stache_pages(text: &str) -> std::result::Result<u32, String> {
     pages.ok_or_else(|| format!("a number of pages of 4 KiB, at least {STACHE_PAGES_MIN}, is needed"))
 }
 
-fn block_bytes(text: &str) -> std::result::Result<u32, String> {
+/// A block size as the options give it.
+///
+/// # Errors
+/// It is none.
+pub fn block_bytes(text: &str) -> std::result::Result<u32, String> {
     let fits = |bytes: &u32| bytes.is_power_of_two() && (BLOCK_BYTES..=BLOCK_MAX_BYTES).contains(&u64::from(*bytes));
     let bytes = text.parse().ok().filter(fits);
     bytes.ok_or_else(|| format!("a power of two from {BLOCK_BYTES} to {BLOCK_MAX_BYTES} is needed"))

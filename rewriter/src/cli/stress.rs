@@ -3,18 +3,19 @@
 //! Each round is a run of its own: a folder for the logs, `blizzard run` on the embedded program, the checker, and the folder is gone. When a
 //! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
 
+use super::run::block_bytes;
 use super::workload::{self, Ending, Finished, Workload};
 use super::{grouped, node_count, print};
 use crate::error::{Error, Result};
-use crate::launch::Protocol;
+use crate::launch::{HomePolicy, Protocol};
 use crate::rt_blob::Blob;
-use crate::stress::Round;
 use crate::stress::check::Checker;
 use crate::stress::log::{Kind, Logs};
+use crate::stress::{Fixed, Round, option_of};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
-use std::ffi::OsString;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(600);
 /// Test the runtime: random races on shared words, checked for sequential consistency
 ///
 /// Every node loads, stores and exchanges a few shared words at random, most of them in blocks that several nodes write, and logs what it gets.
-/// A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
+/// The rounds go through all block sizes, home policies and protocols, some with more pages than the nodes may have copies of. A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
 /// other round runs with random delays wherever the runtime handles a message. The exit status is 1 if anything was found.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -42,12 +43,21 @@ pub struct StressCommand {
     /// Begin no new round after so many checked accesses
     #[arg(long, value_name = "COUNT")]
     accesses: Option<u64>,
+    /// Begin no new round after so many
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<u64>,
     /// What the rounds are drawn from
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
     /// Coherence protocol [default: each in turn]
     #[arg(long, value_name = "NAME", value_enum)]
     protocol: Option<Protocol>,
+    /// Bytes that change hands together, 64 to 4096 [default: each power of two in turn]
+    #[arg(long, value_name = "BYTES", value_parser = block_bytes)]
+    block_size: Option<u32>,
+    /// Which node keeps a page [default: each policy in turn]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    homes: Option<HomePolicy>,
     /// Only this round of the seed, again and again
     #[arg(long, value_name = "NUMBER")]
     round: Option<u64>,
@@ -80,6 +90,11 @@ struct Totals {
     seed: u64,
     rounds: u64,
     rounds_with_delays: u64,
+    rounds_with_replacement: u64,
+    /// Rounds and accesses by what the rounds ran with. All end with the same sums.
+    protocols: BTreeMap<String, Share>,
+    block_sizes: BTreeMap<u32, Share>,
+    homes: BTreeMap<String, Share>,
     /// Accesses that were logged and checked.
     accesses: u64,
     loads: u64,
@@ -92,10 +107,20 @@ struct Totals {
     invalidations_received: u64,
     messages_sent: u64,
     sends_buffered: u64,
+    pages_replaced: u64,
+    blocks_evicted: u64,
+    pages_homed: u64,
     run_seconds: f64,
     check_seconds: f64,
     /// Null if nothing was found.
     finding: Option<Finding>,
+}
+
+/// The rounds with one protocol, block size or home policy.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+struct Share {
+    rounds: u64,
+    accesses: u64,
 }
 
 /// What was found.
@@ -126,13 +151,15 @@ impl StressCommand {
         let programs = self.programs(folder.path())?;
         let progress = self.progress();
         let mut totals = Totals { nodes: self.nodes, seed: self.seed, ..Totals::default() };
+        let fixed = Fixed { protocol: self.protocol, block_bytes: self.block_size, homes: self.homes };
         let begin = Instant::now();
         for number in self.round.map_or(0, |only| only).. {
-            let enough = self.accesses.is_some_and(|limit| totals.accesses >= limit);
+            let enough = self.accesses.is_some_and(|limit| totals.accesses >= limit)
+                || self.rounds.is_some_and(|limit| totals.rounds >= limit);
             if totals.rounds > 0 && (begin.elapsed().as_secs() >= self.seconds || enough) {
                 break;
             }
-            let round = Round::new(self.seed, self.round.unwrap_or(number), self.protocol);
+            let round = Round::new(self.seed, self.round.unwrap_or(number), fixed);
             progress.set_position(begin.elapsed().as_secs().min(self.seconds));
             progress.set_message(format!("round {}, {} accesses checked", round.number, grouped(totals.accesses)));
             self.play(&round, &programs, folder.path(), &mut totals)?;
@@ -181,12 +208,8 @@ impl StressCommand {
         fs::create_dir_all(&logs).map_err(|e| Error::new("cannot make a folder for the logs").because(e))?;
         let stats = logs.join("stats.json");
         let program = if round.delays.is_some() { &programs.delaying } else { &programs.plain };
-        let protocol = crate::stress::option_of(round.protocol);
-        let mut options: Vec<OsString> = vec!["-n".into(), self.nodes.to_string().into()];
-        options.extend(["--protocol".into(), protocol.into(), "--stats".into(), stats.clone().into()]);
-        if let Some(pages) = round.stache_pages {
-            options.extend(["--stache-pages".into(), pages.to_string().into()]);
-        }
+        let mut options = round.run_options(self.nodes);
+        options.extend(["--stats".into(), stats.clone().into()]);
         let began = Instant::now();
         let finished = workload::run(program, &options, &round.arguments(&logs, self.planted), ROUND_LIMIT)?;
         totals.run_seconds += began.elapsed().as_secs_f64();
@@ -201,6 +224,7 @@ impl StressCommand {
         };
         totals.rounds += 1;
         totals.rounds_with_delays += u64::from(round.delays.is_some());
+        totals.rounds_with_replacement += u64::from(round.stache_pages.is_some());
         match problem {
             None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e)),
             Some((kind, what, details)) => {
@@ -240,6 +264,14 @@ impl StressCommand {
             )));
         }
         totals.accesses += checker.accesses();
+        for share in [
+            totals.protocols.entry(option_of(round.protocol)).or_default(),
+            totals.block_sizes.entry(round.block_bytes).or_default(),
+            totals.homes.entry(option_of(round.homes)).or_default(),
+        ] {
+            share.rounds += 1;
+            share.accesses += checker.accesses();
+        }
         Ok(None)
     }
 
@@ -279,19 +311,32 @@ fn add_counters(stats: &Path, totals: &mut Totals) -> Result<()> {
     totals.invalidations_received += counter("invalidations_received")?;
     totals.messages_sent += counter("messages_sent")?;
     totals.sends_buffered += counter("sends_buffered")?;
+    totals.pages_replaced += counter("pages_replaced")?;
+    totals.blocks_evicted += counter("blocks_evicted")?;
+    totals.pages_homed += counter("pages_homed")?;
     Ok(())
 }
 
 fn report(totals: &Totals) -> String {
     let rate = |seconds: f64| grouped((totals.accesses as f64 / seconds.max(1e-9)) as u64);
     let mut text = format!(
-        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays\n\n",
+        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays, {} with replacement\n\n",
         totals.nodes,
         totals.seed,
         totals.rounds,
         totals.run_seconds + totals.check_seconds,
-        totals.rounds_with_delays
+        totals.rounds_with_delays,
+        totals.rounds_with_replacement
     );
+    text += &format!("{:<26} {:>15} {:>15}\n", "", "rounds", "accesses");
+    let named = |name: &str| name.to_owned();
+    let shares = (totals.protocols.iter().map(|(name, share)| (named(name), share)))
+        .chain(totals.homes.iter().map(|(name, share)| (format!("{name} homes"), share)))
+        .chain(totals.block_sizes.iter().map(|(bytes, share)| (format!("blocks of {bytes} bytes"), share)));
+    for (name, share) in shares {
+        text += &format!("{name:<26} {:>15} {:>15}\n", grouped(share.rounds), grouped(share.accesses));
+    }
+    text += "\n";
     let rows = [
         ("accesses checked", totals.accesses),
         ("  loads", totals.loads),
@@ -301,6 +346,9 @@ fn report(totals: &Totals) -> String {
         ("invalidations", totals.invalidations_received),
         ("messages", totals.messages_sent),
         ("  buffered by the sender", totals.sends_buffered),
+        ("pages replaced", totals.pages_replaced),
+        ("blocks given back", totals.blocks_evicted),
+        ("pages homed by first touch", totals.pages_homed),
     ];
     for (name, value) in rows {
         text += &format!("{name:<26} {:>15}\n", grouped(value));
@@ -320,11 +368,13 @@ fn report(totals: &Totals) -> String {
             text += &format!("\nwhat the round did: {:?}\n", finding.round);
             text += &format!("its logs: {}\n", finding.logs.display());
             text += &format!(
-                "once more: blizzard stress -n {} --seed {} --round {} --protocol {}\n",
+                "once more: blizzard stress -n {} --seed {} --round {} --protocol {} --block-size {} --homes {}\n",
                 totals.nodes,
                 totals.seed,
                 finding.round.number,
-                crate::stress::option_of(finding.round.protocol)
+                option_of(finding.round.protocol),
+                finding.round.block_bytes,
+                option_of(finding.round.homes)
             );
         }
     }

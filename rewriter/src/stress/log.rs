@@ -21,7 +21,7 @@ pub struct Location(pub u32);
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "word {} of block {}", self.0 % 8, self.0 / 8)
+        write!(f, "word {} of line {}", self.0 % 8, self.0 / 8)
     }
 }
 

@@ -7,7 +7,7 @@
 pub mod check;
 pub mod log;
 
-use crate::launch::Protocol;
+use crate::launch::{HomePolicy, Protocol};
 use blizzard_rt::abi;
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -27,18 +27,22 @@ pub struct Delays {
 pub struct Round {
     pub number: u64,
     pub seed: u64,
-    /// Blocks that the nodes race for, and how many of them are in one page.
-    pub blocks: u32,
-    pub blocks_per_page: u32,
+    /// Lines of 64 bytes that the nodes race for, how many of them are in one page, and how far apart they are there.
+    pub lines: u32,
+    pub lines_per_page: u32,
+    pub distance_bytes: u32,
     /// Per cent of the accesses that write.
     pub writes: u32,
-    /// Per cent of the accesses that stay at the block of the access before.
+    /// Per cent of the accesses that stay at the line of the access before.
     pub stay: u32,
     /// Now and then the program itself waits, for so many turns of a loop at most.
     pub pause: u32,
     pub delays: Option<Delays>,
     #[serde(serialize_with = "as_option")]
     pub protocol: Protocol,
+    pub block_bytes: u32,
+    #[serde(serialize_with = "as_option")]
+    pub homes: HomePolicy,
     /// Pages of other nodes that a node may have copies of; fewer than there are, so that copies are replaced all the time.
     pub stache_pages: Option<u32>,
     pub epochs: u32,
@@ -46,19 +50,32 @@ pub struct Round {
     pub accesses: u32,
 }
 
+/// What all rounds of a run have in common; what is not given takes turns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fixed {
+    pub protocol: Option<Protocol>,
+    pub block_bytes: Option<u32>,
+    pub homes: Option<HomePolicy>,
+}
+
 /// The smallest `--stache-pages`.
-const FEWEST_PAGES: u32 = 16;
-/// Those that take turns.
+const FEWEST_PAGES: u32 = abi::STACHE_PAGES_MIN;
+/// Those that take turns. No two of these lists and the two kinds of runtime stay in step: after 56 rounds each combination has been.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Stache, Protocol::Mcm];
+const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
+const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
 
-/// The protocol as it is named on the command line.
-pub fn option_of(protocol: Protocol) -> String {
-    protocol.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+/// A protocol or policy as it is named on the command line.
+pub fn option_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-fn as_option<S: serde::Serializer>(protocol: &Protocol, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&option_of(*protocol))
+fn as_option<V: ValueEnum + Copy, S: serde::Serializer>(value: &V, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&option_of(*value))
 }
+
+const LINE_BYTES: u32 = 64;
+const PAGE_BYTES: u32 = 4096;
 
 /// A well-mixed function of its arguments (the finaliser of Steele's SplitMix64).
 fn mix(seed: u64, number: u64) -> u64 {
@@ -69,8 +86,8 @@ fn mix(seed: u64, number: u64) -> u64 {
 }
 
 impl Round {
-    /// Round `number` of the run with `seed`; with `protocol`, or with each in turn.
-    pub fn new(seed: u64, number: u64, protocol: Option<Protocol>) -> Round {
+    /// Round `number` of the run with `seed` and what it fixes.
+    pub fn new(seed: u64, number: u64, fixed: Fixed) -> Round {
         let mut draws = 0;
         let mut pick = |values: &[u32]| {
             draws += 1;
@@ -78,20 +95,25 @@ impl Round {
         };
         let delays = [(2, 100), (10, 2_000), (100, 20_000), (1_000, 200_000)];
         let delays = delays[pick(&[0, 1, 2, 3]) as usize];
-        let blocks = pick(&[1, 3, 8, 32, 128, 512]);
-        // Few blocks have different homes, or no third node ever tells a node what the home has not told it yet.
-        let blocks_per_page = if blocks <= 8 { pick(&[1, 1, 4]) } else { pick(&[1, 4, 64]) };
+        let lines = pick(&[1, 3, 8, 32, 128, 512]);
+        // Few lines have different homes, or no third node ever tells a node what the home has not told it yet.
+        let lines_per_page = if lines <= 8 { pick(&[1, 1, 4]) } else { pick(&[1, 4, 64]) };
+        let turn = |count: usize, every: u64| (number / every) as usize % count;
         Round {
             number,
             seed: mix(seed, number) | 1,
-            blocks,
-            blocks_per_page,
+            lines,
+            lines_per_page,
+            // Side by side, so that one access can take two lines, or in all parts of the page.
+            distance_bytes: pick(&[LINE_BYTES, PAGE_BYTES / lines_per_page]),
             writes: pick(&[5, 20, 50, 80]),
             stay: pick(&[0, 50, 90]),
             pause: pick(&[0, 50, 2_000]),
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
-            protocol: protocol.unwrap_or(PROTOCOLS[number as usize / 2 % PROTOCOLS.len()]),
-            stache_pages: (blocks / blocks_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
+            protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
+            block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 4)]),
+            homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 4)]),
+            stache_pages: (lines / lines_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
             epochs: 10,
             // Many different rounds first, then long ones.
             accesses: if number < 64 { 2_000 } else { 20_000 },
@@ -100,7 +122,7 @@ impl Round {
 
     /// Words that the nodes race for.
     pub fn locations(&self) -> u32 {
-        self.blocks * 8
+        self.lines * 8
     }
 
     /// Accesses of the whole round on so many nodes.
@@ -108,12 +130,22 @@ impl Round {
         u64::from(self.epochs) * u64::from(self.accesses) * u64::from(nodes)
     }
 
+    /// The options of `blizzard run`, from `-n` on.
+    pub fn run_options(&self, nodes: u32) -> Vec<OsString> {
+        let mut list = vec!["-n".to_owned(), nodes.to_string(), "--protocol".to_owned(), option_of(self.protocol)];
+        list.extend(["--block-size".to_owned(), self.block_bytes.to_string()]);
+        list.extend(["--homes".to_owned(), option_of(self.homes)]);
+        list.extend(self.stache_pages.into_iter().flat_map(|pages| ["--stache-pages".to_owned(), pages.to_string()]));
+        list.into_iter().map(OsString::from).collect()
+    }
+
     /// The arguments of the program; its logs go to `folder`. `planted` is the number of a bug in a runtime that has such.
     pub fn arguments(&self, folder: &Path, planted: u32) -> Vec<OsString> {
         let Delays { one_in, longest_pauses } = self.delays.unwrap_or(Delays { one_in: 0, longest_pauses: 0 });
         let numbers = [
-            ("blocks", u64::from(self.blocks)),
-            ("per_page", u64::from(self.blocks_per_page)),
+            ("lines", u64::from(self.lines)),
+            ("per_page", u64::from(self.lines_per_page)),
+            ("distance", u64::from(self.distance_bytes)),
             ("epochs", u64::from(self.epochs)),
             ("accesses", u64::from(self.accesses)),
             ("seed", self.seed),
@@ -141,17 +173,44 @@ mod tests {
 
     #[test]
     fn rounds_follow_from_the_seed_and_differ() {
-        assert_eq!(Round::new(7, 3, None), Round::new(7, 3, None));
-        let rounds: Vec<Round> = (0..200).map(|n| Round::new(7, n, None)).collect();
+        let round = |seed, number| Round::new(seed, number, Fixed::default());
+        assert_eq!(round(7, 3), round(7, 3));
+        let rounds: Vec<Round> = (0..200).map(|n| round(7, n)).collect();
         assert_eq!(rounds.iter().map(|r| r.seed).collect::<HashSet<_>>().len(), 200);
         for values in [
-            rounds.iter().map(|r| r.blocks).collect::<HashSet<_>>().len(),
+            rounds.iter().map(|r| r.lines).collect::<HashSet<_>>().len(),
             rounds.iter().filter_map(|r| r.delays).map(|d| d.one_in).collect::<HashSet<_>>().len() + 2,
         ] {
             assert_eq!(values, 6);
         }
-        assert_eq!(rounds.iter().filter(|r| r.delays.is_some()).count(), 100);
-        assert_eq!(rounds.iter().filter(|r| r.protocol == Protocol::Mcm && r.delays.is_some()).count(), 50);
-        assert_ne!(Round::new(8, 3, None).seed, Round::new(7, 3, None).seed);
+        assert_ne!(round(8, 3).seed, round(7, 3).seed);
+    }
+
+    #[test]
+    fn each_combination_of_runtime_protocol_block_size_and_homes_has_its_turn() {
+        for first in [0, 17] {
+            let kind = |n| {
+                let r = Round::new(7, n, Fixed::default());
+                (r.delays.is_some(), r.protocol.number(), r.block_bytes, r.homes.number())
+            };
+            assert_eq!((first..first + 56).map(kind).collect::<HashSet<_>>().len(), 2 * 2 * 7 * 2);
+        }
+        assert!((0..56).any(|n| Round::new(7, n, Fixed::default()).stache_pages.is_some()));
+    }
+
+    #[test]
+    fn what_is_fixed_stays_and_the_rest_is_as_without() {
+        let fixed =
+            Fixed { protocol: Some(Protocol::Mcm), block_bytes: Some(512), homes: Some(HomePolicy::FirstTouch) };
+        for number in 0..20 {
+            let (free, round) = (Round::new(7, number, Fixed::default()), Round::new(7, number, fixed));
+            assert_eq!((round.protocol, round.block_bytes, round.homes), (Protocol::Mcm, 512, HomePolicy::FirstTouch));
+            let Round { protocol, block_bytes, homes, .. } = free;
+            assert_eq!(Round { protocol, block_bytes, homes, ..round }, free);
+            let options = round.run_options(3);
+            let text: Vec<&str> = options.iter().filter_map(|o| o.to_str()).collect();
+            let wanted = "-n 3 --protocol mcm --block-size 512 --homes first-touch";
+            assert!(text.join(" ").starts_with(wanted), "{text:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Settings of the runtime, in one table.
 //!
 //! Purpose: how long a node spins, yields and sleeps while it waits. Input: the run's nodes and processors, from the region
-//! header. Output: [`Waiting`], whose settings do not change during a run, and [`Spins`], which adapts between two of them.
+//! header. Output: [`Waiting`], whose settings do not change during a run, [`Spins`], which adapts between two of them, and [`Yields`], which
+//! says when yielding is of no use.
 //!
 //! | setting | a processor per node | fewer processors than nodes | why |
 //! |---|---|---|---|
@@ -26,6 +27,49 @@ impl Waiting {
     pub const fn new(nodes: u32, cpus: u32) -> Waiting {
         let spins_max = if nodes <= cpus { 500 } else { 20 };
         Waiting { spins_min: 20, spins_max, yields: 20, sleep_ns: 50_000_000 }
+    }
+}
+
+/// Whether a wait may yield. Where other programs want the processor, too, a yield costs their whole time slice (and Linux 6.18 takes the rest of
+/// its own from whoever yields, so that nodes that yield to each other get next to nothing): milliseconds for each miss. A sleeper
+/// comes back as soon as its message wakes it. So a yield that took long is followed by waits that sleep at once, and the more of them the
+/// more often that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Yields {
+    /// Waits that sleep at once, before the next yield.
+    rest: u32,
+    /// How many it will be after the next long yield.
+    next_rest: u32,
+}
+
+/// Cycles of the time-stamp counter that no switch to a peer and back takes, and every time slice of another program does: 0.1 to 0.5 ms.
+const LONG_YIELD_CYCLES: u64 = 500_000;
+const REST_MIN: u32 = 16;
+const REST_MAX: u32 = 4096;
+
+impl Yields {
+    pub const fn new() -> Yields {
+        Yields { rest: 0, next_rest: REST_MIN }
+    }
+
+    /// A yield may be tried.
+    pub const fn may(self) -> bool {
+        self.rest == 0
+    }
+
+    /// A yield took so many cycles.
+    pub fn took(&mut self, cycles: u64) {
+        if cycles >= LONG_YIELD_CYCLES {
+            self.rest = self.next_rest;
+            self.next_rest = (self.next_rest * 2).min(REST_MAX);
+        } else {
+            self.next_rest = (self.next_rest - 1).max(REST_MIN);
+        }
+    }
+
+    /// The wait goes to sleep.
+    pub fn slept(&mut self) {
+        self.rest = self.rest.saturating_sub(1);
     }
 }
 
@@ -65,6 +109,32 @@ mod tests {
     fn a_crowded_machine_yields_early() {
         assert!(Waiting::new(4, 2).spins_max < Waiting::new(2, 2).spins_max / 10);
         assert_eq!(Waiting::new(2, 2), Waiting::new(1, 8));
+    }
+
+    /// Yielding to a program that computes all the time made each miss of two nodes take 2.4 ms.
+    #[test]
+    fn long_yields_become_rare() {
+        let mut yields = Yields::new();
+        let (mut long, mut sleeps) = (0, 0);
+        while sleeps < 100_000 {
+            if yields.may() {
+                yields.took(5_000_000);
+                long += 1;
+            } else {
+                yields.slept();
+                sleeps += 1;
+            }
+        }
+        assert!(long < 50, "{long}");
+        // And come back when nobody else wants the processor any more.
+        while !yields.may() {
+            yields.slept();
+        }
+        for _ in 0..REST_MAX {
+            yields.took(3_000);
+            assert!(yields.may());
+        }
+        assert_eq!(yields, Yields::new());
     }
 
     #[test]

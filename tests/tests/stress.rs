@@ -114,3 +114,39 @@ fn each_planted_bug_is_found() {
     let violations = found.iter().filter(|(_, kind)| kind.as_deref() == Some("violation")).count();
     assert!(violations > BUGS.len() / 2, "{found:?}");
 }
+
+/// A program that only computes, on one processor; ends with the value.
+struct Hog(std::process::Child);
+
+impl Hog {
+    fn on(processor: usize) -> Hog {
+        let mut command = Command::new("taskset");
+        Hog(command.args(["-c", &processor.to_string(), "sh", "-c", "while :; do :; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Nodes that yielded to each other gave their processor to a third program each time, and the nodes' next turn came a time slice later:
+/// 32 s for what takes a tenth of a second when they sleep instead, and rounds that seemed to stand still.
+#[test]
+fn nodes_get_on_beside_a_program_that_computes() {
+    let processor = rustix::thread::sched_getaffinity(None).unwrap();
+    let processor = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| processor.is_set(cpu)).unwrap();
+    let _hog = Hog::on(processor);
+    let mut command = Command::new("taskset");
+    command.args(["-c", &processor.to_string()]).arg(tool::path());
+    command.args(["stress", "--json", "--seed", "100", "--round", "8", "--rounds", "3", "--seconds", "300"]);
+    command.args(["--protocol", "stache", "--block-size", "64", "--homes", "round-robin"]);
+    let outcome = run(&mut command, "", Duration::from_secs(400)).unwrap();
+    let totals: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert!(totals["finding"].is_null(), "{totals:#}");
+    let seconds = totals["run_seconds"].as_f64().unwrap();
+    // It was 30 s and more for each of the three rounds.
+    assert!(seconds < 20.0, "{seconds} s for three short rounds");
+}

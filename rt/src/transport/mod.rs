@@ -27,10 +27,10 @@ pub mod ring;
 
 use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES, activity};
 use crate::buffer::Queue;
-use crate::config::{Spins, Waiting};
+use crate::config::{Spins, Waiting, Yields};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
-use crate::{sys, tempest};
+use crate::{stats, sys, tempest};
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use doorbell::Doorbell;
@@ -93,6 +93,7 @@ pub struct Transport {
     buffered: u64,
     waiting: Waiting,
     spins: Spins,
+    yields: Yields,
     sleep_limit_ns: u64,
     /// Found by a look at the peers; the node reports it.
     silent: Option<Silent>,
@@ -139,6 +140,7 @@ impl Transport {
             buffered: 0,
             waiting,
             spins: Spins::new(&waiting),
+            yields: Yields::new(),
             sleep_limit_ns: u64::MAX,
             silent: None,
             damaged: None,
@@ -292,17 +294,20 @@ impl Transport {
             patience.is_spun_out = true;
             self.spins.in_vain(&self.waiting);
         }
-        if patience.yields < self.waiting.yields || self.buffered != 0 {
+        if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
             patience.yields += 1;
             self.unwatched += 1;
             if self.unwatched >= YIELDS_UNWATCHED {
                 self.watch();
             }
+            let began = stats::cycles();
             sys::sched_yield();
+            self.yields.took(stats::cycles().saturating_sub(began));
             false
         } else {
             patience.yields = 0;
+            self.yields.slept();
             let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
             self.sleep(limit_ns.min(self.sleep_limit_ns));
             true

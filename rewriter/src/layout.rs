@@ -204,7 +204,11 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, 
         let v = value(f, at + u64::from(pos));
         out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
     }
-    let rodata = rodata(code, proofs.ranges, tables, &table_at, rodata_va, next, begin_of);
+    let leads = |t: &JumpTable| {
+        let own = t.own_targets().iter().map(|&id| begin_of(id));
+        own.chain(t.surplus().iter().map(|&id| insns.va(id))).collect()
+    };
+    let rodata = rodata(code, proofs.ranges, tables, &table_at, rodata_va, next, leads);
     let (claims, regions) = proven(code, proofs, &begin, (ranges_va - at) as u32);
     let aligned = code.items.iter().zip(&shift).filter(|(i, _)| matches!(i.kind, ItemKind::Align { .. }));
     let padding = aligned
@@ -325,7 +329,7 @@ fn rodata(
     table_at: &[Vaddr],
     va: Vaddr,
     end: Vaddr,
-    begin: impl Fn(InsnId) -> Vaddr,
+    leads: impl Fn(&JumpTable) -> Vec<Vaddr>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity((end - va) as usize);
     for d in &code.vsib {
@@ -352,10 +356,10 @@ fn rodata(
     }
     for (t, &at) in tables.iter().zip(table_at) {
         out.resize((at - va) as usize, 0);
-        for &target in &t.targets {
+        for target in leads(t) {
             match t.entries {
-                Entries::Address64 => out.extend(begin(target).0.to_le_bytes()),
-                Entries::Offset32 { from } => out.extend(((begin(target) - from) as i64 as i32).to_le_bytes()),
+                Entries::Address64 => out.extend(target.0.to_le_bytes()),
+                Entries::Offset32 { from } => out.extend(((target - from) as i64 as i32).to_le_bytes()),
             }
         }
     }

@@ -8,7 +8,8 @@
 //! * its function has an unresolved indirect jump, or a return to an address that was just pushed;
 //! * such a jump stands outside every frame, and so does the instruction, between the same two function starts (symbols, targets of calls);
 //! * its function holds a *label*: an address that code names, and that no function begins at;
-//! * its function's address is taken in a function that computes the target of an unresolved jump.
+//! * its function's address is taken in a function that computes the target of an unresolved jump;
+//! * a word behind the end of a jump table would lead to it.
 //!
 //! A function is a frame with all frames that share code with it by branches: a branch into the middle of another frame, or a
 //! conditional one, is no tail call. Outside frames it is what jumps join.
@@ -103,6 +104,9 @@ impl Computed {
                     out[i] |= is_frameless(InsnId(i as u32));
                 }
             }
+        }
+        for t in &cfg.tables {
+            t.surplus().iter().for_each(|id| out[id.ix()] = true);
         }
         // The overlapping ones lie in the main run's.
         for i in insns.main..insns.list.len() {

@@ -37,6 +37,21 @@ pub struct JumpTable {
     pub at: Vaddr,
     pub entries: Entries,
     pub targets: Vec<InsnId>,
+    /// How many of them are this table's: behind them begins another table, which is read relative to another address. No jump reads further; the new
+    /// table sends one that did to the old address.
+    pub own: usize,
+}
+
+impl JumpTable {
+    /// Where the jump leads.
+    pub fn own_targets(&self) -> &[InsnId] {
+        &self.targets[..self.own]
+    }
+
+    /// What stands behind the table's end and would lead to instructions, too.
+    pub fn surplus(&self) -> &[InsnId] {
+        &self.targets[self.own..]
+    }
 }
 
 /// Most entries of a table.
@@ -92,9 +107,32 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
         let all = confirmed.iter().map(|t| t.targets.len()).eq(found.tables.iter().map(|t| t.targets.len()));
         found.tables = confirmed;
         if all {
+            let starts = relative_starts(&found.tables);
+            for t in &mut found.tables {
+                t.own = own_entries(t, &starts);
+            }
             return found;
         }
     }
+}
+
+/// The starts of tables whose entries are relative to them; sorted.
+fn relative_starts(tables: &[JumpTable]) -> Vec<Vaddr> {
+    let start = |t: &JumpTable| (t.entries == Entries::Offset32 { from: t.at }).then_some(t.at);
+    let mut starts: Vec<_> = tables.iter().filter_map(start).collect();
+    starts.sort();
+    starts.dedup();
+    starts
+}
+
+/// How many entries stand in front of the next table. One word cannot be an offset from two addresses and mean code both times.
+fn own_entries(t: &JumpTable, starts: &[Vaddr]) -> usize {
+    if (t.entries != Entries::Offset32 { from: t.at }) {
+        return t.targets.len();
+    }
+    let behind = starts.partition_point(|s| *s <= t.at);
+    let next = starts[behind..].iter().find(|s| (**s - t.at).is_multiple_of(4));
+    next.map_or(t.targets.len(), |s| t.targets.len().min(((*s - t.at) / 4) as usize))
 }
 
 struct Finder<'x, 'a> {
@@ -126,8 +164,10 @@ impl<'x, 'a> Finder<'x, 'a> {
         known: &'x [JumpTable],
     ) -> Self {
         let mut branches = Vec::new();
+        let starts = relative_starts(known);
         for t in known {
-            let own = t.targets.iter().take_while(|to| !is_in_another_function(insns, frames, t.jump, **to));
+            let own = t.targets[..own_entries(t, &starts)].iter();
+            let own = own.take_while(|to| !is_in_another_function(insns, frames, t.jump, **to));
             branches.extend(own.map(|&to| (to, t.jump)));
         }
         let mut jumps = Vec::new();
@@ -190,7 +230,7 @@ impl<'x, 'a> Finder<'x, 'a> {
             }
         }
         new_targets.extend(&unknown);
-        (!targets.is_empty() && unknown.is_empty()).then_some(JumpTable { jump, load, at, entries, targets })
+        (!targets.is_empty() && unknown.is_empty()).then_some(JumpTable { jump, load, at, entries, own: 0, targets })
     }
 
     /// `[table + i*8]` with a constant table.

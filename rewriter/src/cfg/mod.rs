@@ -111,7 +111,7 @@ impl Cfg {
             }
         }
         for t in &tables {
-            for &target in &t.targets {
+            for &target in t.own_targets() {
                 leader[target.ix()] = true;
                 if insns.list[target.ix()].at <= insns.list[t.jump.ix()].at {
                     backward[target.ix()] = true;
@@ -165,7 +165,7 @@ impl Cfg {
                 Flow::IndirectCall => End::UnknownCall,
                 Flow::IndirectJmp => match table_of(last) {
                     Some(t) => {
-                        let mut targets: Vec<BlockId> = t.targets.iter().map(|&t| id_of(t)).collect();
+                        let mut targets: Vec<BlockId> = t.own_targets().iter().map(|&t| id_of(t)).collect();
                         targets.sort();
                         targets.dedup();
                         succ.extend(targets);

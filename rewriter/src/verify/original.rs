@@ -318,7 +318,9 @@ impl Comparison<'_, '_> {
             for (k, &target) in table.targets.iter().enumerate() {
                 let entry = self.original.bytes_at(at.wrapping_add((k * width) as u64), width);
                 let old_target = entry.map(|e| table.form.target(e));
-                if old_target.and_then(|t| self.map.get(&t)) != Some(&target) {
+                // What stands behind the table's own end keeps leading to the old address.
+                let is_same = old_target == Some(target) || old_target.and_then(|t| self.map.get(&t)) == Some(&target);
+                if !is_same {
                     let why = format!("entry {k} of the jump table leads to {target:#x}, in the original elsewhere");
                     audit.finding(Vaddr(table.va), self.m.place(table.va), why);
                 }

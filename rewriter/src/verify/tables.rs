@@ -71,6 +71,31 @@ impl Form {
     }
 }
 
+/// Where tables of the original end at the latest. An entry is relative to its table's old address, and one word cannot be an offset from two
+/// addresses: so what is read relative to a later one begins there.
+#[derive(Debug)]
+pub struct Ends(Vec<u64>);
+
+impl Ends {
+    pub fn new(tables: &[Table]) -> Ends {
+        let base = |t: &Table| match t.form {
+            Form::Relative(base) => Some(base),
+            Form::Absolute => None,
+        };
+        let mut bases: Vec<u64> = tables.iter().filter_map(base).collect();
+        bases.sort_unstable();
+        bases.dedup();
+        Ends(bases)
+    }
+
+    /// Most entries of a table of that form.
+    pub fn of(&self, form: Form) -> Option<u64> {
+        let Form::Relative(base) = form else { return None };
+        let behind = self.0.partition_point(|b| *b <= base);
+        self.0[behind..].iter().map(|b| b - base).find(|bytes| bytes % 4 == 0).map(|bytes| bytes / 4)
+    }
+}
+
 /// What a register holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Val {

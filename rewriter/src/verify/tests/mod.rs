@@ -597,6 +597,36 @@ L1: mov eax, 2
 }
 
 #[test]
+fn a_table_entry_leads_to_an_old_address_only_behind_the_next_table() {
+    // The tables' old addresses are `old0` and, one entry further, `old1`.
+    let mut p = Program::new(
+        "lea rdx, [rip+old0]
+ movsxd rax, dword ptr [rdx+rdi*4+8]
+ add rax, rdx
+ jmp rax
+L0: mov eax, 1
+ ret
+L1: lea rdx, [rip+old1]
+ movsxd rax, dword ptr [rdx+rdi*4+12]
+ add rax, rdx
+ jmp rax
+L2: mov eax, 2
+ ret",
+        "",
+    );
+    p.flags = 6;
+    p.rodata = "old0: .long 0
+old1: .long 0
+table0: .long L0 - old0, L1 - old0
+table1: .long L2 - old1, L0 - old1"
+        .into();
+    assert_eq!(p.accepted().jump_tables, 2);
+    p.with("L1 - old0", "f_old - old0").accepted();
+    p.with("L0 - old0", "f_old - old0").found("no new code");
+    p.with("L0 - old1", "f_old - old1").found("no new code");
+}
+
+#[test]
 fn a_way_into_the_padding_between_functions_is_found() {
     let p = Program::new("mov eax, 1\n ret\n .balign 16, 0xcc\ng: mov eax, 2\n ret", "");
     p.accepted();

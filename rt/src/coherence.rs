@@ -50,7 +50,7 @@ use crate::protocol::{NodeId, Tag};
 use crate::stats::Wait;
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block, Space};
-use crate::transport::Message;
+use crate::transport::{Idled, Message};
 use mcm::Mcm;
 use replace::Pages;
 use stache::Stache;
@@ -364,14 +364,23 @@ impl Node {
         }
     }
 
-    /// Called in a wait when nothing has arrived; `slept`: during a whole sleep.
+    /// Called in a wait when nothing has arrived during that step.
     #[inline]
-    pub fn protocol_idle(&mut self, slept: bool) {
+    pub fn protocol_idle(&mut self, idled: Idled) {
         #[cfg(test)]
         self.deliver_from_bag();
         match self.coherence.kind {
             Kind::Stache => {}
-            Kind::Mcm => self.mcm_idle(slept),
+            Kind::Mcm => self.mcm_idle(idled),
+        }
+    }
+
+    /// After how many looks in vain the protocol wants [`Node::protocol_idle`] to be called.
+    #[inline]
+    pub fn protocol_patience(&self) -> u32 {
+        match self.coherence.kind {
+            Kind::Stache => u32::MAX,
+            Kind::Mcm => self.mcm_patience(),
         }
     }
 

@@ -86,7 +86,14 @@ impl Homes {
     /// The home of an address; `None` when it belongs to nobody.
     pub fn home_of(&self, addr: u64) -> Option<NodeId> {
         let offset = addr.checked_sub(SEGMENT_BASE)?;
-        self.stand_in(if offset < self.half_bytes { (offset / PAGE_BYTES) % self.nodes } else { self.zone_at(offset)? })
+        self.stand_in(if offset < self.half_bytes { self.turn_of(offset / PAGE_BYTES) } else { self.zone_at(offset)? })
+    }
+
+    /// Whose turn a page is.
+    #[inline]
+    fn turn_of(&self, page: u64) -> u64 {
+        // A division would be the longest step of a look-up.
+        if self.nodes.is_power_of_two() { page & (self.nodes - 1) } else { page % self.nodes }
     }
 
     /// The number of the zone that holds an offset of the upper half.

@@ -29,7 +29,7 @@ use crate::{api, entry, print, segment, sys};
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
 /// Who this node is, from [`abi::BOOT_ENV`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,9 @@ impl Node {
     }
 
     /// Last thing in every entry: leaves a reminder if anything is to be done at the next one.
+    #[inline]
     pub fn leave(&mut self) {
+        self.transport.make_sure();
         if self.holds_work() || !self.transport.is_drained() {
             self.transport.remind();
         }
@@ -164,8 +166,9 @@ impl Node {
 
     /// Handles the messages that are there, up to a limit.
     pub fn serve(&mut self) {
+        let mut message = Message::default();
         for _ in 0..POLL_BUDGET {
-            let Some((from, message)) = self.transport.receive() else { return };
+            let Some(from) = self.transport.receive_into(&mut message) else { return };
             self.transport.next_turn();
             self.handle(from, &message);
         }
@@ -187,7 +190,10 @@ impl Node {
             protocol: self.coherence.kind(),
         };
         match msg::validate(&receiver, from, message) {
-            Ok(handler) => (handler.run)(self, from, message),
+            Ok(handler) => {
+                self.transport.note_taken(from, message.taken);
+                (handler.run)(self, from, message);
+            }
             Err(why) => {
                 self.count(Counter::MessagesRejected);
                 self.count(match why {
@@ -207,7 +213,8 @@ impl Node {
             }
         } else {
             instruments::boundary(&self.context);
-            if let Err(e) = self.transport.send(to, message) {
+            let kind = msg::urgency(self.coherence.kind(), message.handler);
+            if let Err(e) = self.transport.send(to, message, kind) {
                 self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
             }
         }
@@ -247,10 +254,10 @@ impl Node {
         self.release();
         let since = stats::cycles();
         let mut patience = Patience::default();
-        self.transport.begin_wait();
+        let mut message = Message::default();
         loop {
-            match self.transport.receive() {
-                Some((from, message)) => {
+            match self.transport.receive_into(&mut message) {
+                Some(from) => {
                     self.transport.answered(&mut patience);
                     self.handle(from, &message);
                     if done(self) {
@@ -265,8 +272,8 @@ impl Node {
                     }
                 }
                 None => {
-                    let slept = self.transport.idle(&mut patience);
-                    self.protocol_idle(slept);
+                    let idled = self.transport.idle(&mut patience, self.protocol_patience());
+                    self.protocol_idle(idled);
                     // What was sent from a queue may have been the last thing to wait for.
                     if done(self) {
                         break;
@@ -286,7 +293,8 @@ impl Node {
                 }
             }
         }
-        self.transport.end_wait();
+        // Events of `tempest.h` ring the doorbell, too.
+        self.transport.end_wait(&patience, !tempest::is_active());
         self.clock.waited(what, since);
     }
 
@@ -492,15 +500,19 @@ fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
 
 /// Uses the node; ends the run if a call is inside already.
 fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
-    if GLOBAL.inside.swap(true, Ordering::Acquire) {
+    // No exchange: what could come between the two is a signal handler on this very thread, which leaves the word as it found it.
+    if GLOBAL.inside.load(Ordering::Relaxed) {
         fail(format_args!(
             "{name} inside the runtime: a signal handler that interrupted it used shared memory; block the signal or let the \
              handler only set a flag"
         ));
     }
+    GLOBAL.inside.store(true, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
     // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
     let result = run(unsafe { (*GLOBAL.node.get()).assume_init_mut() });
-    GLOBAL.inside.store(false, Ordering::Release);
+    compiler_fence(Ordering::SeqCst);
+    GLOBAL.inside.store(false, Ordering::Relaxed);
     result
 }
 
@@ -735,6 +747,7 @@ pub fn exiting(status: i32) {
             node.begin();
             node.finish();
             node.fold_times();
+            node.transport.make_sure();
             node.transport.say_gone();
         });
     }

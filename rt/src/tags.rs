@@ -158,9 +158,10 @@ impl Space {
 
     /// The data of a minimum block in the node's own copy.
     pub fn read(&self, block: Block) -> [u64; BLOCK_WORDS] {
-        let from = (self.memory + self.offset(block)) as *const [u64; BLOCK_WORDS];
+        let from = (self.memory + self.offset(block)) as *const u64;
+        // Word by word, as rings are written: wider loads from words that were just stored would have to wait for the stores.
         // SAFETY: a whole aligned block inside the copy; the program's thread is inside the runtime.
-        unsafe { from.read_volatile() }
+        core::array::from_fn(|word| unsafe { from.add(word).read_volatile() })
     }
 
     /// Gives the memory of whole pages back to the kernel: they read as zero afterwards. Advice: a refusal costs memory only.
@@ -173,9 +174,11 @@ impl Space {
 
     /// Replaces the data of a minimum block in the node's own copy.
     pub fn write(&self, block: Block, data: &[u64; BLOCK_WORDS]) {
-        let to = (self.memory + self.offset(block)) as *mut [u64; BLOCK_WORDS];
-        // SAFETY: as in `read`.
-        unsafe { to.write_volatile(*data) }
+        let to = (self.memory + self.offset(block)) as *mut u64;
+        for (word, &value) in data.iter().enumerate() {
+            // SAFETY: as in `read`.
+            unsafe { to.add(word).write_volatile(value) }
+        }
     }
 }
 

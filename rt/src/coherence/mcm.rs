@@ -21,7 +21,7 @@ use crate::protocol::mcm::{self, Action, Actions, Bits, Entry, HomeEvent, HomeSt
 use crate::protocol::{NodeId, Tag};
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
-use crate::transport::Message;
+use crate::transport::{Idled, Message};
 
 /// The protocol's state on one node.
 pub struct Mcm {
@@ -103,10 +103,10 @@ impl Pause {
         *self = Pause { looks: 0, limit: (self.limit * 2).min(Pause::MOST_LOOKS) };
     }
 
-    /// One more look, in vain; true when it is time to ask again.
-    fn is_over(&mut self, slept: bool) -> bool {
-        self.looks += 1;
-        let over = slept || self.looks >= self.limit;
+    /// More looks, in vain; true when it is time to ask again.
+    fn is_over(&mut self, idled: Idled) -> bool {
+        self.looks += idled.looks;
+        let over = idled.slept || self.looks >= self.limit;
         if over {
             self.looks = 0;
         }
@@ -190,9 +190,15 @@ impl Node {
         self.coherence.mcm.refused || self.coherence.mcm.events.entries().any(|(_, bits)| bits.has_job())
     }
 
-    /// Nothing has arrived; `slept`: during a whole nap.
-    pub(super) fn mcm_idle(&mut self, slept: bool) {
-        if self.mcm_has_jobs() && self.coherence.mcm.pause.is_over(slept) {
+    /// Looks until it is time to ask again.
+    pub(super) fn mcm_patience(&self) -> u32 {
+        let Pause { looks, limit } = self.coherence.mcm.pause;
+        if self.mcm_has_jobs() { limit.saturating_sub(looks) } else { u32::MAX }
+    }
+
+    /// Nothing has arrived in that step.
+    pub(super) fn mcm_idle(&mut self, idled: Idled) {
+        if self.mcm_has_jobs() && self.coherence.mcm.pause.is_over(idled) {
             self.mcm_serve_jobs();
         }
         let nap = if self.mcm_has_jobs() { Pause::NAP_NS } else { u64::MAX };

@@ -64,7 +64,10 @@ impl Stache {
 
     /// Notes the state after a step that began or ended with an outstanding request; false when there are too many.
     fn note(&mut self, block: Block, next: CacheState) -> bool {
-        let known = self.misses.iter().position(|miss| matches!(miss, Some((missing, _)) if *missing == block));
+        let known = match self.outstanding {
+            0 => None,
+            _ => self.misses.iter().position(|miss| matches!(miss, Some((missing, _)) if *missing == block)),
+        };
         let slot = known.or_else(|| self.misses.iter().position(Option::is_none));
         let Some(slot) = slot.and_then(|slot| self.misses.get_mut(slot)) else { return false };
         self.outstanding -= usize::from(slot.is_some());

@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::protocol::{Msg, NodeId, mcm};
 use crate::sync::{collective, group, lock, remote, slots};
 use crate::tags::Space;
-use crate::transport::Message;
+use crate::transport::{Message, Urgency};
 use crate::{coherence, heap, sync, tempest};
 
 /// Numbers of the handlers. 1 to 12 are the messages of the run's protocol: [`Msg`], or [`mcm::Msg`].
@@ -179,6 +179,52 @@ pub static HANDLERS: [Handler; 54] = [
     row("BulkAsk", Route::Any, 0, tempest::bulk::on_message),
     row("BulkPiece", Route::Any, BLOCK_BYTES as u8, tempest::bulk::on_message),
 ];
+
+/// A bit for each handler.
+const fn bits(handlers: &[u16]) -> u64 {
+    let (mut set, mut at) = (0, 0);
+    while at < handlers.len() {
+        set |= 1 << handlers[at];
+        at += 1;
+    }
+    set
+}
+/// Messages that answer a request of the receiver, in runs of both protocols.
+const ANSWERS: u64 = bits(&[
+    id::COLLECTIVE_DONE,
+    id::LOCK_GRANTED,
+    id::LOCK_TRIED,
+    id::LOOKED_UP,
+    id::ALLOCATED,
+    id::FREED,
+    id::LIMIT,
+    id::VECTOR_DONE,
+    id::BARRIER_DONE,
+    id::EVENT_DONE,
+    id::COUNTED,
+    id::REMOTE_FENCED,
+    id::PUBLISHED,
+    id::HOME_IS,
+    // Another message of the same sender follows it at once.
+    id::BLOCK_PART,
+]);
+const STACHE_ANSWERS: u64 =
+    ANSWERS | bits(&[Msg::DataReadOnly as u16, Msg::DataWritable as u16, Msg::UpgradeAck as u16]);
+const MCM_ANSWERS: u64 = ANSWERS
+    | bits(&[
+        mcm::Msg::ReturnReadOnly as u16,
+        mcm::Msg::ReturnExclusive as u16,
+        mcm::Msg::NackReadOnly as u16,
+        mcm::Msg::NackExclusive as u16,
+    ]);
+const _: () = assert!(HANDLERS.len() < 64);
+
+/// Whether the receiver of such a message must be told of it.
+#[inline]
+pub fn urgency(protocol: Kind, handler: u16) -> Urgency {
+    let answers = if protocol == Kind::Mcm { MCM_ANSWERS } else { STACHE_ANSWERS };
+    if handler < 64 && answers >> handler & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+}
 
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

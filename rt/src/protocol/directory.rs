@@ -273,6 +273,24 @@ impl DirEntry {
     /// No remote copies: eight zero bytes.
     pub const IDLE: DirEntry = DirEntry { kind: IDLE, requester: 0, nodes: [0; POINTERS] };
 
+    /// The state of the entries that nearly all blocks have: no copy, or one, and no request under way.
+    #[inline]
+    fn common<const WORDS: usize>(self) -> Option<DirState<WORDS>> {
+        let DirEntry { kind, requester: 0, nodes: [first, 0, 0, 0, 0, 0] } = self else { return None };
+        match first.checked_sub(1) {
+            None if kind == IDLE => Some(DirState::Idle),
+            Some(number) if usize::from(number) < 64 * WORDS => {
+                let node = NodeId::new(number.into())?;
+                match kind {
+                    SHARED => Some(DirState::Shared(NodeSet::of(node))),
+                    EXCLUSIVE => Some(DirState::Exclusive(node)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// The record's index, if the entry is nothing else; `None` when it holds everything itself.
     fn elsewhere(self) -> Option<u32> {
         let [a, b, c, d, 0, 0] = self.nodes else { return None };
@@ -327,8 +345,18 @@ impl<const WORDS: usize> Directory<WORDS> {
     ///
     /// # Errors
     /// The entry, when it is corrupt.
+    #[inline]
     pub fn get(&self, block: u64) -> Result<DirState<WORDS>, DirEntry> {
         let entry = self.entries.get(block);
+        match entry.common() {
+            Some(state) => Ok(state),
+            None => self.decode(entry),
+        }
+    }
+
+    /// [`Directory::get`] for any entry.
+    #[inline(never)]
+    fn decode(&self, entry: DirEntry) -> Result<DirState<WORDS>, DirEntry> {
         let parts = match entry.elsewhere() {
             None => entry.parts(),
             Some(index) => self.records.get(index.into()).and_then(|record| {
@@ -345,7 +373,28 @@ impl<const WORDS: usize> Directory<WORDS> {
     ///
     /// # Errors
     /// The kernel has no memory for a record.
+    #[inline]
     pub fn set(&mut self, block: u64, state: DirState<WORDS>) -> sys::Result<()> {
+        let (kind, first) = match state {
+            DirState::Idle => (IDLE, 0),
+            DirState::Exclusive(owner) if owner.index() < 255 => (EXCLUSIVE, owner.index() as u8 + 1),
+            DirState::Shared(set) => match set.only() {
+                Some(node) if node.index() < 255 => (SHARED, node.index() as u8 + 1),
+                _ => return self.set_any(block, state),
+            },
+            _ => return self.set_any(block, state),
+        };
+        if self.entries.get(block).elsewhere().is_some() {
+            return self.set_any(block, state);
+        }
+        // What `common` understands.
+        self.entries.set(block, DirEntry { kind, requester: 0, nodes: [first, 0, 0, 0, 0, 0] });
+        Ok(())
+    }
+
+    /// [`Directory::set`] for any state.
+    #[inline(never)]
+    fn set_any(&mut self, block: u64, state: DirState<WORDS>) -> sys::Result<()> {
         let parts = Parts::of(state);
         let before = self.entries.get(block).elsewhere();
         let entry = match (parts.entry(), before) {

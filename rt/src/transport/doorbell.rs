@@ -6,10 +6,13 @@
 //!
 //! | receiver's state | sender, after publishing | receiver, when entering the state |
 //! |---|---|---|
-//! | running | sets the doorbell | writes the word, then looks at all rings; sets its own doorbell if one is not empty |
+//! | running | sets the doorbell; nothing for an answer | writes the word, then looks at all rings; sets its own doorbell if one is not empty |
 //! | spinning | nothing | looks at the rings all the time |
 //! | sleeping | sets the doorbell, futex wake | clears the doorbell, writes the word, looks at the rings, sleeps while the doorbell is 0 |
-//! | in the kernel | sets the doorbell; the first sender also sends a signal | writes the word, looks at the rings; makes its system call if they are empty |
+//! | in the kernel | sets the doorbell, and the first sender sends a signal; nothing for an answer | writes the word, looks at the rings; makes its system call if they are empty |
+//!
+//! *Nothing* is what a sender may decide without a fence at first ([`Doorbell::announce`]); it looks again behind one before it stops looking at its own
+//! rings. An owner that has said *running* while it handled messages may clear its doorbell ([`Doorbell::silence`]).
 //!
 //! **Invariant**: both sides have a full fence between what they write and what they look at: so at least one of them sees the other.
 //! Source: Dekker's mutual exclusion; SDM volume 3, 9.2.3.9 (locked instructions order all loads and stores).
@@ -71,6 +74,15 @@ impl Word for AtomicU32 {
     }
 }
 
+/// Whether the receiver of a message must be told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// It is to handle the message soon, whatever it does.
+    Call,
+    /// Answers its own request. Either it waits for the answer, or it needs it when it comes to the runtime next: only a sleeper is woken.
+    Answer,
+}
+
 /// One node's doorbell.
 #[derive(Debug)]
 pub struct Doorbell<'a, W> {
@@ -86,6 +98,26 @@ impl<W: Word> Doorbell<'_, W> {
     pub fn ring(&self, call: impl FnOnce()) {
         // Between the message and the look at the receiver's state.
         W::full_fence();
+        self.ring_behind_fence(Urgency::Call, call);
+    }
+
+    /// Tells the owner that a message was published, if a look without a fence says that it must be told. True: nothing was done, and the
+    /// sender must call [`Doorbell::ring_behind_fence`] behind its next fence, before it stops looking at its own rings.
+    #[inline]
+    pub fn announce(&self, kind: Urgency, call: impl FnOnce()) -> bool {
+        match (self.state.load(), kind) {
+            (activity::SPINNING, _) | (activity::RUNNING, Urgency::Answer) => true,
+            _ => {
+                W::full_fence();
+                self.ring_behind_fence(kind, call);
+                false
+            }
+        }
+    }
+
+    /// [`Doorbell::ring`] for a sender that has executed a full fence since it published the message.
+    #[inline]
+    pub fn ring_behind_fence(&self, kind: Urgency, call: impl FnOnce()) {
         match self.state.load() {
             activity::SPINNING => {}
             activity::SLEEPING => {
@@ -93,6 +125,7 @@ impl<W: Word> Doorbell<'_, W> {
                     self.poll.wake();
                 }
             }
+            _ if kind == Urgency::Answer => {}
             activity::KERNEL => {
                 self.poll.exchange(1);
                 if self.state.replace(activity::KERNEL, activity::CALLED) {
@@ -117,6 +150,14 @@ impl<W: Word> Doorbell<'_, W> {
     #[inline]
     pub fn end_wait(&self, any_ready: impl FnOnce() -> bool) {
         self.state.exchange(activity::RUNNING);
+        if any_ready() {
+            self.poll.store(1);
+        }
+    }
+
+    /// The owner has handled messages while it said that it runs: clears its doorbell unless something is ready.
+    pub fn silence(&self, any_ready: impl FnOnce() -> bool) {
+        self.poll.exchange(0);
         if any_ready() {
             self.poll.store(1);
         }

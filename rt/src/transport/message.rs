@@ -9,7 +9,7 @@
 //!        8  u16  handler number: index into the handler table
 //!       10  u8   source node
 //!       11  u8   bytes of data: 0 or 64
-//!       12  u32  zero
+//!       12  u32  how many messages the sender had taken out of the ring in the other direction, modulo 2^32
 //!       16  u64  address in the segment, or zero
 //!       24  u64  three arguments, meaning by handler
 //!       48  u64  key: an answer has that of its request
@@ -17,11 +17,11 @@
 //!       64  64 bytes of data
 //! ```
 
-use crate::abi::SLOT_BYTES;
 use crate::buffer::Zeroed;
 use crate::tags::BLOCK_WORDS;
 
-const WORDS: usize = SLOT_BYTES as usize / 8;
+/// Words of a slot's first line behind the one that the ring shares with the incarnation; the last word of the line is unused.
+pub const HEAD_WORDS: usize = 6;
 
 /// One message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Message {
     pub source: u8,
     /// Bytes of `data` that travel.
     pub length: u8,
+    /// How many messages of the receiver its sender had taken out, modulo 2^32: an acknowledgement of those.
+    pub taken: u32,
     pub addr: u64,
     pub args: [u64; 3],
     pub key: u64,
@@ -41,34 +43,26 @@ pub struct Message {
 unsafe impl Zeroed for Message {}
 
 impl Message {
-    /// The slot's words; the sequence number is zero.
+    /// The words of the slot's first line, from the second one on.
     #[inline]
-    pub fn words(&self) -> [u64; WORDS] {
-        let mut words = [0; WORDS];
-        words[0] = u64::from(self.incarnation) << 32;
-        words[1] = u64::from(self.handler) | u64::from(self.source) << 16 | u64::from(self.length) << 24;
-        words[2] = self.addr;
-        words[3..6].copy_from_slice(&self.args);
-        words[6] = self.key;
-        words[8..].copy_from_slice(&self.data);
-        words
+    pub fn head(&self) -> [u64; HEAD_WORDS] {
+        let [first, second, third] = self.args;
+        let small = u64::from(self.handler) | u64::from(self.source) << 16 | u64::from(self.length) << 24;
+        [small | u64::from(self.taken) << 32, self.addr, first, second, third, self.key]
     }
 
-    /// The message in a slot's words, the sequence number left out.
+    /// The inverse of [`Message::head`]; leaves the data alone.
     #[inline]
-    pub fn from_words(words: &[u64; WORDS]) -> Message {
-        let mut message = Message {
-            incarnation: (words[0] >> 32) as u32,
-            handler: words[1] as u16,
-            source: (words[1] >> 16) as u8,
-            length: (words[1] >> 24) as u8,
-            addr: words[2],
-            key: words[6],
-            ..Message::default()
-        };
-        message.args.copy_from_slice(&words[3..6]);
-        message.data.copy_from_slice(&words[8..]);
-        message
+    pub fn set_head(&mut self, incarnation: u32, head: &[u64; HEAD_WORDS]) {
+        let &[small, addr, first, second, third, key] = head;
+        self.incarnation = incarnation;
+        self.handler = small as u16;
+        self.source = (small >> 16) as u8;
+        self.length = (small >> 24) as u8;
+        self.taken = (small >> 32) as u32;
+        self.addr = addr;
+        self.args = [first, second, third];
+        self.key = key;
     }
 
     /// Bytes that travel.
@@ -88,14 +82,16 @@ mod tests {
             handler: 0x1234,
             source: 31,
             length: 64,
+            taken: 0x8765_4321,
             addr: 0x2000_0000_0040,
             args: [1, u64::MAX, 3],
             key: 11,
             data: [9, 8, 7, 6, 5, 4, 3, 2],
         };
-        let words = message.words();
-        assert_eq!(words[0], 0xdead_beef_0000_0000);
-        assert_eq!(words[1], 0x401f_1234);
-        assert_eq!(Message::from_words(&words), message);
+        let head = message.head();
+        assert_eq!(head[0], 0x8765_4321_401f_1234);
+        let mut copy = Message { data: message.data, ..Message::default() };
+        copy.set_head(message.incarnation, &head);
+        assert_eq!(copy, message);
     }
 }

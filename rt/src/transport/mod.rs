@@ -11,10 +11,16 @@
 //! What a receiver does stands in the word `activity` of its context page ([`activity`]). A sender first publishes its
 //! message, then looks at the word: a *running* receiver gets its doorbell set, so that its next poll is taken; a *spinning* one looks
 //! at the rings anyway and gets nothing; a *sleeping* one gets the doorbell and a futex wake-up; one *in the kernel* the doorbell and, once, the signal
-//! that brings it out. A receiver that changes its state writes the word
+//! that brings it out. An *answer* to the receiver's own request ([`Urgency`]) only wakes a sleeper: who runs comes to its rings when it needs the
+//! answer. A receiver that changes its state writes the word
 //! first and then looks at all rings. Both sides have a full fence between the two steps, so at least one of them sees the other
 //! and no message is left lying. **Invariant**: a node that leaves the runtime has its doorbell set unless every ring was seen empty after it
 //! had said that it runs.
+//!
+//! Fences are not in the way of a miss. A sender that finds a spinning receiver, or a running one that waits for the answer, believes it for the moment and looks
+//! again behind a fence ([`Transport::make_sure`]) when it has waited in vain for a while, or before it sleeps or leaves the runtime; not at all if the
+//! peer's next message acknowledges everything (`taken`). A wait that is soon over does not say that it is one ([`QUIET_LOOKS`]): the node has
+//! said all the time that it runs, so at its end there is nothing to take back.
 //!
 //! **Invariant**: messages from one node to another arrive in the order of sending. What does not fit into a ring waits in the
 //! sender's own queue, and while that queue is not empty everything for that ring goes through it.
@@ -33,7 +39,8 @@ use crate::region::{Context, Region};
 use crate::{stats, sys, tempest};
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
-use doorbell::Doorbell;
+pub use doorbell::Urgency;
+use doorbell::{Doorbell, Word};
 pub use message::Message;
 use ring::{Consumer, Producer};
 
@@ -42,6 +49,13 @@ const CALL_EVERY_NS: u64 = 2_000_000;
 
 /// A node that only yields looks at its peers after so many yields.
 const YIELDS_UNWATCHED: u32 = 1024;
+
+/// Looks at the rings in a row, with nothing else in between but a pause each.
+const STRETCH: u32 = 8;
+/// After so many looks in vain, longer than a miss takes, a node makes sure that who must know of its messages does.
+const UNSURE_LOOKS: u32 = 24;
+/// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
+const QUIET_LOOKS: u32 = 32;
 
 /// What this node has seen of a peer's life.
 #[derive(Clone, Copy, Default)]
@@ -79,18 +93,34 @@ pub struct Patience {
     is_spun_out: bool,
     /// Looks with a yield, since the last sleep.
     yields: u32,
+    /// The word `activity` says that this node looks at its rings by itself.
+    is_announced: bool,
+}
+
+/// What one step of waiting was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idled {
+    /// Looks at the rings.
+    pub looks: u32,
+    /// It was a sleep.
+    pub slept: bool,
 }
 
 /// One node's end of all rings.
 pub struct Transport {
     me: NodeId,
+    nodes: usize,
     region: Region,
     own: Context,
+    /// By number; the first `nodes` without this one's own.
     peers: [Option<Peer>; MAX_NODES],
     /// Where the search for the next message begins: at the node that sent the last one.
     turn: usize,
     /// Messages in all overflow queues.
     buffered: u64,
+    /// Peers that got a message and whose state was looked at without a fence, a bit each; those of them that got more than answers.
+    unsure: u64,
+    unsure_calls: u64,
     waiting: Waiting,
     spins: Spins,
     yields: Yields,
@@ -133,11 +163,14 @@ impl Transport {
         let waiting = Waiting::new(header.nodes, header.cpus);
         Transport {
             me,
+            nodes: header.nodes as usize,
             region,
             own: region.context(me),
             peers,
             turn: 0,
             buffered: 0,
+            unsure: 0,
+            unsure_calls: 0,
             waiting,
             spins: Spins::new(&waiting),
             yields: Yields::new(),
@@ -149,21 +182,62 @@ impl Transport {
         }
     }
 
-    /// Sends to another node; never blocks. Fails only when the kernel has no memory for the queue. Panics when `to` is this node or
-    /// none of the run: callers handle these.
-    pub fn send(&mut self, to: NodeId, mut message: Message) -> sys::Result<()> {
+    /// Sends to another node; never blocks. `kind` says whether the receiver must be told. Fails only when the kernel has no memory for the
+    /// queue. Panics when `to` is this node or none of the run: callers handle these.
+    #[inline]
+    pub fn send(&mut self, to: NodeId, mut message: Message, kind: Urgency) -> sys::Result<()> {
+        let peer = self.peers[to.index()].as_mut().expect("messages go to other nodes of the run");
         message.incarnation = self.region.header().incarnation;
         message.source = self.me.index() as u8;
-        let peer = self.peers[to.index()].as_mut().expect("messages go to other nodes of the run");
+        message.taken = peer.into.taken();
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
         if peer.overflow.is_empty() && peer.out.send(&message) {
-            wake(&peer.context);
+            if announce(&peer.context, kind) {
+                let bit = 1 << to.index();
+                self.unsure |= bit;
+                self.unsure_calls |= if kind == Urgency::Call { bit } else { 0 };
+            }
             return Ok(());
         }
         self.own.add_alone(Counter::SendsBuffered, 1);
         self.buffered += 1;
         peer.overflow.push(message)
+    }
+
+    /// A valid message says how many of this node's messages its sender had taken out.
+    #[inline]
+    pub fn note_taken(&mut self, from: NodeId, taken: u32) {
+        let bit = 1 << from.index();
+        if self.unsure & bit != 0 && self.peers[from.index()].as_ref().is_some_and(|peer| peer.out.is_all_taken(taken))
+        {
+            self.unsure &= !bit;
+            self.unsure_calls &= !bit;
+        }
+    }
+
+    /// Looks again, behind a fence, at the peers whose state was looked at without one. Before this node sleeps, waits in the kernel or goes back
+    /// to the program, and soon after it has nothing else to do.
+    #[inline]
+    pub fn make_sure(&mut self) {
+        if self.unsure != 0 {
+            self.look_again();
+        }
+    }
+
+    #[inline(never)]
+    fn look_again(&mut self) {
+        let (mut unsure, calls) = (self.unsure, self.unsure_calls);
+        (self.unsure, self.unsure_calls) = (0, 0);
+        AtomicU32::full_fence();
+        while unsure != 0 {
+            let number = unsure.trailing_zeros();
+            unsure &= unsure - 1;
+            let kind = if calls >> number & 1 == 1 { Urgency::Call } else { Urgency::Answer };
+            if let Some(peer) = &self.peers[number as usize] {
+                doorbell_of(&peer.context).ring_behind_fence(kind, || call(peer.context.pid().load(Ordering::Relaxed)));
+            }
+        }
     }
 
     /// Moves what waits in the overflow queues into the rings, as far as there is room.
@@ -194,39 +268,59 @@ impl Transport {
         self.buffered
     }
 
-    /// Takes the next message and says whose ring it was in.
+    /// Takes the next message and says whose ring it was in. Data that does not travel stays what it was.
     #[inline]
-    pub fn receive(&mut self) -> Option<(NodeId, Message)> {
-        let nodes = self.region.header().nodes as usize;
+    pub fn receive_into(&mut self, message: &mut Message) -> Option<NodeId> {
         let mut number = self.turn;
-        for _ in 0..nodes {
-            if let Some(message) = self.peers[number].as_mut().and_then(|peer| peer.into.receive()) {
+        for _ in 0..self.nodes {
+            if let Some(peer) = &mut self.peers[number]
+                && peer.into.receive_into(message)
+            {
                 self.turn = number;
-                return NodeId::new(number as u32).map(|from| (from, message));
+                // A request is answered with data more often than not, and data is followed by the next request.
+                peer.out.expect_to_send(message.length == 0);
+                return NodeId::new(number as u32);
             }
-            number = if number + 1 == nodes { 0 } else { number + 1 };
+            number = if number + 1 == self.nodes { 0 } else { number + 1 };
         }
         None
     }
 
+    /// [`Transport::receive_into`] for tests.
+    #[cfg(test)]
+    pub fn receive(&mut self) -> Option<(NodeId, Message)> {
+        let mut message = Message::default();
+        self.receive_into(&mut message).map(|from| (from, message))
+    }
+
     /// Gives the next search to the next node, so that a busy peer cannot starve the others.
     pub fn next_turn(&mut self) {
-        let nodes = self.region.header().nodes as usize;
-        self.turn = if self.turn + 1 >= nodes { 0 } else { self.turn + 1 };
+        self.turn = if self.turn + 1 >= self.nodes { 0 } else { self.turn + 1 };
     }
 
+    #[inline]
     fn any_ready(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| peer.into.is_ready())
+        self.peers[..self.nodes].iter().flatten().any(|peer| peer.into.is_ready())
     }
 
-    /// From here on the node looks at its rings by itself.
-    pub fn begin_wait(&self) {
-        doorbell_of(&self.own).begin_wait();
+    /// From here on the node looks at its rings by itself, and peers see it.
+    fn begin_wait(&self, patience: &mut Patience) {
+        if !patience.is_announced {
+            patience.is_announced = true;
+            doorbell_of(&self.own).begin_wait();
+        }
     }
 
-    /// Back to the program: says so, and sets the own doorbell if anything is left to do.
-    pub fn end_wait(&self) {
-        doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
+    /// The end of a wait: back to the program. If peers were told of the wait, tells them that it is over, and sets the own doorbell if anything is
+    /// left to do. Otherwise they have rung meanwhile for what is not an answer; with `silence`, a doorbell that rang for what has been
+    /// handled is cleared.
+    #[inline]
+    pub fn end_wait(&self, patience: &Patience, silence: bool) {
+        if patience.is_announced {
+            doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
+        } else if silence && self.own.poll().load(Ordering::Relaxed) != 0 {
+            doorbell_of(&self.own).silence(|| self.any_ready() || self.buffered != 0 || self.is_aborted());
+        }
     }
 
     /// Sets the own doorbell, so that the next poll is taken.
@@ -249,8 +343,9 @@ impl Transport {
 
     /// Before a system call that may wait: from here on peers call this node by a signal. False, and nothing has changed, when a
     /// message is there.
-    pub fn enter_kernel(&self) -> bool {
+    pub fn enter_kernel(&mut self) -> bool {
         self.beat();
+        self.make_sure();
         doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due())
     }
 
@@ -279,21 +374,35 @@ impl Transport {
         self.sleep_limit_ns = limit_ns;
     }
 
-    /// One step of waiting after all rings were found empty, between [`Transport::begin_wait`] and [`Transport::end_wait`]. Returns
-    /// whether it was a sleep.
+    /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep.
     #[inline]
-    pub fn idle(&mut self, patience: &mut Patience) -> bool {
+    pub fn idle(&mut self, patience: &mut Patience, most_looks: u32) -> Idled {
         self.beat();
         self.drain();
         if !patience.is_spun_out {
-            patience.looks += 1;
-            if patience.looks <= self.spins.now() {
+            let most = STRETCH.min(most_looks).min(self.spins.now().saturating_sub(patience.looks)).max(1);
+            for look in 1..=most {
                 spin_loop();
-                return false;
+                if self.any_ready() {
+                    patience.looks += look;
+                    return Idled { looks: look, slept: false };
+                }
             }
-            patience.is_spun_out = true;
-            self.spins.in_vain(&self.waiting);
+            patience.looks += most;
+            if patience.looks >= UNSURE_LOOKS {
+                self.make_sure();
+            }
+            if patience.looks >= QUIET_LOOKS {
+                self.begin_wait(patience);
+            }
+            if patience.looks >= self.spins.now() {
+                patience.is_spun_out = true;
+                self.begin_wait(patience);
+                self.spins.in_vain(&self.waiting);
+            }
+            return Idled { looks: most, slept: false };
         }
+        self.make_sure();
         if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
             patience.yields += 1;
@@ -304,13 +413,13 @@ impl Transport {
             let began = stats::cycles();
             sys::sched_yield();
             self.yields.took(stats::cycles().saturating_sub(began));
-            false
+            Idled { looks: 1, slept: false }
         } else {
             patience.yields = 0;
             self.yields.slept();
             let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
             self.sleep(limit_ns.min(self.sleep_limit_ns));
-            true
+            Idled { looks: 1, slept: true }
         }
     }
 
@@ -320,7 +429,7 @@ impl Transport {
         if patience.looks != 0 && !patience.is_spun_out {
             self.spins.answered(&self.waiting);
         }
-        *patience = Patience::default();
+        *patience = Patience { is_announced: patience.is_announced, ..Patience::default() };
     }
 
     /// Looks at the peers: calls those that leave their doorbell unanswered, and notes one that has not shown a sign of life for too long
@@ -376,6 +485,13 @@ impl Transport {
 
 fn doorbell_of(context: &Context) -> Doorbell<'_, AtomicU32> {
     Doorbell { poll: context.poll(), state: context.activity() }
+}
+
+/// Tells a node that a message was published, unless it is one that looks at its rings or waits for just this. True: that was not looked at behind
+/// a fence, see [`Transport::make_sure`].
+#[inline]
+fn announce(context: &Context, kind: Urgency) -> bool {
+    doorbell_of(context).announce(kind, || call(context.pid().load(Ordering::Relaxed)))
 }
 
 /// Tells a node that a message was published.
@@ -435,7 +551,7 @@ mod tests {
             expected
         };
         for n in 0..1000 {
-            a.send(to, numbered(n)).unwrap();
+            a.send(to, numbered(n), Urgency::Call).unwrap();
             if n % 100 == 99 {
                 // Frees the ring while messages wait: later ones must not overtake them.
                 take(&mut b);
@@ -454,27 +570,51 @@ mod tests {
     fn the_doorbell_rings_for_running_nodes_only() {
         let (_test, mut a, mut b) = pair(16, 2);
         let to = NodeId::new(1).unwrap();
-        a.send(to, numbered(0)).unwrap();
+        a.send(to, numbered(0), Urgency::Call).unwrap();
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 1);
         b.answer_doorbell();
         assert!(b.receive().is_some());
-        b.begin_wait();
-        a.send(to, numbered(1)).unwrap();
+        let mut patience = Patience::default();
+        b.begin_wait(&mut patience);
+        a.send(to, numbered(1), Urgency::Call).unwrap();
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
         // Leaving with a message unread sets the own doorbell.
-        b.end_wait();
+        b.end_wait(&patience, false);
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 1);
         b.answer_doorbell();
         assert!(b.receive().is_some());
-        b.begin_wait();
-        b.end_wait();
+        let mut patience = Patience::default();
+        b.begin_wait(&mut patience);
+        b.end_wait(&patience, false);
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_answer_rings_no_doorbell_and_a_call_in_a_quiet_wait_does() {
+        let (_test, mut a, mut b) = pair(16, 2);
+        let (first, second) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
+        a.send(second, numbered(0), Urgency::Answer).unwrap();
+        assert_eq!((b.own.poll().load(Ordering::Relaxed), a.unsure), (0, 2));
+        // The receiver's next message says that it has taken everything: there is nothing left to make sure of.
+        assert!(b.receive().is_some());
+        b.send(first, numbered(0), Urgency::Answer).unwrap();
+        let (from, message) = a.receive().unwrap();
+        a.note_taken(from, message.taken);
+        assert_eq!(a.unsure, 0);
+        // A quiet wait ends with the doorbell as it must be.
+        a.send(second, numbered(1), Urgency::Call).unwrap();
+        assert!(b.receive().is_some());
+        b.end_wait(&Patience::default(), true);
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
+        a.send(second, numbered(2), Urgency::Call).unwrap();
+        b.end_wait(&Patience::default(), true);
+        assert_eq!(b.own.poll().load(Ordering::Relaxed), 1, "a message is left");
     }
 
     /// Every message races with a receiver that falls asleep. A single lost wake-up would cost the whole timeout.
     #[test]
     fn no_wake_up_is_lost() {
-        for cpus in [1, 2] {
+        for (cpus, kind) in [(1, Urgency::Call), (2, Urgency::Call), (1, Urgency::Answer), (2, Urgency::Answer)] {
             let (_test, mut a, mut b) = pair(4, cpus);
             a.waiting = Waiting { spins_min: 1, spins_max: 1, yields: 0, sleep_ns: 120_000_000_000 };
             b.waiting = a.waiting;
@@ -482,27 +622,26 @@ mod tests {
             const ROUNDS: u64 = 20_000;
             let next = |end: &mut Transport| {
                 let mut patience = Patience::default();
-                end.begin_wait();
                 let (_, message) = loop {
                     match end.receive() {
                         Some(got) => break got,
                         None => {
-                            end.idle(&mut patience);
+                            end.idle(&mut patience, u32::MAX);
                         }
                     }
                 };
-                end.end_wait();
+                end.end_wait(&patience, true);
                 message.args[0]
             };
             let started = std::time::Instant::now();
             let other = std::thread::spawn(move || {
                 for n in 0..ROUNDS {
                     assert_eq!(next(&mut b), n);
-                    b.send(NodeId::new(0).unwrap(), numbered(n)).unwrap();
+                    b.send(NodeId::new(0).unwrap(), numbered(n), kind).unwrap();
                 }
             });
             for n in 0..ROUNDS {
-                a.send(NodeId::new(1).unwrap(), numbered(n)).unwrap();
+                a.send(NodeId::new(1).unwrap(), numbered(n), kind).unwrap();
                 assert_eq!(next(&mut a), n);
             }
             other.join().unwrap();
@@ -516,10 +655,10 @@ mod tests {
         b.waiting.sleep_ns = 3_600_000_000_000;
         let sleeper = std::thread::spawn(move || {
             let mut patience = Patience::default();
-            b.begin_wait();
+            b.begin_wait(&mut patience);
             while !b.is_aborted() {
                 assert!(b.receive().is_none());
-                b.idle(&mut patience);
+                b.idle(&mut patience, u32::MAX);
             }
         });
         let node = NodeId::new(1).unwrap();

@@ -6,7 +6,7 @@
 //! release of a slot); futexes have no time limit here, so a lost wake-up is a deadlock, which loom reports.
 
 use super::Message;
-use super::doorbell::{Doorbell, Word};
+use super::doorbell::{Doorbell, Urgency, Word};
 use super::ring::{Consumer, Memory, Producer};
 use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES, activity};
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -34,6 +34,8 @@ enum Bug {
     NoReceiverFence,
     /// The sender takes a sleeper for a spinner.
     NoWake,
+    /// The sender does not look a second time at a receiver that seemed to need nothing.
+    NoLaterLook,
 }
 
 /// A ring's memory: the words that messages without data use.
@@ -259,6 +261,92 @@ fn no_wake_up_and_no_doorbell_is_lost() {
 fn planted_bugs_of_the_doorbell_are_found() {
     for bug in [Bug::NoSenderFence, Bug::NoReceiverFence, Bug::NoWake] {
         assert!(is_found(|| doorbell(bug)), "{bug:?}");
+    }
+}
+
+/// A sender of answers, who looks at the receiver's state without a fence first and behind one later, and a receiver that waits for them: at first without
+/// a word, then spinning, then asleep.
+fn answers(bug: Bug) {
+    explore(3, move || {
+        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
+        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
+        let sent = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
+            loom::thread::spawn(move || {
+                let bell = Doorbell { poll: &words.0, state: &words.1 };
+                let call = || unreachable!("the receiver makes no system call");
+                sent.store(1, Ordering::Release);
+                let mut unsure = bell.announce(Urgency::Answer, call);
+                sent.store(2, Ordering::Release);
+                unsure |= bell.announce(Urgency::Answer, call);
+                if unsure && bug != Bug::NoLaterLook {
+                    Cell::full_fence();
+                    bell.ring_behind_fence(Urgency::Answer, call);
+                }
+            })
+        };
+        let bell = Doorbell { poll: &words.0, state: &words.1 };
+        let ready = |n: u32| sent.load(Ordering::Acquire) >= n;
+        if !ready(2) {
+            bell.begin_wait();
+            while !ready(2) {
+                bell.sleep(|| ready(2), 0);
+            }
+            bell.end_wait(|| false);
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn no_sleeper_waits_for_an_answer_that_is_there() {
+    answers(Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_answers_are_found() {
+    for bug in [Bug::NoSenderFence, Bug::NoReceiverFence, Bug::NoWake, Bug::NoLaterLook] {
+        assert!(is_found(|| answers(bug)), "{bug:?}");
+    }
+}
+
+/// A sender of two messages to a node that says all the time that it runs, handles the first one, and silences its doorbell.
+fn silence(bug: Bug) {
+    explore(3, move || {
+        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
+        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
+        let sent = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
+            loom::thread::spawn(move || {
+                let bell = Doorbell { poll: &words.0, state: &words.1 };
+                for n in 1..=2 {
+                    sent.store(n, Ordering::Release);
+                    let call = || unreachable!("the receiver makes no system call");
+                    assert!(!bell.announce(Urgency::Call, call), "the receiver runs");
+                }
+            })
+        };
+        let bell = Doorbell { poll: &words.0, state: &words.1 };
+        while sent.load(Ordering::Acquire) == 0 {
+            loom::thread::yield_now();
+        }
+        bell.silence(|| bug != Bug::NoLaterLook && sent.load(Ordering::Acquire) == 2);
+        sender.join().unwrap();
+        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "the second message lies in a ring, and nobody will look");
+    });
+}
+
+#[test]
+fn a_doorbell_that_was_silenced_rings_for_what_came_after() {
+    silence(Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_silence_are_found() {
+    for bug in [Bug::NoSenderFence, Bug::NoReceiverFence, Bug::NoLaterLook] {
+        assert!(is_found(|| silence(bug)), "{bug:?}");
     }
 }
 

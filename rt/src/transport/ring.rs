@@ -16,14 +16,15 @@
 //! **Invariants**: a slot is rewritten only after the consumer's index has passed it; indexes only grow. A consumer index that is not
 //! between `producer index - slots` and the producer index is treated as a full ring.
 
-use super::message::Message;
+use super::message::{HEAD_WORDS, Message};
 use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
+use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const CONSUMER_LINE: u64 = 0;
 const PRODUCER_LINE: u64 = 64;
-/// Words of a slot's first line, sequence number and its neighbour included.
-const HEAD_WORDS: u64 = 8;
+/// The first word of a slot's second line.
+const DATA_WORD: u64 = 8;
 
 /// The memory of a ring: words at byte offsets, each always used with the same size.
 ///
@@ -33,6 +34,8 @@ pub trait Memory {
     fn store_u32(&self, offset: u64, value: u32, order: Ordering);
     fn load_u64(&self, offset: u64, order: Ordering) -> u64;
     fn store_u64(&self, offset: u64, value: u64, order: Ordering);
+    /// The line will be written soon.
+    fn prefetch_for_store(&self, _offset: u64) {}
 }
 
 /// The region's memory.
@@ -75,6 +78,13 @@ impl Memory for Mapped {
     #[inline(always)]
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
         self.u64_at(offset).store(value, order);
+    }
+
+    #[inline(always)]
+    fn prefetch_for_store(&self, offset: u64) {
+        // A prefetch never faults; processors without this one take it as a `nop`.
+        // SAFETY: SSE is part of every x86-64 processor.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>((self.base + offset) as *const i8) };
     }
 }
 
@@ -130,6 +140,22 @@ impl<M: Memory> Producer<M> {
         self.next.wrapping_sub(self.consumed) < slots
     }
 
+    /// The next message will soon be sent: gets the lines of its slot, which the consumer read a lap ago, in advance.
+    #[inline]
+    pub fn expect_to_send(&self, with_data: bool) {
+        let slot = self.ring.slot(self.next);
+        self.ring.memory.prefetch_for_store(slot);
+        if with_data {
+            self.ring.memory.prefetch_for_store(slot + 8 * DATA_WORD);
+        }
+    }
+
+    /// Whether the consumer has taken out everything, if it has said that it has taken so many messages (modulo 2^32).
+    #[inline]
+    pub fn is_all_taken(&self, taken: u32) -> bool {
+        taken == self.next as u32
+    }
+
     /// Whether the consumer's index is one that the consumer can have written.
     pub fn is_sound(&self) -> bool {
         let consumed = self.ring.memory.load_u64(CONSUMER_LINE, Ordering::Acquire);
@@ -141,13 +167,16 @@ impl<M: Memory> Producer<M> {
         if !self.has_room() {
             return false;
         }
-        let words = message.words();
-        let used = if message.length == 0 { HEAD_WORDS } else { words.len() as u64 };
         // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
         let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
         memory.store_u32(slot + 4, message.incarnation, Ordering::Relaxed);
-        for word in 1..used {
-            memory.store_u64(slot + 8 * word, words[word as usize], Ordering::Relaxed);
+        for (word, value) in (1..).zip(message.head()) {
+            memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
+        }
+        if message.length != 0 {
+            for (word, &value) in (DATA_WORD..).zip(&message.data) {
+                memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
+            }
         }
         // Release: whoever sees the number sees the message.
         memory.store_u32(slot, (self.next as u32).wrapping_add(1), Ordering::Release);
@@ -196,28 +225,39 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Copies the next message out and frees its slot. The contents are whatever the peer wrote.
-    #[inline]
+    #[cfg(test)]
     pub fn receive(&mut self) -> Option<Message> {
+        let mut message = Message::default();
+        self.receive_into(&mut message).then_some(message)
+    }
+
+    /// [`Consumer::receive`] into memory of the caller's; false when there is no message. Data that does not travel stays what it was.
+    #[inline]
+    pub fn receive_into(&mut self, message: &mut Message) -> bool {
         if !self.is_ready() {
-            return None;
+            return false;
         }
-        let mut words = [0u64; SLOT_BYTES as usize / 8];
         let incarnation = self.ring.memory.load_u32(self.ring.slot(self.next) + 4, Ordering::Relaxed);
-        words[0] = u64::from(incarnation) << 32;
-        for (word, value) in words.iter_mut().enumerate().take(HEAD_WORDS as usize).skip(1) {
-            *value = self.ring.load(self.next, word as u64);
+        let mut head = [0; HEAD_WORDS];
+        for (word, value) in (1..).zip(&mut head) {
+            *value = self.ring.load(self.next, word);
         }
-        let mut message = Message::from_words(&words);
+        message.set_head(incarnation, &head);
         if message.length != 0 {
-            for (word, value) in words.iter_mut().enumerate().skip(HEAD_WORDS as usize) {
-                *value = self.ring.load(self.next, word as u64);
+            for (word, value) in (DATA_WORD..).zip(&mut message.data) {
+                *value = self.ring.load(self.next, word);
             }
-            message = Message::from_words(&words);
         }
         self.next += 1;
         // Release: the copy is complete before the producer may write the slot again.
         self.ring.memory.store_u64(CONSUMER_LINE, self.next, Ordering::Release);
-        Some(message)
+        true
+    }
+
+    /// Messages taken out so far, modulo 2^32.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.next as u32
     }
 }
 

@@ -55,11 +55,36 @@ pub struct Fixup {
 pub enum ItemKind {
     /// jmp (cc = None) or jcc, two bytes in the buffer.
     Branch { cc: Option<u8>, to: InsnId },
-    /// Pads to 16 bytes; the next instruction begins behind the padding.
+    /// Padding; the next instruction begins behind it.
     Align {
         /// The instruction in front may go on into the padding.
         reached: bool,
+        place: Place,
     },
+}
+
+/// Where a function may begin: at a remainder modulo a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    modulus: u8,
+    remainder: u8,
+}
+
+impl Place {
+    /// Bytes that a processor fetches, decodes and keeps together. (A loop that lay in one of them and lies in two can take a quarter longer.)
+    const LINE: u64 = 64;
+
+    /// For a function that has a loop: so that what did not change size keeps its place in its line.
+    fn like(old: Vaddr) -> Place {
+        Place { modulus: Place::LINE as u8, remainder: (old.0 % Place::LINE) as u8 }
+    }
+
+    const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
+
+    /// Bytes of padding at offset `at` of the new code, which begins at a page.
+    pub fn gap(self, at: u32) -> u32 {
+        u32::from(self.remainder).wrapping_sub(at) % u32::from(self.modulus)
+    }
 }
 
 /// An item of variable size at a position of the hot buffer.
@@ -155,7 +180,7 @@ pub fn emit(input: &Input) -> Code {
     // Jumps that share a load share its table.
     loads.dedup_by_key(|l| l.0);
     let mut loads = loads.into_iter().peekable();
-    let mut starts = insns.starts.iter().peekable();
+    let mut starts = places(insns, cfg).into_iter().peekable();
     let mut reader = Reader::new(image, insns);
     let mut planner = Planner::new(options);
     let mut planned = input.checks.list.iter().peekable();
@@ -166,8 +191,9 @@ pub fn emit(input: &Input) -> Code {
         let block = &cfg.blocks[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
-            if starts.next_if(|s| **s == id).is_some() {
-                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align { reached: falls_into(insns, id) } });
+            if let Some((_, place)) = starts.next_if(|s| s.0 == id) {
+                let reached = falls_into(insns, id);
+                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align { reached, place } });
             }
             let begin = code.hot.pos();
             code.begin.push(begin);
@@ -221,6 +247,20 @@ pub fn emit(input: &Input) -> Code {
     }
     code.begin.push(code.hot.pos());
     code
+}
+
+/// Where each function goes.
+fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
+    let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
+    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.list.len() as u32)]);
+    let place = |(&start, end): (&InsnId, InsnId)| {
+        let mut has_loop = false;
+        while let Some(head) = heads.next_if(|&head| head < end) {
+            has_loop |= head >= start;
+        }
+        (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
+    };
+    insns.starts.iter().zip(ends).map(place).collect()
 }
 
 /// An instruction of the input.

@@ -133,7 +133,7 @@ fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
                 0
             }
         }
-        ItemKind::Align { .. } => at.next_multiple_of(16) - at,
+        ItemKind::Align { place, .. } => place.gap(at),
     }
 }
 
@@ -260,9 +260,9 @@ fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: u
         done = item.pos as usize;
         debug_assert_eq!(out.len(), at as usize);
         match item.kind {
-            ItemKind::Align { reached: false } => out.resize(out.len().next_multiple_of(16), 0xcc),
-            ItemKind::Align { reached: true } => {
-                let mut gap = out.len().next_multiple_of(16) - out.len();
+            ItemKind::Align { reached: false, place } => out.resize(out.len() + place.gap(at) as usize, 0xcc),
+            ItemKind::Align { reached: true, place } => {
+                let mut gap = place.gap(at) as usize;
                 while gap > 0 {
                     let nop = NOPS[gap.min(NOPS.len()) - 1];
                     out.extend(nop);

@@ -1,18 +1,23 @@
 //! Part of the build script: compiles the programs that `blizzard stress` and `blizzard bench` run.
 //!
-//! Input: `../bench-apps/workload/*.c`, the client library's source. Output: the environment variables `BLIZZARD_WORKLOAD_STRESS` and
-//! `BLIZZARD_WORKLOAD_BENCH` of the rewriter's compilation: paths of ordinary dynamically linked programs, which the rewriter embeds and
+//! Input: `../bench-apps/workload/*.c`, the client library's source. Output: the environment variables `BLIZZARD_WORKLOAD_STRESS`,
+//! `BLIZZARD_WORKLOAD_BENCH` and `BLIZZARD_WORKLOAD_MESSAGES` of the rewriter's compilation: paths of ordinary dynamically linked programs, which the rewriter embeds and
 //! rewrites when they are needed. They need the C library that the rewriter itself needs, and no compiler where they run.
 
 use std::path::{Path, PathBuf};
 
-const PROGRAMS: [(&str, &str); 2] = [("stress", "BLIZZARD_WORKLOAD_STRESS"), ("bench", "BLIZZARD_WORKLOAD_BENCH")];
+/// Name, variable, and the parts of the client library.
+const PROGRAMS: [(&str, &str, &[&str]); 3] = [
+    ("stress", "BLIZZARD_WORKLOAD_STRESS", &["blizzard.c"]),
+    ("bench", "BLIZZARD_WORKLOAD_BENCH", &["blizzard.c"]),
+    ("messages", "BLIZZARD_WORKLOAD_MESSAGES", &["blizzard.c", "tempest.c"]),
+];
 
 /// Compiles the programs into `out`.
 pub fn build(manifest_dir: &Path, out: &Path) -> Result<(), String> {
     let folder = manifest_dir.join("../bench-apps/workload");
     let include = manifest_dir.join("../rt/include");
-    let client = manifest_dir.join("../rt/client/blizzard.c");
+    let client = manifest_dir.join("../rt/client");
     for input in [&folder, &manifest_dir.join("build_workload.rs")] {
         println!("cargo::rerun-if-changed={}", input.display());
     }
@@ -23,7 +28,7 @@ pub fn build(manifest_dir: &Path, out: &Path) -> Result<(), String> {
         .warnings(false)
         .try_get_compiler()
         .map_err(|e| e.to_string())?;
-    for (name, variable) in PROGRAMS {
+    for (name, variable, parts) in PROGRAMS {
         let program: PathBuf = out.join(format!("blizzard-{name}"));
         let status = compiler
             .to_command()
@@ -32,7 +37,7 @@ pub fn build(manifest_dir: &Path, out: &Path) -> Result<(), String> {
             .arg("-I")
             .arg(&include)
             .arg(folder.join(format!("{name}.c")))
-            .arg(&client)
+            .args(parts.iter().map(|part| client.join(part)))
             .args(["-pthread", "-o"])
             .arg(&program)
             .status()

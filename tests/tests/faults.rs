@@ -284,6 +284,9 @@ fn overwritten(range: fn(usize) -> std::ops::Range<usize>, rounds: u64, state: &
     running.end(Duration::from_secs(90))
 }
 
+/// The part of a ring of so many bytes.
+type Part = fn(usize) -> std::ops::Range<usize>;
+
 /// A ring that is empty at that moment takes no harm: the producer writes a slot as a whole, the consumer its index. So a run may also end with
 /// the right result; but it does so by luck, and not every time.
 #[test]
@@ -292,8 +295,7 @@ fn overwritten_rings_end_the_run_with_an_error_or_do_no_harm() {
     const TRIES: usize = 12;
     let mut state = 0x1234_5678_9abc_def1;
     // All of it, the slots only, the indexes only; and whether that must be noticed in one of the tries.
-    let parts: [(fn(usize) -> std::ops::Range<usize>, bool); 3] =
-        [(|ring| 0..ring, true), (|ring| 128..ring, true), (|_| 0..128, false)];
+    let parts: [(Part, bool); 3] = [(|ring| 0..ring, true), (|ring| 128..ring, true), (|_| 0..128, false)];
     for (range, is_noticed) in parts {
         let mut errors = 0;
         for _ in 0..if is_noticed { TRIES } else { 2 } {

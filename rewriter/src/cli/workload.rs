@@ -23,6 +23,8 @@ pub enum Workload {
     Stress,
     /// `bench-apps/workload/bench.c`.
     Bench,
+    /// `bench-apps/workload/messages.c`.
+    Messages,
 }
 
 impl Workload {
@@ -30,6 +32,7 @@ impl Workload {
         match self {
             Workload::Stress => include_bytes!(env!("BLIZZARD_WORKLOAD_STRESS")),
             Workload::Bench => include_bytes!(env!("BLIZZARD_WORKLOAD_BENCH")),
+            Workload::Messages => include_bytes!(env!("BLIZZARD_WORKLOAD_MESSAGES")),
         }
     }
 
@@ -37,6 +40,7 @@ impl Workload {
         match self {
             Workload::Stress => "blizzard-stress",
             Workload::Bench => "blizzard-bench",
+            Workload::Messages => "blizzard-messages",
         }
     }
 

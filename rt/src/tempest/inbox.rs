@@ -28,12 +28,12 @@ impl Inbox {
         self.len == 0
     }
 
-    /// Appends; fails only when the kernel has no memory, and then nothing is changed.
-    pub fn push(&mut self, words: &[u32]) -> sys::Result<()> {
-        self.reserve(words.len() as u64)?;
+    /// Appends both; fails only when the kernel has no memory, and then nothing is changed.
+    pub fn push(&mut self, header: &[u32], body: impl ExactSizeIterator<Item = u32>) -> sys::Result<()> {
+        self.reserve((header.len() + body.len()) as u64)?;
         let mask = self.capacity.wrapping_sub(1);
         if let Some(table) = &mut self.words {
-            for &word in words {
+            for word in header.iter().copied().chain(body) {
                 table.set((self.head + self.len) & mask, word);
                 self.len += 1;
             }
@@ -65,8 +65,9 @@ impl Inbox {
     /// Takes words off the front.
     pub fn drop_front(&mut self, words: u64) {
         let words = words.min(self.len);
-        self.head += words;
         self.len -= words;
+        // An empty queue begins again where the processor's cache has it.
+        self.head = if self.len == 0 { 0 } else { self.head + words };
     }
 }
 
@@ -81,7 +82,8 @@ mod tests {
         for round in 0..2000u32 {
             let some: Vec<u32> = (0..round % 97).map(|n| next_in + n).collect();
             next_in += some.len() as u32;
-            inbox.push(&some).unwrap();
+            let (header, body) = some.split_at(some.len() / 2);
+            inbox.push(header, body.iter().copied()).unwrap();
             // More comes in than goes out, then the other way round.
             let out = if round < 1000 { round % 80 } else { (round % 150).min(inbox.len() as u32) };
             let out = out.min(inbox.len() as u32);

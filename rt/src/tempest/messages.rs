@@ -20,6 +20,7 @@ use crate::abi::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
 use crate::abi::{BLOCK_BYTES, MAX_NODES, SLOT_BYTES};
 use crate::buffer::Table;
 use crate::entry::access;
+use crate::instruments::{self, Step};
 use crate::msg::{Rejection, id};
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
@@ -129,16 +130,10 @@ impl Messages {
 
     /// Appends a whole message.
     fn queue(&mut self, from: NodeId, name: u64, body: &[u8]) -> Result<(), Rejection> {
-        let mut words = [0u32; RECORD_WORDS as usize + MAX_MESSAGE_BYTES / WORD_BYTES];
-        let count = RECORD_WORDS as usize + body.len() / WORD_BYTES;
-        words[0] = from.index() as u32;
-        words[1] = body.len() as u32;
-        words[2] = name as u32;
-        words[3] = (name >> 32) as u32;
-        for (word, bytes) in words[RECORD_WORDS as usize..].iter_mut().zip(body.chunks_exact(WORD_BYTES)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        if self.inbox.push(&words[..count]).is_err() {
+        let header: [u32; RECORD_WORDS as usize] =
+            [from.index() as u32, body.len() as u32, name as u32, (name >> 32) as u32];
+        let words = body.chunks_exact(WORD_BYTES).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        if self.inbox.push(&header, words).is_err() {
             node::fail(format_args!("no memory for a message of {} bytes from node {}", body.len(), from.index()));
         }
         Ok(())
@@ -460,6 +455,7 @@ fn deliver(host: &mut Host<'_>, dest: NodeId, name: u64, body: &[u8]) {
         overflow(waiting, dest, limit);
     }
     slots(name, body, |slot| node.send(dest, slot));
+    instruments::stamp(&node.context, Step::Sent);
 }
 
 #[cold]

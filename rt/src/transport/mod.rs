@@ -173,7 +173,7 @@ impl Transport {
             unsure_calls: 0,
             waiting,
             spins: Spins::new(&waiting),
-            yields: Yields::new(),
+            yields: Yields::FRESH,
             sleep_limit_ns: u64::MAX,
             silent: None,
             damaged: None,

@@ -1,0 +1,164 @@
+/* What the programs of `blizzard bench` have in common: two nodes, each on a processor of its own; a page of both processes that Blizzard knows
+ * nothing of; the clock; the results.
+ *
+ * Floors and figures are measured in turn, batch by batch, in the same two processes, so that whatever slows the machine down slows both.
+ * The floor of a miss or a message is a cache line that both processes have mapped: one writes it, the other sees that and writes it back. It is
+ * accessed relative to gs, which rewritten code does not check.
+ *
+ * Arguments: name=value; see `rewriter/src/cli/bench`, which gives them. Output: lines "name value" in the file of the argument
+ * `results`, one for each batch: cycles of the time-stamp counter per access.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "workload.h"
+#include <asm/prctl.h>
+#include <blizzard.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <x86intrin.h>
+
+enum { BATCH = 64, WARM_UP = 50, BLOCK = 64, PAGE = 4096 };
+
+static unsigned node;
+static FILE *results;
+static struct timespec begin_time;
+static uint64_t begin_cycles;
+
+/* ---- memory of both processes that Blizzard knows nothing of, at offsets from gs ---- */
+
+enum { LINE = 0, STOP = 128, ASLEEP = 256, FREE = 512 };
+static char *raw_base;
+
+static inline uint64_t raw_load(uint64_t offset) {
+    uint64_t value;
+    __asm__ volatile("movq %%gs:(%1), %0" : "=r"(value) : "r"(offset) : "memory");
+    return value;
+}
+
+static inline void raw_store(uint64_t offset, uint64_t value) {
+    __asm__ volatile("movq %0, %%gs:(%1)" : : "r"(value), "r"(offset) : "memory");
+}
+
+static void map_raw(const char *path, uint64_t bytes) {
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, (off_t)bytes)) {
+        perror(path);
+        exit(2);
+    }
+    void *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED || syscall(SYS_arch_prctl, ARCH_SET_GS, memory)) {
+        perror("bench: cannot map the floor's memory");
+        exit(2);
+    }
+    raw_base = memory;
+}
+
+static void pin(const char *name) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(argument(name), &set);
+    if (sched_setaffinity(0, sizeof set, &set)) {
+        perror("bench: cannot pin the node to a processor");
+        exit(2);
+    }
+}
+
+/* The time-stamp counter, when everything before has been done. */
+static inline uint64_t now(void) {
+    _mm_lfence();
+    return __rdtsc();
+}
+
+static void record(const char *name, uint64_t cycles, uint64_t accesses) {
+    fprintf(results, "%s %.2f\n", name, (double)cycles / (double)accesses);
+}
+
+/* Round trips of a cache line. */
+static void ping_pong(int is_warm) {
+    static uint64_t count;
+    bz_barrier();
+    uint64_t begin = now();
+    for (int i = 0; i < BATCH; i++) {
+        count += 2;
+        if (node == 1) {
+            raw_store(LINE, count - 1);
+            while (raw_load(LINE) != count)
+                _mm_pause();
+        } else {
+            while (raw_load(LINE) != count - 1)
+                _mm_pause();
+            raw_store(LINE, count);
+        }
+    }
+    uint64_t end = now();
+    if (node == 1 && is_warm)
+        record("ping_pong", end - begin, BATCH);
+}
+
+/* What a time stamp takes. */
+static inline void record_stamp(void) {
+    uint64_t begin = now();
+    for (int i = 0; i < BATCH; i++)
+        (void)now();
+    record("stamp", now() - begin, BATCH + 1);
+}
+
+/* Work without a poll inside: 48 multiplications, each of which needs the one before. */
+#define MULTIPLY4(x) x *= x | 1, x *= x | 5, x *= x | 3, x *= x | 7
+static inline uint64_t work(uint64_t x) {
+    MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x);
+    MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x), MULTIPLY4(x);
+    return x;
+}
+
+/* The home computes until node 1 has written the batch's number; polls once for each piece of work. */
+static void compute_until(uint64_t number, int is_warm) {
+    uint64_t x = number, turns = 0, begin = now();
+    while (raw_load(STOP) != number) {
+        x = work(x);
+        turns++;
+    }
+    uint64_t end = now();
+    volatile uint64_t sink = x;
+    (void)sink;
+    if (is_warm && turns)
+        record("poll_interval", end - begin, turns);
+}
+
+/* Prepares a node; `raw_bytes` bytes are shared besides Blizzard. */
+static void begin_bench(int count, char **list, uint64_t raw_bytes) {
+    argument_count = count, argument_list = list;
+    node = bz_node();
+    if (bz_nodes() != 2) {
+        fprintf(stderr, "bench: two nodes measure each other\n");
+        exit(2);
+    }
+    pin(node ? "processor1" : "processor0");
+    map_raw(text_argument("raw"), raw_bytes);
+    char path[4096];
+    snprintf(path, sizeof path, "%s-%u", text_argument("results"), node);
+    results = fopen(path, "w");
+    if (!results) {
+        perror(path);
+        exit(2);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin_time);
+    begin_cycles = now();
+}
+
+/* Writes the rate of the clock down; the exit status. */
+static int end_bench(void) {
+    struct timespec end;
+    uint64_t last = now();
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double ns = (double)(end.tv_sec - begin_time.tv_sec) * 1e9 + (double)(end.tv_nsec - begin_time.tv_nsec);
+    fprintf(results, "cycles_per_ns %.6f\n", (double)(last - begin_cycles) / ns);
+    return fclose(results) != 0;
+}
+
+#endif

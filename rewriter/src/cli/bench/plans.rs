@@ -1,0 +1,169 @@
+//! What each subcommand of `blizzard bench` measures: which figures, and the floor that each is compared with.
+//!
+//! Input: none. Output: [`Plan`]s; their keys are the names in the results of the measuring programs (`bench-apps/workload`).
+
+use crate::cli::workload::Workload;
+
+/// A figure of a plan.
+pub struct Wanted {
+    /// In the program's results.
+    pub key: String,
+    pub name: String,
+    pub aim: Aim,
+    /// What one of them moves, where that is what matters.
+    pub bytes: Option<u64>,
+}
+
+/// What a figure should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Aim {
+    None,
+    /// At most so many times the floor.
+    Ratio(f64),
+    /// At most so many nanoseconds.
+    Ns(f64),
+}
+
+/// A floor and the figures that are compared with it.
+pub struct Comparison {
+    /// Of several ways to do the same, the fastest is the floor.
+    pub floor_keys: Vec<String>,
+    pub floor_name: String,
+    pub figures: Vec<Wanted>,
+    /// Of the floor and of each figure.
+    pub bytes: Option<u64>,
+}
+
+/// The steps of what is measured, in order.
+pub struct StepPlan {
+    /// What they are steps of.
+    pub title: &'static str,
+    /// Key in the results, what happens, on which node.
+    pub steps: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// A subcommand.
+pub struct Plan {
+    /// As the program's argument `what` and in the output.
+    pub name: &'static str,
+    pub program: Workload,
+    pub comparisons: Vec<Comparison>,
+    /// Measured in a run of its own.
+    pub steps: Option<StepPlan>,
+    /// Whether a node that computes polls, and how often is of interest.
+    pub polls: bool,
+}
+
+fn wanted(key: &str, name: &str, aim: Aim) -> Wanted {
+    Wanted { key: key.into(), name: name.into(), aim, bytes: None }
+}
+
+fn compared(floor_key: &str, floor_name: &str, figures: Vec<Wanted>) -> Comparison {
+    Comparison { floor_keys: vec![floor_key.into()], floor_name: floor_name.into(), figures, bytes: None }
+}
+
+const PING_PONG: (&str, &str) = ("ping_pong", "floor: a cache line to and fro");
+
+/// `bench miss`.
+pub fn miss() -> Plan {
+    let figures = vec![
+        wanted("read_miss", "read miss, home spins", Aim::Ratio(2.5)),
+        wanted("write_miss", "write miss, home spins", Aim::None),
+        wanted("upgrade", "upgrade, home spins", Aim::None),
+        wanted("read_miss_computing", "read miss, home computes", Aim::None),
+        wanted("write_miss_computing", "write miss, home computes", Aim::None),
+        wanted("upgrade_computing", "upgrade, home computes", Aim::None),
+        wanted("read_miss_sleeping", "read miss, home sleeps", Aim::Ns(1e6)),
+        wanted("read_miss_in_kernel", "read miss, home in a system call", Aim::Ns(1e6)),
+    ];
+    Plan {
+        name: "miss",
+        program: Workload::Bench,
+        comparisons: vec![compared(PING_PONG.0, PING_PONG.1, figures)],
+        steps: Some(StepPlan { title: "a read miss, home spins", steps: &MISS_STEPS }),
+        polls: true,
+    }
+}
+
+const MISS_STEPS: [(&str, &str, &str); 10] = [
+    ("step_gate", "check, gate: save the registers", "node"),
+    ("step_look_up", "look up tag and home, step the protocol", "node"),
+    ("step_send", "write the request into the ring", "node"),
+    ("step_request", "request travels; home takes it out of the ring", "both"),
+    ("step_handler", "home's handler: directory, protocol, read the block", "home"),
+    ("step_reply", "home writes the answer; it travels; node takes it out", "both"),
+    ("step_copy", "check the answer, copy the block in", "node"),
+    ("step_tag", "raise the tag", "node"),
+    ("step_end", "end of the miss: pins, doorbell", "node"),
+    ("step_return", "gate: restore the registers; check again, load", "node"),
+];
+
+/// `bench false-sharing`.
+pub fn false_sharing() -> Plan {
+    let figures = vec![
+        wanted("neighbouring_blocks", "neighbouring blocks of one page", Aim::None),
+        wanted("same_block", "the same block", Aim::None),
+    ];
+    Plan {
+        name: "false-sharing",
+        program: Workload::Bench,
+        comparisons: vec![compared("different_pages", "floor: on different pages", figures)],
+        steps: None,
+        polls: false,
+    }
+}
+
+/// `bench am`.
+pub fn messages() -> Plan {
+    let round_trips = vec![
+        wanted("request_reply", "request and reply, peer spins", Aim::Ratio(1.3)),
+        wanted("request_reply_computing", "request and reply, peer computes", Aim::None),
+    ];
+    // Twenty million a second.
+    let stream = vec![wanted("stream", "messages without reply, each", Aim::Ns(50.0))];
+    Plan {
+        name: "am",
+        program: Workload::Messages,
+        comparisons: vec![
+            compared(PING_PONG.0, PING_PONG.1, round_trips),
+            compared("raw_stream", "floor: cache lines one way, each", stream),
+        ],
+        steps: Some(StepPlan { title: "a request and its reply, peer spins", steps: &MESSAGE_STEPS }),
+        polls: true,
+    }
+}
+
+const MESSAGE_STEPS: [(&str, &str, &str); 7] = [
+    ("step_call", "call: check, build the message, write it into the ring", "node"),
+    ("step_request", "request travels; peer takes it out of the ring", "both"),
+    ("step_start", "queue it, resolve the handler, start it", "peer"),
+    ("step_handle", "handler: read the word, send the reply", "peer"),
+    ("step_reply", "reply travels; node takes it out of the ring", "both"),
+    ("step_start_reply", "queue it, resolve the handler, start it", "node"),
+    ("step_return", "handler: read the word, wake; the wait ends", "node"),
+];
+
+/// `bench bulk`. The sizes are those of `messages.c`.
+pub fn bulk() -> Plan {
+    let comparison = |power: u32| {
+        let bytes = 4096u64 << (2 * power);
+        let text = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+        // 70 per cent of the bandwidth.
+        let aim = if bytes == 1 << 20 { Aim::Ratio(1.0 / 0.7) } else { Aim::None };
+        let channel =
+            Wanted { key: format!("bulk_{bytes}"), name: format!("{text} through a channel"), aim, bytes: Some(bytes) };
+        Comparison {
+            floor_keys: vec![format!("copy_string_{bytes}"), format!("copy_pieces_{bytes}")],
+            floor_name: format!("floor: copy of the other's {text}"),
+            figures: vec![channel],
+            bytes: Some(bytes),
+        }
+    };
+    Plan {
+        name: "bulk",
+        program: Workload::Messages,
+        comparisons: (0..6).map(comparison).collect(),
+        steps: None,
+        polls: false,
+    }
+}

@@ -48,7 +48,9 @@ pub fn follow(decode: &mut dyn FnMut(Vaddr) -> Option<Instruction>, from: Vaddr,
         if matches!(flow, Flow::Call | Flow::IndirectCall) {
             for (k, h) in held.iter_mut().enumerate() {
                 // rbx, rsp, rbp, r12-r15
-                if !matches!(k, 3 | 4 | 5 | 12..=15) {
+                let kept = matches!(k, 3 | 4 | 5 | 12..=15);
+                let callee = direct_target(&insn).filter(|_| h.is_some());
+                if !kept || callee.is_some_and(|callee| changes(decode, callee, k)) {
                     *h = None;
                 }
             }
@@ -58,6 +60,34 @@ pub fn follow(decode: &mut dyn FnMut(Vaddr) -> Option<Instruction>, from: Vaddr,
         }
     }
     uses
+}
+
+/// Whether a callee that calls by a convention of its own changes a register that others preserve: it writes it and never puts it away.
+fn changes(decode: &mut dyn FnMut(Vaddr) -> Option<Instruction>, callee: Vaddr, number: usize) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let mut seen = HashSet::new();
+    let mut work = vec![callee];
+    let mut written = false;
+    while let Some(va) = work.pop() {
+        if seen.len() >= MAX_STEPS || !seen.insert(va) {
+            continue;
+        }
+        let Some(insn) = decode(va) else { continue };
+        let flow = flow_of(&insn);
+        let is_it = |reg: Register| reg.is_gpr() && reg.full_register().number() == number;
+        let stores =
+            insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Memory && is_it(insn.op1_register());
+        if stores || insn.mnemonic() == Mnemonic::Push && is_it(insn.op0_register()) {
+            return false;
+        }
+        let writes = |access| matches!(access, OpAccess::Write | OpAccess::ReadWrite);
+        written |= factory.info(&insn).used_registers().iter().any(|u| writes(u.access()) && is_it(u.register()));
+        work.extend(direct_target(&insn).filter(|_| flow != Flow::Call));
+        if !matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+            work.push(Vaddr(insn.next_ip()));
+        }
+    }
+    written
 }
 
 fn value(held: &Held, reg: Register) -> Option<Vaddr> {
@@ -138,6 +168,17 @@ mod tests {
         assert_eq!((uses.reads, uses.runs), (vec![Vaddr(0x5030)], vec![]));
         // movzx ecx, byte [rax+rdx]; ret
         assert_eq!(followed(&[0x0f, 0xb6, 0x0c, 0x10, 0xc3]).reads, [Vaddr(0x5000)]);
+    }
+
+    #[test]
+    fn a_callee_may_change_what_others_preserve() {
+        // lea rbx, [rax]; call f; mov rcx, [rbx]; ret; f: add rbx, 0x40; ret
+        let named = [0x48, 0x8d, 0x18, 0xe8, 4, 0, 0, 0, 0x48, 0x8b, 0x0b, 0xc3];
+        let code = [&named[..], &[0x48, 0x83, 0xc3, 0x40, 0xc3]].concat();
+        assert!(followed(&code).reads.is_empty(), "dav1d's local functions: what was read is elsewhere");
+        // f: push rbx; add rbx, 0x40; pop rbx; ret
+        let code = [&named[..], &[0x53, 0x48, 0x83, 0xc3, 0x40, 0x5b, 0xc3]].concat();
+        assert_eq!(followed(&code).reads, [Vaddr(0x5000)]);
     }
 
     #[test]

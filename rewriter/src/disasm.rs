@@ -7,13 +7,15 @@
 //!
 //! Constants between the functions may decode, too. Bytes that code reads, by a constant address or through a register that
 //! it has put the address into ([`evidence`]), are not taken for code unless hard roots lead there; where that is learnt
-//! only after they have been, exploration begins again. What code both reads and jumps to is [`Insns::contested`].
+//! only after they have been, exploration begins again. What code both reads and jumps to is [`Insns::contested`]. Hand-written code has no frames
+//! that say what to sweep: [`gaps`].
 //!
 //! Invariants: [`Insns::list`] first holds non-overlapping instructions by rising address (the main run), then the overlapping
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 
 mod evidence;
+mod gaps;
 mod starts;
 
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
@@ -263,6 +265,9 @@ impl<'i, 'a> Explorer<'i, 'a> {
         self.given.extend(&fresh);
         self.descend(fresh);
         self.take_soft_roots();
+        if any {
+            self.sweep_gaps();
+        }
         self.settle();
         any
     }
@@ -297,6 +302,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         e.follow_names();
         e.sweep_frames();
         e.take_soft_roots();
+        e.sweep_gaps();
         e
     }
 
@@ -628,7 +634,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         index.set_overlapping(overlapping);
         let (roots, starts, fragments, labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let contested = self.run_refs.intersection(&self.data_refs).chain(&self.doubtful).copied();
-        let contested: Vec<Vaddr> = contested.filter(|&va| self.length(va) == Some(0)).collect();
+        let contested: BTreeSet<Vaddr> = contested.filter(|&va| self.length(va) == Some(0)).collect();
         let mut out = Insns {
             base,
             list,
@@ -637,7 +643,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             starts,
             fragments,
             labels,
-            contested,
+            contested: contested.into_iter().collect(),
             data: self.data_refs.iter().copied().collect(),
             read_code: Vec::new(),
             undecoded_bytes: undecoded,

@@ -249,6 +249,46 @@ fn a_table_without_a_known_end_says_nothing_about_the_next_function() {
     assert_eq!(a.table("second"), Some(2));
 }
 
+/// dav1d's functions have no frames, and tables of two bytes for each entry.
+const HAND_WRITTEN: &str =
+    ".globl f\n.type f, @function\nf: base: lea r10, [rip + base]\nmovzx eax, word ptr [rip + table]\nadd rax, r10
+    jump: jmp rax
+    .p2align 4
+    one: mov rax, [rdi]\nret
+    two: mov rax, [rsi]\nmov rdx, [rsi + 8]\nret
+    .section .rodata\ntable: .word one - base, two - base\n.text\n";
+
+#[test]
+fn the_cases_of_a_hand_written_table_are_code() {
+    // What only such tables lead to ran where it stood, unchecked.
+    let a = Assembled::new(&format!(
+        "{HAND_WRITTEN}.globl g\n.type g, @function\ng: .cfi_startproc\nlea r10, [rip + constants]\nmov rax, [r10]\nret\n.cfi_endproc
+        three: mov rdx, [rsi]\nret
+        constants: .quad 0x0606060606060606, 0"
+    ));
+    let analysed = a.analysed();
+    let at = |label: &str| analysed.insns.at(a.address(label));
+    assert!(at("one").is_some() && at("two").is_some());
+    assert!(at("three").is_none(), "no jump of its stretch is computed: nothing leads there");
+    assert!(at("constants").is_none(), "what is read is no code");
+    assert!(analysed.insns.contested.is_empty());
+    let output = pipeline::rewrite_library(&a.stripped, "cases", &Options::default()).unwrap();
+    let audit = blizzard::verify::verify_with(&output.bytes, "cases", Some(&a.stripped)).unwrap();
+    assert!(audit.open.is_empty(), "{:#?}", audit.open);
+}
+
+#[test]
+fn cases_that_may_be_constants_are_refused() {
+    // One part of what stands behind a computed jump is read; the other part decodes, and may be a case or another constant.
+    let a = Assembled::new(&format!(
+        "{HAND_WRITTEN}.globl g\n.type g, @function\ng: lea r10, [rip + constants]\nmov rax, [r10 + 8]\nret
+        constants: .quad 0xc3d0ff, 0x0606060606060606"
+    ));
+    let analysed = a.analysed();
+    assert_eq!(analysed.insns.contested, [a.address("constants")]);
+    assert!(pipeline::rewrite_library(&a.stripped, "constants", &Options::default()).is_err());
+}
+
 /// A function that begins with `start`, so that its first instructions leave no room for a jump, and ends by a jump to rax.
 fn ending(body: &str) -> Assembled {
     Assembled::new(&format!(

@@ -1,0 +1,127 @@
+//! Decodes what stands between hand-written functions that have no frames and jump to computed addresses.
+//!
+//! Purpose: the cases of a hand-written table (16-bit entries, entries relative to a label) are in nobody's list of addresses. Left undecoded,
+//! they would run where they stand, unchecked. Input: what roots and frames have led to. Output: more code; and, where code reads a part of such
+//! bytes although they begin like code, an address that is [`super::Insns::contested`], so that the file is refused.
+//!
+//! A stretch is what lies between two frames. Where it contains a jump through a register, or through memory at an address that is not constant, all
+//! its bytes that decode plausibly are code. A stretch without such a jump has nothing that leads to a byte that no branch names.
+//! Source: design section 3.1.
+
+use super::{Explorer, INSIDE, flow_of};
+use crate::disasm::Flow;
+use crate::ids::Vaddr;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// Bytes among which the opcode of an indirect jump is: prefixes, REX, 0xff.
+const MAX_OPCODE_AT: usize = 4;
+
+impl Explorer<'_, '_> {
+    /// Decodes the gaps of all stretches that jump to computed addresses, until there are no more.
+    pub(super) fn sweep_gaps(&mut self) {
+        for (from, stop) in self.frameless_stretches() {
+            if !self.has_computed_jump(from, stop) {
+                continue;
+            }
+            // What is found may name more, anywhere; a gap that stays is looked at once for each time that something was found.
+            while self.sweep_stretch(from, stop) {
+                self.take_soft_roots();
+            }
+        }
+    }
+
+    /// `[from, stop)` of what no frame describes, by sections.
+    fn frameless_stretches(&self) -> Vec<(Vaddr, Vaddr)> {
+        let mut out = Vec::new();
+        for map in &self.maps {
+            let stop = map.va + map.len.len() as u64;
+            let mut from = map.va;
+            for f in self.frames.fdes.iter().filter(|f| f.end > map.va && f.start < stop) {
+                if from < f.start {
+                    out.push((from, f.start));
+                }
+                from = from.max(f.end);
+            }
+            if from < stop {
+                out.push((from, stop));
+            }
+        }
+        out
+    }
+
+    fn has_computed_jump(&mut self, from: Vaddr, stop: Vaddr) -> bool {
+        let mut insn = Instruction::default();
+        let mut va = from;
+        while va < stop {
+            let len = match self.length(va) {
+                None => return false,
+                Some(0 | INSIDE) => 1,
+                Some(len) => {
+                    let opcode = usize::from(len).min(MAX_OPCODE_AT);
+                    let candidate = self.image.bytes_at(va, opcode).is_some_and(|b| b.contains(&0xff));
+                    if candidate && self.decode_at(va, &mut insn) && is_computed_jump(&insn) {
+                        return true;
+                    }
+                    u64::from(len)
+                }
+            };
+            va = va + len;
+        }
+        false
+    }
+
+    /// Descends into the gaps of a stretch; whether anything was decoded.
+    fn sweep_stretch(&mut self, from: Vaddr, stop: Vaddr) -> bool {
+        let mut any = false;
+        let mut va = from;
+        while va < stop {
+            match self.length(va) {
+                None => break,
+                Some(0) => {
+                    let end = self.gap_end(va, stop);
+                    match self.code_behind_padding(va, end) {
+                        Some(here) if self.reads_in(here, end) => {
+                            self.doubtful.push(here);
+                            va = end;
+                        }
+                        Some(here) => {
+                            self.roots.push(here);
+                            self.descend(vec![here]);
+                            any = true;
+                            va = here;
+                        }
+                        None => va = end,
+                    }
+                }
+                Some(INSIDE) => va = va + 1,
+                Some(len) => va = va + u64::from(len),
+            }
+        }
+        any
+    }
+
+    fn gap_end(&self, va: Vaddr, stop: Vaddr) -> Vaddr {
+        let mut end = va;
+        while end < stop && self.length(end) == Some(0) {
+            end = end + 1;
+        }
+        end
+    }
+
+    /// The first instruction of a gap that is no padding, if code begins there.
+    fn code_behind_padding(&mut self, mut va: Vaddr, end: Vaddr) -> Option<Vaddr> {
+        let mut insn = Instruction::default();
+        while va < end && self.decode_at(va, &mut insn) && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
+            va = Vaddr(insn.next_ip());
+        }
+        (va < end && self.plausible(va).is_some()).then_some(va)
+    }
+}
+
+/// A jump whose target is neither in the instruction nor at a constant address.
+fn is_computed_jump(insn: &Instruction) -> bool {
+    flow_of(insn) == Flow::IndirectJmp
+        && (insn.op0_kind() == OpKind::Register
+            || !insn.is_ip_rel_memory_operand()
+                && (insn.memory_base() != Register::None || insn.memory_index() != Register::None))
+}

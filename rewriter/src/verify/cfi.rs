@@ -209,18 +209,28 @@ pub fn compare(m: &Module, text: &Code, sites: &Sites, pairs: &[(u64, u64)], aud
     audit.frames = Some(counts);
 }
 
-fn uses_rsp(expression: &[u8]) -> bool {
-    let mut all = gimli::Expression(Slice::new(expression, LittleEndian)).operations(ENCODING);
+/// Whether `is` says with rsp moved by `rsp` what `was` says without.
+fn same_expression(was: &[u8], is: &[u8], rsp: i64) -> bool {
+    let operations = |bytes| gimli::Expression(Slice::new(bytes, LittleEndian)).operations(ENCODING);
+    let (mut a, mut b) = (operations(was), operations(is));
+    let mut branches = false;
     loop {
-        match all.next() {
-            Ok(Some(Operation::RegisterOffset { register, .. } | Operation::Register { register }))
-                if register == DWARF_RSP =>
-            {
-                return true;
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => return false,
-            Err(_) => return true,
+        let (a, b) = match (a.next(), b.next()) {
+            (Ok(Some(a)), Ok(Some(b))) => (a, b),
+            (Ok(None), Ok(None)) => return !branches || was.len() == is.len(),
+            _ => return false,
+        };
+        branches |= matches!(a, Operation::Bra { .. } | Operation::Skip { .. });
+        let same = match (&a, &b) {
+            (
+                Operation::RegisterOffset { register: DWARF_RSP, offset: n, .. },
+                Operation::RegisterOffset { register: DWARF_RSP, offset: k, .. },
+            ) => *k == n - rsp,
+            (Operation::Register { register: DWARF_RSP }, _) => rsp == 0 && a == b,
+            _ => a == b,
+        };
+        if !same {
+            return false;
         }
     }
 }
@@ -247,7 +257,7 @@ fn frame_above_rsp(expression: &[u8], rip: u64) -> Option<i64> {
 fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts) -> bool {
     let cfa = match (&was.cfa, &is.cfa) {
         (Cfa::Register(r, n), Cfa::Register(s, k)) => r == s && *k == n - if *r == DWARF_RSP { rsp } else { 0 },
-        (Cfa::Expression(a), Cfa::Expression(b)) => a == b && (rsp == 0 || !uses_rsp(a)),
+        (Cfa::Expression(a), Cfa::Expression(b)) => same_expression(a, b, rsp),
         // The PLT's expression, whose value depends on the address within an entry.
         (Cfa::Expression(e), Cfa::Register(r, n)) => {
             counts.computed += 1;
@@ -255,7 +265,10 @@ fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts)
         }
         (Cfa::Register(..), Cfa::Expression(_)) => false,
     };
-    cfa && was.registers == is.registers
+    cfa && was.registers.len() == is.registers.len()
+        && was.registers.iter().zip(&is.registers).all(|(a, b)| {
+            (a.0, a.1, a.2) == (b.0, b.1, b.2) && (a.3.is_empty() && b.3.is_empty() || same_expression(&a.3, &b.3, rsp))
+        })
 }
 
 /// By how many bytes an inserted instruction moves rsp.

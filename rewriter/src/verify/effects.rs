@@ -377,12 +377,14 @@ fn constant_result(r: &Raw, ops: &[Operand]) -> bool {
 pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
     // A no-operation forms no address.
     let nop = r.enc == Enc::Legacy && r.map == 1 && r.op == 0x1f;
+    // Capstone lists what string instructions use as operands: a lods would read rax. [`implicit_registers`] knows.
+    let string = matches!(r.legacy0(), Some(0xa4..=0xa7 | 0xaa..=0xaf));
     let mut e = Effects { reads: if nop { 0 } else { address | implicit }, ..Effects::default() };
     let constant = constant_result(r, ops);
     let pure = if constant { 1 } else { pure_destinations(r) };
     for (i, op) in ops.iter().enumerate() {
         let Operand::Gpr { reg, bytes } = *op else { continue };
-        if nop {
+        if nop || string {
             continue;
         }
         if i < pure {

@@ -194,7 +194,10 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
                 let changes = changes * 32 + (site.dirty | site.dirty_after).count_ones();
                 // Between two that change as much, the one that keeps rax or counts itself is the whole sequence.
                 let first = &cx.text.insns[start];
-                let keeps_rax = matches!(first.op, 0x89 | 0x8b) && first.r1 == RAX && first.mem.is_none();
+                // A copy of rax is part of it where rax comes back from it; else it is the program's.
+                let copies_rax = matches!(first.op, 0x89 | 0x8b) && first.r1 == RAX && first.mem.is_none();
+                let lost = |site: &Site| site.dirty & bit(RAX) != 0;
+                let keeps_rax = copies_rax && !lost(&site) && best.as_ref().is_some_and(|b| lost(&b.1));
                 let counts = first.op == 0xff && first.ext == 0 && first.mem.is_some();
                 if best.as_ref().is_none_or(|b| changes < b.0 || (changes == b.0 && (keeps_rax || counts))) {
                     best = Some((changes, site, used));

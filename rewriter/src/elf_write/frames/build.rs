@@ -195,7 +195,7 @@ fn place(
     for run in runs {
         let at = offset(run.new.start - start)?;
         for step in &steps[done..run.steps] {
-            cfa.apply(&step.op);
+            cfa.apply(&step.op, step.cfa.as_deref());
             placed.push((at, step.op.clone()));
         }
         done = run.steps;

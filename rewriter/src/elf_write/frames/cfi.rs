@@ -2,7 +2,7 @@
 //!
 //! Input: a parsed FDE or CIE. Output: [`Step`]s in ascending order of old address; a written CIE.
 //!
-//! Invariant: DWARF expressions are copied byte for byte, and none of those copied reads the program counter. Linkers write one
+//! Invariant: DWARF expressions are copied byte for byte, but for distances from rsp where inserted code has moved it, and none of those copied reads the program counter. Linkers write one
 //! that does, for `.plt` (the CFA depends on `rip & 15`, because entries have 16 bytes); new entries have other sizes, so
 //! it becomes one row per instruction boundary.
 //!
@@ -11,7 +11,9 @@
 use super::fde::Fde;
 use super::{Bytes, Input, Personality};
 use crate::ids::Vaddr;
-use gimli::write::{Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, Expression};
+use gimli::write::{
+    Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, EndianVec, Expression, Writer,
+};
 use gimli::{CallFrameInstruction as In, CommonInformationEntry, EhFrame, Register, UnwindExpression, X86_64};
 
 /// DWARF `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: what every pointer of the output uses.
@@ -24,6 +26,8 @@ pub(super) const INDIRECT_PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_
 pub(super) struct Step {
     pub at: Vaddr,
     pub op: Out,
+    /// The bytes of a [`Out::CfaExpression`].
+    pub cfa: Option<Vec<u8>>,
 }
 
 /// Bytes of one `.plt` entry.
@@ -75,7 +79,8 @@ pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(
                 return Err(format!("an instruction at {at} changes a PLT's rule that depends on rip"));
             }
         }
-        steps.push(Step { at, op });
+        let cfa = cfa_expression(&instruction, &section)?;
+        steps.push(Step { at, op, cfa });
     }
     if let Some((from, threshold)) = plt {
         plt_rows(from, fde.end, threshold, steps);
@@ -90,7 +95,7 @@ fn plt_rows(from: Vaddr, to: Vaddr, threshold: u64, steps: &mut Vec<Step>) {
         let entry = at & !(PLT_ENTRY - 1);
         let (offset, next) =
             if at - entry < threshold { (8, entry + threshold) } else { (16, entry.saturating_add(PLT_ENTRY)) };
-        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset) });
+        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset), cfa: None });
         at = next;
     }
 }
@@ -167,12 +172,26 @@ fn convert(
     }))
 }
 
+/// The bytes of the expression that says where the frame is, if `instruction` has one.
+fn cfa_expression(instruction: &In<usize>, section: &EhFrame<Bytes>) -> Result<Option<Vec<u8>>, String> {
+    let In::DefCfaExpression { expression } = instruction else { return Ok(None) };
+    Ok(Some(expression.get(section).map_err(|e| e.to_string())?.0.slice().to_vec()))
+}
+
+/// How the frame is found.
+#[derive(Debug, Clone, Default, PartialEq)]
+enum Rule {
+    #[default]
+    None,
+    Register(Register, i32),
+    Expression(Vec<u8>),
+}
+
 /// The CFA's rule while the steps of a function are gone through.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cfa {
-    /// `None`: an expression.
-    rule: Option<(Register, i32)>,
-    remembered: Vec<Option<(Register, i32)>>,
+    rule: Rule,
+    remembered: Vec<Rule>,
 }
 
 impl Cfa {
@@ -183,30 +202,56 @@ impl Cfa {
         let mut instructions = fde.raw.cie().instructions(&section, &bases);
         while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
             if let Some(op) = convert(&instruction, fde.raw.cie(), &section)? {
-                cfa.apply(&op);
+                cfa.apply(&op, cfa_expression(&instruction, &section)?.as_deref());
             }
         }
         Ok(cfa)
     }
 
-    pub fn apply(&mut self, op: &Out) {
-        match *op {
-            Out::Cfa(register, offset) => self.rule = Some((register, offset)),
-            Out::CfaRegister(register) => self.rule = self.rule.map(|(_, offset)| (register, offset)),
-            Out::CfaOffset(offset) => self.rule = self.rule.map(|(register, _)| (register, offset)),
-            Out::CfaExpression(_) => self.rule = None,
-            Out::RememberState => self.remembered.push(self.rule),
-            Out::RestoreState => self.rule = self.remembered.pop().flatten(),
+    /// `expression`: the bytes of a [`Out::CfaExpression`].
+    pub fn apply(&mut self, op: &Out, expression: Option<&[u8]>) {
+        match (op, &self.rule) {
+            (&Out::Cfa(register, offset), _) => self.rule = Rule::Register(register, offset),
+            (&Out::CfaRegister(register), &Rule::Register(_, offset)) => self.rule = Rule::Register(register, offset),
+            (&Out::CfaOffset(offset), &Rule::Register(register, _)) => self.rule = Rule::Register(register, offset),
+            (Out::CfaExpression(_), _) => self.rule = expression.map_or(Rule::None, |e| Rule::Expression(e.to_vec())),
+            (Out::RememberState, rule) => self.remembered.push(rule.clone()),
+            (Out::RestoreState, _) => self.rule = self.remembered.pop().unwrap_or_default(),
             _ => {}
         }
     }
 
-    /// The step that describes rsp lower by `bytes`, where the CFA depends on rsp. An expression that does is left wrong:
-    /// compilers write those for frames whose pointer is in another register.
+    /// The step that describes rsp lower by `bytes`, where the CFA depends on rsp. An expression that does and that branches is left as it
+    /// is: no compiler or assembler writes one.
     pub fn lowered(&self, bytes: u32) -> Option<Out> {
-        let (X86_64::RSP, offset) = self.rule? else { return None };
-        Some(Out::CfaOffset(offset.checked_add_unsigned(bytes)?))
+        match &self.rule {
+            Rule::Register(X86_64::RSP, offset) => Some(Out::CfaOffset(offset.checked_add_unsigned(bytes)?)),
+            Rule::Expression(e) => Some(Out::CfaExpression(Expression::raw(lowered_expression(e, bytes)?))),
+            _ => None,
+        }
     }
+}
+
+/// An expression that says with rsp lower by `bytes` what `expression` says; `None` where rsp does not matter, or it branches.
+fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Vec<u8>> {
+    let all = gimli::Expression(Bytes::new(expression, gimli::LittleEndian));
+    let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
+    let mut operations = all.operations(encoding);
+    let (mut out, mut from, mut depends) = (EndianVec::new(gimli::LittleEndian), 0, false);
+    while let Some(op) = operations.next().ok()? {
+        let to = operations.offset_from(&all);
+        match op {
+            gimli::Operation::Bra { .. } | gimli::Operation::Skip { .. } => return None,
+            gimli::Operation::RegisterOffset { register: X86_64::RSP, offset, .. } => {
+                out.write_u8(gimli::constants::DW_OP_breg7.0).ok()?;
+                out.write_sleb128(offset.checked_add(i64::from(bytes))?).ok()?;
+                depends = true;
+            }
+            _ => out.write(&expression[from..to]).ok()?,
+        }
+        from = to;
+    }
+    depends.then(|| out.into_vec())
 }
 
 /// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged.

@@ -11,9 +11,7 @@ use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::verify::{self, Finding};
 use blizzard_rt::abi;
-use iced_x86::{
-    Decoder, DecoderOptions, EncodingKind, Formatter, IntelFormatter, Mnemonic, OpKind, Register, RflagsBits,
-};
+use iced_x86::{Decoder, DecoderOptions, EncodingKind, Formatter, IntelFormatter, RflagsBits};
 use std::path::PathBuf;
 use std::{fmt, fs};
 
@@ -264,23 +262,15 @@ pub fn check(sequence: &Sequence) -> Verdict {
     if audited { Verdict::Same } else { Verdict::SameNotAudited }
 }
 
-/// Whether the audit is known to say this of right output: of what Capstone does not read, with all that follows from it; of a general
-/// register that Capstone has a vector instruction read (vrndscalesd); and of rax in front of a lods, whose gate overwrites it as the
-/// instruction would.
+/// Whether the audit is known to say this of right output: of what Capstone does not read, with all that follows from it; and of a general
+/// register that Capstone has a vector instruction read (vrndscalesd).
 fn is_known(open: &[Finding], code: &[u8]) -> bool {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let vectors = decoder.iter().any(|i| matches!(i.encoding(), EncodingKind::VEX | EncodingKind::EVEX));
-    // mov r, rax is also what ends a sequence that has saved flags.
-    let moves_rax = Decoder::new(64, code, DecoderOptions::NONE).iter().any(|i| {
-        i.mnemonic() == Mnemonic::Mov && i.op_register(1) == Register::RAX && i.op0_kind() == OpKind::Register
-    });
-    let lods = code.iter().any(|b| matches!(b, 0xac | 0xad));
     open.iter().any(|f| NOT_READ.iter().any(|n| f.reason.contains(n)))
-        || open.iter().all(|f| {
-            lods && f.reason == "inserted code changes rax, live here"
-                || moves_rax && f.reason.ends_with("leads between a check and its access")
-                || vectors && f.reason.starts_with("inserted code changes r") && f.reason.ends_with(", live here")
-        })
+        || open
+            .iter()
+            .all(|f| vectors && f.reason.starts_with("inserted code changes r") && f.reason.ends_with(", live here"))
 }
 
 fn difference(expected: &End, found: &End, sequence: &Sequence) -> Option<String> {

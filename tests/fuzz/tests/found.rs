@@ -44,9 +44,12 @@ fn nops_read_nothing() {
     becomes(&[0x49, 0x8b, 0x10, 0x4d, 0x0f, 0x1f, 0xc6, 0x44, 0x0f, 0xb6, 0x36], Verdict::Same);
 }
 
-/// The audit took rcx for live in front of a stos that is not repeated.
+/// The audit took rax for live in front of a lods, which overwrites it, and rcx in front of a stos that is not repeated.
 #[test]
 fn string_instructions_read_what_they_use() {
-    // mov rdx, [r8]; stosq; mov rcx, [r8]
-    becomes(&[0x49, 0x8b, 0x10, 0x48, 0xab, 0x49, 0x8b, 0x08], Verdict::Same);
+    // mov rdx, [r8]; lodsq; mov edx, [r9]; lodsd; mov rdx, [r8]; stosq; mov rcx, [r8]
+    becomes(
+        &[0x49, 0x8b, 0x10, 0x48, 0xad, 0x41, 0x8b, 0x11, 0xad, 0x49, 0x8b, 0x10, 0x48, 0xab, 0x49, 0x8b, 0x08],
+        Verdict::Same,
+    );
 }

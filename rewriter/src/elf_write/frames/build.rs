@@ -3,7 +3,7 @@
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
 //! their addresses, so LSDAs come first); sort the pieces; write `.eh_frame` through gimli; index it.
 
-use super::cfi::{self, Cfa, Step};
+use super::cfi::{self, Rules, Step};
 use super::fde::{self, Fde};
 use super::lsda::{self, CallSite, Lsda};
 use super::pieces::{self, CodeMap, Run};
@@ -147,7 +147,7 @@ fn map_unit(
         return Ok(());
     }
     let parts = pieces::pieces(&runs);
-    let cfa = Cfa::initial(input, fde)?;
+    let rules = Rules::initial(input, fde)?;
     out.report.split += usize::from(parts.len() > 1);
     let tables = unit.lsda.as_ref().map(|lsda| Ok::<_, String>((lsda, lsda.tables()?))).transpose()?;
     let mut first = true;
@@ -161,7 +161,7 @@ fn map_unit(
             out.report.call_sites += sites.len();
             lsda = Some(lsda_write::write(&mut out.gcc_except_table, tables_at, start, &sites, tables)?);
         }
-        let placed = place(steps, runs, map, cfa.clone())?;
+        let placed = place(steps, runs, map, rules.clone())?;
         if !std::mem::take(&mut first) {
             out.repeats += runs[0].steps;
             if out.repeats > MAX_REPEATS {
@@ -181,13 +181,13 @@ fn map_unit(
     Ok(())
 }
 
-/// The steps of the piece that `runs` form. The first run repeats all steps before it. `cfa` is the rule at the function's
+/// The steps of the piece that `runs` form. The first run repeats all steps before it. `rules` are those at the function's
 /// entry.
 fn place(
     steps: &[Step],
     runs: &[Run],
     map: &dyn CodeMap,
-    mut cfa: Cfa,
+    mut rules: Rules,
 ) -> std::result::Result<Vec<(u32, gimli::write::CallFrameInstruction)>, String> {
     let start = runs[0].new.start;
     let mut placed = Vec::with_capacity(runs[runs.len() - 1].steps);
@@ -195,14 +195,13 @@ fn place(
     for run in runs {
         let at = offset(run.new.start - start)?;
         for step in &steps[done..run.steps] {
-            cfa.apply(&step.op, step.cfa.as_deref());
+            rules.apply(&step.op, step.expression.as_deref());
             placed.push((at, step.op.clone()));
         }
         done = run.steps;
         for m in map.stack_moves(run.new.clone()) {
-            if let Some(op) = cfa.lowered(m.lower_by) {
-                placed.push((offset(m.at - start)?, op));
-            }
+            let at = offset(m.at - start)?;
+            placed.extend(rules.lowered(m.lower_by).into_iter().map(|op| (at, op)));
         }
     }
     Ok(placed)

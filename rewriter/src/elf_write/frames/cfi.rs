@@ -15,6 +15,7 @@ use gimli::write::{
     Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, EndianVec, Expression, Writer,
 };
 use gimli::{CallFrameInstruction as In, CommonInformationEntry, EhFrame, Register, UnwindExpression, X86_64};
+use std::collections::BTreeMap;
 
 /// DWARF `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: what every pointer of the output uses.
 pub(super) const PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_pcrel.0 | gimli::DW_EH_PE_sdata4.0);
@@ -26,8 +27,8 @@ pub(super) const INDIRECT_PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_
 pub(super) struct Step {
     pub at: Vaddr,
     pub op: Out,
-    /// The bytes of a [`Out::CfaExpression`].
-    pub cfa: Option<Vec<u8>>,
+    /// The bytes of its expression, which [`Out`] does not show.
+    pub expression: Option<Vec<u8>>,
 }
 
 /// Bytes of one `.plt` entry.
@@ -79,8 +80,8 @@ pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(
                 return Err(format!("an instruction at {at} changes a PLT's rule that depends on rip"));
             }
         }
-        let cfa = cfa_expression(&instruction, &section)?;
-        steps.push(Step { at, op, cfa });
+        let expression = expression_of(&instruction, &section)?;
+        steps.push(Step { at, op, expression });
     }
     if let Some((from, threshold)) = plt {
         plt_rows(from, fde.end, threshold, steps);
@@ -95,7 +96,7 @@ fn plt_rows(from: Vaddr, to: Vaddr, threshold: u64, steps: &mut Vec<Step>) {
         let entry = at & !(PLT_ENTRY - 1);
         let (offset, next) =
             if at - entry < threshold { (8, entry + threshold) } else { (16, entry.saturating_add(PLT_ENTRY)) };
-        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset), cfa: None });
+        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset), expression: None });
         at = next;
     }
 }
@@ -172,9 +173,14 @@ fn convert(
     }))
 }
 
-/// The bytes of the expression that says where the frame is, if `instruction` has one.
-fn cfa_expression(instruction: &In<usize>, section: &EhFrame<Bytes>) -> Result<Option<Vec<u8>>, String> {
-    let In::DefCfaExpression { expression } = instruction else { return Ok(None) };
+/// The bytes of the expression in `instruction`, if it has one.
+fn expression_of(instruction: &In<usize>, section: &EhFrame<Bytes>) -> Result<Option<Vec<u8>>, String> {
+    let (In::DefCfaExpression { expression }
+    | In::Expression { expression, .. }
+    | In::ValExpression { expression, .. }) = instruction
+    else {
+        return Ok(None);
+    };
     Ok(Some(expression.get(section).map_err(|e| e.to_string())?.0.slice().to_vec()))
 }
 
@@ -187,53 +193,86 @@ enum Rule {
     Expression(Vec<u8>),
 }
 
-/// The CFA's rule while the steps of a function are gone through.
+/// The registers that expressions find: whether the expression is the value or its place, and its bytes.
+type Found = BTreeMap<u16, (bool, Vec<u8>)>;
+
+/// What of the rules may depend on rsp, while the steps of a function are gone through.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cfa {
-    rule: Rule,
-    remembered: Vec<Rule>,
+pub(super) struct Rules {
+    cfa: Rule,
+    found: Found,
+    remembered: Vec<(Rule, Found)>,
+    /// At the function's entry.
+    first: Found,
 }
 
-impl Cfa {
-    /// The rule at a function's entry.
-    pub fn initial(input: &Input, fde: &Fde) -> Result<Cfa, String> {
+impl Rules {
+    /// The rules at a function's entry.
+    pub fn initial(input: &Input, fde: &Fde) -> Result<Rules, String> {
         let (section, bases) = (input.section(), input.bases());
-        let mut cfa = Cfa::default();
+        let mut rules = Rules::default();
         let mut instructions = fde.raw.cie().instructions(&section, &bases);
         while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
             if let Some(op) = convert(&instruction, fde.raw.cie(), &section)? {
-                cfa.apply(&op, cfa_expression(&instruction, &section)?.as_deref());
+                rules.apply(&op, expression_of(&instruction, &section)?.as_deref());
             }
         }
-        Ok(cfa)
+        rules.first = rules.found.clone();
+        Ok(rules)
     }
 
-    /// `expression`: the bytes of a [`Out::CfaExpression`].
+    /// `expression`: the bytes of the instruction's expression.
     pub fn apply(&mut self, op: &Out, expression: Option<&[u8]>) {
-        match (op, &self.rule) {
-            (&Out::Cfa(register, offset), _) => self.rule = Rule::Register(register, offset),
-            (&Out::CfaRegister(register), &Rule::Register(_, offset)) => self.rule = Rule::Register(register, offset),
-            (&Out::CfaOffset(offset), &Rule::Register(register, _)) => self.rule = Rule::Register(register, offset),
-            (Out::CfaExpression(_), _) => self.rule = expression.map_or(Rule::None, |e| Rule::Expression(e.to_vec())),
-            (Out::RememberState, rule) => self.remembered.push(rule.clone()),
-            (Out::RestoreState, _) => self.rule = self.remembered.pop().unwrap_or_default(),
+        let bytes = || expression.unwrap_or_default().to_vec();
+        match *op {
+            Out::Cfa(register, offset) => self.cfa = Rule::Register(register, offset),
+            Out::CfaRegister(register) => {
+                if let Rule::Register(old, _) = &mut self.cfa {
+                    *old = register;
+                }
+            }
+            Out::CfaOffset(offset) => {
+                if let Rule::Register(_, old) = &mut self.cfa {
+                    *old = offset;
+                }
+            }
+            Out::CfaExpression(_) => self.cfa = Rule::Expression(bytes()),
+            Out::Expression(register, _) => drop(self.found.insert(register.0, (false, bytes()))),
+            Out::ValExpression(register, _) => drop(self.found.insert(register.0, (true, bytes()))),
+            Out::Undefined(register)
+            | Out::SameValue(register)
+            | Out::Offset(register, _)
+            | Out::ValOffset(register, _)
+            | Out::Register(register, _) => drop(self.found.remove(&register.0)),
+            Out::Restore(register) => {
+                self.found.remove(&register.0);
+                self.found.extend(self.first.get(&register.0).map(|rule| (register.0, rule.clone())));
+            }
+            Out::RememberState => self.remembered.push((self.cfa.clone(), self.found.clone())),
+            Out::RestoreState => (self.cfa, self.found) = self.remembered.pop().unwrap_or_default(),
             _ => {}
         }
     }
 
-    /// The step that describes rsp lower by `bytes`, where the CFA depends on rsp. An expression that does and that branches is left as it
+    /// The steps that describe rsp lower by `bytes`, where rules depend on rsp. An expression that does and that branches is left as it
     /// is: no compiler or assembler writes one.
-    pub fn lowered(&self, bytes: u32) -> Option<Out> {
-        match &self.rule {
-            Rule::Register(X86_64::RSP, offset) => Some(Out::CfaOffset(offset.checked_add_unsigned(bytes)?)),
-            Rule::Expression(e) => Some(Out::CfaExpression(Expression::raw(lowered_expression(e, bytes)?))),
+    pub fn lowered(&self, bytes: u32) -> Vec<Out> {
+        let cfa = match &self.cfa {
+            Rule::Register(X86_64::RSP, offset) => offset.checked_add_unsigned(bytes).map(Out::CfaOffset),
+            Rule::Expression(e) => lowered_expression(e, bytes).map(Out::CfaExpression),
             _ => None,
-        }
+        };
+        let found = self.found.iter().filter_map(|(&register, (value, e))| {
+            let e = lowered_expression(e, bytes)?;
+            let register = Register(register);
+            Some(if *value { Out::ValExpression(register, e) } else { Out::Expression(register, e) })
+        });
+        cfa.into_iter().chain(found).collect()
     }
 }
 
 /// An expression that says with rsp lower by `bytes` what `expression` says; `None` where rsp does not matter, or it branches.
-fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Vec<u8>> {
+fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Expression> {
     let all = gimli::Expression(Bytes::new(expression, gimli::LittleEndian));
     let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
     let mut operations = all.operations(encoding);
@@ -251,7 +290,7 @@ fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Vec<u8>> {
         }
         from = to;
     }
-    depends.then(|| out.into_vec())
+    depends.then(|| Expression::raw(out.into_vec()))
 }
 
 /// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged.

@@ -152,12 +152,37 @@ fn compare_verdicts(was: Verdict, is: Verdict, map: &Map, compared: &mut Compare
     assert_eq!(Verdict::Lands { pad: expected, actions }, is);
 }
 
-/// The row of inserted code that lowered rsp: other if the CFA depends on rsp.
+/// The row of inserted code that lowered rsp: other where its rules depend on rsp.
 fn lowered(row: &Row, lower_by: u32) -> Row {
     let offset = row.cfa.strip_prefix("RegisterAndOffset { register: Register(7), offset: ");
-    let Some(offset) = offset.and_then(|o| o.strip_suffix(" }")) else { return row.clone() };
-    let offset: i64 = offset.parse().expect("an offset");
-    Row { cfa: rsp_plus(offset + i64::from(lower_by)), ..row.clone() }
+    let cfa = match offset.and_then(|o| o.strip_suffix(" }")) {
+        Some(offset) => rsp_plus(offset.parse::<i64>().expect("an offset") + i64::from(lower_by)),
+        None => lowered_expression(&row.cfa, lower_by),
+    };
+    let registers = row.registers.iter().map(|(r, rule)| (*r, lowered_expression(rule, lower_by))).collect();
+    Row { cfa, registers, ..row.clone() }
+}
+
+/// Adds to each `DW_OP_breg7` (0x77) that begins an expression; those of the tests have one there or none.
+fn lowered_expression(rule: &str, lower_by: u32) -> String {
+    let Some((before, rest)) = rule.split_once("[77, ") else { return rule.to_owned() };
+    let bytes: Vec<u8> =
+        rest.trim_end_matches(']').split(", ").map(|b| u8::from_str_radix(b, 16).expect("a byte")).collect();
+    let used = bytes.iter().position(|b| b & 0x80 == 0).expect("an end") + 1;
+    let offset = gimli::leb128::read::signed(&mut gimli::EndianSlice::new(&bytes[..used], gimli::LittleEndian));
+    let mut offset = offset.expect("an offset") + i64::from(lower_by);
+    let mut out = vec![0x77];
+    loop {
+        let byte = (offset & 0x7f) as u8;
+        offset >>= 7;
+        let last = offset == 0 && byte & 0x40 == 0 || offset == -1 && byte & 0x40 != 0;
+        out.push(if last { byte } else { byte | 0x80 });
+        if last {
+            break;
+        }
+    }
+    out.extend(&bytes[used..]);
+    format!("{before}{out:x?}")
 }
 
 fn rsp_plus(offset: i64) -> String {

@@ -24,6 +24,8 @@ pub mod marker;
 pub mod optimise;
 pub mod options;
 pub mod overhead;
+#[cfg(test)]
+mod own_tests;
 pub mod pipeline;
 pub mod plan;
 pub mod rt_blob;

@@ -39,6 +39,18 @@ static void *plain_alloc_on(unsigned home, size_t bytes) {
     return plain_alloc(bytes);
 }
 
+static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node) {
+    size_t block = block_bytes ? block_bytes : 64;
+    if (block < 64 || block > 4096 || (block & (block - 1)))
+        die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
+    if (homes > BZ_HOMES_NODE) die("bz_alloc_with: homes is none of the BZ_HOMES constants");
+    if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
+    void *p = NULL;
+    size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
+    if (rounded < bytes || posix_memalign(&p, block, rounded) != 0) return NULL;
+    return memset(p, 0, rounded);
+}
+
 static void plain_free(void *p) { free(p); }
 
 static pthread_mutex_t slots_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -216,6 +228,7 @@ static const struct bz_api plain = {
     plain_prefetch, plain_prefetch, plain_check_in,
     plain_barrier_new, plain_barrier_wait, plain_event_new, plain_event_set, plain_event_wait, plain_counter_new,
     plain_counter_op, plain_fetch_op, plain_reduce, plain_broadcast, plain_remote_write, plain_remote_fence, NULL,
+    plain_alloc_with,
 };
 
 /* ---- dispatch ---- */
@@ -241,6 +254,12 @@ unsigned bz_node(void) { return api()->node(); }
 unsigned bz_nodes(void) { return api()->nodes(); }
 void *bz_alloc(size_t bytes) { return api()->alloc(bytes); }
 void *bz_alloc_on(unsigned home, size_t bytes) { return api()->alloc_on(home, bytes); }
+void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes) {
+    /* The runtime takes no pointers: the attributes may lie in shared memory, and are read with checks here. */
+    bz_attributes_t a = {0, 0, 0};
+    if (attributes) a = *attributes;
+    return api()->alloc_with(bytes, a.block_bytes, a.homes, a.node);
+}
 void bz_free(void *p) { api()->free(p); }
 void bz_publish(unsigned slot, void *p) { api()->publish(slot, p); }
 void *bz_lookup(unsigned slot) { return api()->lookup(slot); }

@@ -29,7 +29,24 @@ unsigned bz_nodes(void);
 void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
 void *bz_alloc_on(unsigned home, size_t bytes);
-/* Frees memory of bz_alloc or bz_alloc_on, allocated by any node. No node may use it any more. NULL is ignored. */
+
+/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`). It changes when data travels, never what a program
+ * computes. Source: Reinhardt 1996, section 2.3. */
+enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE };
+typedef struct bz_attributes {
+    /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
+     * keep data apart that different nodes write. The memory is aligned to it and is a multiple of it long. */
+    uint32_t block_bytes;
+    /* Homes of the pages, one of BZ_HOMES_...: by turn; each at the node that uses it first; all on `node`. Nodes that node 0 creates
+     * (bz_create) find homes by turn where first touch was asked for. */
+    uint32_t homes;
+    uint32_t node;
+} bz_attributes_t;
+/* Shared memory as bz_alloc, with these attributes (NULL: bz_alloc). Each combination that is not the run's own has a part of the segment of its own: for the
+ * policies a 64th of it (1 GiB of the usual 64), for BZ_HOMES_NODE a 32nd to a 16th of the node's part (1 GiB with two nodes). NULL when
+ * that is full. Any other block size, constant or node ends the run with a message. */
+void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
+/* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
 
 /* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel; addresses that are

@@ -21,6 +21,8 @@
 
 pub mod tempest;
 
+use crate::partition::LOWER_ARENAS;
+
 /// Base of the tag table: the tag of address `a` is the byte at `TAG_TABLE_BASE + (a >> BLOCK_SHIFT)`.
 /// Fits a sign-extended disp32, so the check needs no base register.
 pub const TAG_TABLE_BASE: u64 = 0x7fff_8000;
@@ -379,8 +381,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
 
-/// First bytes of the shared region ("BLZREGN3").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN3");
+/// First bytes of the shared region ("BLZREGN4").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN4");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 
@@ -428,15 +430,16 @@ pub struct RegionHeader {
     pub protocol: u32,
     /// 1: the launcher starts node 0 only, which creates the others by `fork` (see [`crate::forks`]).
     pub forks: u32,
-    /// Such a run only. Written once by node 0, after `fork_limit`: how many nodes are homes. 0: node 0 still runs alone.
+    /// Such a run only. Written once by node 0, after `fork_limits`: how many nodes are homes. 0: node 0 still runs alone.
     pub fork_homes: u32,
-    /// Such a run only: first address of the interleaved arena that had not been handed out when `fork_homes` was written.
-    pub fork_limit: u64,
+    /// Such a run only, by arena of the lower half ([`crate::partition::ArenaId`]): its first address that had not been handed out when
+    /// `fork_homes` was written.
+    pub fork_limits: [u64; LOWER_ARENAS],
     /// Milliseconds after which a node that does not answer ends the run; 0: never.
     pub peer_timeout_ms: u32,
     /// Most pages of other homes that a node has copies of; 0: any number.
     pub stache_pages: u32,
-    /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
+    /// Bytes that change hands together where an allocation does not choose: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
     pub block_bytes: u32,
     /// See [`home_policy`].
     pub homes: u32,
@@ -506,7 +509,7 @@ impl RegionHeader {
             protocol: protocol_number::STACHE,
             forks: 0,
             fork_homes: 0,
-            fork_limit: 0,
+            fork_limits: [0; LOWER_ARENAS],
             peer_timeout_ms: PEER_TIMEOUT_MS,
             stache_pages: 0,
             block_bytes: BLOCK_BYTES as u32,
@@ -586,6 +589,16 @@ pub struct BzApi {
     pub remote_fence: extern "C" fn(),
     /// The functions of `tempest.h`.
     pub tempest: &'static tempest::TempestApi,
+    /// Bytes; block size in bytes or 0; [`alloc_homes`]; the node that [`alloc_homes::NODE`] means.
+    pub alloc_with: extern "C" fn(usize, u32, u32, u32) -> *mut u8,
+}
+
+/// Where an allocation's pages have their homes: values of `bz_attributes_t::homes`.
+pub mod alloc_homes {
+    pub const DEFAULT: u32 = 0;
+    pub const ROUND_ROBIN: u32 = 1;
+    pub const FIRST_TOUCH: u32 = 2;
+    pub const NODE: u32 = 3;
 }
 
 /// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside

@@ -4,9 +4,12 @@
 //! [`Node`](crate::node::Node) or, in a run of one node, to [`Single`](crate::single::Single). Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use crate::abi::{API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS};
+use crate::abi::{
+    API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
+};
 use crate::forks;
 use crate::node::{self, Call, with_run};
+use crate::partition::{Attributes, BlockSize, Placement};
 use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::single::{self, Misuse, Single};
@@ -54,6 +57,7 @@ pub static TABLE: BzApi = BzApi {
     remote_write: bz_remote_write,
     remote_fence: bz_remote_fence,
     tempest: &crate::tempest::api::TABLE,
+    alloc_with: bz_alloc_with,
 };
 
 /// Counts in a run of one node.
@@ -79,26 +83,52 @@ extern "C" fn bz_nodes() -> u32 {
 }
 
 extern "C" fn bz_alloc(bytes: usize) -> *mut u8 {
-    allocate("bz_alloc", None, bytes)
+    allocate("bz_alloc", bytes, |defaults| defaults)
 }
 
 extern "C" fn bz_alloc_on(home: u32, bytes: usize) -> *mut u8 {
+    let homes = Placement::Node(existing("bz_alloc_on", home));
+    allocate("bz_alloc_on", bytes, |defaults| Attributes { homes, ..defaults })
+}
+
+extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32) -> *mut u8 {
+    const NAME: &str = "bz_alloc_with";
+    let block = BlockSize::new(block_bytes.into());
+    if block_bytes != 0 && block.is_none() {
+        node::fail(format_args!("{NAME}: blocks of {block_bytes} bytes: 64, 128, 256, 512, 1024, 2048 or 4096, or 0"));
+    }
+    let homes = match homes {
+        alloc_homes::DEFAULT => None,
+        alloc_homes::ROUND_ROBIN => Some(Placement::RoundRobin),
+        alloc_homes::FIRST_TOUCH => Some(Placement::FirstTouch),
+        alloc_homes::NODE => Some(Placement::Node(existing(NAME, node))),
+        _ => node::fail(format_args!("{NAME}: {homes} is none of the BZ_HOMES constants")),
+    };
+    allocate(NAME, bytes, |defaults| Attributes {
+        block: block.unwrap_or(defaults.block),
+        homes: homes.unwrap_or(defaults.homes),
+    })
+}
+
+/// The node that shall be a home; ends the run if there is none of that number.
+fn existing(function: &str, home: u32) -> NodeId {
     match NodeId::new(home).filter(|_| home < node::nodes()) {
-        Some(home) => allocate("bz_alloc_on", Some(home), bytes),
-        None => node::fail(format_args!("bz_alloc_on: home {home}, but the run has {} node(s)", node::nodes())),
+        Some(home) => home,
+        None => node::fail(format_args!("{function}: home {home}, but the run has {} node(s)", node::nodes())),
     }
 }
 
-fn allocate(function: &str, home: Option<NodeId>, bytes: usize) -> *mut u8 {
+/// Allocates with what `choose` makes of the run's defaults.
+fn allocate(function: &str, bytes: usize, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
     let addr = with_run(function, |call| match call {
-        Call::Several(node) => node.alloc(home, bytes as u64),
-        Call::Single(single) => allocate_single(single, home, bytes as u64),
+        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64),
+        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64),
     });
     addr as *mut u8
 }
 
-fn allocate_single(single: &Single, home: Option<NodeId>, bytes: u64) -> u64 {
-    let Some((addr, got_bytes, recycled)) = single.alloc(home, bytes) else { return 0 };
+fn allocate_single(single: &Single, attributes: Attributes, bytes: u64) -> u64 {
+    let Some((addr, got_bytes, recycled)) = single.alloc(attributes, bytes) else { return 0 };
     debug_assert!(got_bytes.is_multiple_of(BLOCK_BYTES));
     if recycled {
         // SAFETY: the allocator has given this range of the mapped segment to this call alone.

@@ -21,7 +21,7 @@
 //! Prefetches are outstanding misses that nobody waits for. It
 //! offers a driver, besides tags and data ([`Node::space`]): `grant`, `is_pinned`, `send_block`, `tag_of`, `home_of`.
 //!
-//! A *block* here is what changes hands together, `--block-size` bytes: a power of two of minimum blocks, which have a tag each. Data of a larger block
+//! A *block* here is what changes hands together, as its allocation or `--block-size` says: a power of two of minimum blocks, which have a tag each. Data of a larger block
 //! travels as messages of 64 bytes, all but the last of them without a meaning of their own; channels keep the order, so the last one finds
 //! the others arrived.
 //!
@@ -310,7 +310,7 @@ impl Node {
             if part == 0 {
                 *arriving = Arriving { block, parts: 0 };
             }
-            if arriving.block != block || arriving.parts != part || part + 1 == space.parts() {
+            if arriving.block != block || arriving.parts != part || part + 1 == space.parts(Block::of(block)) {
                 *arriving = Arriving::default();
                 return self.count(Counter::MessagesRejected);
             }
@@ -321,8 +321,9 @@ impl Node {
         // Only data follows its parts. Another message may have been put aside and come between the parts of what is arriving.
         if message.length != 0 {
             let arriving = core::mem::take(&mut self.coherence.arriving[source]);
-            let complete = arriving == Arriving { block: message.addr, parts: space.parts() - 1 };
-            if space.parts() > 1 && !complete {
+            let parts = space.parts(Block::of(message.addr));
+            let complete = arriving == Arriving { block: message.addr, parts: parts - 1 };
+            if parts > 1 && !complete {
                 return self.count(Counter::MessagesRejected);
             }
             self.coherence.data_from = message.source;
@@ -333,7 +334,7 @@ impl Node {
     /// Writes the data of the message being handled into the own copy: what came before it, and its own, which is the last part.
     fn copy_in(&mut self, block: Block, data: &[u64; BLOCK_WORDS]) {
         let first = u64::from(self.coherence.data_from) * MOST_PARTS;
-        let last = self.space.parts() - 1;
+        let last = self.space.parts(block) - 1;
         for part in 0..last {
             let Part(data) = self.coherence.parts.get(first + part);
             self.space.write(Block::of(block.addr() + part * BLOCK_BYTES), &data);
@@ -396,7 +397,7 @@ impl Node {
         let mut message = Message { handler, addr: block.addr(), ..Message::default() };
         if with_data {
             message.length = BLOCK_BYTES as u8;
-            let last = self.space.parts() - 1;
+            let last = self.space.parts(block) - 1;
             for part in 0..last {
                 let addr = block.addr() + part * BLOCK_BYTES;
                 let data = self.space.read(Block::of(addr));
@@ -515,7 +516,7 @@ impl Node {
             self.fail(format_args!(
                 "access to {:#x}..{:#x}: shared memory that was never allocated",
                 block.addr(),
-                block.addr().saturating_add(self.space.block_bytes())
+                block.addr().saturating_add(self.space.block_bytes(block.addr()))
             ));
         }
     }

@@ -13,7 +13,7 @@
 //! * *Alone*: node 0 is the home of every page ([`Homes::among`](crate::homes::Homes::among) one node), and sends nothing.
 //! * *Created*: a child waits, so that the next ones can be created first.
 //! * *Released*: as soon as node 0 waits for somebody, exits, blocks in the kernel, or some time has passed, it deals the homes out over the nodes that exist
-//!   by then. It keeps all data: the other homes take every page below [`fork_limit`](crate::abi::RegionHeader::fork_limit) as
+//!   by then. It keeps all data: the other homes take every page below [`fork_limits`](crate::abi::RegionHeader::fork_limits) as
 //!   Exclusive at node 0, whose tags are raised to match.
 //! * *Late*: a node created after that is home of nothing, and otherwise a node like any other.
 //!
@@ -22,7 +22,7 @@
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
 use crate::abi::{self, CONTEXT_BYTES};
-use crate::homes::{ArenaId, PAGE_BYTES};
+use crate::homes::{LOWER_ARENAS, PAGE_BYTES};
 use crate::node::{self, Node};
 use crate::protocol::{NodeId, Tag};
 use crate::region::Region;
@@ -55,13 +55,14 @@ pub struct Forks {
     /// Node 0: ends that the program has waited for.
     awaited: u32,
     /// Pages of the interleaved arena below this address began at node 0.
-    limit: u64,
+    limits: [u64; LOWER_ARENAS],
 }
 
 impl Forks {
     pub fn new(region: &Region) -> Forks {
         let enabled = region.header().forks != 0;
-        Forks { enabled, limit: region.fork_limit().load(Ordering::Relaxed), ..Forks::default() }
+        let limits = core::array::from_fn(|arena| region.fork_limit(arena).load(Ordering::Relaxed));
+        Forks { enabled, limits, ..Forks::default() }
     }
 }
 
@@ -70,7 +71,7 @@ pub fn homes_present(region: &Region) -> u32 {
     if region.header().forks == 0 {
         region.header().nodes
     } else {
-        // Acquire: `fork_limit` was written before.
+        // Acquire: `fork_limits` was written before.
         region.fork_homes().load(Ordering::Acquire).clamp(1, region.header().nodes)
     }
 }
@@ -137,13 +138,20 @@ impl Node {
         HOLDING.store(false, Ordering::Relaxed);
         let present = self.participants();
         self.homes = self.homes.among(present);
-        let limit = self.arenas.get(ArenaId::INTERLEAVED).map_or(abi::SEGMENT_BASE, |arena| arena.limit());
+        let region = self.region();
+        let mut handed_out = [(0, 0); LOWER_ARENAS];
+        for (number, range) in handed_out.iter_mut().enumerate() {
+            let arena =
+                self.homes.arena(number as u64).and_then(|arena| Some((arena, self.homes.arena_range(arena)?.0)));
+            if let Some((arena, base)) = arena {
+                *range = (base, self.arenas.limit(arena).unwrap_or(base));
+            }
+            region.fork_limit(number).store(range.1, Ordering::Relaxed);
+        }
         let (homes, me) = (self.homes, self.me);
-        let pages = (abi::SEGMENT_BASE..limit).step_by(PAGE_BYTES as usize);
+        let pages = handed_out.into_iter().flat_map(|(base, limit)| (base..limit).step_by(PAGE_BYTES as usize));
         let held = || pages.clone().filter(|page| homes.home_of(*page) != Some(me));
         held().for_each(|page| self.hold_page(page));
-        let region = self.region();
-        region.fork_limit().store(limit, Ordering::Relaxed);
         region.fork_homes().store(present, Ordering::Release);
         let _ = sys::futex_wake(region.fork_homes(), i32::MAX as u32);
         // With a bound on copies the oldest go to their homes now.
@@ -152,7 +160,7 @@ impl Node {
 
     /// Makes every block of a page Writable here, as its home believes.
     fn hold_page(&mut self, page: u64) {
-        for addr in (page..page + PAGE_BYTES).step_by(self.space.block_bytes() as usize) {
+        for addr in (page..page + PAGE_BYTES).step_by(self.space.block_bytes(page) as usize) {
             let block = Block::of(addr);
             if self.space.tag(block) == Some(Tag::Invalid) {
                 self.space.set_tag(block, Tag::Writable);
@@ -163,7 +171,8 @@ impl Node {
     /// Whether node 0 had this page, of which this node is the home, before this node existed: it then has the only copy of every block that no
     /// protocol event has touched since.
     pub fn began_at_node_0(&self, page: u64) -> bool {
-        page < self.forks.limit && self.me != self.manager()
+        let limit = self.homes.arena_of(page).and_then(|arena| self.forks.limits.get(arena.index()));
+        self.me != self.manager() && limit.is_some_and(|&limit| page < limit)
     }
 
     /// Waits until `count` more created nodes have ended.

@@ -1,50 +1,91 @@
 //! Shared allocation across the nodes.
 //!
 //! Purpose: [`Node::alloc`] and [`Node::free`] ask the owner of an arena, by message when that is another node, and wait for its
-//! answer. Input: sizes, homes, addresses. Output: zeroed memory.
+//! answer. Input: sizes, attributes, addresses. Output: zeroed memory.
 //! **Invariants**: only an arena's owner touches its bookkeeping; memory is zero when its address is returned: fresh memory is zero at its
 //! home from the start, recycled memory is zeroed by the node that asked, with ordinary coherent stores.
 
 use crate::abi::{BLOCK_BYTES, Counter};
-use crate::alloc::{Arena, FreeError};
-use crate::homes::{ArenaId, Homes, PAGE_BYTES};
+use crate::alloc::{Arena, Chunk, FreeError};
+use crate::homes::{ArenaId, Attributes, Homes, LOWER_ARENAS, PAGE_BYTES, Placement};
 use crate::msg::id;
 use crate::node::Node;
+use crate::partition::SIZES;
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
 
-/// The arenas that one node owns.
+/// The arenas that one node owns: each comes into being with its first allocation.
 pub struct Arenas {
-    zone: Arena,
-    /// Node 0 only.
-    interleaved: Option<Arena>,
-    zone_id: ArenaId,
+    homes: Homes,
+    me: NodeId,
+    zone: [Option<Arena>; SIZES],
+    /// Of the lower half: node 0 only.
+    lower: [Option<Arena>; LOWER_ARENAS],
 }
 
 impl Arenas {
-    /// The arenas of node `me`.
+    /// The arenas of node `me`. `homes`: with all nodes present.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no address space for those that the run's own settings lead to.
     pub fn new(homes: &Homes, me: NodeId) -> sys::Result<Arenas> {
-        let make = |arena| {
-            let (base, bytes) = homes.arena_range(arena);
-            Arena::new(base, bytes)
-        };
-        let interleaved =
-            if homes.owner_of(ArenaId::INTERLEAVED) == Some(me) { Some(make(ArenaId::INTERLEAVED)?) } else { None };
-        let zone_id = ArenaId::zone_of(me);
-        Ok(Arenas { zone: make(zone_id)?, interleaved, zone_id })
+        let mut arenas =
+            Arenas { homes: *homes, me, zone: [const { None }; SIZES], lower: [const { None }; LOWER_ARENAS] };
+        let defaults = homes.partition().defaults();
+        for placement in [defaults.homes, Placement::Node(me)] {
+            arenas
+                .get(ArenaId::of(Attributes { homes: placement, ..defaults }))
+                .map_or(Ok(()), |found| found.map(drop))?;
+        }
+        Ok(arenas)
     }
 
-    /// The arena of that number, if this node owns it.
-    pub fn get(&mut self, arena: ArenaId) -> Option<&mut Arena> {
-        if arena == ArenaId::INTERLEAVED {
-            self.interleaved.as_mut()
-        } else if arena == self.zone_id {
-            Some(&mut self.zone)
-        } else {
-            None
+    /// Where the arena of that number is kept, if this node owns it.
+    fn place(&mut self, arena: ArenaId) -> Option<&mut Option<Arena>> {
+        match arena.zone() {
+            None if self.me.index() == 0 => self.lower.get_mut(arena.index()),
+            Some(zone) if zone == self.me.index() as u64 => self.zone.get_mut((arena.index() - LOWER_ARENAS) % SIZES),
+            _ => None,
         }
+    }
+
+    /// The arena of that number, if this node owns it and the run has room for it.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no address space.
+    pub fn get(&mut self, arena: ArenaId) -> Option<sys::Result<&mut Arena>> {
+        let (base, bytes) = self.homes.arena_range(arena)?;
+        let place = self.place(arena)?;
+        if place.is_none() {
+            match Arena::new(base, bytes) {
+                Ok(made) => *place = Some(made),
+                Err(e) => return Some(Err(e)),
+            }
+        }
+        place.as_mut().map(Ok)
+    }
+
+    /// Takes memory out of an arena of this node's; `None` when there is no room. And the arena's limit.
+    pub fn alloc(&mut self, arena: ArenaId, bytes: u64) -> Option<(Option<Chunk>, u64)> {
+        self.place(arena)?;
+        Some(match self.get(arena) {
+            Some(Ok(arena)) => (arena.alloc(bytes), arena.limit()),
+            // What cannot be kept account of cannot be handed out.
+            Some(Err(_)) | None => (None, 0),
+        })
+    }
+
+    /// The first address of an arena that was never handed out; `None` if it is not this node's.
+    pub fn limit(&mut self, arena: ArenaId) -> Option<u64> {
+        Some(self.place(arena)?.as_ref().map_or(0, Arena::limit))
+    }
+
+    /// Gives memory back to an arena of this node's; `None` if it is another node's.
+    pub fn free(&mut self, addr: u64) -> Option<Result<u64, FreeError>> {
+        let arena = self.homes.arena_of(addr)?;
+        Some(self.place(arena)?.as_mut().map_or(Err(FreeError::NotAllocated), |arena| arena.free(addr)))
     }
 }
 
@@ -54,13 +95,13 @@ const FREED_ALREADY: u64 = 1;
 const FREED_FOREIGN: u64 = 2;
 
 impl Node {
-    /// Allocates zeroed memory with homes by policy (`None`) or on one node; 0 when there is no room.
-    pub fn alloc(&mut self, home: Option<NodeId>, bytes: u64) -> u64 {
-        let arena = home.map_or(ArenaId::INTERLEAVED, ArenaId::zone_of);
+    /// Allocates zeroed memory; 0 when there is no room.
+    pub fn alloc(&mut self, attributes: Attributes, bytes: u64) -> u64 {
+        let Some(arena) = self.homes.arena_for(attributes) else { return 0 };
         let Some(owner) = self.homes.owner_of(arena) else { return 0 };
         let key = self.fresh_key();
         // Whole blocks, so that no two allocations share one, and each begins at one.
-        let Some(bytes) = bytes.max(1).checked_next_multiple_of(self.space.block_bytes()) else { return 0 };
+        let Some(bytes) = bytes.max(1).checked_next_multiple_of(attributes.block.bytes()) else { return 0 };
         let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
         let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
         let [got_bytes, recycled, limit] = reply.args;
@@ -74,6 +115,18 @@ impl Node {
         self.count(Counter::Allocations);
         self.context.add_alone(Counter::AllocatedBytes, got_bytes);
         reply.addr
+    }
+
+    /// [`Node::alloc`] with the run's block size, and homes by policy (`None`) or on one node.
+    #[cfg(test)]
+    pub fn alloc_home(&mut self, home: Option<NodeId>, bytes: u64) -> u64 {
+        let defaults = self.alloc_defaults();
+        self.alloc(Attributes { homes: home.map_or(defaults.homes, Placement::Node), ..defaults }, bytes)
+    }
+
+    /// What allocations have that do not choose.
+    pub fn alloc_defaults(&self) -> Attributes {
+        self.homes.partition().defaults()
     }
 
     /// Writes zeros block by block, as the program itself would.
@@ -109,11 +162,9 @@ impl Node {
 /// `args`: arena, bytes. Answer: address (0: no room), `args`: bytes, recycled, the arena's limit.
 pub fn on_alloc(node: &mut Node, from: NodeId, message: &Message) {
     let [arena, bytes, _] = message.args;
-    let Some(arena) = node.homes.arena(arena).and_then(|arena| node.arenas.get(arena)) else {
+    let Some((chunk, limit)) = node.homes.arena(arena).and_then(|arena| node.arenas.alloc(arena, bytes)) else {
         return node.count(Counter::MessagesRejected);
     };
-    let chunk = arena.alloc(bytes);
-    let limit = arena.limit();
     let reply = match chunk {
         Some(chunk) => Message { addr: chunk.addr, args: [chunk.bytes, chunk.recycled.into(), limit], ..*message },
         None => Message { addr: 0, args: [0, 0, limit], ..*message },
@@ -123,11 +174,10 @@ pub fn on_alloc(node: &mut Node, from: NodeId, message: &Message) {
 
 /// Address: what to free. Answer: `args[0]`, see [`FREED_OK`] and its neighbours.
 pub fn on_free(node: &mut Node, from: NodeId, message: &Message) {
-    let arena = node.homes.arena_of(message.addr);
-    let Some(arena) = arena.and_then(|arena| node.arenas.get(arena)) else {
+    let Some(freed) = node.arenas.free(message.addr) else {
         return node.count(Counter::MessagesRejected);
     };
-    let code = match arena.free(message.addr) {
+    let code = match freed {
         Ok(_) => FREED_OK,
         Err(FreeError::AlreadyFree) => FREED_ALREADY,
         Err(FreeError::NotAllocated) => FREED_FOREIGN,
@@ -137,9 +187,8 @@ pub fn on_free(node: &mut Node, from: NodeId, message: &Message) {
 
 /// `args[0]`: arena. Answer: `args[0]`: the first address of it that was never handed out.
 pub fn on_limit_query(node: &mut Node, from: NodeId, message: &Message) {
-    let Some(arena) = node.homes.arena(message.args[0]).and_then(|arena| node.arenas.get(arena)) else {
+    let Some(limit) = node.homes.arena(message.args[0]).and_then(|arena| node.arenas.limit(arena)) else {
         return node.count(Counter::MessagesRejected);
     };
-    let limit = arena.limit();
     node.send(from, Message { handler: id::LIMIT, args: [limit, 0, 0], ..*message });
 }

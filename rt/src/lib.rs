@@ -20,6 +20,7 @@ pub mod mem;
 pub mod modules;
 pub mod msg;
 pub mod node;
+pub mod partition;
 pub mod print;
 pub mod protocol;
 pub mod region;

@@ -75,16 +75,17 @@ impl Node {
     /// # Safety
     /// Nobody else is that node; region and space stay mapped; all tags of the space are Invalid and its memory zero.
     pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
+        let homes = Homes::new(region.header().nodes, space.bytes(), region.defaults());
+        let space = space.with_partition(*homes.partition());
+        let homes = homes.among(forks::homes_present(&region));
         // A program that creates its nodes has used its pages at node 0, where their data stays.
-        let first_touch = region.header().homes == abi::home_policy::FIRST_TOUCH && region.header().forks == 0;
-        let space = space.with_blocks_of(region.header().block_bytes.into());
-        let homes = Homes::new(region.header().nodes, space.bytes()).among(forks::homes_present(&region));
+        let migrates = region.header().forks == 0;
         Ok(Node {
             me,
             region,
             context: region.context(me),
             space,
-            home_table: HomeTable::new(first_touch, &homes)?,
+            home_table: HomeTable::new(migrates, &homes)?,
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },

@@ -8,6 +8,7 @@
 
 use crate::abi::{self, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
 use crate::coherence::Kind;
+use crate::partition::{Attributes, BlockSize, LOWER_ARENAS, Placement};
 use crate::protocol::NodeId;
 use crate::sys;
 use core::fmt;
@@ -73,8 +74,7 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if Kind::from_number(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
-    let block_bytes = u64::from(header.block_bytes);
-    if !block_bytes.is_power_of_two() || !(abi::BLOCK_BYTES..=abi::BLOCK_MAX_BYTES).contains(&block_bytes) {
+    if BlockSize::new(header.block_bytes.into()).is_none() {
         return Err("the block size is no power of two from 64 to 4096");
     }
     if header.homes > abi::home_policy::FIRST_TOUCH {
@@ -120,6 +120,18 @@ impl Region {
         &self.header
     }
 
+    /// What allocations have that do not choose.
+    pub fn defaults(&self) -> Attributes {
+        Attributes {
+            block: BlockSize::new(self.header.block_bytes.into()).expect("checked when the region was mapped"),
+            homes: if self.header.homes == abi::home_policy::FIRST_TOUCH {
+                Placement::FirstTouch
+            } else {
+                Placement::RoundRobin
+            },
+        }
+    }
+
     /// The coherence protocol of the run.
     pub fn protocol(&self) -> Kind {
         Kind::from_number(self.header.protocol).expect("checked when the region was mapped")
@@ -140,9 +152,10 @@ impl Region {
         self.header_u32(offset_of!(RegionHeader, fork_homes))
     }
 
-    /// See [`RegionHeader::fork_limit`].
-    pub fn fork_limit(&self) -> &AtomicU64 {
-        let at = self.base + offset_of!(RegionHeader, fork_limit) as u64;
+    /// See [`RegionHeader::fork_limits`]; `arena` is below [`LOWER_ARENAS`].
+    pub fn fork_limit(&self, arena: usize) -> &AtomicU64 {
+        assert!(arena < LOWER_ARENAS);
+        let at = self.base + (offset_of!(RegionHeader, fork_limits) + 8 * arena) as u64;
         // SAFETY: as in `header_u32`.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }
     }

@@ -7,7 +7,7 @@
 use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::alloc::FreeError;
 use crate::heap::Arenas;
-use crate::homes::{ArenaId, Homes};
+use crate::homes::{Attributes, BlockSize, Homes, Placement};
 use crate::protocol::NodeId;
 use crate::sync::handle::{Handle, Kind};
 use crate::sync::op::Op;
@@ -20,6 +20,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 const MAX_LOCKS: u64 = 1 << 24;
 /// Most barriers, events and counters.
 const MAX_OBJECTS: u64 = 1 << 20;
+/// What allocations have that do not choose; here it means nothing but where they lie.
+pub const DEFAULTS: Attributes = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -88,7 +90,7 @@ unsafe impl Send for Single {}
 impl Single {
     /// For a segment of that size.
     pub fn new(segment_bytes: u64, me: NodeId) -> sys::Result<Single> {
-        let homes = Homes::new(1, segment_bytes);
+        let homes = Homes::new(1, segment_bytes, DEFAULTS);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new memory at an address of the kernel's choice; it stays for the rest of the process.
         let objects = unsafe { sys::mmap(0, MAX_OBJECTS * 8, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
@@ -119,20 +121,17 @@ impl Single {
         result
     }
 
-    /// Allocates memory; gives address, bytes, and whether it has to be zeroed.
-    pub fn alloc(&self, home: Option<NodeId>, bytes: u64) -> Option<(u64, u64, bool)> {
-        let arena = home.map_or(ArenaId::INTERLEAVED, ArenaId::zone_of);
-        let chunk = self.with_arenas(|arenas| arenas.get(arena)?.alloc(bytes))?;
-        Some((chunk.addr, chunk.bytes, chunk.recycled))
+    /// Allocates memory; gives address, bytes, and whether it has to be zeroed. Memory for larger blocks is aligned as it would be in a larger run.
+    pub fn alloc(&self, attributes: Attributes, bytes: u64) -> Option<(u64, u64, bool)> {
+        let arena = self.homes.arena_for(attributes)?;
+        let bytes = bytes.max(1).checked_next_multiple_of(attributes.block.bytes())?;
+        let (chunk, _) = self.with_arenas(|arenas| arenas.alloc(arena, bytes))?;
+        chunk.map(|chunk| (chunk.addr, chunk.bytes, chunk.recycled))
     }
 
     /// Gives memory back.
     pub fn free(&self, addr: u64) -> Result<(), Misuse> {
-        let arena = self.homes.arena_of(addr).ok_or(Misuse::NotShared)?;
-        self.with_arenas(|arenas| arenas.get(arena).map(|arena| arena.free(addr)))
-            .ok_or(Misuse::NotShared)?
-            .map(drop)
-            .map_err(Misuse::Free)
+        self.with_arenas(|arenas| arenas.free(addr)).ok_or(Misuse::NotShared)?.map(drop).map_err(Misuse::Free)
     }
 
     /// A new barrier, event or counter.
@@ -304,7 +303,7 @@ mod tests {
         single.lock(lock).unwrap();
         assert_eq!(single.trylock(lock), Ok(false));
         assert_eq!(single.free(64), Err(Misuse::NotShared));
-        let (addr, ..) = single.alloc(None, 100).unwrap();
+        let (addr, ..) = single.alloc(DEFAULTS, 100).unwrap();
         single.free(addr).unwrap();
         assert_eq!(single.free(addr), Err(Misuse::Free(FreeError::AlreadyFree)));
     }
@@ -316,10 +315,13 @@ mod tests {
             .map(|seed| {
                 let single = single.clone();
                 std::thread::spawn(move || {
-                    let home = seed.is_multiple_of(2).then(|| NodeId::new(0).unwrap());
+                    let homes =
+                        [Placement::Node(NodeId::new(0).unwrap()), Placement::RoundRobin, Placement::FirstTouch];
+                    let block = BlockSize::new(64 << (seed % 2 * 3)).unwrap();
+                    let attributes = Attributes { homes: homes[seed as usize % 3], block };
                     let mut live: Vec<u64> = Vec::new();
                     for n in 0..2000 {
-                        live.push(single.alloc(home, 64 + (n * 37 + seed) % 3000).unwrap().0);
+                        live.push(single.alloc(attributes, 64 + (n * 37 + seed) % 500).unwrap().0);
                         if n % 3 == 0 {
                             single.free(live.swap_remove((n as usize * 7) % live.len())).unwrap();
                         }

@@ -7,6 +7,7 @@
 //! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
 
 use crate::abi::{self, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use crate::partition::{BlockSize, Partition};
 use crate::protocol::Tag;
 use crate::sys;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -45,8 +46,8 @@ pub struct Space {
     /// Where the tag of address `SEGMENT_BASE` lies.
     tags: u64,
     bytes: u64,
-    /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to a page.
-    unit_bytes: u64,
+    /// Says by address how many bytes change hands together.
+    partition: Partition,
 }
 
 impl Space {
@@ -56,7 +57,7 @@ impl Space {
     /// `bytes` bytes at `memory` and `bytes / 64` bytes at `tags` are mapped, readable and writable as long as the view is used, and
     /// used by this node alone.
     pub const unsafe fn new(memory: u64, tags: u64, bytes: u64) -> Space {
-        Space { memory, tags, bytes, unit_bytes: BLOCK_BYTES }
+        Space { memory, tags, bytes, partition: Partition::uniform(BlockSize::MIN) }
     }
 
     /// The view that the program has.
@@ -68,39 +69,38 @@ impl Space {
             memory: SEGMENT_BASE,
             tags: abi::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT),
             bytes,
-            unit_bytes: BLOCK_BYTES,
+            partition: Partition::uniform(BlockSize::MIN),
         }
     }
 
-    /// The same view with blocks of so many bytes, a power of two from [`BLOCK_BYTES`] to a page. Tags stay per minimum block; all those of a
-    /// block are the same.
+    /// The same view with blocks as in that partition. Tags stay per minimum block; all those of a block are the same.
     #[must_use]
-    pub const fn with_blocks_of(self, unit_bytes: u64) -> Space {
-        assert!(unit_bytes.is_power_of_two() && unit_bytes >= BLOCK_BYTES);
-        Space { unit_bytes, ..self }
+    pub const fn with_partition(self, partition: Partition) -> Space {
+        Space { partition, ..self }
     }
 
-    /// Bytes of a block.
-    pub const fn block_bytes(&self) -> u64 {
-        self.unit_bytes
+    /// Bytes of the block that holds `addr`.
+    #[inline]
+    pub fn block_bytes(&self, addr: u64) -> u64 {
+        self.partition.block_at(addr).bytes()
     }
 
     /// Minimum blocks of a block.
-    pub const fn parts(&self) -> u64 {
-        self.unit_bytes / BLOCK_BYTES
+    #[inline]
+    pub fn parts(&self, block: Block) -> u64 {
+        self.block_bytes(block.0) / BLOCK_BYTES
     }
 
     /// The block that holds `addr`.
-    pub const fn block_of(&self, addr: u64) -> Block {
-        Block(addr & !(self.unit_bytes - 1))
+    #[inline]
+    pub fn block_of(&self, addr: u64) -> Block {
+        Block(addr & !(self.block_bytes(addr) - 1))
     }
 
     /// The next higher block; `None` at the end of the address space.
-    pub const fn after(&self, block: Block) -> Option<Block> {
-        match block.0.checked_add(self.unit_bytes) {
-            Some(addr) => Some(Block(addr)),
-            None => None,
-        }
+    #[inline]
+    pub fn after(&self, block: Block) -> Option<Block> {
+        block.0.checked_add(self.block_bytes(block.0)).map(Block)
     }
 
     pub const fn bytes(&self) -> u64 {
@@ -134,9 +134,10 @@ impl Space {
 
     /// Sets the tags of a block. Relaxed: the program's checks run on the same thread.
     pub fn set_tag(&self, block: Block, tag: Tag) {
-        assert!(block.addr() & (self.unit_bytes - 1) == 0, "{:#x} is inside a block", block.addr());
+        let bytes = self.block_bytes(block.0);
+        assert!(block.addr() & (bytes - 1) == 0, "{:#x} is inside a block", block.addr());
         self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
-        for part in 1..self.parts() {
+        for part in 1..bytes / BLOCK_BYTES {
             self.tag_cell(Block(block.0 + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
         }
     }
@@ -227,9 +228,9 @@ mod tests {
     #[test]
     fn tags_of_a_larger_block_change_together() {
         let (space, _memory, tags) = space(4096);
-        let space = space.with_blocks_of(512);
+        let space = space.with_partition(Partition::uniform(BlockSize::new(512).unwrap()));
         let block = space.block_of(SEGMENT_BASE + 512 + 500);
-        assert_eq!((block.addr(), space.parts()), (SEGMENT_BASE + 512, 8));
+        assert_eq!((block.addr(), space.parts(block)), (SEGMENT_BASE + 512, 8));
         assert_eq!(space.after(block), Some(space.block_of(SEGMENT_BASE + 1024)));
         space.set_tag(block, Tag::ReadOnly);
         assert_eq!(

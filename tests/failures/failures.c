@@ -87,6 +87,14 @@ int main(int argc, char **argv) {
         bz_free((char *)shared + 8);
     if (!strcmp(how, "unlock") && me == last)
         bz_unlock(bz_lock_new());
+    if (!strcmp(how, "block-size") && me == last)
+        bz_alloc_with(100, &(bz_attributes_t){.block_bytes = 96});
+    if (!strcmp(how, "block-too-large") && me == last)
+        bz_alloc_with(100, &(bz_attributes_t){.block_bytes = 8192});
+    if (!strcmp(how, "homes") && me == last)
+        bz_alloc_with(100, &(bz_attributes_t){.homes = 4});
+    if (!strcmp(how, "home-node") && me == last)
+        bz_alloc_with(100, &(bz_attributes_t){.homes = BZ_HOMES_NODE, .node = nodes});
     if (!strcmp(how, "slot") && me == last)
         bz_publish(BZ_SLOTS, 0);
     if (!strcmp(how, "compute") || !strcmp(how, "daemon"))

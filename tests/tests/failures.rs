@@ -129,6 +129,18 @@ fn misuse_of_the_interface_is_an_error() {
 }
 
 #[test]
+fn attributes_that_there_are_not_are_errors() {
+    for (how, what) in [
+        ("block-size", "bz_alloc_with: blocks of 96 bytes"),
+        ("block-too-large", "bz_alloc_with: blocks of 8192 bytes"),
+        ("homes", "bz_alloc_with: 4 is none of the BZ_HOMES constants"),
+        ("home-node", "bz_alloc_with: home 3, but the run has 3 node(s)"),
+    ] {
+        says(how, &["blizzard: error:", "node 2", what]);
+    }
+}
+
+#[test]
 fn more_memory_than_there_is_gives_null() {
     let marker = marker();
     let outcome = run(&mut command("too-much", &marker), "", Duration::from_secs(60)).unwrap().success().unwrap();

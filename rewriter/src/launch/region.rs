@@ -137,7 +137,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         protocol,
         forks,
         fork_homes,
-        fork_limit,
+        fork_limits,
         peer_timeout_ms,
         stache_pages,
         block_bytes,
@@ -163,7 +163,9 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, protocol), &protocol.to_ne_bytes());
     put(offset_of!(RegionHeader, forks), &forks.to_ne_bytes());
     put(offset_of!(RegionHeader, fork_homes), &fork_homes.to_ne_bytes());
-    put(offset_of!(RegionHeader, fork_limit), &fork_limit.to_ne_bytes());
+    for (arena, limit) in fork_limits.iter().enumerate() {
+        put(offset_of!(RegionHeader, fork_limits) + 8 * arena, &limit.to_ne_bytes());
+    }
     put(offset_of!(RegionHeader, peer_timeout_ms), &peer_timeout_ms.to_ne_bytes());
     put(offset_of!(RegionHeader, stache_pages), &stache_pages.to_ne_bytes());
     put(offset_of!(RegionHeader, block_bytes), &block_bytes.to_ne_bytes());

@@ -35,6 +35,7 @@ mod sys {
         pub safe fn bz_nodes() -> u32;
         pub safe fn bz_alloc(bytes: usize) -> *mut c_void;
         pub safe fn bz_alloc_on(home: u32, bytes: usize) -> *mut c_void;
+        pub fn bz_alloc_with(bytes: usize, attributes: *const super::RawAttributes) -> *mut c_void;
         pub fn bz_free(p: *mut c_void);
         pub safe fn bz_publish(slot: u32, p: *mut c_void);
         pub safe fn bz_lookup(slot: u32) -> *mut c_void;
@@ -221,13 +222,86 @@ pub fn alloc_on<T: Sharable>(home: u32, len: usize) -> Option<Shared<T>> {
     slice(sys::bz_alloc_on(home, checked_bytes::<T>(len)?), len)
 }
 
+/// How many bytes change hands together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockSize {
+    /// As `blizzard run --block-size` says.
+    #[default]
+    OfTheRun,
+    Bytes64,
+    Bytes128,
+    Bytes256,
+    Bytes512,
+    Bytes1024,
+    Bytes2048,
+    Bytes4096,
+}
+
+impl BlockSize {
+    /// 0 for [`BlockSize::OfTheRun`].
+    pub const fn bytes(self) -> u32 {
+        match self {
+            BlockSize::OfTheRun => 0,
+            size => 32 << size as u32,
+        }
+    }
+}
+
+/// Where the pages of an allocation have their homes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Homes {
+    /// As `blizzard run --homes` says.
+    #[default]
+    OfTheRun,
+    /// By turn over the nodes.
+    RoundRobin,
+    /// Each page at the node that uses it first.
+    FirstTouch,
+    /// All on that node.
+    Node(u32),
+}
+
+/// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub block: BlockSize,
+    pub homes: Homes,
+}
+
+/// `bz_attributes_t`.
+#[repr(C)]
+struct RawAttributes {
+    block_bytes: u32,
+    homes: u32,
+    node: u32,
+}
+
+/// `len` zeroed elements kept in that way; their memory is aligned to the block size. `None`: the part of the segment for such memory is full.
+///
+/// # Panics
+/// If the homes are on a node that does not exist.
+pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Option<Shared<T>> {
+    let (homes, node) = match attributes.homes {
+        Homes::OfTheRun => (0, 0),
+        Homes::RoundRobin => (1, 0),
+        Homes::FirstTouch => (2, 0),
+        Homes::Node(node) => {
+            assert!(node < nodes(), "there is no node {node}");
+            (3, node)
+        }
+    };
+    let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node };
+    // SAFETY: the attributes live until the call returns, and have no value that it refuses.
+    slice(unsafe { sys::bz_alloc_with(checked_bytes::<T>(len)?, &raw) }, len)
+}
+
 impl<T: Sharable> Shared<T> {
     /// Frees the memory.
     ///
     /// # Safety
     /// No node may use this slice or a copy of it any more.
     pub unsafe fn free(self) {
-        // SAFETY: the pointer came from `alloc` or `alloc_on`; the caller vouches for the rest.
+        // SAFETY: the pointer came from an allocation; the caller vouches for the rest.
         unsafe { sys::bz_free(self.start.as_ptr().cast()) }
     }
 
@@ -499,6 +573,38 @@ impl Counter {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
+
+    #[test]
+    fn attributes_align_memory() {
+        let sizes = [
+            (BlockSize::OfTheRun, 64),
+            (BlockSize::Bytes64, 64),
+            (BlockSize::Bytes128, 128),
+            (BlockSize::Bytes256, 256),
+            (BlockSize::Bytes512, 512),
+            (BlockSize::Bytes1024, 1024),
+            (BlockSize::Bytes2048, 2048),
+            (BlockSize::Bytes4096, 4096),
+        ];
+        for (block, bytes) in sizes {
+            assert!(block == BlockSize::OfTheRun || block.bytes() == bytes);
+            for homes in [Homes::OfTheRun, Homes::RoundRobin, Homes::FirstTouch, Homes::Node(0)] {
+                let words = alloc_with::<AtomicU64>(100, Attributes { block, homes }).expect("memory");
+                assert!((words.as_ptr() as usize).is_multiple_of(bytes as usize));
+                assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+                words[99].store(1, Ordering::Relaxed);
+                // SAFETY: nobody else knows it.
+                unsafe { words.free() };
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "there is no node 7")]
+    fn homes_on_a_node_that_is_not_there_are_refused() {
+        let homes = Homes::Node(7);
+        let _ = alloc_with::<AtomicU64>(1, Attributes { homes, ..Attributes::default() });
+    }
 
     #[test]
     fn a_plain_program_is_a_run_of_one_node() {

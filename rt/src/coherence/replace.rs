@@ -115,7 +115,7 @@ impl Node {
 
     /// Evicts all blocks of a page; false, and the page stays, when one is in use.
     fn evict_page(&mut self, page: u64) -> bool {
-        let unit = self.space.block_bytes() as usize;
+        let unit = self.space.block_bytes(page) as usize;
         let blocks = || (page..page + PAGE_BYTES).step_by(unit).map(Block::of);
         if blocks().any(|block| self.is_in_use(block)) {
             return false;
@@ -156,11 +156,12 @@ impl Node {
     /// Calls `each` with the blocks of a range of shared memory that have been handed out.
     fn each_shared_block(&mut self, addr: u64, bytes: u64, mut each: impl FnMut(&mut Node, Block)) {
         let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
-        let first = self.space.block_of(addr).addr();
-        for at in (first..=last).step_by(self.space.block_bytes() as usize) {
-            if self.space.contains(at) && self.is_handed_out(Block::of(at)) {
-                each(self, Block::of(at));
+        let mut next = Some(self.space.block_of(addr));
+        while let Some(block) = next.filter(|block| block.addr() <= last) {
+            if self.space.contains(block.addr()) && self.is_handed_out(block) {
+                each(self, block);
             }
+            next = self.space.after(block);
         }
     }
 
@@ -195,7 +196,7 @@ impl Node {
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
             // The requests that were answered make room for those that are to come.
-            let unit = node.space.block_bytes();
+            let unit = node.space.block_bytes(block.addr());
             let ahead = block.addr() + unit;
             let window = (super::stache::PREFETCHES as u64 * unit).min((last + 1).saturating_sub(ahead));
             if !node.space.allows(block, store) {

@@ -183,7 +183,7 @@ impl Node {
         let mut each = self.space.block_of(block.addr() & !(PAGE_BYTES - 1));
         let began_away = self.began_at_node_0(each.addr());
         let held = DirState::Exclusive(self.manager());
-        for _ in 0..PAGE_BYTES / self.space.block_bytes() {
+        for _ in 0..PAGE_BYTES / self.space.block_bytes(block.addr()) {
             let number = self.space.number(each);
             let idle = self.coherence.stache.directory.is_idle(number);
             if idle && self.space.tag(each) == Some(Tag::Invalid) {

@@ -272,7 +272,7 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
     let manager = NodeId::new(0);
     let routed = match handler.route {
         Route::ToHome | Route::FromHome => {
-            if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(receiver.space.block_bytes()) {
+            if !receiver.space.contains(message.addr) || receiver.space.block_of(message.addr).addr() != message.addr {
                 return Err(Rejection::Address);
             }
             let home = receiver.home_table.home_of(receiver.homes, message.addr);
@@ -304,7 +304,7 @@ pub const fn is_publish_slot(slot: u64) -> bool {
 mod tests {
     use super::*;
     use crate::abi::SEGMENT_BASE;
-    use crate::homes::PAGE_BYTES;
+    use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 
     fn node(n: u32) -> NodeId {
         NodeId::new(n).unwrap()
@@ -344,7 +344,8 @@ mod tests {
         // Never dereferenced: validation looks at numbers only.
         // SAFETY: as just said.
         let space = unsafe { Space::new(0, 0, 1 << 20) };
-        let homes = Homes::new(3, 1 << 20);
+        let plain = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+        let homes = Homes::new(3, 1 << 20, plain);
         let home_table = HomeTable::new(false, &homes).unwrap();
         let judge = |me: u32, from: u32, message: Message| {
             let protocol = Kind::Stache;

@@ -6,7 +6,7 @@
 use super::*;
 use crate::abi::{BLOCK_BYTES, SEGMENT_BASE, protocol_number};
 use crate::coherence::shuffle::Bag;
-use crate::homes::PAGE_BYTES;
+use crate::homes::{Attributes, PAGE_BYTES, Placement};
 use crate::protocol::Tag;
 use crate::region::testing::TestRegion;
 use crate::sync::Collective;
@@ -100,7 +100,7 @@ impl Program {
     /// Node 0 allocates with homes by policy; all get the address.
     pub fn shared(&mut self, bytes: u64) -> u64 {
         if self.me() == 0 {
-            let addr = self.call(|node| node.alloc(None, bytes));
+            let addr = self.call(|node| node.alloc_home(None, bytes));
             assert_ne!(addr, 0);
             self.call(|node| node.publish(0, addr));
         }
@@ -420,7 +420,7 @@ fn memory_is_freed_elsewhere_and_comes_back_zeroed() {
             let home =
                 [None, Some(me), Some((me + 1) % 4)][(round % 3) as usize].map(|n| NodeId::new(n as u32).unwrap());
             let words = 8 * (1 + (round * 7 + me) % 40);
-            let addr = program.call(|node| node.alloc(home, 8 * words));
+            let addr = program.call(|node| node.alloc_home(home, 8 * words));
             assert!(addr.is_multiple_of(64));
             if let Some(home) = home {
                 assert_eq!(program.node.homes.home_of(addr), Some(home));
@@ -446,10 +446,19 @@ fn memory_is_freed_elsewhere_and_comes_back_zeroed() {
 fn an_exhausted_segment_gives_null() {
     run(2, |program| {
         let half = SEGMENT_BYTES / 2;
-        assert_eq!(program.call(|node| node.alloc(None, half + 1)), 0);
+        assert_eq!(program.call(|node| node.alloc_home(None, half + 1)), 0);
         let me = program.node.me;
-        assert_ne!(program.call(|node| node.alloc(Some(me), half / 2)), 0);
-        assert_eq!(program.call(|node| node.alloc(Some(me), 1)), 0);
+        let homes = program.node.homes;
+        for number in 0.. {
+            let Some(arena) = homes.arena(number) else { break };
+            let (_, bytes) = homes.arena_range(arena).unwrap();
+            let zone = arena.zone().map(|zone| NodeId::new(zone as u32).unwrap());
+            if zone == Some(me) {
+                let attributes = Attributes { block: arena.block(), homes: Placement::Node(me) };
+                assert_ne!(program.call(|node| node.alloc(attributes, bytes)), 0);
+                assert_eq!(program.call(|node| node.alloc(attributes, 1)), 0);
+            }
+        }
         program.barrier();
     });
 }
@@ -458,7 +467,7 @@ fn an_exhausted_segment_gives_null() {
 fn a_home_uses_its_own_memory_without_messages() {
     run(2, |program| {
         let me = program.node.me;
-        let addr = program.call(|node| node.alloc(Some(me), 64 * PAGE_BYTES));
+        let addr = program.call(|node| node.alloc_home(Some(me), 64 * PAGE_BYTES));
         program.barrier();
         let sent = program.node.context.counter(Counter::MessagesSent);
         for word in 0..64 * PAGE_BYTES / 8 {
@@ -477,7 +486,7 @@ fn a_read_miss_costs_two_messages() {
         let (home, reader) = (program.me() == 0, program.me() == 1);
         let zero = NodeId::new(0);
         if home {
-            let addr = program.call(|node| node.alloc(zero, PAGE_BYTES));
+            let addr = program.call(|node| node.alloc_home(zero, PAGE_BYTES));
             program.store(addr, 5);
             program.call(|node| node.publish(0, addr));
         }
@@ -579,7 +588,7 @@ fn misuse_ends_the_run_with_one_clear_error() {
     let cases: [(&str, Main); 9] = [
         ("bz_free: 0x200000000000 is already free", |program| {
             if program.me() == 1 {
-                let addr = program.call(|node| node.alloc(None, 64));
+                let addr = program.call(|node| node.alloc_home(None, 64));
                 program.call(|node| node.free(addr));
                 program.call(|node| node.free(addr));
             }
@@ -695,7 +704,7 @@ fn waits_for_a_node_that_has_exited_are_found() {
 fn a_node_that_has_exited_still_serves_its_blocks() {
     run(3, |program| {
         let me = program.node.me;
-        let mine = program.call(|node| node.alloc(Some(me), PAGE_BYTES));
+        let mine = program.call(|node| node.alloc_home(Some(me), PAGE_BYTES));
         program.store(mine, 70 + me.index() as u64);
         program.call(|node| node.publish(me.index() as u64, mine));
         if me.index() == 2 {

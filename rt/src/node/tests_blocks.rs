@@ -3,7 +3,7 @@
 use super::tests::{Program, run_shaped};
 use super::*;
 use crate::abi::{BLOCK_BYTES, protocol_number};
-use crate::homes::PAGE_BYTES;
+use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tags::Block;
 
 const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
@@ -127,16 +127,16 @@ fn a_larger_block_is_one_miss() {
         |program| {
             let home = NodeId::new(0);
             if program.me() == 0 {
-                let [a, b] = [100, 5000].map(|bytes| program.call(|node| node.alloc(home, bytes)));
+                let [a, b] = [100, 5000].map(|bytes| program.call(|node| node.alloc_home(home, bytes)));
                 assert!(a.is_multiple_of(4096) && b == a + 4096);
                 (0..512).for_each(|word| program.store(a + 8 * word, word));
                 program.call(|node| node.publish(0, a));
-                let c = program.call(|node| node.alloc(home, 1));
+                let c = program.call(|node| node.alloc_home(home, 1));
                 assert_eq!(c, b + 8192);
                 // Recycled memory is zero again.
                 program.store(b + 8000, 7);
                 program.call(|node| node.free(b));
-                assert_eq!(program.call(|node| node.alloc(home, 8000)), b);
+                assert_eq!(program.call(|node| node.alloc_home(home, 8000)), b);
                 assert_eq!(program.load(b + 8000), 0);
             }
             let at = program.call(|node| node.lookup(0));
@@ -207,7 +207,7 @@ fn pages_get_their_homes_by_first_touch() {
                 program.barrier();
                 if me == 3 {
                     program.call(|node| node.free(array));
-                    let again = program.call(|node| node.alloc(None, 32 * PAGE_BYTES));
+                    let again = program.call(|node| node.alloc_home(None, 32 * PAGE_BYTES));
                     assert_eq!(again, array);
                     assert!((0..32).all(|page| program.load(array + page * PAGE_BYTES) == 0));
                 }
@@ -217,5 +217,172 @@ fn pages_get_their_homes_by_first_touch() {
             // Each page has one home.
             assert_eq!(homed.iter().sum::<u64>(), 32);
         }
+    }
+}
+
+fn all_attributes(nodes: u32) -> Vec<Attributes> {
+    let sizes = [64].into_iter().chain(SIZES).map(|bytes| BlockSize::new(bytes.into()).unwrap());
+    let places = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(NodeId::new(nodes - 1).unwrap())];
+    sizes.flat_map(|block| places.map(|homes| Attributes { block, homes })).collect()
+}
+
+/// One after the other, memory of every block size with every kind of homes; the nodes' words alternate in all of it, hints and a bound on copies
+/// work on it as on any other, and it comes back zeroed.
+#[test]
+fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
+    const WORDS: u64 = 1500;
+    for protocol in PROTOCOLS {
+        for (nodes, block_bytes, homes) in [(2, 64, 0), (3, 512, 1), (4, 4096, 0)] {
+            let shape = |header: &mut abi::RegionHeader| {
+                header.block_bytes = block_bytes;
+                header.homes = homes;
+                header.stache_pages = if nodes == 4 { 16 } else { 0 };
+            };
+            run_shaped(nodes, protocol, shape, |program| {
+                let all = all_attributes(nodes);
+                let (me, nodes) = (program.me(), u64::from(nodes));
+                let at: Vec<u64> = all
+                    .iter()
+                    .zip(0..)
+                    .map(|(&attributes, slot)| {
+                        // Each node allocates some of them, so owners are asked from elsewhere, too.
+                        if slot % nodes == me {
+                            let addr = program.call(|node| node.alloc(attributes, 8 * WORDS));
+                            assert!(addr != 0 && addr.is_multiple_of(attributes.block.bytes()));
+                            program.call(|node| node.publish(slot, addr));
+                        }
+                        program.call(|node| node.lookup(slot))
+                    })
+                    .collect();
+                for round in 1..=2 {
+                    for step in 0..WORDS / nodes {
+                        let word = (step * 97 + round * 31) % (WORDS / nodes) * nodes + me;
+                        for (&addr, which) in at.iter().zip(0..) {
+                            if (step + which) % 5 == 0 {
+                                program.store(addr + 8 * word, round << 48 | which << 32 | word);
+                            }
+                        }
+                        if step % 64 == 0 {
+                            let addr = at[(step / 64 % at.len() as u64) as usize];
+                            program.call(|node| node.prefetch(addr, 5000, false));
+                            program.call(|node| node.check_in(addr, 5000));
+                        }
+                        program.back_edge();
+                    }
+                    program.barrier();
+                    let other = (me + 1) % nodes;
+                    for step in 0..WORDS / nodes {
+                        let word = (step * 97 + round * 31) % (WORDS / nodes) * nodes + other;
+                        for (&addr, which) in at.iter().zip(0..) {
+                            if (step + which) % 5 == 0 {
+                                assert_eq!(program.load(addr + 8 * word), round << 48 | which << 32 | word);
+                            }
+                        }
+                        program.back_edge();
+                    }
+                    program.barrier();
+                }
+                // Freed by another node than the one that allocated it, and zero when it comes back.
+                for (slot, (&attributes, &addr)) in all.iter().zip(&at).enumerate() {
+                    if slot as u64 % nodes == (me + 1) % nodes {
+                        program.call(|node| node.free(addr));
+                        assert_eq!(program.call(|node| node.alloc(attributes, 8 * WORDS)), addr);
+                        assert!((0..WORDS).all(|word| program.load(addr + 8 * word) == 0));
+                    }
+                    program.barrier();
+                }
+            });
+        }
+    }
+}
+
+/// What an allocation asks for is what it gets: the number of misses, and who is the home.
+#[test]
+fn an_allocation_has_its_own_block_size_and_homes() {
+    for protocol in PROTOCOLS {
+        let shape = |header: &mut abi::RegionHeader| header.block_bytes = 256;
+        run_shaped(2, protocol, shape, |program| {
+            let (zero, one) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
+            for (slot, bytes) in [64, 128, 256, 512, 1024, 2048, 4096].into_iter().enumerate() {
+                let attributes = Attributes { block: BlockSize::new(bytes).unwrap(), homes: Placement::Node(zero) };
+                if program.me() == 0 {
+                    let at = program.call(|node| node.alloc(attributes, PAGE_BYTES));
+                    program.call(|node| node.publish(slot as u64, at));
+                }
+                let at = program.call(|node| node.lookup(slot as u64));
+                if program.me() == 1 {
+                    let before = counter(program, Counter::ReadMisses);
+                    (0..512).for_each(|word| assert_eq!(program.load(at + 8 * word), 0));
+                    assert_eq!(counter(program, Counter::ReadMisses) - before, PAGE_BYTES / bytes);
+                }
+                program.barrier();
+            }
+            let block = BlockSize::MIN;
+            let homes = |program: &mut Program, homes: Placement, slot: u64| {
+                if program.me() == 0 {
+                    let at = program.call(|node| node.alloc(Attributes { block, homes }, 8 * PAGE_BYTES));
+                    program.call(|node| node.publish(slot, at));
+                }
+                let at = program.call(|node| node.lookup(slot));
+                if program.me() == 1 {
+                    (0..8).for_each(|page| program.store(at + page * PAGE_BYTES, page));
+                }
+                program.barrier();
+                (0..8).for_each(|page| assert_eq!(program.load(at + page * PAGE_BYTES), page));
+                let Node { home_table, homes, .. } = &*program.node;
+                let found: Vec<_> = (0..8).map(|page| home_table.home_of(homes, at + page * PAGE_BYTES)).collect();
+                program.barrier();
+                found
+            };
+            let by_turn = homes(program, Placement::RoundRobin, 20);
+            assert!(by_turn.windows(2).all(|pair| pair[0].is_some() && pair[0] != pair[1]), "{by_turn:?}");
+            assert_eq!(homes(program, Placement::FirstTouch, 21), [Some(one); 8]);
+            assert_eq!(homes(program, Placement::Node(one), 22), [Some(one); 8]);
+            assert_eq!(homes(program, Placement::Node(zero), 23), [Some(zero); 8]);
+        });
+    }
+}
+
+/// An access that reaches from one arena into the next has blocks of two sizes.
+#[test]
+fn an_access_across_arenas_gets_blocks_of_both_sizes() {
+    for protocol in PROTOCOLS {
+        run_shaped(
+            3,
+            protocol,
+            |_| {},
+            |program| {
+                let homes = program.node.homes;
+                let all = all_attributes(3).into_iter().filter_map(|attributes| {
+                    let (base, bytes) = homes.arena_range(homes.arena_for(attributes)?)?;
+                    Some((base, bytes, attributes))
+                });
+                let mut all: Vec<_> = all.collect();
+                all.sort_unstable_by_key(|&(base, ..)| base);
+                let pairs = all.windows(2).filter(|pair| pair[0].0 + pair[0].1 == pair[1].0 && pair[0].1 < 1 << 20);
+                let pairs: Vec<_> = pairs.map(|pair| (pair[0], pair[1])).collect();
+                assert!(pairs.len() > 10);
+                let borders: Vec<u64> = pairs.iter().map(|pair| pair.1.0).collect();
+                if program.me() == 0 {
+                    for &(_, bytes, attributes) in &all {
+                        // To the end of the arena, so that its last block has been handed out.
+                        if bytes < 1 << 20 {
+                            assert_ne!(program.call(|node| node.alloc(attributes, bytes)), 0);
+                        }
+                    }
+                }
+                program.barrier();
+                for round in 1..=30u64 {
+                    for &border in &borders {
+                        let value = round << 32 | program.me();
+                        program.store(border - 4, value);
+                        let got = program.load(border - 4);
+                        assert!(got >> 32 <= 30 && got & 0xffff_ffff < 3, "{got:#x}: a mixture");
+                        program.back_edge();
+                    }
+                }
+                program.barrier();
+            },
+        );
     }
 }

@@ -102,7 +102,7 @@ fn check_out_and_in(protocol: u32) {
         let bytes = 2 * PAGE_BYTES;
         let home = NodeId::new(0);
         let at = if program.me() == 0 {
-            let at = program.call(|node| node.alloc(home, bytes));
+            let at = program.call(|node| node.alloc_home(home, bytes));
             (0..bytes / 8).for_each(|word| program.store(at + 8 * word, word));
             program.call(|node| node.publish(0, at));
             at

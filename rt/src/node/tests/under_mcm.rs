@@ -68,23 +68,29 @@ mod overtaking {
     fn messages_do_overtake_each_other() {
         PROTOCOL.set(protocol_number::MCM);
         SHUFFLE.set(true);
-        let endings = run_with(4, 2, 128, |program| {
-            let words = program.shared(PAGE_BYTES);
-            for round in 0..2000 {
-                program.call(|node| node.prefetch(words, 256, round % 3 == 0));
-                program.call(|node| node.fetch_add(words + 64 * (round % 4), 1));
-                program.back_edge();
-            }
-            program.barrier();
-            assert_eq!((0..4).map(|at| program.load(words + 64 * at)).sum::<u64>(), 8000);
-            let rejected = program.node.context.counter(Counter::MessagesRejected);
-            (program.node.coherence.bag.as_ref().unwrap().overtaken(), rejected)
-        });
         let (mut overtaken, mut rejected) = (0, 0);
-        for ending in endings {
-            let (more, dropped) = ending.result.unwrap();
-            overtaken += more;
-            rejected += dropped;
+        // On a busy machine the nodes run one after the other, and then there is little to overtake.
+        for _ in 0..20 {
+            if overtaken > 50 {
+                break;
+            }
+            let endings = run_with(4, 2, 128, |program| {
+                let words = program.shared(PAGE_BYTES);
+                for round in 0..2000 {
+                    program.call(|node| node.prefetch(words, 256, round % 3 == 0));
+                    program.call(|node| node.fetch_add(words + 64 * (round % 4), 1));
+                    program.back_edge();
+                }
+                program.barrier();
+                assert_eq!((0..4).map(|at| program.load(words + 64 * at)).sum::<u64>(), 8000);
+                let rejected = program.node.context.counter(Counter::MessagesRejected);
+                (program.node.coherence.bag.as_ref().unwrap().overtaken(), rejected)
+            });
+            for ending in endings {
+                let (more, dropped) = ending.result.unwrap();
+                overtaken += more;
+                rejected += dropped;
+            }
         }
         assert!(overtaken > 50 && rejected == 0, "{overtaken} {rejected}");
     }

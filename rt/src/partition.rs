@@ -1,0 +1,348 @@
+//! How the segment is cut into arenas, so that an address alone says block size and homes.
+//!
+//! Purpose: allocations choose how many bytes change hands together and where their pages have their homes; every node must know both of any
+//! address, in handlers too, which cannot ask. So each combination has an arena, a range of addresses of its own, and all
+//! nodes compute the same ranges from the run's header. Input: sizes and addresses. Output: [`ArenaId`], [`BlockSize`].
+//! Source: Reinhardt 1996, section 2.3 (blocks of a size that the allocation chooses, homes by policy).
+//!
+//! ```text
+//! SEGMENT_BASE                                            + half
+//! | the run's own arena            | 13 reserved slices   | zone of node 0 | zone of node 1 | ...
+//! | its block size, its policy     | a 32nd or less each  |
+//!                                                          zone: | the run's block size | 6 reserved slices, a 16th or less each |
+//! ```
+//!
+//! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
+//! nothing. A segment too small for slices of a page has none.
+
+use crate::abi::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES};
+use crate::protocol::NodeId;
+
+/// Bytes of the pages that are dealt out.
+pub const PAGE_BYTES: u64 = 4096;
+/// Block sizes that there are.
+pub const SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize + 1;
+/// Arenas of the lower half: round-robin homes, then first touch, by block size.
+pub const LOWER_ARENAS: usize = 2 * SIZES;
+/// Most arenas of a run.
+pub const MAX_ARENAS: usize = LOWER_ARENAS + MAX_NODES * SIZES;
+const LOWER_SLICES: u64 = 32;
+const ZONE_SLICES: u64 = 16;
+
+/// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize(u8);
+
+impl BlockSize {
+    pub const MIN: BlockSize = BlockSize(BLOCK_SHIFT as u8);
+
+    /// `None` for any other number.
+    pub const fn new(bytes: u64) -> Option<BlockSize> {
+        if bytes.is_power_of_two() && bytes >= BLOCK_BYTES && bytes <= BLOCK_MAX_BYTES {
+            Some(BlockSize(bytes.ilog2() as u8))
+        } else {
+            None
+        }
+    }
+
+    pub const fn bytes(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Its number among the sizes.
+    const fn class(self) -> u8 {
+        self.0 - BLOCK_SHIFT as u8
+    }
+
+    const fn of_class(class: u8) -> BlockSize {
+        BlockSize(class + BLOCK_SHIFT as u8)
+    }
+}
+
+/// Where the pages of an allocation have their homes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Page by page over all nodes.
+    RoundRobin,
+    /// Each page at the node that uses it first.
+    FirstTouch,
+    Node(NodeId),
+}
+
+/// How an allocation is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    pub block: BlockSize,
+    pub homes: Placement,
+}
+
+/// Number of an arena: those of the lower half, then those of each node's zone, by block size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaId(u16);
+
+impl ArenaId {
+    /// The arena of such allocations.
+    pub const fn of(attributes: Attributes) -> ArenaId {
+        let class = attributes.block.class() as usize;
+        ArenaId(match attributes.homes {
+            Placement::RoundRobin => class,
+            Placement::FirstTouch => SIZES + class,
+            Placement::Node(node) => LOWER_ARENAS + node.index() * SIZES + class,
+        } as u16)
+    }
+
+    /// The arena with that number, if a run of so many nodes has it.
+    pub const fn new(number: u64, nodes: u64) -> Option<ArenaId> {
+        if number < LOWER_ARENAS as u64 + nodes * SIZES as u64 { Some(ArenaId(number as u16)) } else { None }
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whose zone it is in; `None` in the lower half.
+    pub const fn zone(self) -> Option<u64> {
+        match (self.0 as usize).checked_sub(LOWER_ARENAS) {
+            Some(place) => Some((place / SIZES) as u64),
+            None => None,
+        }
+    }
+
+    /// The size of its blocks.
+    pub const fn block(self) -> BlockSize {
+        // The arenas of the lower half are a multiple of the sizes.
+        BlockSize::of_class((self.0 as usize % SIZES) as u8)
+    }
+}
+
+/// A stretch of the segment: at its end a slice for each of `N` classes, before them the class that gets the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slices<const N: usize> {
+    bytes: u64,
+    /// log2 of a slice's bytes.
+    shift: u32,
+    /// How many slices there are: `N`, or none.
+    count: u64,
+    /// By slice, counted from the end.
+    classes: [u8; N],
+    rest: u8,
+}
+
+impl<const N: usize> Slices<N> {
+    /// A stretch of `bytes` bytes with slices of a `parts`-th at most.
+    const fn new(bytes: u64, parts: u64, rest: u8) -> Self {
+        let slice = bytes / parts;
+        let has_slices = slice >= PAGE_BYTES;
+        let mut classes = [0; N];
+        let mut slice_number = 0;
+        while slice_number < N {
+            classes[slice_number] = slice_number as u8 + (slice_number as u8 >= rest) as u8;
+            slice_number += 1;
+        }
+        Slices {
+            bytes,
+            shift: if has_slices { slice.ilog2() } else { 0 },
+            count: if has_slices { N as u64 } else { 0 },
+            classes,
+            rest,
+        }
+    }
+
+    /// The class of an offset below `bytes`.
+    #[inline]
+    fn class_at(&self, offset: u64) -> u8 {
+        let slice = (self.bytes - 1 - offset) >> self.shift;
+        if slice < self.count { self.classes[slice as usize] } else { self.rest }
+    }
+
+    /// First offset and bytes of a class; `None` if it has no slice.
+    fn range_of(&self, class: u8) -> Option<(u64, u64)> {
+        if class == self.rest {
+            return Some((0, self.bytes - (self.count << self.shift)));
+        }
+        let place = self.classes.iter().position(|&each| each == class).filter(|_| self.count != 0)? as u64;
+        Some((self.bytes - ((place + 1) << self.shift), 1 << self.shift))
+    }
+}
+
+/// The arenas of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    nodes: u64,
+    half_bytes: u64,
+    zone_bytes: u64,
+    zone_shift: u32,
+    lower: Slices<{ LOWER_ARENAS - 1 }>,
+    zone: Slices<{ SIZES - 1 }>,
+    defaults: Attributes,
+}
+
+impl Partition {
+    /// The partition of `segment_bytes` bytes over `nodes` nodes. `defaults`: those of the run; the homes are a policy, no node.
+    pub const fn new(nodes: u32, segment_bytes: u64, defaults: Attributes) -> Partition {
+        let half_bytes = segment_bytes / 2 / PAGE_BYTES * PAGE_BYTES;
+        let share = half_bytes / nodes as u64;
+        let zone_shift = if share >= PAGE_BYTES { share.ilog2() } else { 0 };
+        let zone_bytes = if share >= PAGE_BYTES { 1 << zone_shift } else { 0 };
+        Partition {
+            nodes: nodes as u64,
+            half_bytes,
+            zone_bytes,
+            zone_shift,
+            lower: Slices::new(half_bytes, LOWER_SLICES, ArenaId::of(defaults).index() as u8),
+            zone: Slices::new(zone_bytes, ZONE_SLICES, defaults.block.class()),
+            defaults,
+        }
+    }
+
+    /// A segment whose blocks all have that size.
+    pub const fn uniform(block: BlockSize) -> Partition {
+        let defaults = Attributes { block, homes: Placement::RoundRobin };
+        let mut partition = Partition::new(1, 2 * PAGE_BYTES, defaults);
+        // Without slices there is nothing that depends on the size.
+        (partition.half_bytes, partition.lower.bytes) = (SEGMENT_MAX_BYTES, SEGMENT_MAX_BYTES);
+        partition
+    }
+
+    /// What allocations have that do not choose.
+    pub const fn defaults(&self) -> Attributes {
+        self.defaults
+    }
+
+    pub const fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    /// Bytes of the lower half.
+    pub const fn half_bytes(&self) -> u64 {
+        self.half_bytes
+    }
+
+    /// The number of the zone that holds an offset of the upper half.
+    #[inline]
+    pub fn zone_at(&self, offset: u64) -> Option<u64> {
+        // Too small a segment has zones of no bytes.
+        Some((offset - self.half_bytes) >> self.zone_shift).filter(|zone| *zone < self.nodes && self.zone_bytes != 0)
+    }
+
+    /// The arena of an address; `None` when it belongs to nobody.
+    #[inline]
+    pub fn arena_of(&self, addr: u64) -> Option<ArenaId> {
+        let offset = addr.checked_sub(SEGMENT_BASE)?;
+        if offset < self.half_bytes {
+            return Some(ArenaId(self.lower.class_at(offset).into()));
+        }
+        let zone = self.zone_at(offset)? as usize;
+        let class = self.zone.class_at((offset - self.half_bytes) & (self.zone_bytes - 1));
+        Some(ArenaId((LOWER_ARENAS + zone * SIZES) as u16 + u16::from(class)))
+    }
+
+    /// Whether pages at that offset of the lower half get their homes by first touch.
+    #[inline]
+    pub fn is_first_touch(&self, offset: u64) -> bool {
+        usize::from(self.lower.class_at(offset)) >= SIZES
+    }
+
+    /// The size of the block that holds an address; of an address that belongs to nobody, any.
+    #[inline]
+    pub fn block_at(&self, addr: u64) -> BlockSize {
+        match self.arena_of(addr) {
+            Some(arena) => arena.block(),
+            None => BlockSize::MIN,
+        }
+    }
+
+    /// First address and bytes of an arena; `None` if this run has no room for it.
+    pub fn arena_range(&self, arena: ArenaId) -> Option<(u64, u64)> {
+        let (start, (offset, bytes)) = match arena.zone() {
+            None => (0, self.lower.range_of(arena.0 as u8)?),
+            Some(zone) => (self.half_bytes + zone * self.zone_bytes, self.zone.range_of(arena.block().class())?),
+        };
+        (bytes != 0).then_some((SEGMENT_BASE + start + offset, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn all_defaults() -> Vec<Attributes> {
+        let sizes = (0..SIZES as u8).map(BlockSize::of_class);
+        sizes
+            .flat_map(|block| [Placement::RoundRobin, Placement::FirstTouch].map(|homes| Attributes { block, homes }))
+            .collect()
+    }
+
+    #[test]
+    fn only_powers_of_two_from_64_to_4096_are_sizes() {
+        let good: Vec<u64> = (0..10_000).filter(|&bytes| BlockSize::new(bytes).is_some()).collect();
+        assert_eq!(good, [64, 128, 256, 512, 1024, 2048, 4096]);
+        assert!(BlockSize::new(u64::MAX).is_none());
+        assert!(good.iter().all(|&bytes| BlockSize::new(bytes).unwrap().bytes() == bytes));
+    }
+
+    #[test]
+    fn every_arena_covers_exactly_the_addresses_that_name_it() {
+        for nodes in [1, 2, 3, 4, 7, 8, 31, 32, 63, 64] {
+            for defaults in all_defaults() {
+                let bytes = 256 << 20;
+                let partition = Partition::new(nodes, bytes, defaults);
+                let mut ranges = Vec::new();
+                for number in 0.. {
+                    let Some(arena) = ArenaId::new(number, nodes.into()) else { break };
+                    let (base, len) = partition.arena_range(arena).unwrap();
+                    assert!(base.is_multiple_of(PAGE_BYTES) && len.is_multiple_of(PAGE_BYTES) && len > 0);
+                    for addr in [base, base + len / 2, base + len - 1] {
+                        assert_eq!(partition.arena_of(addr), Some(arena));
+                        assert_eq!(partition.block_at(addr), arena.block());
+                        let homes = partition.is_first_touch((addr - SEGMENT_BASE).min(partition.half_bytes() - 1));
+                        assert!(arena.zone().is_some() || homes == (arena.index() >= SIZES));
+                    }
+                    assert_eq!(arena.zone().is_some(), base >= SEGMENT_BASE + partition.half_bytes());
+                    ranges.push((base, len));
+                }
+                assert_eq!(ranges.len(), LOWER_ARENAS + nodes as usize * SIZES);
+                ranges.sort_unstable();
+                assert_eq!(ranges[0].0, SEGMENT_BASE);
+                assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "no gap, no overlap");
+                let (base, len) = ranges[ranges.len() - 1];
+                assert!(base + len <= SEGMENT_BASE + bytes && SEGMENT_BASE + bytes - base - len < bytes / 4);
+                assert_eq!(partition.arena_of(base + len), None);
+                // The run's own arena has more than half of the lower half.
+                let own = partition.arena_range(ArenaId::of(defaults)).unwrap();
+                assert_eq!(own.0, SEGMENT_BASE);
+                assert!(own.1 > bytes / 4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_choice_names_its_arena() {
+        let block = BlockSize::new(512).unwrap();
+        let of = |homes| ArenaId::of(Attributes { block, homes });
+        let arenas = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(node(5))].map(of);
+        assert!(arenas.iter().all(|arena| arena.block() == block));
+        assert_eq!(arenas.map(ArenaId::zone), [None, None, Some(5)]);
+        assert_eq!(ArenaId::new(arenas[2].index() as u64, 6), Some(arenas[2]));
+        assert_eq!(ArenaId::new(arenas[2].index() as u64, 5), None);
+    }
+
+    #[test]
+    fn small_segments_have_the_arenas_that_fit() {
+        let defaults = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+        let other = Attributes { block: BlockSize::new(128).unwrap(), ..defaults };
+        // 16 pages in the lower half, 4 in each zone: no slice has a page.
+        let small = Partition::new(4, 32 * PAGE_BYTES, defaults);
+        assert_eq!(small.arena_range(ArenaId::of(defaults)), Some((SEGMENT_BASE, 16 * PAGE_BYTES)));
+        assert_eq!(small.arena_range(ArenaId::of(other)), None);
+        assert_eq!(small.arena_range(ArenaId::of(Attributes { homes: Placement::Node(node(1)), ..other })), None);
+        let none = Partition::new(4, PAGE_BYTES, defaults);
+        assert_eq!(none.arena_of(SEGMENT_BASE), None);
+        assert_eq!(none.arena_range(ArenaId::of(defaults)), None);
+    }
+}

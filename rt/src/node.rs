@@ -532,6 +532,11 @@ pub unsafe fn start(boot: Option<Boot>) {
         let Identity { nodes, node, launched } = identity();
         or_fail(segment::fill_private_context(entry::gates(nodes == 1), nodes, node));
         if let Some((_, context)) = launched {
+            if nodes > 1 {
+                // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
+                // `syscall_gate::enable` has installed one.
+                sys::set_signal_mask(sys::signal_mask() | 1 << (abi::CALL_SIGNAL - 1));
+            }
             context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
             context.phase().store(node_phase::RUNNING, Ordering::Release);
         }

@@ -3,12 +3,14 @@
 //!
 //! `BLIZZARD_KILLS` sets the number of runs in which a node is killed; 200 is what a release is tried with.
 
+use blizzard_rt::abi::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext};
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::Ending;
 use blizzard_tests::tool::{self, Mode};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -252,28 +254,80 @@ fn a_full_dev_shm_does_not_matter() {
 
 /// The region of a run, through the descriptor that its launcher holds.
 fn region_of(marker: &str) -> File {
+    find_region_of(marker).expect("no process of the run holds its region")
+}
+
+fn find_region_of(marker: &str) -> Option<File> {
     for (number, _) in processes_with(marker) {
         for entry in std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten() {
             if std::fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:blizzard")) {
-                return OpenOptions::new().read(true).write(true).open(entry.path()).unwrap();
+                return OpenOptions::new().read(true).write(true).open(entry.path()).ok();
             }
         }
     }
-    panic!("no process of the run holds its region");
+    None
+}
+
+/// A word of the region.
+fn word_at(region: &File, at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    region.read_exact_at(&mut bytes, at as u64).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Whether the process has a handler for the signal by which peers call.
+fn has_handler(node: Pid) -> bool {
+    let path = format!("/proc/{}/status", node.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap();
+    let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+    u64::from_str_radix(&caught, 16).unwrap() >> (CALL_SIGNAL - 1) & 1 != 0
+}
+
+/// A node says its process number before it has installed the handler for calls. On a busy machine it can stay between the two for longer
+/// than a peer waits before it calls: the signal ended the process.
+#[test]
+fn a_call_that_comes_before_its_handler_waits() {
+    let mut early = 0;
+    for _ in 0..200 {
+        let mut running = start(launcher(), "8000");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let region = loop {
+            match find_region_of(&running.marker) {
+                // The launcher writes the header before it starts a node.
+                Some(region) if !nodes_with(&running.marker).is_empty() => break region,
+                _ => assert!(Instant::now() < deadline, "no node process in sight"),
+            }
+        };
+        let contexts = word_at(&region, offset_of!(RegionHeader, contexts_off)) as usize;
+        let last = contexts + (NODES - 1) * CONTEXT_BYTES as usize + offset_of!(SharedContext, pid);
+        let number = loop {
+            match word_at(&region, last) as u32 {
+                0 => assert!(Instant::now() < deadline, "node {} has not started", NODES - 1),
+                number => break number as i32,
+            }
+        };
+        let node = Pid::from_raw(number).unwrap();
+        kill_process(node, Signal::STOP).unwrap();
+        early += u32::from(!has_handler(node));
+        let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
+        assert!(sent.success());
+        kill_process(node, Signal::CONT).unwrap();
+        running.started();
+        let ended = running.end(Duration::from_secs(60));
+        assert_eq!(ended.ending, Ending::Exit(0), "{}", ended.errors);
+        if early == 3 {
+            return;
+        }
+    }
+    panic!("the signal never came before the handler, so nothing was tried");
 }
 
 /// Overwrites these bytes of every ring of a run that computes, and says how the run ended.
 fn overwritten(range: fn(usize) -> std::ops::Range<usize>, rounds: u64, state: &mut u64) -> Ended {
-    use blizzard_rt::abi::RegionHeader;
-    use std::mem::offset_of;
     let mut running = start(launcher(), &rounds.to_string());
     running.started();
     let region = region_of(&running.marker);
-    let word = |at: usize| {
-        let mut bytes = [0; 8];
-        region.read_exact_at(&mut bytes, at as u64).unwrap();
-        u64::from_le_bytes(bytes)
-    };
+    let word = |at| word_at(&region, at);
     let (rings, ring) = (word(offset_of!(RegionHeader, rings_off)), word(offset_of!(RegionHeader, ring_bytes)));
     let noise: Vec<u8> = (0..ring).map(|_| random(state) as u8).collect();
     let range = range(noise.len());

@@ -124,10 +124,11 @@ static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t wri
                 word = OWNED + (word & 1);
                 log[at++] = note(SWAP, line, word, __atomic_exchange_n(word_at(line, word), id, __ATOMIC_SEQ_CST));
             }
-        } else if (kind != 1 || at + 2 > room) {
+        } else if (kind != 1 || at + 3 > room) {
             log[at++] = note(LOAD, line, word, *word_at(line, word));
         } else {
-            /* Two words at once: from the last word of a line it takes both lines, if they are neighbours. */
+            /* Two words at once: from the last word of a line it takes both lines, if they are neighbours. The access holds both, so it
+             * is as if the first were loaded before and after the second. */
             uint64_t next_line = line + (word == WORDS - 1), next_word = (word + 1) % WORDS;
             if (next_line == lines || word_at(next_line, next_word) != word_at(line, word) + 1)
                 continue;
@@ -137,6 +138,7 @@ static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t wri
             _mm_storeu_si128((__m128i *)halves, both);
             log[at++] = note(LOAD, line, word, halves[0]);
             log[at++] = note(LOAD, next_line, next_word, halves[1]);
+            log[at++] = note(LOAD, line, word, halves[0]);
         }
     }
 }

@@ -35,6 +35,8 @@
 //!   owner when an address is beyond what it knows.
 
 pub mod mcm;
+#[cfg(feature = "planted")]
+mod planted;
 pub mod replace;
 #[cfg(test)]
 pub mod shuffle;

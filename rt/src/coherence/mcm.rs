@@ -12,6 +12,9 @@
 //!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
 //!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
+#[cfg(feature = "planted")]
+mod planted;
+
 use super::stache::PREFETCHES;
 use crate::abi::{self, Counter};
 use crate::buffer::{Queue, Table};
@@ -153,6 +156,10 @@ impl Node {
         else {
             return self.count(Counter::MessagesRejected);
         };
+        #[cfg(feature = "planted")]
+        if self.planted_mcm_message(block, msg, from) {
+            return;
+        }
         if let Some(event) = HomeEvent::from_msg(msg, from) {
             self.mcm_home_event(block, event, Some(&message.data));
             if self.coherence.mcm.refused && self.coherence.mcm.waiting.is_some_and(|(each, _)| each == block) {
@@ -221,6 +228,8 @@ impl Node {
             entry = self.coherence.mcm.directory.get(number);
         }
         let tag = self.tag_of(block);
+        #[cfg(feature = "planted")]
+        let tag = self.planted_mcm_tag(entry, tag);
         match mcm::home_step(entry, tag, event) {
             Ok((next, actions)) => {
                 self.coherence.mcm.directory.set(number, next);
@@ -256,6 +265,8 @@ impl Node {
     fn mcm_node_event(&mut self, block: Block, event: NodeEvent, data: Option<&[u64; BLOCK_WORDS]>) {
         let bits = self.coherence.mcm.events.bits(block);
         let tag = self.tag_of(block);
+        #[cfg(feature = "planted")]
+        self.planted_mcm_node(block, bits, tag, event);
         match mcm::node_step(bits, tag, event) {
             Ok((next, actions)) => {
                 if let Err(e) = self.coherence.mcm.events.set(block, next) {
@@ -276,6 +287,10 @@ impl Node {
     /// Performs a step's actions in order.
     fn mcm_perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) {
         for &action in actions.as_slice() {
+            #[cfg(feature = "planted")]
+            if self.planted_mcm_action(block, home, action, actions, data) {
+                continue;
+            }
             match action {
                 Action::CopyIn => match data {
                     Some(data) => self.copy_in(block, data),

@@ -1,0 +1,166 @@
+//! Planted bugs: what `blizzard stress` must find.
+//!
+//! Purpose: each bug of the list breaks one rule of a protocol's driver, so that a test can show that the random tester notices. In the
+//! tree only for a runtime that tests build with the feature `planted`; no other runtime contains any of this. Input: the number in the
+//! word [`PLANTED`](crate::abi::instrument::PLANTED) of the node's context page. Output: steps that are left out, done too early or done
+//! wrong. Here is what does not depend on the protocol; `stache/planted.rs` and `mcm/planted.rs` stand between the protocols' steps and
+//! their actions. Blocks have 64 bytes.
+
+use crate::abi::{BLOCK_BYTES, instrument};
+use crate::node::Node;
+use crate::protocol::{Msg, NodeId};
+use crate::tags::{BLOCK_WORDS, Block};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    /// An invalidation is acknowledged, but the copy stays.
+    LostInvalidation,
+    /// The home answers a store before the other copies are gone: the answer goes out first, then the invalidations (with Stache later), and
+    /// nobody waits for their acknowledgements.
+    EarlyReply,
+    /// The tag is raised and the program goes on; the data come only at the next entry into the runtime.
+    TagBeforeData,
+    /// The home takes a block back, but not its data.
+    LostWriteBack,
+    /// A recalled block is sent home, but its owner goes on writing it.
+    RecallKeepsWritable,
+    /// The home gives a block away, but goes on using its own copy.
+    HomeKeepsTag,
+    /// The last word of a block does not arrive.
+    ShortCopy,
+    /// The home answers a read with its own copy although another node owns the block.
+    StaleReply,
+    /// A node whose copy was invalidated while it asked to upgrade it goes on with what it has.
+    UpgradeWithoutData,
+    /// The home's own store sends the invalidations, but does not wait for their acknowledgements.
+    HomeStoreDoesNotWait,
+}
+
+/// By number, from 1.
+const BUGS: [Bug; 10] = [
+    Bug::LostInvalidation,
+    Bug::EarlyReply,
+    Bug::TagBeforeData,
+    Bug::LostWriteBack,
+    Bug::RecallKeepsWritable,
+    Bug::HomeKeepsTag,
+    Bug::ShortCopy,
+    Bug::StaleReply,
+    Bug::UpgradeWithoutData,
+    Bug::HomeStoreDoesNotWait,
+];
+
+/// Of [`Bug::TagBeforeData`]: the block whose data are late, or 0, and the data.
+static LATE: [AtomicU64; 1 + BLOCK_WORDS] = [const { AtomicU64::new(0) }; 1 + BLOCK_WORDS];
+/// Of [`Bug::EarlyReply`] with Stache: the block whose invalidations go out at the next entry, or 0, and to which nodes (a bit
+/// for each).
+static UNSENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Of [`Bug::UpgradeWithoutData`]: the block.
+static UPGRADING: AtomicU64 = AtomicU64::new(0);
+/// Of [`Bug::HomeStoreDoesNotWait`], by a part of the address: a block, and the nodes whose acknowledgements nobody waits for.
+static OWED: [[AtomicU64; 2]; 1024] = [const { [const { AtomicU64::new(0) }; 2] }; 1024];
+
+fn owed_of(block: Block) -> &'static [AtomicU64; 2] {
+    &OWED[(block.addr() / BLOCK_BYTES) as usize % OWED.len()]
+}
+
+/// Notes that nobody waits for the acknowledgements of these nodes; false when there is no room to note it.
+pub(super) fn expect_no_answers(block: Block, nodes: u64) -> bool {
+    let [addr, owing] = owed_of(block);
+    if owing.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    addr.store(block.addr(), Ordering::Relaxed);
+    owing.store(nodes, Ordering::Relaxed);
+    true
+}
+
+/// Whether this acknowledgement is one that nobody waits for.
+pub(super) fn is_unexpected_answer(block: Block, from: NodeId) -> bool {
+    let [addr, owing] = owed_of(block);
+    let (owed, bit) = (owing.load(Ordering::Relaxed), 1 << from.index());
+    let found = addr.load(Ordering::Relaxed) == block.addr() && owed & bit != 0;
+    if found {
+        owing.store(owed & !bit, Ordering::Relaxed);
+    }
+    found
+}
+
+/// The nodes of a set of bits.
+fn nodes_of(bits: u64) -> impl Iterator<Item = NodeId> {
+    (0..u64::BITS).filter(move |n| bits >> n & 1 != 0).filter_map(NodeId::new)
+}
+
+/// The set of bits of nodes.
+pub(super) fn bits_of(nodes: impl Iterator<Item = NodeId>) -> u64 {
+    nodes.fold(0, |bits, node| bits | 1 << node.index())
+}
+
+/// Notes the block of an upgrade that has lost its copy.
+pub(super) fn note_upgrade(block: Block) {
+    UPGRADING.store(block.addr(), Ordering::Relaxed);
+}
+
+/// Whether the data that come now are for that upgrade.
+fn is_noted_upgrade(block: Block) -> bool {
+    UPGRADING.compare_exchange(block.addr(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+impl Node {
+    pub(super) fn bug(&self) -> Option<Bug> {
+        let number = self.context.instrument(instrument::PLANTED).load(Ordering::Relaxed);
+        (number as usize).checked_sub(1).and_then(|index| BUGS.get(index)).copied()
+    }
+
+    /// The runtime is entered.
+    pub fn planted_begin(&mut self) {
+        let addr = LATE[0].swap(0, Ordering::Relaxed);
+        if addr != 0 {
+            let data: [u64; BLOCK_WORDS] = core::array::from_fn(|word| LATE[1 + word].load(Ordering::Relaxed));
+            self.space.write(Block::of(addr), &data);
+        }
+        self.planted_send_unsent();
+    }
+
+    fn planted_send_unsent(&mut self) {
+        let addr = UNSENT[0].swap(0, Ordering::Relaxed);
+        if addr != 0 {
+            for to in nodes_of(UNSENT[1].load(Ordering::Relaxed)) {
+                self.send_block(to, Block::of(addr), Msg::Invalidate.byte().into(), false);
+            }
+        }
+    }
+
+    /// Sends these invalidations of Stache at the next entry into the runtime.
+    pub(super) fn planted_send_later(&mut self, block: Block, nodes: u64) {
+        self.planted_send_unsent();
+        UNSENT[1].store(nodes, Ordering::Relaxed);
+        UNSENT[0].store(block.addr(), Ordering::Relaxed);
+    }
+
+    /// Arriving data are copied in: true when the bug does something else instead.
+    pub(super) fn planted_copy_in(&mut self, block: Block, at_home: bool, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+        match self.bug() {
+            Some(Bug::LostWriteBack) => at_home,
+            Some(Bug::ShortCopy) => {
+                if let Some(data) = data {
+                    let mut short = *data;
+                    short[BLOCK_WORDS - 1] = self.space.read(block)[BLOCK_WORDS - 1];
+                    self.space.write(block, &short);
+                }
+                true
+            }
+            Some(Bug::TagBeforeData) if !at_home => {
+                for (late, word) in LATE.iter().skip(1).zip(data.into_iter().flatten()) {
+                    late.store(*word, Ordering::Relaxed);
+                }
+                LATE[0].store(block.addr(), Ordering::Relaxed);
+                true
+            }
+            Some(Bug::UpgradeWithoutData) if !at_home => is_noted_upgrade(block),
+            _ => false,
+        }
+    }
+}

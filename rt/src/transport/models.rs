@@ -115,13 +115,17 @@ fn is_found(model: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(model)).is_err()
 }
 
-/// A sender of `count` messages through a ring of two slots, and a receiver that wants each of them whole and in order.
+/// A sender of `count` messages through a ring, and a receiver that wants each of them whole and in order.
 fn ring(count: u64, bug: Bug) {
-    explore(3, move || {
-        let memory = Shared::ring(2, bug);
-        let mut into = Consumer::over(memory.clone(), 2);
+    ring_of(2, count, 3, bug);
+}
+
+fn ring_of(slots: u32, count: u64, preemptions: usize, bug: Bug) {
+    explore(preemptions, move || {
+        let memory = Shared::ring(slots.into(), bug);
+        let mut into = Consumer::over(memory.clone(), slots);
         let sender = loom::thread::spawn(move || {
-            let mut out = Producer::over(memory, 2);
+            let mut out = Producer::over(memory, slots);
             for n in 0..count {
                 while !out.send(&message(n)) {
                     loom::thread::yield_now();
@@ -145,6 +149,12 @@ fn ring(count: u64, bug: Bug) {
 #[test]
 fn messages_arrive_whole_and_in_order() {
     ring(3, Bug::None);
+}
+
+/// With eight slots the consumer publishes every second index only.
+#[test]
+fn a_sender_gets_the_room_that_is_not_told_of_each_time() {
+    ring_of(8, 10, 1, Bug::None);
 }
 
 #[test]

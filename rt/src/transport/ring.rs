@@ -4,7 +4,7 @@
 //! [`Message`]. Source: design section 6 (transport).
 //!
 //! ```text
-//! line 0   consumer index (u64), written by the consumer after it has copied a slot out
+//! line 0   consumer index (u64), written by the consumer after it has copied slots out: a quarter of a lap, or all there were
 //! line 1   producer index (u64), written by the producer; for inspection, nobody waits on it
 //! line 2   slot 0: sequence number (u32), header        written by the producer, the sequence number last
 //! line 3   slot 0: data of one block, when there is any
@@ -23,6 +23,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const CONSUMER_LINE: u64 = 0;
 const PRODUCER_LINE: u64 = 64;
+/// The consumer publishes its index after such a part of a lap, or when it finds the ring empty.
+const PUBLISHED_PARTS: u64 = 4;
 /// The first word of a slot's second line.
 const DATA_WORD: u64 = 8;
 
@@ -190,6 +192,8 @@ impl<M: Memory> Producer<M> {
 pub struct Consumer<M = Mapped> {
     ring: Ring<M>,
     next: u64,
+    /// The index that the producer can see.
+    published: u64,
 }
 
 impl Consumer<Mapped> {
@@ -205,7 +209,7 @@ impl Consumer<Mapped> {
 impl<M: Memory> Consumer<M> {
     /// The only receiving end of the ring in that memory.
     pub fn over(memory: M, slots: u32) -> Consumer<M> {
-        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0 }
+        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, published: 0 }
     }
 
     /// Whether a message is there.
@@ -235,6 +239,9 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     pub fn receive_into(&mut self, message: &mut Message) -> bool {
         if !self.is_ready() {
+            if self.published != self.next {
+                self.publish();
+            }
             return false;
         }
         let incarnation = self.ring.memory.load_u32(self.ring.slot(self.next) + 4, Ordering::Relaxed);
@@ -249,9 +256,19 @@ impl<M: Memory> Consumer<M> {
             }
         }
         self.next += 1;
-        // Release: the copy is complete before the producer may write the slot again.
-        self.ring.memory.store_u64(CONSUMER_LINE, self.next, Ordering::Release);
+        // A producer that waits for room looks at the index, and takes its line away each time. It needs only a part of the slots, and all
+        // when the ring is empty: so it never waits while every message has been taken.
+        if self.next - self.published >= (self.ring.mask + 1).div_ceil(PUBLISHED_PARTS) {
+            self.publish();
+        }
         true
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.published = self.next;
+        // Release: the copies are complete before the producer may write the slots again.
+        self.ring.memory.store_u64(CONSUMER_LINE, self.next, Ordering::Release);
     }
 
     /// Messages taken out so far, modulo 2^32.
@@ -298,6 +315,20 @@ mod tests {
             assert_eq!(into.receive(), Some(message(n)));
         }
         assert!(!into.is_ready());
+    }
+
+    #[test]
+    fn the_index_is_published_in_parts_and_when_the_ring_is_empty() {
+        let (mut out, mut into, memory) = ring(16);
+        (0..16).for_each(|n| assert!(out.send(&message(n))));
+        for n in 0..7 {
+            assert_eq!(into.receive(), Some(message(n)));
+        }
+        assert_eq!(memory[0][0], 4);
+        assert!((16..20).all(|n| out.send(&message(n))) && !out.send(&message(20)));
+        (7..20).for_each(|n| assert_eq!(into.receive(), Some(message(n))));
+        assert!(into.receive().is_none());
+        assert_eq!(memory[0][0], 20);
     }
 
     #[test]

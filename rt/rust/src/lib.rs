@@ -16,6 +16,9 @@
 //! let n = u64::from(bz::nodes());
 //! assert_eq!(total[0].load(Ordering::SeqCst), n * (n + 1) / 2);
 //! ```
+//! `bz_create` and `bz_fork_nodes` have no counterpart here: what refers to them carries the note that makes the launcher start node 0 alone, so that
+//! a program that only links this crate could become one of that kind; and a function that goes on in a copy of the process is not safe to call in Rust.
+//!
 //! Source: `rt/include/blizzard.h`, which states units and errors of each call.
 
 use std::ffi::c_void;

@@ -67,6 +67,19 @@ fn what_node_0_wrote_alone_is_found_under_both_protocols_and_a_bound_on_copies()
     }
 }
 
+/// Each arena has a limit of its own up to which node 0 had everything. An allocation with homes on a node that was not there yet never returned.
+#[test]
+fn allocations_of_node_0_alone_keep_their_data_whatever_their_attributes() {
+    let (_folder, program) = build("attributes", &[]);
+    let run_options = [&[][..], &["--stache-pages", "16", "--homes", "first-touch", "--block-size", "512"]];
+    for (protocol, options) in [("stache", run_options[0]), ("stache", run_options[1]), ("mcm", run_options[0])] {
+        let options = [&["--protocol", protocol], options].concat();
+        let outcome = launch_with(&options, 3, &program, &[]).success().unwrap();
+        // 528 is the sum of the factors, 1200 what the nodes add to the words of each allocation.
+        assert_eq!(outcome.stdout_text(), format!("0 0 0 {0} {0} {0}\n", 528 * 1200));
+    }
+}
+
 /// The mark that makes `blizzard run` start node 0 alone is in a segment, which neither `strip` nor the linker's collection of unused
 /// sections takes away; and the C library's `fork` is another one in a static program.
 #[test]

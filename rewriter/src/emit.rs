@@ -11,11 +11,12 @@ use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
 use crate::blocks::{Class, Recorder};
 use crate::cfg::{Cfg, End};
-use crate::check::{self, Site, asm};
+use crate::check::{self, Site, asm, strip};
 use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
+use crate::optimise::strips::Strip;
 use crate::optimise::{Checks, State};
 use crate::options::{self, Options, Poll};
 use crate::plan::{Action, Facts, Planner};
@@ -53,8 +54,8 @@ pub struct Fixup {
 /// What may change size in the hot buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
-    /// jmp (cc = None) or jcc, two bytes in the buffer.
-    Branch { cc: Option<u8>, to: InsnId },
+    /// jmp (cc = None) or jcc, two bytes in the buffer. `delta`: as in [`Target::Insn`].
+    Branch { cc: Option<u8>, to: InsnId, delta: u32 },
     /// Padding; the next instruction begins behind it.
     Align {
         /// The instruction in front may go on into the padding.
@@ -184,11 +185,14 @@ pub fn emit(input: &Input) -> Code {
     let mut reader = Reader::new(image, insns);
     let mut planner = Planner::new(options);
     let mut planned = input.checks.list.iter().peekable();
+    let mut strips = input.checks.strips.iter().peekable();
     let mut insn = Instruction::default();
     for b in cfg.ids() {
         input.live.before_each(cfg, &facts.effects, b, &mut live);
         let mut on_stack = input.stack.at_start(b);
         let block = &cfg.blocks[b.ix()];
+        let strip = strips.next_if(|s| s.first == block.first);
+        let mut open = None;
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             if let Some((_, place)) = starts.next_if(|s| s.0 == id) {
@@ -199,9 +203,13 @@ pub fn emit(input: &Input) -> Code {
             code.begin.push(begin);
             let bytes = reader.decode(id, &mut insn);
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
-            let state = planned.next_if(|c| c.id == id).map(|c| c.state);
-            let wide = state.and_then(|s| check::Wide::of(&s, &insn));
+            let planned = planned.next_if(|c| c.id == id);
+            let wide = planned.and_then(|c| check::Wide::of(c, &insn));
+            let state = planned.map(|c| c.state);
             let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table, wide };
+            if let Some(strip) = strip.filter(|_| k == 0) {
+                strip::enter(&mut code, strip);
+            }
             if options.blocks && k == 0 {
                 let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
                 check::count_block(&mut code, &site, counter);
@@ -209,7 +217,10 @@ pub fn emit(input: &Input) -> Code {
             let wild = i + 1 == block.stop.0
                 && matches!(block.end, End::FramedJmp | End::UnknownJmp)
                 && insns.list[id.ix()].flow == Flow::IndirectJmp;
-            if options.poll == Poll::Backedge
+            if let Some(strip) = strip.filter(|_| k == 0) {
+                open = Some(strip::head(&mut code, &site, strip));
+                code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
+            } else if options.poll == Poll::Backedge
                 && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
             {
                 let from = code.hot.pos();
@@ -221,12 +232,14 @@ pub fn emit(input: &Input) -> Code {
             }
             let from = code.hot.pos();
             let action = match state {
-                Some(State::Merged(_) | State::Dominated) => Ok(Action::Covered),
+                Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
                 _ => planner.decide(&insn, on_stack),
             };
             let done = action.and_then(|action| {
                 check::insert(&mut code, &site, &action)?;
-                if options.blocks {
+                if options.blocks && matches!(state, Some(State::Strip(_))) {
+                    code.recorder.mark(id, Class::Hoisted, 0);
+                } else if options.blocks {
                     let inserted = code.inserted(from);
                     code.recorder.action(id, &action, inserted);
                 }
@@ -239,10 +252,13 @@ pub fn emit(input: &Input) -> Code {
             if state.is_some() {
                 code.guarded.push((id, code.hot.pos() - begin));
             }
-            relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader }, table);
+            relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
             check::land_behind(&mut code, &site);
             fall_through(&mut code, insns, id);
             on_stack = facts.stack[id.ix()].behind(on_stack);
+        }
+        if let Some(open) = open {
+            strip::tests(&mut code, &open, options.poll == Poll::Backedge, options.count, options.blocks);
         }
     }
     code.begin.push(code.hot.pos());
@@ -270,17 +286,21 @@ struct Original<'x, 'a> {
     bytes: &'x [u8],
     /// Has just decoded it.
     reader: &'x Reader<'x, 'a>,
+    /// The loop that it is in tests tags once for several iterations.
+    strip: Option<&'x Strip>,
 }
 
 /// Emits the instruction itself.
 fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
     let insns = input.insns;
-    let Original { id, insn, bytes, .. } = *original;
+    let Original { id, insn, bytes, strip, .. } = *original;
+    // The loop's own jump passes by what runs when it is entered.
+    let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
     let Insn { flow, target, .. } = insns.list[id.ix()];
     let hot = &mut code.hot;
     match (flow, direct_target(insn)) {
         (Flow::Jmp, Some(to)) => match target {
-            Some(to) => branch(code, None, to),
+            Some(to) => branch(code, None, to, delta(to)),
             None => {
                 let at = asm::jmp32(&mut hot.bytes);
                 hot.fix(at, Target::Old(to));
@@ -307,7 +327,7 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
             // iced numbers the conditions from 1 in the order of their encodings.
             let cc = insn.condition_code() as u8 - 1;
             match target {
-                Some(to) => branch(code, Some(cc), to),
+                Some(to) => branch(code, Some(cc), to, delta(to)),
                 None => {
                     let at = asm::jcc32(&mut hot.bytes, cc);
                     hot.fix(at, Target::Old(to));
@@ -333,13 +353,13 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
     }
 }
 
-fn branch(code: &mut Code, cc: Option<u8>, to: InsnId) {
-    code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Branch { cc, to } });
+fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
+    code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Branch { cc, to, delta } });
     code.hot.bytes.extend([0, 0]);
 }
 
 fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
-    let Original { id, insn, bytes, reader } = *original;
+    let Original { id, insn, bytes, reader, .. } = *original;
     let start = code.hot.bytes.len();
     if let Some(t) = table {
         let offsets = reader.constant_offsets(insn);
@@ -398,7 +418,7 @@ fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
     }
     match insns.next(id) {
         Some(n) if n.0 == id.0 + 1 => {}
-        Some(n) => branch(code, None, n),
+        Some(n) => branch(code, None, n, 0),
         None => code.hot.bytes.extend(asm::UD2),
     }
 }

@@ -101,10 +101,10 @@ fn relax(code: &Code, items_before: &[u32]) -> Vec<bool> {
         grown(&code.items, &long, &mut shift);
         let mut changed = false;
         for (k, item) in code.items.iter().enumerate() {
-            if let ItemKind::Branch { to, .. } = item.kind
+            if let ItemKind::Branch { to, delta, .. } = item.kind
                 && !long[k]
             {
-                let target = code.begin[to.ix()] + shift[items_before[to.ix()] as usize];
+                let target = code.begin[to.ix()] + shift[items_before[to.ix()] as usize] + delta;
                 if i8::try_from(i64::from(target) - i64::from(item.pos + shift[k]) - 2).is_err() {
                     long[k] = true;
                     changed = true;
@@ -269,10 +269,10 @@ fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: u
                     gap -= nop.len();
                 }
             }
-            ItemKind::Branch { cc, to } => {
+            ItemKind::Branch { cc, to, delta } => {
                 done += 2;
                 let size = 2 + growth(item.kind, long, at);
-                let rel = i64::from(begin[to.ix()]) - i64::from(at) - i64::from(size);
+                let rel = i64::from(begin[to.ix()] + delta) - i64::from(at) - i64::from(size);
                 match (cc, long) {
                     (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
                     (None, false) => out.extend([0xeb, rel as u8]),

@@ -34,6 +34,8 @@ pub struct Options {
     pub merge: bool,
     /// Checks of what has been tested on every way are left out.
     pub across: bool,
+    /// Loops test tags once for several iterations.
+    pub strips: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -47,6 +49,7 @@ impl Default for Options {
             blocks: false,
             merge: true,
             across: true,
+            strips: true,
             fuel: None,
         }
     }
@@ -56,16 +59,16 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { checks, poll, count, blocks, merge, across, fuel } = *self;
+        let Options { checks, poll, count, blocks, merge, across, strips, fuel } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let (count, blocks, merge, across) = (bit(count), bit(blocks), bit(merge), bit(across));
-        format!("{}-{}-{count}-{blocks}-{merge}-{across}-{fuel}", name(checks), name(poll))
+        let (count, blocks, merge, across, strips) = (bit(count), bit(blocks), bit(merge), bit(across), bit(strips));
+        format!("{}-{}-{count}-{blocks}-{merge}-{across}-{strips}-{fuel}", name(checks), name(poll))
     }
 
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, merge, across, fuel] = parts[..] else { return None };
+        let [checks, poll, count, blocks, merge, across, strips, fuel] = parts[..] else { return None };
         let bit = |s: &str| match s {
             "0" => Some(false),
             "1" => Some(true),
@@ -78,6 +81,7 @@ impl Options {
             blocks: bit(blocks)?,
             merge: bit(merge)?,
             across: bit(across)?,
+            strips: bit(strips)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

@@ -73,6 +73,15 @@ pub const CONTEXT_BYTES: u64 = 4096;
 
 /// The doorbell (u32): nonzero when a peer wants this node to run handlers. Polls test it.
 pub const POLL_WORD: u64 = CONTEXT_SHARED;
+/// How far the loop that is running may go on before it must test tags again (u64): while the loop's counting register is below this
+/// one's value, tests have been made for the iteration that begins. For loops that count up; 0: no iteration has been tested.
+/// Written by inserted code: where such a loop is entered, by its tests, and behind each entry into the runtime from within the loop.
+/// The runtime writes [`NO_LIMITS`] where a context continues that something else has run in the middle of.
+pub const LIMIT_UP: u64 = CONTEXT_SHARED + core::mem::offset_of!(SharedContext, limits) as u64;
+/// The same for loops that count down: the register is above it; `u64::MAX`: no iteration has been tested.
+pub const LIMIT_DOWN: u64 = LIMIT_UP + 8;
+/// [`LIMIT_UP`] and [`LIMIT_DOWN`] when nothing has been tested.
+pub const NO_LIMITS: [u64; 2] = [0, u64::MAX];
 /// u64 counters incremented by inserted code in a counting rewrite (`--count`); also in the shared context page, so that
 /// the launcher reads them after the node has ended. Index with [`Counter`].
 pub const COUNTERS: u64 = CONTEXT_SHARED + offset_of_counters();
@@ -315,6 +324,9 @@ pub struct SharedContext {
     /// Written by the owner: grows with each look at its rings. Whoever waits for the owner sees by it that the owner lives.
     pub beat: u32,
     _line2: [u32; 15],
+    /// Written by the owner alone: [`LIMIT_UP`], [`LIMIT_DOWN`].
+    pub limits: [u64; 2],
+    _line3: [u64; 6],
     /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
     pub message: [u8; 1024],
     /// Written by the owner's program and by a runtime with instruments: see [`instrument`].
@@ -748,6 +760,8 @@ pub mod claim_reason {
     pub const MERGED: u32 = 1;
     /// Checks on every way here have tested what is accessed.
     pub const DOMINATED: u32 = 2;
+    /// The tests at the head of the loop, for this and the next iterations.
+    pub const STRIP: u32 = 3;
 }
 
 /// A stretch of new code in which the program relies on checks that lie behind it: whoever continues there without having come from

@@ -56,8 +56,17 @@ pub unsafe fn return_here(context: &mut Ucontext) {
     }
 }
 
+/// Makes the loop that is running test tags before its next iteration: other loops may have run since its last tests, or messages been handled.
+pub fn forget_limits() {
+    for (at, none) in [abi::LIMIT_UP, abi::LIMIT_DOWN].into_iter().zip(abi::NO_LIMITS) {
+        // SAFETY: the context page is mapped before anything of the program runs, and only this thread's code looks at the limits.
+        unsafe { (at as *mut u64).write_volatile(none) };
+    }
+}
+
 /// Makes accessible what code at the context's address relies on.
 pub fn reestablish(context: &Ucontext) {
+    forget_limits();
     if node::nodes() == 1 {
         return;
     }

@@ -35,7 +35,7 @@ pub enum Class {
     NotRequested,
     /// Another check covers it.
     Merged,
-    /// A check outside the loop covers it.
+    /// Tests outside the loop, or at its head for several iterations, cover it.
     Hoisted,
     // Accesses with a check in front.
     Load,
@@ -50,10 +50,12 @@ pub enum Class {
     /// A check that stands for accesses elsewhere.
     Apart,
     Poll,
+    /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
+    Strip,
 }
 
 impl Class {
-    pub const ALL: [Class; 15] = [
+    pub const ALL: [Class; 16] = [
         Class::Stack,
         Class::Global,
         Class::Tls,
@@ -69,6 +71,7 @@ impl Class {
         Class::Lanes,
         Class::Apart,
         Class::Poll,
+        Class::Strip,
     ];
 
     /// For people.
@@ -81,7 +84,7 @@ impl Class {
             Class::Addr32 => "exempt: 32-bit address",
             Class::NotRequested => "not asked for",
             Class::Merged => "merged into another check",
-            Class::Hoisted => "checked outside the loop",
+            Class::Hoisted => "checked for several iterations",
             Class::Load => "load, checked inline",
             Class::Store => "store, checked inline",
             Class::Range => "large, checked by range",
@@ -89,12 +92,13 @@ impl Class {
             Class::Lanes => "gather or scatter",
             Class::Apart => "checks for other places",
             Class::Poll => "polls",
+            Class::Strip => "ends of what has been tested",
         }
     }
 
     /// Whether an access of the program stands behind it.
     pub fn is_access(self) -> bool {
-        !matches!(self, Class::Apart | Class::Poll)
+        !matches!(self, Class::Apart | Class::Poll | Class::Strip)
     }
 
     /// Whether a check is executed.
@@ -128,7 +132,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A block of `insns` instructions of the program begins; the number of its counter.
+    /// A block of `insns` instructions of the program begins; the number of its counter. Inserted code that does not run as often as what
+    /// it stands for is a block of none.
     pub fn begin(&mut self, first: InsnId, insns: u32) -> u32 {
         self.blocks.push(Emitted { first, insns, marks: self.marks.len() as u32 });
         self.blocks.len() as u32 - 1
@@ -137,6 +142,13 @@ impl Recorder {
     /// `inserted` instructions stand in front of `insn`, for what `class` says. Belongs to the block that began last.
     pub fn mark(&mut self, insn: InsnId, class: Class, inserted: u32) {
         self.marks.push(Mark { insn, class, inserted });
+    }
+
+    /// [`Recorder::mark`], where blocks are counted.
+    pub fn mark_if(&mut self, counted: bool, insn: InsnId, class: Class, inserted: u32) {
+        if counted {
+            self.mark(insn, class, inserted);
+        }
     }
 
     /// As [`Recorder::mark`], for a planned action.
@@ -186,8 +198,9 @@ impl Recorder {
         for (k, block) in self.blocks.iter().enumerate() {
             let marks_to = self.blocks.get(k + 1).map_or(self.marks.len(), |next| next.marks as usize);
             let marks = &self.marks[block.marks as usize..marks_to];
-            let last = InsnId(block.first.0 + block.insns - 1);
-            let (from, to) = (insns.va(block.first).0, insns.end(last).0);
+            let from = insns.va(block.first).0;
+            let last = block.insns.checked_sub(1).map(|n| InsnId(block.first.0 + n));
+            let to = last.map_or(from, |last| insns.end(last).0);
             table.block(from, to, block.insns, marks.iter().map(|m| (insns.va(m.insn).0, m.class, m.inserted)));
         }
         table.finish()

@@ -162,6 +162,22 @@ pub fn cmp_mem32(out: &mut Vec<u8>, mem: Mem, imm: i8) {
     out.push(imm as u8);
 }
 
+/// `cmp reg, qword ptr mem`
+pub fn cmp_reg_mem64(out: &mut Vec<u8>, reg: u8, mem: Mem) {
+    wide(out, 0x3b, reg, mem);
+}
+
+/// `mov qword ptr mem, reg`
+pub fn store64(out: &mut Vec<u8>, mem: Mem, reg: u8) {
+    wide(out, 0x89, reg, mem);
+}
+
+/// `mov qword ptr mem, imm32`, sign-extended
+pub fn store64_imm(out: &mut Vec<u8>, mem: Mem, imm: i32) {
+    wide(out, 0xc7, 0, mem);
+    out.extend(imm.to_le_bytes());
+}
+
 /// `inc qword ptr mem`
 pub fn inc64(out: &mut Vec<u8>, mem: Mem) {
     wide(out, 0xff, 0, mem);
@@ -247,8 +263,10 @@ pub fn restore_flags(out: &mut Vec<u8>) {
 }
 
 /// Condition codes used here, as the low nibble of the opcode.
+pub const CC_AE: u8 = 3;
 pub const CC_E: u8 = 4;
 pub const CC_NE: u8 = 5;
+pub const CC_BE: u8 = 6;
 pub const CC_A: u8 = 7;
 
 /// `jcc rel32`; returns where the displacement stands.
@@ -272,6 +290,12 @@ pub fn jcc8(out: &mut Vec<u8>, cc: u8) -> usize {
 /// Makes the rel8 at `at` lead to the end of `out`.
 pub fn land8(out: &mut [u8], at: usize) {
     out[at] = i8::try_from(out.len() - at - 1).expect("short branches stay short") as u8;
+}
+
+/// Makes the rel32 at `at` lead to the end of `out`.
+pub fn land32(out: &mut [u8], at: usize) {
+    let rel = (out.len() - at - 4) as i32;
+    out[at..at + 4].copy_from_slice(&rel.to_le_bytes());
 }
 
 #[cfg(test)]
@@ -349,6 +373,9 @@ mod tests {
         xchg_rsp_rax(&mut out);
         call_abs(&mut out, 0x7fff_1000);
         cmp_mem32(&mut out, Mem::absolute(0x7fff_0000), 0);
+        cmp_reg_mem64(&mut out, 9, Mem::absolute(0x7fff_00c0));
+        store64(&mut out, Mem::absolute(0x7fff_00c0), 1);
+        store64_imm(&mut out, Mem::absolute(0x7fff_00c8), -1);
         inc64(&mut out, Mem::absolute(0x7fff_0480));
         save_flags(&mut out);
         restore_flags(&mut out);
@@ -363,9 +390,10 @@ mod tests {
         call32(&mut out);
         assert_eq!(
             text(&out),
-            "xchg [rsp],rax; call qword ptr [7FFF1000h]; cmp dword ptr [7FFF0000h],0; inc qword ptr [7FFF0480h]; lahf; seto al; add al,7Fh; sahf; \
+            "xchg [rsp],rax; call qword ptr [7FFF1000h]; cmp dword ptr [7FFF0000h],0; cmp r9,[7FFF00C0h]; mov [7FFF00C0h],rcx; \
+             mov qword ptr [7FFF00C8h],0FFFFFFFFFFFFFFFFh; inc qword ptr [7FFF0480h]; lahf; seto al; add al,7Fh; sahf; \
              push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h; \
-             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000045h"
+             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000061h"
         );
     }
 }

@@ -5,13 +5,15 @@
 //! program's state, enters the gate, and goes on to the access.
 
 pub mod asm;
+pub mod strip;
 
 use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
 use crate::analysis::regs::RegSet;
 use crate::disasm::InsnId;
 use crate::emit::{Code, StackPlace, Target, operand_regs};
 use crate::ids::Vaddr;
-use crate::optimise::State;
+use crate::optimise::strips::Limit;
+use crate::optimise::{Check, State};
 use crate::plan::{Action, is_big};
 use asm::{Mem, RAX, RSP};
 use blizzard_rt::abi::{self, Counter, VsibDesc, miss_desc};
@@ -43,14 +45,16 @@ pub struct Wide {
     store: bool,
     /// First range of what a miss acquires, its own included; `None`: its own alone.
     chain: Option<u32>,
+    /// A miss takes this limit back.
+    limit: Option<Limit>,
 }
 
 impl Wide {
     /// As the passes decided for `insn`.
-    pub fn of(state: &State, insn: &Instruction) -> Option<Wide> {
-        let State::Own { lo, bytes, load, store, chain } = *state else { return None };
+    pub fn of(check: &Check, insn: &Instruction) -> Option<Wide> {
+        let State::Own { lo, bytes, load, store, chain } = check.state else { return None };
         let shift = lo.wrapping_sub(insn.memory_displacement64() as i32);
-        Some(Wide { shift, bytes: bytes.into(), load, store, chain })
+        Some(Wide { shift, bytes: bytes.into(), load, store, chain, limit: check.limit })
     }
 }
 
@@ -66,6 +70,8 @@ impl Site<'_> {
 pub struct Counts {
     pub checks: u64,
     pub polls: u64,
+    /// Loops that test tags once for several iterations.
+    pub strips: u64,
     pub strings: u64,
     pub vsib: u64,
     /// Sequences that had to save the status flags.
@@ -316,7 +322,8 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let behind = code.hot.pos() - site.begin;
     if let Some(chain) = chain {
         debug_assert!(saved.is_empty(), "checks that spill end what others cover");
-        return chained_stub(code, site, p, s, chain, behind);
+        let limit = site.wide.and_then(|w| w.limit);
+        return chained_stub(code, site, p, s, (chain, limit), behind);
     }
     if let Some(tail) = tail {
         return short_stub(code, site, p, s, tail, behind);
@@ -347,20 +354,46 @@ fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access:
 }
 
 /// The cold stub of a check in front of which others still count: what they cover is acquired together with its own range.
-fn chained_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, chain: u32, access: u32) -> Done {
+fn chained_stub(
+    code: &mut Code,
+    site: &Site,
+    p: &Plain,
+    s: u8,
+    (chain, limit): (u32, Option<Limit>),
+    access: u32,
+) -> Done {
     if p.bytes > 1 {
         straddle_test(code, site, p, s, access)?;
     }
+    group_call(code, Some(s), chain);
+    if let Some(limit) = limit {
+        strip::take_back(&mut code.cold.bytes, limit);
+    }
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-    let at = asm::lea_rip(&mut cold.bytes, s);
-    cold.fix(at, Target::Range(chain));
-    asm::push(&mut cold.bytes, s);
-    asm::call_abs(&mut cold.bytes, abi::GATE_GROUP);
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
     Ok(())
+}
+
+/// In a cold stub: acquires a chain of ranges; `s` is changed. Without one, no register is.
+fn group_call(code: &mut Code, s: Option<u8>, chain: u32) {
+    let cold = &mut code.cold;
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    match s {
+        Some(s) => {
+            let at = asm::lea_rip(&mut cold.bytes, s);
+            cold.fix(at, Target::Range(chain));
+            asm::push(&mut cold.bytes, s);
+        }
+        None => {
+            asm::push(&mut cold.bytes, RAX);
+            let at = asm::lea_rip(&mut cold.bytes, RAX);
+            cold.fix(at, Target::Range(chain));
+            asm::xchg_rsp_rax(&mut cold.bytes);
+        }
+    }
+    asm::call_abs(&mut cold.bytes, abi::GATE_GROUP);
+    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
 }
 
 /// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red

@@ -57,8 +57,9 @@ fn render(inspection: &Inspection) -> String {
         inspection.functions.len()
     ));
     line(format!("  checked     {checked_loads} loads, {checked_stores} stores"));
-    let Counts { merged, dominated, chained, regions, given_back } = inspection.optimiser;
+    let Counts { merged, strips, stripped, dominated, chained, regions, given_back } = inspection.optimiser;
     line(format!("  covered     {merged} merged, {dominated} dominated; {chained} chained stubs, {regions} regions"));
+    line(format!("  loops       {strips} test tags for several iterations, of {stripped} accesses"));
     if given_back > 0 {
         line(format!("  given back  {given_back} covered accesses that could not be followed"));
     }
@@ -127,13 +128,22 @@ mod tests {
             instructions: 30,
             functions: vec![function],
             accesses,
-            optimiser: Counts { merged: 2, dominated: 1, chained: 3, regions: 4, given_back: 0 },
+            optimiser: Counts {
+                merged: 2,
+                strips: 1,
+                stripped: 2,
+                dominated: 1,
+                chained: 3,
+                regions: 4,
+                given_back: 0,
+            },
             refusals: vec![RefusalReport { address: 0x1050, place: "main+0x10".into(), reason: "unknown".into() }],
         };
         let expected = "\
 p: 99 bytes of code, 30 instructions, 1 functions
   checked     3 loads, 2 stores
   covered     2 merged, 1 dominated; 3 chained stubs, 4 regions
+  loops       1 test tags for several iterations, of 2 accesses
   by runtime  1 string instructions, gathers, scatters, state saves
   polls       4
   exempt      8

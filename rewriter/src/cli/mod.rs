@@ -84,6 +84,9 @@ struct PassOptions {
     /// Leave no check out because it repeats what was tested on every way to it
     #[arg(long, help_heading = "Passes")]
     no_across: bool,
+    /// Let no loop test tags once for several iterations
+    #[arg(long, help_heading = "Passes")]
+    no_strips: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
     #[arg(long, value_name = "N", help_heading = "Passes")]
     fuel: Option<u64>,
@@ -99,6 +102,7 @@ impl RewriteOptions {
             blocks: self.count_blocks,
             merge: !self.passes.no_merge,
             across: !self.passes.no_across,
+            strips: !self.passes.no_strips,
             fuel: self.passes.fuel,
         }
     }

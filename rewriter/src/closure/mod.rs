@@ -171,6 +171,7 @@ mod tests {
             blocks: true,
             merge: false,
             across: false,
+            strips: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {

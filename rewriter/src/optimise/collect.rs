@@ -21,6 +21,8 @@ pub struct Code {
     pub steps: Vec<Step>,
     /// By block: control may come from places that the graph does not show.
     pub entry: Vec<bool>,
+    /// Blocks that end with a jump to their own beginning, and what is live there.
+    pub loops: Vec<(BlockId, RegSet)>,
 }
 
 impl Code {
@@ -51,7 +53,7 @@ pub fn collect(input: &Input) -> Code {
             let id = InsnId(i);
             reader.decode(id, &mut insn);
             let mut step = step(&insn, facts.stack[id.ix()].written());
-            step.kills |= k == 0 && polled || computed.may_reach(id);
+            step.kills |= computed.may_reach(id);
             match insns.list[id.ix()].flow {
                 Flow::Next | Flow::Cond | Flow::Jmp => {}
                 Flow::Call | Flow::IndirectCall => step.ends = true,
@@ -67,6 +69,11 @@ pub fn collect(input: &Input) -> Code {
                 }
                 // A gate of another kind, or a refusal.
                 None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
+            }
+            step.only_polls = k == 0 && polled && !step.kills;
+            step.kills |= k == 0 && polled;
+            if i + 1 == block.stop.0 && insns.list[id.ix()].target == Some(block.first) && is_jump(&insn) {
+                code.loops.push((b, live_before[0]));
             }
             code.steps.push(step);
             on_stack = facts.stack[id.ix()].behind(on_stack);
@@ -98,8 +105,13 @@ fn entries(cfg: &Cfg) -> Vec<bool> {
     entry
 }
 
+/// A jump that is emitted as one.
+fn is_jump(insn: &Instruction) -> bool {
+    insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near()
+}
+
 /// Whether a check here needs neither a spill nor saved flags; the same rule as the check's.
-fn is_clean(live: RegSet) -> bool {
+pub fn is_clean(live: RegSet) -> bool {
     let free = RegSet::GPRS.without(live).without(RegSet::RSP);
     !live.meets(RegSet::FLAGS) && free != RegSet::NONE
 }
@@ -125,12 +137,14 @@ fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bo
     disp.checked_add(i32::from(bytes))?;
     let bytes = bytes as u8;
     let state = State::Own { lo: disp, bytes, load, store, chain: None };
-    Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state })
+    let limit = None;
+    Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state, limit })
 }
 
 /// What an instruction does, the gates around it aside.
 fn step(insn: &Instruction, written: RegSet) -> Step {
-    let mut step = Step { written: written.0 as u16, dst: NO_REG, src: 0, off: 0, kills: false, ends: false };
+    let mut step =
+        Step { written: written.0 as u16, dst: NO_REG, src: 0, off: 0, kills: false, only_polls: false, ends: false };
     step.kills = matches!(
         insn.mnemonic(),
         Mnemonic::Xbegin
@@ -142,7 +156,8 @@ fn step(insn: &Instruction, written: RegSet) -> Step {
             | Mnemonic::Into
     );
     step.ends = step.kills;
-    if insn.op_count() != 2 || insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
+    let counts = matches!(insn.mnemonic(), Mnemonic::Inc | Mnemonic::Dec);
+    if insn.op_count() != 2 && !counts || insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {
         return step;
     }
     let gpr = |r: Register| (r.is_gpr64() && r != Register::RSP).then(|| r.number() as u8);
@@ -157,6 +172,8 @@ fn step(insn: &Instruction, written: RegSet) -> Step {
             gpr(insn.memory_base()).zip(i32::try_from(insn.memory_displacement64() as i64).ok())
         }
         Mnemonic::Add => gpr(dst).zip(immediate()),
+        Mnemonic::Inc => gpr(dst).zip(Some(1)),
+        Mnemonic::Dec => gpr(dst).zip(Some(-1)),
         Mnemonic::Sub => gpr(dst).zip(immediate().and_then(i32::checked_neg)),
         _ => None,
     };

@@ -8,6 +8,7 @@
 //! An access for which the way back meets a kill, or becomes too long, gets its check back. Whatever other accesses rely on stays as it is.
 
 use super::collect::Code;
+use super::strips::Strip;
 use super::{Check, Checks, Claim, Counts, Key, Range, Region, SPAN, State};
 use crate::analysis::group;
 use crate::cfg::{BlockId, Cfg};
@@ -69,9 +70,10 @@ struct Walk<'x> {
 }
 
 /// Follows everything, and turns the list of checks into the result.
-pub fn run(cfg: &Cfg, mut code: Code, mut counts: Counts) -> Checks {
+pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts) -> Checks {
     let (needs, claims) = loop {
-        let (needs, claims, given_back) = follow(cfg, &code);
+        let (needs, claims, mut given_back) = follow(cfg, &code, &strips);
+        given_back.extend(strips.iter().flat_map(|s| s.interrupted(&code)));
         if given_back.is_empty() {
             break (needs, claims);
         }
@@ -80,13 +82,24 @@ pub fn run(cfg: &Cfg, mut code: Code, mut counts: Counts) -> Checks {
         give_back(&mut code, &given_back);
     };
     let mut chains = Chains::default();
+    strips.retain(|s| !s.checks(&code).is_empty());
+    let kept = |id: InsnId| strips[..strips.partition_point(|s| s.first <= id)].last().is_some_and(|s| id < s.stop);
+    code.checks.iter_mut().filter(|c| c.limit.is_some() && !kept(c.id)).for_each(|c| c.limit = None);
+    for strip in &mut strips {
+        let mut list: Vec<(Range, u32)> = needs.at(strip.first.ix()).map(|r| (r, descriptor(&r))).collect();
+        list.sort_unstable();
+        strip.chain = chains.add(&list);
+        strip.needs = list.into_iter().map(|(r, _)| r).collect();
+        counts.strips += 1;
+        counts.stripped += strip.checks(&code).len() as u64;
+    }
     for c in &mut code.checks {
         let own = Range { store: false, ..c.access() };
         let State::Own { lo, bytes, load, store, chain } = &mut c.state else { continue };
         let proven = Range { lo: *lo, hi: *lo + i32::from(*bytes), store: *store, ..own };
         let mut list: Vec<(Range, u32)> =
             needs.at(c.id.ix()).filter(|r| c.masked || !proven.covers(r)).map(|r| (r, descriptor(&r))).collect();
-        if list.is_empty() {
+        if list.is_empty() && c.limit.is_none() {
             continue;
         }
         list.sort_unstable();
@@ -100,10 +113,10 @@ pub fn run(cfg: &Cfg, mut code: Code, mut counts: Counts) -> Checks {
     }
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
-    Checks { list: code.checks, ranges: chains.ranges, claims, regions, counts }
+    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, counts }
 }
 
-/// Gives checks back, to all accesses of a group if to one: the check of the first was made wide for all of them.
+/// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.
 fn give_back(code: &mut Code, list: &[usize]) {
     let leaders: HashSet<u32> = list
         .iter()
@@ -112,9 +125,20 @@ fn give_back(code: &mut Code, list: &[usize]) {
             _ => None,
         })
         .collect();
+    let strips: HashSet<u32> = list
+        .iter()
+        .filter_map(|&c| match code.checks[c].state {
+            State::Strip(k) => Some(k),
+            _ => None,
+        })
+        .collect();
     let alone: HashSet<usize> = list.iter().copied().chain(leaders.iter().map(|&l| l as usize)).collect();
     for (c, check) in code.checks.iter_mut().enumerate() {
-        let member = matches!(check.state, State::Merged(leader) if leaders.contains(&leader));
+        let member = match check.state {
+            State::Merged(leader) => leaders.contains(&leader),
+            State::Strip(k) => strips.contains(&k),
+            State::Own { .. } | State::Dominated => false,
+        };
         if member || alone.contains(&c) {
             let Check { disp, bytes, load, store, .. } = *check;
             check.state = State::Own { lo: disp, bytes, load, store, chain: None };
@@ -123,7 +147,7 @@ fn give_back(code: &mut Code, list: &[usize]) {
 }
 
 /// Follows each covered access; also the indices of those that must have their checks back.
-fn follow(cfg: &Cfg, code: &Code) -> (Needs, Vec<Claim>, Vec<usize>) {
+fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<usize>) {
     let pairs: Vec<(u32, u32)> = cfg.ids().flat_map(|b| cfg.succ(b).iter().map(move |s| (s.0, b.0))).collect();
     let (from, preds) = group(cfg.blocks.len(), &pairs);
     drop(pairs);
@@ -132,12 +156,13 @@ fn follow(cfg: &Cfg, code: &Code) -> (Needs, Vec<Claim>, Vec<usize>) {
     let mut given_back = Vec::new();
     let walk = Walk { cfg, code, from, preds };
     for c in 0..walk.code.checks.len() {
-        let reason = match walk.code.checks[c].state {
+        let (reason, followed) = match walk.code.checks[c].state {
             State::Own { .. } => continue,
-            State::Merged(_) => claim_reason::MERGED,
-            State::Dominated => claim_reason::DOMINATED,
+            State::Merged(_) => (claim_reason::MERGED, walk.back(c, &mut needs)),
+            State::Dominated => (claim_reason::DOMINATED, walk.back(c, &mut needs)),
+            State::Strip(k) => (claim_reason::STRIP, walk.to_head(c, &strips[k as usize], &mut needs).map(|()| None)),
         };
-        match walk.back(c, &mut needs) {
+        match followed {
             Some(cover) => claims.push(Claim { id: walk.code.checks[c].id, cover, reason }),
             None => given_back.push(c),
         }
@@ -203,6 +228,18 @@ impl Walk<'_> {
             [one] => Some(Some(*one)),
             _ => Some(None),
         }
+    }
+
+    /// From an access to the tests at the head of its loop, in straight line. `None`: too much is relied upon.
+    fn to_head(&self, c: usize, strip: &Strip, needs: &mut Needs) -> Option<()> {
+        let check = &self.code.checks[c];
+        let mut range = check.access();
+        let mut kept = needs.add(check.id.ix(), range);
+        for i in (strip.first.ix()..check.id.ix()).rev() {
+            range = range.before(&self.code.steps[i])?;
+            kept &= needs.add(i, range);
+        }
+        kept.then_some(())
     }
 
     /// The checks of a block in front of an instruction, the last first.

@@ -57,7 +57,9 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
             open.clear();
         }
         if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i) {
-            if !code.checks[c].masked && join(code, c, &values, &mut open, fuel) {
+            if matches!(code.checks[c].state, State::Strip(_)) {
+                // It has no check.
+            } else if !code.checks[c].masked && join(code, c, &values, &mut open, fuel) {
                 merged += 1;
             } else {
                 if code.checks[c].unclean {

@@ -4,6 +4,7 @@
 //!
 //! | pass | switch | what it does |
 //! |---|---|---|
+//! | [`strips`] | `--no-strips` | a loop tests tags once for several iterations |
 //! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first |
 //! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out |
 //! | [`keep`] | | finds for each covered access the checks it relies on, and what must be put right where they may be lost |
@@ -20,6 +21,7 @@ pub mod across;
 pub mod collect;
 pub mod keep;
 pub mod merge;
+pub mod strips;
 
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::StackRegs;
@@ -89,6 +91,8 @@ pub struct Step {
     off: i32,
     /// Checks in front of it do not count for it, nor behind it.
     kills: bool,
+    /// It kills only because a poll stands in front of it.
+    only_polls: bool,
     /// No check counts behind it, its own included.
     ends: bool,
 }
@@ -108,6 +112,8 @@ pub enum State {
     Merged(u32),
     /// Left out: checks on every way here cover it.
     Dominated,
+    /// Left out: the tests of this strip cover it.
+    Strip(u32),
 }
 
 /// An access that is checked with one tag test, unless a pass decides otherwise.
@@ -125,6 +131,8 @@ pub struct Check {
     /// Its sequence spills a register or saves flags: while there is one, no check in front of it counts behind it.
     pub unclean: bool,
     pub state: State,
+    /// It is executed in a loop that counts on tests made earlier: a miss makes the loop test again.
+    pub limit: Option<strips::Limit>,
 }
 
 impl Check {
@@ -173,6 +181,9 @@ pub struct Region {
 pub struct Counts {
     /// Accesses whose check was merged into another one of their basic block.
     pub merged: u64,
+    /// Loops that test tags once for several iterations, and accesses that those tests cover.
+    pub strips: u64,
+    pub stripped: u64,
     /// Checks left out because checks on every way have tested the same.
     pub dominated: u64,
     /// Checks whose stub acquires more than their own range.
@@ -191,6 +202,8 @@ pub struct Checks {
     /// In the order of the instructions.
     pub claims: Vec<Claim>,
     pub regions: Vec<Region>,
+    /// In the order of the instructions.
+    pub strips: Vec<strips::Strip>,
     pub counts: Counts,
 }
 
@@ -227,19 +240,20 @@ impl Fuel {
 /// Runs all passes.
 pub fn run(input: &Input) -> Checks {
     let options = input.options;
-    if !options.merge && !options.across {
+    if !options.merge && !options.across && !options.strips {
         return Checks::default();
     }
     let mut code = collect::collect(input);
     let mut fuel = Fuel(options.fuel);
     let mut counts = Counts::default();
+    let strips = if options.strips { strips::run(input.cfg, &mut code, &mut fuel) } else { Vec::new() };
     if options.merge {
         counts.merged = merge::run(input.cfg, &mut code, &mut fuel);
     }
     if options.across {
         counts.dominated = across::run(input.cfg, &mut code, &mut fuel);
     }
-    keep::run(input.cfg, code, counts)
+    keep::run(input.cfg, code, strips, counts)
 }
 
 #[cfg(test)]

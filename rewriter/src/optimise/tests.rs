@@ -151,11 +151,74 @@ fn checks_on_every_way_are_not_repeated() {
 #[test]
 fn loops_without_polls_carry_checks_around() {
     let body = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdx, rcx\n dec rsi\n jnz 1b";
-    let options = Options::default();
+    let options = Options { strips: false, ..Options::default() };
     assert_eq!(with(body, Options { poll: Poll::None, ..options }).0.dominated, 1);
     assert_eq!(with(body, options).0.dominated, 0, "the poll may give the block away");
     let moving = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdi, 8\n dec rsi\n jnz 1b";
     assert_eq!(with(moving, Options { poll: Poll::None, ..options }).0.dominated, 0);
+}
+
+#[test]
+fn loops_test_for_several_iterations() {
+    let tail = "cmp rdi, rdx\n jne 1b";
+    for (body, strips, stripped) in [
+        (format!("1: mov rax, [rdi]\n add rdi, 8\n {tail}"), 1, 1),
+        (format!("1: mov rax, [rdi]\n inc rdi\n {tail}"), 1, 1),
+        ("1: mov rax, [rdi+rcx*8]\n mov [rsi+rcx*4], eax\n add rcx, 1\n cmp rcx, rdx\n jb 1b".into(), 1, 2),
+        ("1: mov eax, [rdi-4]\n sub rdi, 4\n cmp eax, edx\n jg 1b".into(), 1, 1),
+        // An address that stays.
+        (format!("1: add [rsi], rax\n add rdi, 1\n {tail}"), 1, 1),
+        // Vectors; steps beyond what one test tells of; beyond what tests may look at.
+        (format!("1: movups xmm0, [rdi]\n movups [rsi+rdi], xmm0\n add rdi, 16\n {tail}"), 1, 2),
+        (format!("1: mov rax, [rdi]\n mov rcx, [rsi]\n add rdi, 768\n add rsi, 8\n {tail}"), 1, 2),
+        (format!("1: mov rax, [rdi]\n add rdi, 4096\n {tail}"), 0, 0),
+        // Another access has a check of its own.
+        (format!("1: mov eax, [rdi]\n add dword ptr [rsi+rax*4], 1\n xor ecx, ecx\n add rdi, 4\n {tail}"), 1, 1),
+        // That check saves flags.
+        (
+            format!(
+                "1: mov eax, [rdi]\n cmp eax, ecx\n mov eax, [rsi+rax*4]\n adc r8, rax\n lea rdi, [rdi+4]\n {tail}"
+            ),
+            0,
+            0,
+        ),
+        // No constant steps.
+        ("1: mov rdi, [rdi]\n test rdi, rdi\n jnz 1b".into(), 0, 0),
+        (format!("1: mov rax, [rdi]\n add rdi, rsi\n {tail}"), 0, 0),
+        (format!("1: mov rax, [rdi]\n add edi, 8\n {tail}"), 0, 0),
+        // Flags are live around the loop.
+        ("1: adc rax, [rdi]\n lea rdi, [rdi+8]\n dec rcx\n jnz 1b".into(), 0, 0),
+        // The runtime may be entered.
+        (format!("1: mov rax, [rdi]\n call g\n add rdi, 8\n {tail}"), 0, 0),
+        (format!("1: mov rax, [rdi]\n stosb\n add rdi, 8\n {tail}"), 0, 0),
+        (format!("1: mov rax, [rdi]\n fxsave [rsi]\n add rdi, 8\n {tail}"), 0, 0),
+        (format!("1: mov rax, [rdi]\n syscall\n add rdi, 8\n {tail}"), 0, 0),
+        // More than one block.
+        (format!("1: mov rax, [rdi]\n test rax, rax\n jz 2f\n add rdi, 8\n {tail}\n2: nop"), 0, 0),
+        (format!("jmp 2f\n1: mov rax, [rdi]\n2: add rdi, 8\n {tail}"), 0, 0),
+        // Its jump is no ordinary one.
+        ("1: mov rax, [rdi]\n add rdi, 8\n loop 1b".into(), 0, 0),
+    ] {
+        for poll in [Poll::Backedge, Poll::None] {
+            for count in [false, true] {
+                let done = with(&body, Options { poll, count, ..Options::default() }).0;
+                assert_eq!((done.strips, done.stripped, done.given_back), (strips, stripped, 0), "{body}");
+            }
+        }
+        let off = Options { strips: false, ..Options::default() };
+        assert_eq!(with(&body, off).0.strips, 0, "{body}");
+    }
+}
+
+/// Every general register is in use in the loop: one is saved for the tests.
+#[test]
+fn loops_without_a_free_register_test_too() {
+    let adds: String = ["rax", "rbx", "rcx", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"]
+        .map(|r| format!(" add {r}, [rsi]\n add rdx, {r}\n"))
+        .concat();
+    let body = format!("1: mov [rdi], rdx\n{adds} add rdi, 8\n cmp rdi, rdx\n jne 1b");
+    let done = counts(&body);
+    assert_eq!((done.strips, done.stripped), (1, 13));
 }
 
 #[test]

@@ -35,7 +35,7 @@ const PARTS: [(&str, &str, &[Class]); 5] = [
     ("checks of loads", "#d9534f", &[Class::Load]),
     ("checks of stores", "#f0a04b", &[Class::Store]),
     ("checks by range, gathers", "#8a6d3b", &[Class::Range, Class::String, Class::Lanes]),
-    ("merged and hoisted checks", "#5b8fb0", &[Class::Apart, Class::Merged, Class::Hoisted]),
+    ("merged and hoisted checks", "#5b8fb0", &[Class::Apart, Class::Merged, Class::Hoisted, Class::Strip]),
     ("polls", "#8673b5", &[Class::Poll]),
 ];
 const OWN: (&str, &str) = ("the program's own instructions", "#b9c2cb");
@@ -254,7 +254,7 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
             Class::Load | Class::String | Class::Range | Class::Lanes => Some(0),
             Class::Store => Some(1),
             Class::Merged | Class::Hoisted => Some(2),
-            Class::Poll | Class::Apart => Some(3),
+            Class::Poll | Class::Apart | Class::Strip => Some(3),
             _ => None,
         };
         let colour = here.iter().filter_map(mark).min().map_or(String::new(), |c| format!(" class=c{c}"));
@@ -290,7 +290,9 @@ mod tests {
             let parts = PARTS.iter().filter(|p| p.2.contains(&class)).count();
             assert_eq!(
                 parts,
-                usize::from(class.is_check() || matches!(class, Class::Merged | Class::Hoisted | Class::Poll))
+                usize::from(
+                    class.is_check() || matches!(class, Class::Merged | Class::Hoisted | Class::Poll | Class::Strip)
+                )
             );
         }
     }

@@ -102,6 +102,8 @@ pub struct Audit {
     /// Accesses of a kind whose checks were not asked for.
     pub not_requested: u64,
     pub polls: u64,
+    /// Loops that test tags once for several iterations.
+    pub strips: u64,
     /// What the audit had to believe, by reason.
     pub trusted: BTreeMap<String, u64>,
     pub targets: Targets,
@@ -173,8 +175,8 @@ impl fmt::Display for Audit {
         )?;
         writeln!(
             f,
-            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls",
-            c.loads, c.stores, c.one_tag, c.two_tags, c.strings, c.large, c.lanes, self.polls
+            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls; {} loops for several iterations",
+            c.loads, c.stores, c.one_tag, c.two_tags, c.strings, c.large, c.lanes, self.polls, self.strips
         )?;
         let list =
             |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");

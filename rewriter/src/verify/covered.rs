@@ -19,9 +19,10 @@ use super::gates::{Ranged, chain};
 use super::graph::Graph;
 use super::module::{Claimed, Module};
 use super::sites::{Context, Kind, Proven, Site, Sites, get};
+use super::strips::{Limit, Test};
 use super::symbolic::Lin;
 use crate::ids::Vaddr;
-use blizzard_rt::abi::claim_reason;
+use blizzard_rt::abi::{self, claim_reason};
 use std::collections::HashMap;
 
 /// By instruction: the reason, in a word.
@@ -32,6 +33,8 @@ type Use = Option<(i64, i64, bool)>;
 
 /// Instructions on all ways back of one claim.
 const STEPS: usize = 20_000;
+/// Iterations that one strip may have: a peer waits so long.
+const STRIP: i64 = 4096;
 
 /// What an access needs, in terms of registers at some place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +85,11 @@ pub(super) fn prove(
     for c in &m.claims {
         match prover.claim(c) {
             Ok(k) => {
-                let word = if c.reason == claim_reason::MERGED { "merged" } else { "dominated" };
+                let word = match c.reason {
+                    claim_reason::MERGED => "merged",
+                    claim_reason::STRIP => "strip",
+                    _ => "dominated",
+                };
                 if covered.insert(k, word).is_some() {
                     audit.finding(Vaddr(c.access), m.place(c.access), "claimed twice to be covered");
                 }
@@ -166,7 +173,7 @@ impl<'x, 'a> Prover<'x, 'a> {
     /// Proves one claim; the index of its access.
     fn claim(&mut self, c: &Claimed) -> Result<usize, String> {
         let text = self.cx.text;
-        if !matches!(c.reason, claim_reason::MERGED | claim_reason::DOMINATED) {
+        if !matches!(c.reason, claim_reason::MERGED | claim_reason::DOMINATED | claim_reason::STRIP) {
             return Err(format!("for an unknown reason {}", c.reason));
         }
         let k = text.at(c.access).ok_or("no instruction begins there")?;
@@ -215,6 +222,12 @@ impl<'x, 'a> Prover<'x, 'a> {
                     let Some(site) = self.site_before(k + 1) else {
                         return Err(format!("a gate at {:#x}", text.insns[k].va));
                     };
+                    if site.strip.is_some() {
+                        self.strip_proves(site, block, &need)?;
+                        found.push(site.access);
+                        done = true;
+                        break;
+                    }
                     self.passes(site, &need)?;
                     for inside in site.start..=k {
                         self.in_region(inside, &need)?;
@@ -263,6 +276,79 @@ impl<'x, 'a> Prover<'x, 'a> {
         site.problem.is_none() && !masked && site.proves.is_some_and(|p| need.is_covered(&p))
     }
 
+    /// The tests at the head of a loop make the need of an iteration accessible, whichever way it began.
+    fn strip_proves(&mut self, site: &Site, block: usize, need: &Need) -> Result<(), String> {
+        let text = self.cx.text;
+        let strip = site.strip.as_deref().ok_or("no tests of a loop")?;
+        let va = text.insns[strip.inner].va;
+        let bad = |what: &str| Err(format!("the tests of the loop at {va:#x}: {what}"));
+        // The loop is one block, entered where nothing has been tested.
+        if self.g.range(block, text) != (strip.inner..strip.jump + 1) || get(&self.entry, block) {
+            return bad("control may come from elsewhere");
+        }
+        let preds = &self.preds[self.from[block] as usize..self.from[block + 1] as usize];
+        let enters = |p: usize| self.g.range(p, text).end == strip.inner && get(&self.sites.inserted, strip.inner - 1);
+        if preds.iter().any(|&p| p as usize != block && !enters(p as usize)) {
+            return bad("control may come from elsewhere");
+        }
+        // Whoever enters the runtime makes the next iteration test.
+        let inside = |s: &&Site| (site.access..=strip.jump).contains(&s.start);
+        for s in self.sites.list.iter().filter(inside) {
+            let check = matches!(s.kind, Kind::Check { .. }) && s.problem.is_none();
+            if !check || s.takes_back != Some(strip.word) {
+                return bad("the runtime may be entered in the loop, and the limit stays");
+            }
+        }
+        let step = self.around(site, &Need { lin: Lin::reg(strip.counter), bytes: 1, store: false })?;
+        let stride = self.around(site, need)?;
+        let ways: Vec<_> = strip.ways.iter().map(|w| (w.limit, w.tests.as_slice(), w.chain)).collect();
+        if ways.is_empty() {
+            return bad("no way leads into the loop");
+        }
+        for (limit, tests, chain) in ways {
+            let iterations = match limit {
+                Limit::Here => 1,
+                Limit::Plus(by) if step != 0 && by % step == 0 && (1..=STRIP).contains(&(by / step)) => by / step,
+                Limit::Plus(_) => return bad("the compared register does not step onto the limit"),
+            };
+            let acquired = iterations == 1 && chain.is_some_and(|at| self.in_chain(at, need));
+            let known = tested(tests, need);
+            let is_known = |j: i64| {
+                let first = need.lin.disp.wrapping_add(j.wrapping_mul(stride));
+                let last = first.wrapping_add(i64::from(need.bytes) - 1);
+                known.iter().any(|s| s.0 <= first && last <= s.1)
+            };
+            if !acquired && !(0..iterations).all(is_known) {
+                return bad("they do not make accessible what is needed");
+            }
+        }
+        Ok(())
+    }
+
+    /// By how much an address moves in one iteration of a loop.
+    fn around(&self, site: &Site, need: &Need) -> Result<i64, String> {
+        let text = self.cx.text;
+        let jump = site.strip.as_ref().map_or(site.access, |s| s.jump);
+        let mut now = *need;
+        let mut k = jump + 1;
+        while k > site.access {
+            k -= 1;
+            if get(&self.sites.inserted, k) {
+                let inside = self.site_before(k + 1).filter(|s| s.start >= site.access).ok_or("a gate in a loop")?;
+                if inside.touched & now.registers() != 0 {
+                    return Err("a check in the loop changes a register that the need is named by".into());
+                }
+                k = inside.start;
+                continue;
+            }
+            now = undo(&text.insns[k], now)?;
+        }
+        if (Lin { disp: need.lin.disp, ..now.lin }) != need.lin {
+            return Err("an address in the loop does not move by a constant".into());
+        }
+        Ok(now.lin.disp.wrapping_sub(need.lin.disp))
+    }
+
     /// A site on the way takes nothing away.
     fn passes(&mut self, site: &Site, need: &Need) -> Result<(), String> {
         let va = self.cx.text.insns[site.access].va;
@@ -295,7 +381,8 @@ impl<'x, 'a> Prover<'x, 'a> {
 
     /// Chains that acquire what nothing needs, with the place where they are used. The first range of a stub's chain is its own.
     fn unused(&mut self) -> Vec<(u64, String)> {
-        let stubs = self.sites.list.iter().filter_map(|s| Some((s.chain?, self.cx.text.insns[s.access].va, 1)));
+        let own = |s: &Site| usize::from(s.strip.is_none());
+        let stubs = self.sites.list.iter().filter_map(|s| Some((s.chain?, self.cx.text.insns[s.access].va, own(s))));
         let regions = self.m.regions.iter().map(|r| (r.2, r.0, 0));
         let mut all: Vec<(u64, u64, usize)> = stubs.chain(regions).collect();
         // A chain of both kinds is judged by its stub.
@@ -329,6 +416,36 @@ impl<'x, 'a> Prover<'x, 'a> {
             _ => Err(format!("whoever continues at {:#x} does not acquire what is needed", i.va)),
         }
     }
+}
+
+/// Stretches of bytes, first and last, that tests of tags tell to be accessible, of addresses that are formed as the need's is.
+///
+/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
+/// between two bytes at most a block apart is in the block of one of them.
+fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
+    const BLOCK: i64 = abi::BLOCK_BYTES as i64;
+    let right = |t: &&Test| {
+        let for_stores = t.mask == repeated(abi::TAG_NO_STORE.into(), t.tags);
+        let for_loads = t.mask == repeated(abi::TAG_NO_LOAD.into(), t.tags) && !need.store;
+        let same = (Lin { disp: need.lin.disp, ..t.lin }) == need.lin;
+        same && matches!(t.tags, 1 | 4) && (for_stores || for_loads)
+    };
+    let stretch = |t: &Test| (t.lin.disp, t.lin.disp + BLOCK * (i64::from(t.tags) - 1));
+    let mut known: Vec<(i64, i64)> = tests.iter().filter(right).map(stretch).collect();
+    known.sort_unstable();
+    let mut out: Vec<(i64, i64)> = Vec::new();
+    for (first, last) in known {
+        match out.last_mut() {
+            Some(before) if first - before.1 <= BLOCK => before.1 = before.1.max(last),
+            _ => out.push((first, last)),
+        }
+    }
+    out
+}
+
+/// The same bit of so many tags.
+fn repeated(bit: u32, tags: u8) -> u32 {
+    (0..u32::from(tags)).fold(0, |mask, k| mask | bit << (8 * k))
 }
 
 /// What a check tests beyond its own access is for accesses that are certainly executed when it is.
@@ -435,6 +552,8 @@ fn moved(i: &Insn) -> Option<(u8, u8, i64)> {
         (0x8d, Some(m)) if m.seg == 0 && m.index == NONE => (i.r0, m.base, m.disp),
         (0x81 | 0x83, None) if i.ext == 0 => (i.r0, i.r0, i.imm),
         (0x81 | 0x83, None) if i.ext == 5 => (i.r0, i.r0, -i.imm),
+        (0xff, None) if i.ext == 0 => (i.r0, i.r0, 1),
+        (0xff, None) if i.ext == 1 => (i.r0, i.r0, -1),
         (0x05, None) => (0, 0, i.imm),
         (0x2d, None) => (0, 0, -i.imm),
         _ => return None,

@@ -26,6 +26,7 @@ mod raw;
 mod returns;
 mod sites;
 mod stack;
+mod strips;
 mod symbolic;
 mod syscalls;
 mod tables;
@@ -98,6 +99,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
         cold: &cold,
         check_loads: m.info.flags & module_flags::CHECK_LOADS != 0,
         check_stores: m.info.flags & module_flags::CHECK_STORES != 0,
+        polls: m.info.flags & module_flags::POLLS != 0,
         rodata: &|va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok()),
     };
     let mut sites = sites::find(&cx);
@@ -338,10 +340,12 @@ fn landings(
 fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, covered: &covered::Covered, audit: &mut Audit) {
     let text = cx.text;
     let stack = Stack::new(g, text, sites);
+    let about_one = |s: &&Site| !matches!(s.kind, Kind::Poll | Kind::Strip);
     let guarded: HashMap<usize, &Site> =
-        sites.list.iter().filter(|s| s.problem.is_none() && s.kind != Kind::Poll).map(|s| (s.access, s)).collect();
+        sites.list.iter().filter(|s| s.problem.is_none()).filter(about_one).map(|s| (s.access, s)).collect();
     let refused: HashMap<usize, ()> =
         sites.list.iter().filter(|s| s.problem.is_some()).map(|s| (s.access, ())).collect();
+    audit.strips = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Strip).count() as u64;
     audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Poll).count() as u64;
     for b in 0..g.starts.len() {
         stack.each(g, text, sites, b, |k, derived| {
@@ -378,7 +382,7 @@ fn checked(audit: &mut Audit, site: &Site, i: &Insn) {
         Kind::String => c.strings += 1,
         Kind::Large => c.large += 1,
         Kind::Lanes => c.lanes += 1,
-        Kind::Poll => {}
+        Kind::Poll | Kind::Strip => {}
         Kind::Check { straddle } => {
             let writes = match i.touch {
                 Touch::Mem(a) => a.writes(),

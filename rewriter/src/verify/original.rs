@@ -104,6 +104,8 @@ struct Comparison<'x, 'a> {
     /// Reads of tables: the table by the instruction's index.
     reads: HashMap<usize, usize>,
     map: HashMap<u64, u64>,
+    /// Where the own jumps of loops lead that test for several iterations: the beginning of the loop's new code.
+    entered: HashMap<u64, u64>,
     /// Old instructions by address.
     insns: HashMap<u64, Insn>,
     /// Bitmap of new instructions accounted for.
@@ -130,6 +132,11 @@ pub fn compare(
         tables,
         reads: tables.reads.iter().map(|&(load, table)| (load, table)).collect(),
         map: named.iter().copied().collect(),
+        entered: sites
+            .list
+            .iter()
+            .flat_map(|s| s.strip.iter().map(|strip| (text.insns[strip.inner].va, text.insns[s.start].va)))
+            .collect(),
         insns: HashMap::with_capacity(named.len()),
         used: vec![0; text.insns.len() / 64 + 1],
     };
@@ -237,7 +244,8 @@ impl Comparison<'_, '_> {
     /// How many instructions from `k` on are the new form of `o`.
     fn same(&self, o: &Insn, k: usize, loose: bool) -> Option<usize> {
         let n = self.text.insns.get(k)?;
-        let goes = |target: u64| loose || target == self.map.get(&o.target).copied().unwrap_or(o.target);
+        let entered = |target: u64| self.entered.get(&target).copied().unwrap_or(target);
+        let goes = |target: u64| loose || entered(target) == self.map.get(&o.target).copied().unwrap_or(o.target);
         match o.flow {
             Flow::Jump => (n.flow == Flow::Jump && goes(n.target)).then_some(1),
             Flow::Call if o.target == o.end() => {

@@ -9,6 +9,7 @@ use super::decode::{Code, Insn};
 use super::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
 use super::gates::{self, Back, Gate, gate_arguments, string_results};
 use super::guarded::{Target, required_mask, spread, string_pointers, targets_of};
+use super::strips::{self, Strip};
 use super::symbolic::{Cond, Lin, State, Step};
 use blizzard_rt::abi;
 
@@ -26,6 +27,8 @@ pub enum Kind {
     Large,
     Lanes,
     Poll,
+    /// The head of a loop that tests tags once for several iterations.
+    Strip,
 }
 
 /// A recognised sequence.
@@ -53,6 +56,9 @@ pub struct Site {
     pub chain: Option<u64>,
     /// Registers that do not hold their values somewhere between the test's beginning and its end.
     pub touched: u16,
+    /// The limit that each of its ways through a gate takes back behind it.
+    pub takes_back: Option<u64>,
+    pub strip: Option<Box<Strip>>,
     pub problem: Option<String>,
 }
 
@@ -92,6 +98,7 @@ pub struct Context<'a> {
     pub cold: &'a Code,
     pub check_loads: bool,
     pub check_stores: bool,
+    pub polls: bool,
     /// Reads a [`abi::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
     pub rodata: &'a dyn Fn(u64) -> Option<[u8; 16]>,
 }
@@ -135,14 +142,22 @@ pub fn find(cx: &Context) -> Sites {
             i += 1;
             continue;
         }
-        let site = recognise(cx, i, free_from, &mut sites.claimed);
+        let site = if strips::compared(&cx.text.insns[i]).is_some() {
+            let mut used = Vec::new();
+            let site = strips::recognise(cx, i, free_from, &mut used);
+            used.iter().for_each(|&k| set(&mut sites.claimed, k));
+            site
+        } else {
+            recognise(cx, i, free_from, &mut sites.claimed)
+        };
         let last = site.access.max(i + 1);
         // A refused site counts as inserted too where its extent is known: its problem is reported once.
         if site.problem.is_none() || site.start < site.access.saturating_sub(1) {
             for k in site.start..site.access {
                 set(&mut sites.inserted, k);
             }
-            let protected_to = if site.kind == Kind::Poll { site.access } else { site.access + 1 };
+            let tests_no_access = matches!(site.kind, Kind::Poll | Kind::Strip);
+            let protected_to = if tests_no_access { site.access } else { site.access + 1 };
             for k in site.start + 1..protected_to {
                 set(&mut sites.protected, k);
             }
@@ -157,6 +172,7 @@ pub fn find(cx: &Context) -> Sites {
 /// Instructions that only inserted code contains: they decide a check or poll.
 fn is_probe(i: &Insn, next: Option<&Insn>) -> bool {
     match (i.op, &i.mem) {
+        (0x3b, Some(_)) => strips::compared(i).is_some(),
         (0xf6 | 0xf7, Some(m)) => {
             i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == super::decode::NONE
         }
@@ -231,6 +247,8 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
         proves: None,
         chain: None,
         touched: 0,
+        takes_back: None,
+        strip: None,
         problem: Some(problem),
     }
 }
@@ -319,7 +337,7 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
     if hot.passed[0] != Cond::Poll && access.touch == Touch::None {
         return None;
     }
-    if state.rsp() != Some(0) {
+    if state.rsp() != Some(0) || state.limit.is_some() {
         return None;
     }
     hot.access = k;
@@ -398,7 +416,7 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                         abi::GATE_POLL => 0,
                         _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
                     });
-                    state.cond = None;
+                    (state.cond, state.limit) = (None, None);
                 }
                 Step::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
             }
@@ -429,6 +447,8 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         proves: None,
         chain: None,
         touched: hot.touched,
+        takes_back: None,
+        strip: None,
         problem: None,
     };
     // Which target each test is about.
@@ -462,6 +482,8 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
     }
     // Bytes that the stub finds to lie in one block.
     let mut quick = None;
+    // Limits taken back behind gates, on all ways.
+    let mut taken_back: Vec<Option<u64>> = Vec::new();
     for (k, (state, to, cond, from)) in hot.colds.iter().enumerate() {
         if !cx.cold.contains(*to) {
             return Err(format!("branch at {from:#x} does not lead to a cold stub"));
@@ -479,6 +501,10 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             if exit.state.rsp() != Some(0) {
                 return Err(format!("cold stub leaves rsp changed at {:#x}", exit.from));
             }
+            if exit.state.limit.is_some_and(|l| !strips::is_taken_back(l)) {
+                return Err(format!("cold stub sets the limit of a loop at {:#x}", exit.from));
+            }
+            taken_back.extend(exit.gate.is_some().then_some(exit.state.limit.map(|l| l.0)));
             match &exit.gate {
                 None => {
                     let resolved = match &site.proves {
@@ -520,6 +546,11 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
                 site.own_edges.push((exit.from, exit.to));
             }
         }
+    }
+    if let Some(&first) = taken_back.first()
+        && taken_back.iter().all(|&b| b == first)
+    {
+        site.takes_back = first;
     }
     if let (Some(quick), Some(proven)) = (quick, site.proves)
         && quick != proven.bytes

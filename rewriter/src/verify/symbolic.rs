@@ -7,7 +7,11 @@
 
 use super::decode::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
 use super::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
+use super::strips;
 use blizzard_rt::abi;
+
+/// Furthest tag from that of an address which inserted code looks at: the table ends a page behind the last address of a program.
+const FURTHEST: u64 = 60;
 
 /// `base + index * scale + disp` over initial register values, plus the word that a bit offset selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub struct State {
     pub clean: u8,
     pub slots: Vec<(i64, Val)>,
     pub cond: Option<Cond>,
+    /// The limit of a loop that was written last, and what was written ([`abi::LIMIT_UP`]).
+    pub limit: Option<(u64, Val)>,
     /// Something no inserted code may do.
     pub fault: Option<&'static str>,
 }
@@ -128,7 +134,7 @@ impl State {
         for (r, v) in regs.iter_mut().enumerate() {
             *v = Val::Lin(Lin::reg(r as u8));
         }
-        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, fault: None }
+        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, limit: None, fault: None }
     }
 
     /// Bytes by which rsp differs from its initial value.
@@ -282,6 +288,14 @@ impl State {
             (0x89 | 0x8b, None) if wide && i.r0 < 16 && i.r1 < 16 && i.r0 != RSP => {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
             }
+            (0x89, Some(m)) if wide && i.explicit_register() < 16 => {
+                let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;
+                self.limit = Some((word, self.regs[i.explicit_register() as usize]));
+            }
+            (0xc7, Some(m)) if wide && i.ext == 0 => {
+                let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;
+                self.limit = Some((word, Val::Const(i.imm)));
+            }
             (0xc1, None) if wide && i.ext == 5 && i.r0 < 16 && i.r0 != RSP => {
                 let l = self.lin(i.r0)?;
                 self.regs[i.r0 as usize] = match i.imm as u32 {
@@ -336,10 +350,13 @@ impl State {
                 self.cond = Some(cond);
             }
             (0xf6 | 0xf7, Some(m)) if i.ext == 0 && !wide => {
-                if m.base >= 16 || m.index != NONE || m.disp as u64 != abi::TAG_TABLE_BASE {
+                // A tag so many blocks further on.
+                let further = (m.disp as u64).wrapping_sub(abi::TAG_TABLE_BASE);
+                if m.base >= 16 || m.index != NONE || m.seg != 0 || further > FURTHEST {
                     return None;
                 }
-                let Val::Block(lin) = self.regs[m.base as usize] else { return None };
+                let Val::Block(mut lin) = self.regs[m.base as usize] else { return None };
+                lin.disp = lin.disp.wrapping_add((further * abi::BLOCK_BYTES) as i64);
                 let mask = if i.size == 1 { i.imm as u32 & 0xff } else { i.imm as u32 };
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Tag { lin, bytes: i.size as u8, mask });

@@ -12,6 +12,7 @@ use super::{Outcome, loading, masked, own_path};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
+use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{self, Ucontext};
 
@@ -97,6 +98,8 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
         libc::SYS_rt_sigreturn => {
             // SAFETY: `rsp` is where the kernel will read the context from: the program's frame starts with it.
             unsafe { (*(rsp as *mut Ucontext)).sigmask &= !RESERVED };
+            // User-managed blocks can be inaccessible in a run of one node, too.
+            resume::forget_limits();
             None
         }
         // SAFETY: passed on from the caller.

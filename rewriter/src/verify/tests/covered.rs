@@ -111,7 +111,7 @@ fn registers_that_change_by_constants_are_followed() {
 fn finds_faults_in_claims() {
     for (from, to, words) in [
         (".long u1, a1, 1", "", "unchecked access"),
-        ("a1, 1", "a1, 3", "unknown reason"),
+        ("a1, 1", "a1, 4", "unknown reason"),
         ("a1, 1", "a2, 1", "another check covers it"),
         ("a1, 1", "c2, 1", "another check covers it"),
         (".long u1", ".long m1", "no ordinary access"),

@@ -7,6 +7,7 @@ mod covered;
 mod decoding;
 mod mutations;
 mod planted;
+mod strips;
 mod systematic;
 
 use super::{Audit, verify};
@@ -26,6 +27,8 @@ fn constants() -> String {
         ("GATE_GROUP", abi::GATE_GROUP),
         ("POLL", abi::POLL_WORD),
         ("NODES", abi::CTX_NODES),
+        ("UP", abi::LIMIT_UP),
+        ("DOWN", abi::LIMIT_DOWN),
         ("COUNTERS", abi::COUNTERS),
         ("LOAD", abi::miss_desc::LOAD.into()),
         ("STORE", abi::miss_desc::STORE.into()),

@@ -45,7 +45,14 @@ fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &rodata };
+    let cx = sites::Context {
+        text: &text,
+        cold: &cold,
+        check_loads: true,
+        check_stores: true,
+        polls: true,
+        rodata: &rodata,
+    };
     let sites = sites::find(&cx);
     let offset = |data: &[u8], k: usize| data.as_ptr() as usize - file.as_ptr() as usize + k;
     let mut all = Vec::new();
@@ -66,7 +73,14 @@ fn own_code(file: &[u8]) -> Vec<Insn> {
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx = sites::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, rodata: &rodata };
+    let cx = sites::Context {
+        text: &text,
+        cold: &cold,
+        check_loads: true,
+        check_stores: true,
+        polls: true,
+        rodata: &rodata,
+    };
     let found = sites::find(&cx);
     text.insns.iter().enumerate().filter(|(k, _)| !sites::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
 }
@@ -82,6 +96,19 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
     let (a, b) = (insn(file)?, insn(mutant)?);
     if a.op == 0x190 && b.is_nop() && dead(&own_code(file), va, OF) {
         return Some("the overflow flag was saved where nothing reads it before it is overwritten, or at a call");
+    }
+    // Its target is the guarded access.
+    if a.op == 0x184 && b.is_nop() && in_cold(file, va) && !in_cold(file, a.target) {
+        return Some("a stub asks the gate, too, where it knows that nothing need be done");
+    }
+    // SDM volume 2, SETcc: the reg field of ModR/M is not used.
+    if a.op == 0x190 && b.op == a.op && a.r0 == b.r0 && a.len == b.len {
+        return Some("another encoding of the same instruction");
+    }
+    if a.op == 0x9f && dead(&own_code(file), va, ALL_FLAGS & !OF) {
+        return Some(
+            "flags were saved where nothing reads them before they are overwritten, or at a call or jump through a register",
+        );
     }
     let pops = |i: &Insn| matches!(i.op, 0x58..=0x5f) && i.r0 < 16;
     if pops(&a) && pops(&b) && dead_behind_stub(file, va, a.r0, b.r0) {
@@ -204,6 +231,10 @@ fn dead_registers(own: &[Insn], va: u64, registers: u16) -> bool {
         }
     }
     true
+}
+
+fn in_cold(file: &[u8], va: u64) -> bool {
+    Module::read(file, "p").is_ok_and(|m| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64)
 }
 
 /// Whether status flags are overwritten on every way from `va` before they are read. Nothing hands them over calls, returns and jumps

@@ -46,7 +46,14 @@ impl Subject {
         let text = decode::decode(m.text.data, m.text.va, &[]);
         let stubs = decode::decode(m.cold.data, m.cold.va, &[]);
         let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-        let cx = sites::Context { text: &text, cold: &stubs, check_loads: true, check_stores: true, rodata: &rodata };
+        let cx = sites::Context {
+            text: &text,
+            cold: &stubs,
+            check_loads: true,
+            check_stores: true,
+            polls: true,
+            rodata: &rodata,
+        };
         let found = sites::find(&cx);
         let (mut hot, mut own) = (Vec::new(), Vec::new());
         for (k, i) in text.insns.iter().enumerate() {

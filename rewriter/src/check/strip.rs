@@ -1,0 +1,165 @@
+//! The tests of a loop that tests tags once for several iterations, as `DESIGN.md` lists them.
+//!
+//! Input: a planned [`Strip`]. Output: at the loop's head a comparison with the limit, in the cold buffer the tests. Who enters the loop
+//! begins at [`head`]'s first instruction, which says that nothing has been tested; the loop's own jump leads to the one behind it.
+
+use super::{Counter, RED_ZONE, Site, asm, counter, group_call};
+use crate::blocks::Class;
+use crate::disasm::InsnId;
+use crate::emit::{Code, Target};
+use crate::optimise::Range;
+use crate::optimise::strips::{Limit, Stream, Strip};
+use asm::{Mem, RSP};
+use blizzard_rt::abi;
+
+/// A strip whose head has been emitted.
+pub struct Open<'x> {
+    strip: &'x Strip,
+    /// The fixup of the branch to the tests.
+    branch: usize,
+    /// Where the tests lead: bytes behind the beginning of the first instruction's new code.
+    body: u32,
+}
+
+fn word(limit: Limit) -> (Mem, i32) {
+    match limit {
+        Limit::Up => (Mem::absolute(abi::LIMIT_UP), abi::NO_LIMITS[0] as i32),
+        Limit::Down => (Mem::absolute(abi::LIMIT_DOWN), abi::NO_LIMITS[1] as i32),
+    }
+}
+
+/// Says that no iteration has been tested.
+pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
+    let (at, none) = word(limit);
+    asm::store64_imm(out, at, none);
+}
+
+/// From the beginning of the first instruction's new code to where the loop's own jump leads.
+pub const ENTRY_BYTES: u32 = 12;
+
+/// Emits what runs when the loop is entered.
+pub fn enter(code: &mut Code, strip: &Strip) {
+    let from = code.hot.pos();
+    take_back(&mut code.hot.bytes, strip.limit());
+    debug_assert_eq!(code.hot.pos() - from, ENTRY_BYTES);
+}
+
+/// Emits the comparison at the head.
+pub fn head<'x>(code: &mut Code, site: &Site, strip: &'x Strip) -> Open<'x> {
+    let counter = strip.counter;
+    let limit = strip.limit();
+    asm::cmp_reg_mem64(&mut code.hot.bytes, counter, word(limit).0);
+    let at = asm::jcc32(&mut code.hot.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
+    // The tests are emitted when the block is.
+    code.hot.fix(at, Target::Cold(0));
+    Open { strip, branch: code.hot.fixups.len() - 1, body: code.hot.pos() - site.begin }
+}
+
+/// Emits the tests; `polls`: they poll first.
+pub fn tests(code: &mut Code, open: &Open, polls: bool, count: bool, count_blocks: bool) {
+    let Open { strip, branch, body } = *open;
+    let s = strip.scratch;
+    code.sites.strips += 1;
+    let begin = code.cold.pos();
+    code.hot.fixups[branch].target = Target::Cold(begin);
+    if count_blocks {
+        // No instruction of the program's: what is executed here is known by a counter of its own.
+        let k = code.recorder.begin(strip.first, 0);
+        let at = asm::lock_inc64_rip(&mut code.cold.bytes);
+        code.cold.fix(at, Target::Counter(k));
+    }
+    let mut rung = None;
+    if polls {
+        let out = &mut code.cold.bytes;
+        if count {
+            asm::inc64(out, counter(Counter::Polls));
+        }
+        asm::cmp_mem32(out, Mem::absolute(abi::POLL_WORD), 0);
+        rung = Some(asm::jcc32(out, asm::CC_NE));
+        code.recorder.mark_if(count_blocks, strip.first, Class::Poll, 2);
+    }
+    if strip.spilled {
+        code.sites.spills += 1;
+        asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::push(&mut code.cold.bytes, s);
+    }
+    let mut denied = Vec::new();
+    for stream in &strip.streams {
+        let out = &mut code.cold.bytes;
+        block_of(out, s, stream, 0);
+        for &tag in &stream.tags {
+            if count {
+                asm::inc64(out, counter(if stream.store { Counter::StoreChecks } else { Counter::LoadChecks }));
+            }
+            let place = Mem::base(s, abi::TAG_TABLE_BASE as i32 + i32::from(tag));
+            asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
+            denied.push(asm::jcc32(out, asm::CC_NE));
+        }
+        let inserted = 2 + 2 * stream.tags.len() as u32;
+        code.recorder.mark_if(count_blocks, strip.first, Class::Apart, inserted);
+    }
+    let out = &mut code.cold.bytes;
+    asm::lea(out, s, Mem::base(strip.counter, strip.step * strip.iterations));
+    asm::store64(out, word(strip.limit()).0, s);
+    code.recorder.mark_if(count_blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    restore(code, strip);
+    go_on(code, strip.first, body);
+    // Exactly what this iteration touches.
+    denied.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+    let mut missing = Vec::new();
+    let apart = |need: &&Range| !strip.needs.iter().any(|other| other != *need && other.covers(need));
+    for need in strip.needs.iter().filter(apart) {
+        for last in [0, need.hi - need.lo - 1].into_iter().take(if need.hi - need.lo > 1 { 2 } else { 1 }) {
+            let out = &mut code.cold.bytes;
+            let stream = Stream { key: need.key, lo: need.lo, store: need.store, tags: Vec::new() };
+            block_of(out, s, &stream, last);
+            asm::test8(out, Mem::base(s, abi::TAG_TABLE_BASE as i32), bit(need.store));
+            missing.push(asm::jcc32(out, asm::CC_NE));
+        }
+    }
+    take_back(&mut code.cold.bytes, strip.limit());
+    restore(code, strip);
+    go_on(code, strip.first, body);
+    missing.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+    restore(code, strip);
+    if let Some(rung) = rung {
+        let out = &mut code.cold.bytes;
+        let over = asm::jmp32(out);
+        asm::land32(out, rung);
+        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::call_abs(out, abi::GATE_POLL);
+        asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
+        asm::land32(out, over);
+    }
+    group_call(code, (!strip.spilled).then_some(s), strip.chain);
+    take_back(&mut code.cold.bytes, strip.limit());
+    go_on(code, strip.first, body);
+}
+
+/// Puts the register back, if it was saved.
+fn restore(code: &mut Code, strip: &Strip) {
+    if strip.spilled {
+        asm::pop(&mut code.cold.bytes, strip.scratch);
+        asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    }
+}
+
+fn bit(store: bool) -> u8 {
+    if store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD }
+}
+
+/// `s` = number of the block `plus` bytes behind a stream's first byte.
+fn block_of(out: &mut Vec<u8>, s: u8, stream: &Stream, plus: i32) {
+    let known = |r: u8| (r < 16).then_some(r);
+    let index = known(stream.key.index).map(|r| (r, stream.key.scale));
+    match (Mem { base: known(stream.key.base), index, disp: stream.lo + plus }, stream.key.base) {
+        (Mem { index: None, disp: 0, .. }, base) if base < 16 => asm::mov(out, s, base),
+        (address, _) => asm::lea(out, s, address),
+    }
+    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+}
+
+fn go_on(code: &mut Code, id: InsnId, body: u32) {
+    let at = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(at, Target::Insn { id, delta: body });
+}

@@ -11,6 +11,7 @@ pub mod case;
 pub mod compile;
 pub mod cpu;
 pub mod directives;
+pub mod failing;
 pub mod matrix;
 pub mod normalise;
 pub mod run;

@@ -1,60 +1,20 @@
 //! What happens when a node of several ends early, dies or does what it must not: the run ends soon, says which node and why, its
 //! exit status is not zero, and no process and no shared-memory object stays.
 
-use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::failing::{self, marker, processes_with};
 use blizzard_tests::run::{Ending, Outcome, run};
-use blizzard_tests::tool::{self, Mode};
+use blizzard_tests::tool;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const NODES: &str = "3";
 
-/// The rewritten program, built once, in cargo's folder for the files of tests.
 fn program() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let plain = dir.join("failures-plain");
-        let mut flags = tool::cflags("cc").unwrap();
-        flags.push("-O1".into());
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
-        let libraries = tool::config("--libs").unwrap();
-        compile(&Job {
-            sources: vec![source],
-            language: Language::C,
-            compiler: "cc",
-            flags,
-            libraries,
-            output: &plain,
-        })
-        .unwrap();
-        let output = dir.join("failures");
-        tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
-        output
-    })
-}
-
-/// An argument that no other process has.
-fn marker() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("blizzard-failures-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn processes_with(marker: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if arguments.split(|b| *b == 0).any(|a| a == marker.as_bytes()) {
-            found.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    found
+    failing::program(env!("CARGO_TARGET_TMPDIR"), "failures")
 }
 
 fn shared_memory() -> BTreeSet<String> {
@@ -186,10 +146,10 @@ fn nodes_that_compute_and_what_they_have_started_end_when_the_launcher_is_killed
 fn stopped(marker: &str) -> Pid {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        for number in processes_with(marker) {
+        for (number, _) in processes_with(marker) {
             let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
             if stat.rsplit(')').next().unwrap_or_default().starts_with(" T") {
-                return Pid::from_raw(number.parse().unwrap()).unwrap();
+                return Pid::from_raw(number).unwrap();
             }
         }
         assert!(Instant::now() < deadline, "no process has stopped");

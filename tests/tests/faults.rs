@@ -4,70 +4,25 @@
 //! `BLIZZARD_KILLS` sets the number of runs in which a node is killed; 200 is what a release is tried with.
 
 use blizzard_rt::abi::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext};
-use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::failing::{self, marker, processes_with};
 use blizzard_tests::run::Ending;
-use blizzard_tests::tool::{self, Mode};
+use blizzard_tests::tool;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const NODES: usize = 3;
 /// More than a test waits for.
 const ENDLESS: &str = "1000000000000";
 
-/// The rewritten program `tests/failures/failures.c`.
 fn program() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let plain = dir.join("faults-plain");
-        let mut flags = tool::cflags("cc").unwrap();
-        flags.push("-O1".into());
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c");
-        let libraries = tool::config("--libs").unwrap();
-        compile(&Job {
-            sources: vec![source],
-            language: Language::C,
-            compiler: "cc",
-            flags,
-            libraries,
-            output: &plain,
-        })
-        .unwrap();
-        let output = dir.join("faults");
-        tool::rewrite(&plain, &output, Mode::ALL).unwrap().success().unwrap();
-        output
-    })
-}
-
-/// An argument that no other process has.
-fn marker() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("blizzard-faults-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Processes with the marker among their arguments: number and first argument.
-fn processes_with(marker: &str) -> Vec<(i32, String)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let mut list = arguments.split(|b| *b == 0);
-        let first = String::from_utf8_lossy(list.next().unwrap_or_default()).into_owned();
-        if list.any(|a| a == marker.as_bytes())
-            && let Ok(number) = entry.file_name().to_string_lossy().parse()
-        {
-            found.push((number, first));
-        }
-    }
-    found
+    failing::program(env!("CARGO_TARGET_TMPDIR"), "faults")
 }
 
 /// The node processes: those that are not `blizzard` itself.

@@ -261,7 +261,7 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
             write!(out, "\n{}", s.markdown()).expect("a string");
         }
     }
-    for name in ["complete-run.md", "fuzzing.md"] {
+    for name in ["notes.md", "fuzzing.md"] {
         if let Ok(text) = fs::read_to_string(folder.join("results").join(name)) {
             write!(out, "\n{text}").expect("a string");
         }

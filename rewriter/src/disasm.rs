@@ -16,12 +16,14 @@
 
 mod evidence;
 mod gaps;
+mod marks;
 mod starts;
 
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use marks::{Mark, Marks};
 use starts::Starts;
 use std::collections::{BTreeSet, HashSet};
 
@@ -58,8 +60,17 @@ pub struct Insn {
     pub at: u32,
     pub len: u8,
     pub flow: Flow,
+    /// [`NO_TARGET`], or an index.
+    target: u32,
+}
+
+const NO_TARGET: u32 = u32::MAX;
+
+impl Insn {
     /// Target of a direct branch, where it is decoded code.
-    pub target: Option<InsnId>,
+    pub fn target(&self) -> Option<InsnId> {
+        (self.target != NO_TARGET).then_some(InsnId(self.target))
+    }
 }
 
 /// All instructions, and where control may come in from outside.
@@ -196,18 +207,10 @@ fn code_start(f: &FdeInfo) -> Vaddr {
     if f.signal { f.start + 1 } else { f.start }
 }
 
-/// Length map of one section: 0 not code, [`INSIDE`] inside an instruction, else an instruction of that length starts here.
-struct Lengths {
-    va: Vaddr,
-    len: Vec<u8>,
-}
-
-const INSIDE: u8 = 255;
-
 /// Finds code; kept between rounds, because jump tables lead to more.
 pub struct Explorer<'i, 'a> {
     image: &'i Image<'a>,
-    maps: Vec<Lengths>,
+    maps: Vec<Marks>,
     decoders: Vec<Decoder<'a>>,
     work: Vec<Vaddr>,
     starts: Vec<Vaddr>,
@@ -260,7 +263,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Descends from jump-table targets; true if there was anything new.
     pub fn add_targets(&mut self, targets: impl IntoIterator<Item = Vaddr>) -> bool {
-        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.length(va) == Some(0)).collect();
+        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.is_unknown(va)).collect();
         let any = !fresh.is_empty();
         self.given.extend(&fresh);
         self.descend(fresh);
@@ -286,13 +289,13 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// The data references into decoded bytes to which no hard root leads.
     fn misread(&self) -> BTreeSet<Vaddr> {
-        let decoded = |va: &&Vaddr| !self.pinned.contains(*va) && self.length(**va).is_some_and(|l| l != 0);
+        let decoded = |va: &&Vaddr| !self.pinned.contains(*va) && self.mark(**va).is_some_and(|m| m != Mark::UNKNOWN);
         let suspects: Vec<Vaddr> = self.data_refs.iter().filter(decoded).copied().collect();
         if suspects.is_empty() {
             return BTreeSet::new();
         }
         let hard = Explorer::hard(self.image, self.frames, &self.given);
-        suspects.into_iter().filter(|&va| hard.length(va) == Some(0)).collect()
+        suspects.into_iter().filter(|&va| hard.is_unknown(va)).collect()
     }
 
     fn with(image: &'i Image<'a>, frames: &'i FrameInfo, pinned: BTreeSet<Vaddr>, given: Vec<Vaddr>) -> Self {
@@ -308,7 +311,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// What hard roots lead to.
     fn hard(image: &'i Image<'a>, frames: &'i FrameInfo, given: &[Vaddr]) -> Self {
-        let maps = image.exec.iter().map(|s| Lengths { va: s.va, len: vec![0; s.bytes as usize] }).collect();
+        let maps = image.exec.iter().map(|s| Marks::new(s.va, s.bytes as usize)).collect();
         let decoders = (0..image.exec.len())
             .map(|i| Decoder::with_ip(64, image.exec_bytes(i), image.exec[i].va.0, DecoderOptions::NONE))
             .collect();
@@ -354,7 +357,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 continue;
             }
             let mut decode = |va: Vaddr| {
-                let known = self.length(va).is_some_and(|l| l != 0 && l != INSIDE);
+                let known = self.mark(va).is_some_and(|m| m.len().is_some());
                 let mut insn = Instruction::default();
                 (known && self.decode_at(va, &mut insn)).then_some(insn)
             };
@@ -365,13 +368,23 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
     }
 
-    fn length(&self, va: Vaddr) -> Option<u8> {
+    fn mark(&self, va: Vaddr) -> Option<Mark> {
         let s = self.image.exec_at(va)?;
-        Some(self.maps[s].len[(va - self.maps[s].va) as usize])
+        Some(self.maps[s].list[(va - self.maps[s].va) as usize])
+    }
+
+    /// Whether nothing is known of a byte of code.
+    fn is_unknown(&self, va: Vaddr) -> bool {
+        self.mark(va) == Some(Mark::UNKNOWN)
     }
 
     fn decode_at(&mut self, va: Vaddr, insn: &mut Instruction) -> bool {
         let Some(s) = self.image.exec_at(va) else { return false };
+        self.decode_in(s, va, insn)
+    }
+
+    /// As [`Explorer::decode_at`], for an address in section `s`.
+    fn decode_in(&mut self, s: usize, va: Vaddr, insn: &mut Instruction) -> bool {
         let d = &mut self.decoders[s];
         d.set_position((va - self.maps[s].va) as usize).expect("the address lies in the section");
         d.set_ip(va.0);
@@ -379,30 +392,24 @@ impl<'i, 'a> Explorer<'i, 'a> {
         !insn.is_invalid()
     }
 
-    fn record(&mut self, va: Vaddr, len: usize) {
-        let s = self.image.exec_at(va).expect("recorded code lies in a section");
-        let at = (va - self.maps[s].va) as usize;
-        let map = &mut self.maps[s].len;
-        map[at] = len as u8;
-        for b in &mut map[at + 1..at + len] {
-            if *b == 0 {
-                *b = INSIDE;
-            }
-        }
-    }
-
     fn descend(&mut self, from: Vec<Vaddr>) {
         self.work.extend(from);
         let mut insn = Instruction::default();
         while let Some(mut va) = self.work.pop() {
-            while matches!(self.length(va), Some(0 | INSIDE)) && self.decode_at(va, &mut insn) {
-                self.record(va, insn.len());
+            let Some(s) = self.image.exec_at(va) else { continue };
+            let (base, bytes) = (self.maps[s].va, self.image.exec_bytes(s));
+            let has = |va: Vaddr| va - base < bytes.len() as u64;
+            while has(va) && self.maps[s].list[(va - base) as usize].len().is_none() && self.decode_in(s, va, &mut insn)
+            {
+                self.maps[s].record((va - base) as usize, &insn, bytes);
                 self.note_references(&insn);
                 let flow = flow_of(&insn);
-                if let Some(t) = direct_target(&insn)
-                    && matches!(self.length(t), Some(0 | INSIDE))
-                {
-                    self.work.push(t);
+                if let Some(t) = direct_target(&insn) {
+                    // Most branches stay in their section.
+                    let mark = if has(t) { Some(self.maps[s].list[(t - base) as usize]) } else { self.mark(t) };
+                    if mark.is_some_and(|m| m.len().is_none()) {
+                        self.work.push(t);
+                    }
                 }
                 let next = Vaddr(insn.next_ip());
                 let ends = matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop)
@@ -412,6 +419,10 @@ impl<'i, 'a> Explorer<'i, 'a> {
                     break;
                 }
                 va = next;
+            }
+            // Sections that follow each other without a gap are one stretch of code.
+            if !has(va) && self.mark(va).is_some_and(|m| m.len().is_none()) {
+                self.work.push(va);
             }
         }
     }
@@ -471,12 +482,12 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 && let Some(s) = self.image.exec_at(va)
             {
                 let base = self.maps[s].va;
-                let end = ((f.end - base) as usize).min(self.maps[s].len.len());
+                let end = ((f.end - base) as usize).min(self.maps[s].list.len());
                 let mut at = (va - base) as usize;
                 while at < end {
-                    match self.maps[s].len[at] {
-                        0 => {
-                            let run = self.maps[s].len[at..end].iter().position(|l| *l != 0);
+                    match self.maps[s].list[at] {
+                        Mark::UNKNOWN => {
+                            let run = self.maps[s].list[at..end].iter().position(|m| *m != Mark::UNKNOWN);
                             let run_end = run.map_or(end, |n| at + n);
                             let here = base + at as u64;
                             // Constants that the code finds by arithmetic are in nobody's list of references.
@@ -487,8 +498,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                                 self.descend(vec![here]);
                             }
                         }
-                        INSIDE => at += 1,
-                        len => at += usize::from(len),
+                        mark => at += mark.len().unwrap_or(1),
                     }
                 }
                 va = base + at as u64;
@@ -499,10 +509,10 @@ impl<'i, 'a> Explorer<'i, 'a> {
     fn take_soft_roots(&mut self) {
         self.follow_names();
         while let Some(va) = self.soft.pop() {
-            match self.length(va) {
+            match self.mark(va) {
                 // Data happens to hold the address of the middle of an instruction: no compiler takes such an address.
-                None | Some(INSIDE) => {}
-                Some(0) => {
+                None | Some(Mark::INSIDE) => {}
+                Some(Mark::UNKNOWN) => {
                     if self.is_code(va) {
                         self.roots.push(va);
                         self.wanted.insert(va);
@@ -542,10 +552,11 @@ impl<'i, 'a> Explorer<'i, 'a> {
     /// Whether code reads something of the bytes around `va` that are not known to be code.
     fn among_constants(&self, va: Vaddr) -> bool {
         let Some(s) = self.image.exec_at(va) else { return false };
-        let Lengths { va: base, len } = &self.maps[s];
+        let Marks { va: base, list, .. } = &self.maps[s];
         let at = (va - *base) as usize;
-        let from = len[..at].iter().rposition(|l| *l != 0).map_or(0, |k| k + 1);
-        let to = len[at..].iter().position(|l| *l != 0).map_or(len.len(), |k| at + k);
+        let known = |m: &Mark| *m != Mark::UNKNOWN;
+        let from = list[..at].iter().rposition(known).map_or(0, |k| k + 1);
+        let to = list[at..].iter().position(known).map_or(list.len(), |k| at + k);
         self.reads_in(*base + from as u64, *base + to as u64)
     }
 
@@ -557,17 +568,17 @@ impl<'i, 'a> Explorer<'i, 'a> {
         // (address, whether what stands there must be code)
         let mut work = vec![(va, true)];
         while let Some((va, must)) = work.pop() {
-            match self.length(va) {
-                Some(0) if seen.contains(&va) => continue,
-                Some(0) => {}
-                Some(INSIDE) | None if must => return None,
+            match self.mark(va) {
+                Some(Mark::UNKNOWN) if seen.contains(&va) => continue,
+                Some(Mark::UNKNOWN) => {}
+                Some(Mark::INSIDE) | None if must => return None,
                 _ => continue,
             }
             let next = |insn: &Instruction| Vaddr(insn.next_ip());
             let decodes = self.decode_at(va, &mut insn) && !insn.is_privileged() && !odd_in_programs(&insn);
             let target = direct_target(&insn).filter(|_| decodes);
             // Weak functions that are missing are called at 0, behind a test.
-            let leads_inside = target.is_some_and(|t| t.0 != 0 && self.length(t).is_none_or(|l| l == INSIDE));
+            let leads_inside = target.is_some_and(|t| t.0 != 0 && self.mark(t).is_none_or(|m| m == Mark::INSIDE));
             if !decodes || leads_inside || self.reads_in(va, next(&insn)) {
                 if must {
                     return None;
@@ -592,49 +603,49 @@ impl<'i, 'a> Explorer<'i, 'a> {
     /// The instructions found so far.
     pub fn finish(&self) -> Insns {
         let base = self.image.base;
-        let count: usize = self.maps.iter().map(|m| m.len.iter().filter(|&&l| l != 0 && l != INSIDE).count()).sum();
+        let count: usize = self.maps.iter().map(|m| m.starts).sum();
         let mut list = Vec::with_capacity(count);
         // (instruction, target) of direct branches.
         let mut branches: Vec<(u32, Vaddr)> = Vec::new();
         let mut overlapped = Vec::new();
         let mut index = Starts::default();
         let mut undecoded = 0;
-        let mut insn = Instruction::default();
-        let mut add = |d: &mut Decoder, at: usize, va: Vaddr, list: &mut Vec<Insn>| {
-            d.set_position(at).expect("the offset lies in the section");
-            d.set_ip(va.0);
-            d.decode_out(&mut insn);
-            branches.extend(direct_target(&insn).map(|t| (list.len() as u32, t)));
-            list.push(Insn { at: (va - base) as u32, len: insn.len() as u8, flow: flow_of(&insn), target: None });
+        let mut add = |s: usize, at: usize, len: usize, list: &mut Vec<Insn>| {
+            let Marks { va, list: marks, .. } = &self.maps[s];
+            let (mark, va) = (marks[at], *va + at as u64);
+            if mark.branches() {
+                let bytes = &self.image.exec_bytes(s)[at..at + len];
+                branches.extend(mark.target(va + len as u64, bytes).map(|t| (list.len() as u32, t)));
+            }
+            list.push(Insn { at: (va - base) as u32, len: len as u8, flow: mark.flow(), target: NO_TARGET });
         };
         for (s, m) in self.maps.iter().enumerate() {
-            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), m.va.0, DecoderOptions::NONE);
             let mut free_from = 0;
             let first = list.len();
-            for (at, &len) in m.len.iter().enumerate() {
-                if len == 0 {
-                    undecoded += 1;
-                } else if len != INSIDE && at < free_from {
-                    overlapped.push((s, at, m.va + at as u64));
-                } else if len != INSIDE {
-                    free_from = at + usize::from(len);
-                    add(&mut d, at, m.va + at as u64, &mut list);
+            for (at, mark) in m.list.iter().enumerate() {
+                match mark.len() {
+                    None => undecoded += u64::from(*mark == Mark::UNKNOWN),
+                    Some(_) if at < free_from => overlapped.push((s, at)),
+                    Some(len) => {
+                        free_from = at + len;
+                        add(s, at, len, &mut list);
+                    }
                 }
             }
             let offset = (m.va - base) as usize;
-            index.add_section(m.va, m.len.len(), list[first..].iter().map(|i| i.at as usize - offset));
+            index.add_section(m.va, m.list.len(), list[first..].iter().map(|i| i.at as usize - offset));
         }
         let main = list.len();
         let mut overlapping = Vec::new();
-        for (s, at, va) in overlapped {
-            let mut d = Decoder::with_ip(64, self.image.exec_bytes(s), self.maps[s].va.0, DecoderOptions::NONE);
-            overlapping.push((va, InsnId(list.len() as u32)));
-            add(&mut d, at, va, &mut list);
+        for (s, at) in overlapped {
+            let Marks { va, list: marks, .. } = &self.maps[s];
+            overlapping.push((*va + at as u64, InsnId(list.len() as u32)));
+            add(s, at, marks[at].len().expect("an instruction starts here"), &mut list);
         }
         index.set_overlapping(overlapping);
         let (roots, starts, fragments, labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let contested = self.run_refs.intersection(&self.data_refs).chain(&self.doubtful).copied();
-        let contested: BTreeSet<Vaddr> = contested.filter(|&va| self.length(va) == Some(0)).collect();
+        let contested: BTreeSet<Vaddr> = contested.filter(|&va| self.is_unknown(va)).collect();
         let mut out = Insns {
             base,
             list,
@@ -650,7 +661,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             index,
         };
         for (i, t) in branches {
-            out.list[i as usize].target = out.at(t);
+            out.list[i as usize].target = out.at(t).map_or(NO_TARGET, |id| id.0);
         }
         let ids = |vas: &[Vaddr]| {
             let mut ids: Vec<InsnId> = vas.iter().filter_map(|&va| out.at(va)).collect();
@@ -662,7 +673,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         let named: Vec<Vaddr> = self.named.iter().map(|n| n.at).collect();
         let mut labels = ids(&named);
         labels.retain(|id| starts.binary_search(id).is_err());
-        let decoded = |&&(_, va): &&(Vaddr, Vaddr)| self.length(va).is_some_and(|l| l != 0);
+        let decoded = |&&(_, va): &&(Vaddr, Vaddr)| self.mark(va).is_some_and(|m| m != Mark::UNKNOWN);
         let read_code = self.fixed_reads.iter().filter(decoded).filter_map(|(from, _)| out.at(*from)).collect();
         let fragments = self.fragments(&out);
         Insns { roots, starts, fragments, labels, read_code, ..out }
@@ -684,7 +695,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             .collect();
         if !ids.is_empty() {
             for insn in insns.list.iter().filter(|i| i.flow == Flow::Call) {
-                insn.target.map(|callee| ids.remove(&callee));
+                insn.target().map(|callee| ids.remove(&callee));
             }
         }
         ids.into_iter().collect()

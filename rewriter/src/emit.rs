@@ -12,7 +12,7 @@ use crate::analysis::stack::StackRegs;
 use crate::blocks::{Class, Recorder};
 use crate::cfg::{Cfg, End};
 use crate::check::{self, Site, asm, strip};
-use crate::disasm::{Flow, Insn, InsnId, Insns, Reader, direct_target, is_padlock};
+use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -296,7 +296,7 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
     let Original { id, insn, bytes, strip, .. } = *original;
     // The loop's own jump passes by what runs when it is entered.
     let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
-    let Insn { flow, target, .. } = insns.list[id.ix()];
+    let (flow, target) = (insns.list[id.ix()].flow, insns.list[id.ix()].target());
     let hot = &mut code.hot;
     match (flow, direct_target(insn)) {
         (Flow::Jmp, Some(to)) => match target {

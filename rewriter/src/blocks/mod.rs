@@ -217,7 +217,7 @@ pub fn loops(insns: &Insns, cfg: &Cfg) -> Vec<(Vaddr, Vaddr)> {
     };
     for (i, insn) in insns.list.iter().enumerate() {
         let id = InsnId(i as u32);
-        if let Some(to) = insn.target.filter(|to| insn.flow != Flow::Call && insns.va(*to) <= insns.va(id)) {
+        if let Some(to) = insn.target().filter(|to| insn.flow != Flow::Call && insns.va(*to) <= insns.va(id)) {
             note(insns.va(to), insns.end(id));
         }
     }

@@ -131,7 +131,7 @@ struct Frameless<'x, 'a> {
 impl<'x, 'a> Frameless<'x, 'a> {
     /// `bare`: labels that look like starts, sorted.
     fn new(image: &'x Image<'a>, insns: &'x Insns, bare: Vec<InsnId>) -> Self {
-        let called = insns.list.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target);
+        let called = insns.list.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target());
         let all = insns.starts.iter().chain(&bare).copied().chain(called);
         let mut starts: Vec<Vaddr> = all.map(|id| insns.va(id)).collect();
         starts.sort();
@@ -373,7 +373,7 @@ fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components
     let mut parts = Components::new(frames.len());
     let mut here = 0;
     for (i, insn) in insns.list.iter().enumerate() {
-        let (Some(target), Flow::Jmp | Flow::Cond) = (insn.target, insn.flow) else { continue };
+        let (Some(target), Flow::Jmp | Flow::Cond) = (insn.target(), insn.flow) else { continue };
         let (va, to) = (insns.va(InsnId(i as u32)), insns.va(target));
         let inside = |f: usize, va: Vaddr| frames.get(f).is_some_and(|f| va >= f.0 && va < f.1);
         if !inside(here, va) {

@@ -12,8 +12,9 @@
 
 mod bounds;
 
+use super::Sources;
 use super::returns::Returns;
-use crate::disasm::{Flow, Insn, InsnId, Insns};
+use crate::disasm::{Flow, InsnId, Insns};
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -74,12 +75,16 @@ pub struct Found {
 /// jump at hand, until no more tables are found; then edges alone count, and every table must be recognised again with the edges of all.
 /// What is not is dropped, until the rest confirms itself.
 pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
-    let returns = Returns::solve(image, insns, frames);
+    let sources = Sources::new(insns);
+    let returns = Returns::solve(image, insns, frames, &sources);
+    let jumps = (0..insns.list.len()).filter(|i| insns.list[*i].flow == Flow::IndirectJmp);
+    let jumps: Vec<InsnId> = jumps.map(|i| InsnId(i as u32)).collect();
+    let module = Module { image, insns, frames, sources: &sources, jumps: &jumps, returns: &returns };
     let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
     loop {
-        let mut finder = Finder::new(image, insns, frames, &returns, &found.tables);
+        let mut finder = Finder::new(&module, &found.tables);
         let mut more = Vec::new();
-        for jump in std::mem::take(&mut finder.jumps) {
+        for &jump in &jumps {
             if !finder.is_known(jump) {
                 finder.assumed = Some(jump);
                 more.extend(finder.recognise(jump, &mut found.new_targets));
@@ -92,7 +97,7 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
         found.tables.sort_by_key(|t| t.jump);
     }
     loop {
-        let finder = Finder::new(image, insns, frames, &returns, &found.tables);
+        let finder = Finder::new(&module, &found.tables);
         let mut unused = Vec::new();
         let again = found.tables.iter().filter_map(|t| {
             // More edges may cost a bound, never give one back: so this ends.
@@ -135,13 +140,26 @@ fn own_entries(t: &JumpTable, starts: &[Vaddr]) -> usize {
     next.map_or(t.targets.len(), |s| t.targets.len().min(((*s - t.at) / 4) as usize))
 }
 
+/// What does not change while tables are found.
+#[derive(Clone, Copy)]
+struct Module<'x, 'a> {
+    image: &'x Image<'a>,
+    insns: &'x Insns,
+    frames: &'x FrameInfo,
+    sources: &'x Sources,
+    /// The indirect ones.
+    jumps: &'x [InsnId],
+    returns: &'x Returns,
+}
+
 struct Finder<'x, 'a> {
     image: &'x Image<'a>,
     insns: &'x Insns,
     frames: &'x FrameInfo,
-    /// (target, source) of direct branches and of tables found before, sorted.
-    branches: Vec<(InsnId, InsnId)>,
-    jumps: Vec<InsnId>,
+    sources: &'x Sources,
+    /// (target, source) of the tables found before, sorted.
+    entries: Vec<(InsnId, InsnId)>,
+    jumps: &'x [InsnId],
     returns: &'x Returns,
     known: &'x [JumpTable],
     /// The only jump that is assumed to enter code which nothing else leads to.
@@ -156,33 +174,18 @@ enum Reach {
 }
 
 impl<'x, 'a> Finder<'x, 'a> {
-    fn new(
-        image: &'x Image<'a>,
-        insns: &'x Insns,
-        frames: &'x FrameInfo,
-        returns: &'x Returns,
-        known: &'x [JumpTable],
-    ) -> Self {
-        let mut branches = Vec::new();
+    fn new(module: &Module<'x, 'a>, known: &'x [JumpTable]) -> Self {
+        let Module { image, insns, frames, sources, jumps, returns } = *module;
+        let mut entries = Vec::new();
         let starts = relative_starts(known);
         for t in known {
             let own = t.targets[..own_entries(t, &starts)].iter();
             let own = own.take_while(|to| !is_in_another_function(insns, frames, t.jump, **to));
-            branches.extend(own.map(|&to| (to, t.jump)));
+            entries.extend(own.map(|&to| (to, t.jump)));
         }
-        let mut jumps = Vec::new();
-        for (i, insn) in insns.list.iter().enumerate() {
-            let id = InsnId(i as u32);
-            if let (Some(t), Flow::Jmp | Flow::Cond) = (insn.target, insn.flow) {
-                branches.push((t, id));
-            }
-            if insn.flow == Flow::IndirectJmp {
-                jumps.push(id);
-            }
-        }
-        branches.sort();
-        branches.dedup();
-        Finder { image, insns, frames, branches, jumps, returns, known, assumed: None }
+        entries.sort();
+        entries.dedup();
+        Finder { image, insns, frames, sources, entries, jumps, returns, known, assumed: None }
     }
 
     fn is_known(&self, jump: InsnId) -> bool {
@@ -406,7 +409,7 @@ impl<'x, 'a> Finder<'x, 'a> {
     /// `-fipa-ra` rely on.
     fn spared_by_callee(&self, call: InsnId, reg: Register) -> bool {
         const MAX_CALLEE: usize = 4000;
-        let Some(entry) = self.insns.list[call.ix()].target else { return false };
+        let Some(entry) = self.insns.list[call.ix()].target() else { return false };
         let mut factory = InstructionInfoFactory::new();
         let mut seen = std::collections::HashSet::new();
         let mut work = vec![entry];
@@ -415,7 +418,7 @@ impl<'x, 'a> Finder<'x, 'a> {
                 continue;
             }
             let insn = self.decode(id);
-            let Insn { flow, target, .. } = self.insns.list[id.ix()];
+            let (flow, target) = (self.insns.list[id.ix()].flow, self.insns.list[id.ix()].target());
             let unknown = matches!(flow, Flow::IndirectCall)
                 || flow == Flow::IndirectJmp && !self.is_known(id)
                 || matches!(flow, Flow::Call | Flow::Jmp | Flow::Cond) && target.is_none();
@@ -445,8 +448,9 @@ impl<'x, 'a> Finder<'x, 'a> {
                 out.push(p);
             }
         }
-        let from = self.branches.partition_point(|(t, _)| *t < id);
-        out.extend(self.branches[from..].iter().take_while(|(t, _)| *t == id).map(|(_, s)| *s));
+        out.extend(self.sources.of(id).filter(|s| self.insns.list[s.ix()].flow != Flow::Call));
+        let from = self.entries.partition_point(|(t, _)| *t < id);
+        out.extend(self.entries[from..].iter().take_while(|(t, _)| *t == id).map(|(_, s)| *s));
         // Any instruction of a frame may be the target of the frame's unresolved jumps; what nothing else leads to is,
         // unless it is padding.
         if out.is_empty() {

@@ -96,7 +96,7 @@ impl Cfg {
         let mut backward = vec![false; count];
         for (i, insn) in insns.list.iter().enumerate() {
             let id = InsnId(i as u32);
-            if let Some(t) = insn.target {
+            if let Some(t) = insn.target() {
                 leader[t.ix()] = true;
                 if insn.flow != Flow::Call && insns.list[t.ix()].at <= insn.at {
                     backward[t.ix()] = true;
@@ -157,10 +157,10 @@ impl Cfg {
             let end = match insn.flow {
                 Flow::Next => End::Plain,
                 Flow::Cond | Flow::Jmp => {
-                    succ.extend(insn.target.map(id_of));
-                    if insn.target.is_none() { End::UnknownJmp } else { End::Plain }
+                    succ.extend(insn.target().map(id_of));
+                    if insn.target().is_none() { End::UnknownJmp } else { End::Plain }
                 }
-                Flow::Call => insn.target.map_or(End::UnknownCall, |t| End::Call(id_of(t))),
+                Flow::Call => insn.target().map_or(End::UnknownCall, |t| End::Call(id_of(t))),
                 Flow::IndirectCall if descriptor_call(last) => End::DescriptorCall,
                 Flow::IndirectCall => End::UnknownCall,
                 Flow::IndirectJmp => match table_of(last) {
@@ -208,6 +208,26 @@ impl Cfg {
     /// All block numbers.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
         (0..self.blocks.len() as u32).map(BlockId)
+    }
+}
+
+/// Direct branches and calls by target.
+pub struct Sources {
+    from: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl Sources {
+    /// Those of a whole module.
+    pub fn new(insns: &Insns) -> Sources {
+        let branches = insns.list.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
+        let (from, list) = crate::analysis::group(insns.list.len(), &branches.collect::<Vec<_>>());
+        Sources { from, list }
+    }
+
+    /// What branches to `id`, ascending.
+    pub fn of(&self, id: InsnId) -> impl Iterator<Item = InsnId> {
+        self.list[self.from[id.ix()] as usize..self.from[id.ix() + 1] as usize].iter().map(|i| InsnId(*i))
     }
 }
 

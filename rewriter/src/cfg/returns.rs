@@ -9,6 +9,7 @@
 //! An instruction *returns* if a return, or a jump to something unknown, can be reached from it; a call returns if its callee and
 //! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.
 
+use super::Sources;
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::elf_write::frames::FrameInfo;
 use crate::ids::Vaddr;
@@ -24,29 +25,21 @@ pub struct Returns {
 
 impl Returns {
     /// Solves for a whole module.
-    pub fn solve(image: &Image, insns: &Insns, frames: &FrameInfo) -> Returns {
+    pub fn solve(image: &Image, insns: &Insns, frames: &FrameInfo, sources: &Sources) -> Returns {
         let n = insns.list.len();
         let mut ends: Vec<Vaddr> = frames.fdes.iter().map(|f| f.end).collect();
         ends.sort();
         let at_end = |call: InsnId| ends.binary_search(&insns.end(call)).is_ok();
-        let mut sources: Vec<(u32, u32)> = Vec::new();
-        for (i, insn) in insns.list.iter().enumerate() {
-            if let Some(t) = insn.target {
-                sources.push((t.0, i as u32));
-            }
-        }
-        for i in insns.main..n {
-            if let Some(next) = insns.next(InsnId(i as u32)) {
-                sources.push((next.0, i as u32));
-            }
-        }
-        let (from, sources) = crate::analysis::group(n, &sources);
+        // (next, overlapping instruction)
+        let overlapping = (insns.main..n).map(|i| InsnId(i as u32));
+        let mut overlapping: Vec<(InsnId, InsnId)> = overlapping.filter_map(|id| Some((insns.next(id)?, id))).collect();
+        overlapping.sort_unstable();
         let mut set = vec![false; n];
         let mut work = Vec::new();
         for (i, insn) in insns.list.iter().enumerate() {
             let id = InsnId(i as u32);
             let unknown_jump = insn.flow == Flow::IndirectJmp && !never_returns(image, insns, id);
-            let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target.is_none();
+            let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target().is_none();
             if insn.flow == Flow::Ret || unknown_jump || leaves {
                 work.push(id);
             }
@@ -59,7 +52,7 @@ impl Returns {
                 let insn = &insns.list[p.ix()];
                 let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
                 let ready = match insn.flow {
-                    Flow::Call => insn.target.is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
+                    Flow::Call => insn.target().is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
                     Flow::IndirectCall => next_returns() && !never_returns(image, insns, p),
                     _ => true,
                 };
@@ -70,9 +63,9 @@ impl Returns {
             if id.0 > 0 && insns.next(InsnId(id.0 - 1)) == Some(id) {
                 enter(InsnId(id.0 - 1));
             }
-            for &p in &sources[from[id.ix()] as usize..from[id.ix() + 1] as usize] {
-                enter(InsnId(p));
-            }
+            sources.of(id).for_each(&mut enter);
+            let first = overlapping.partition_point(|o| o.0 < id);
+            overlapping[first..].iter().take_while(|o| o.0 == id).for_each(|o| enter(o.1));
         }
         Returns { reached: set, ends }
     }
@@ -82,7 +75,7 @@ impl Returns {
         let insn = &insns.list[call.ix()];
         let goes_on = || self.ends.binary_search(&insns.end(call)).is_err();
         match insn.flow {
-            Flow::Call => insn.target.is_none_or(|t| self.reached[t.ix()]) && goes_on(),
+            Flow::Call => insn.target().is_none_or(|t| self.reached[t.ix()]) && goes_on(),
             Flow::IndirectCall => !never_returns(image, insns, call) && goes_on(),
             _ => true,
         }

@@ -8,7 +8,8 @@
 //! its bytes that decode plausibly are code. A stretch without such a jump has nothing that leads to a byte that no branch names.
 //! Source: design section 3.1.
 
-use super::{Explorer, INSIDE, flow_of};
+use super::marks::Mark;
+use super::{Explorer, flow_of};
 use crate::disasm::Flow;
 use crate::ids::Vaddr;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -34,7 +35,7 @@ impl Explorer<'_, '_> {
     fn frameless_stretches(&self) -> Vec<(Vaddr, Vaddr)> {
         let mut out = Vec::new();
         for map in &self.maps {
-            let stop = map.va + map.len.len() as u64;
+            let stop = map.va + map.list.len() as u64;
             let mut from = map.va;
             for f in self.frames.fdes.iter().filter(|f| f.end > map.va && f.start < stop) {
                 if from < f.start {
@@ -53,19 +54,14 @@ impl Explorer<'_, '_> {
         let mut insn = Instruction::default();
         let mut va = from;
         while va < stop {
-            let len = match self.length(va) {
-                None => return false,
-                Some(0 | INSIDE) => 1,
-                Some(len) => {
-                    let opcode = usize::from(len).min(MAX_OPCODE_AT);
-                    let candidate = self.image.bytes_at(va, opcode).is_some_and(|b| b.contains(&0xff));
-                    if candidate && self.decode_at(va, &mut insn) && is_computed_jump(&insn) {
-                        return true;
-                    }
-                    u64::from(len)
+            let Some(mark) = self.mark(va) else { return false };
+            if let Some(len) = mark.len() {
+                let candidate = self.image.bytes_at(va, len.min(MAX_OPCODE_AT)).is_some_and(|b| b.contains(&0xff));
+                if candidate && self.decode_at(va, &mut insn) && is_computed_jump(&insn) {
+                    return true;
                 }
-            };
-            va = va + len;
+            }
+            va = va + mark.len().unwrap_or(1) as u64;
         }
         false
     }
@@ -75,9 +71,9 @@ impl Explorer<'_, '_> {
         let mut any = false;
         let mut va = from;
         while va < stop {
-            match self.length(va) {
+            match self.mark(va) {
                 None => break,
-                Some(0) => {
+                Some(Mark::UNKNOWN) => {
                     let end = self.gap_end(va, stop);
                     match self.code_behind_padding(va, end) {
                         Some(here) if self.reads_in(here, end) => {
@@ -93,8 +89,7 @@ impl Explorer<'_, '_> {
                         None => va = end,
                     }
                 }
-                Some(INSIDE) => va = va + 1,
-                Some(len) => va = va + u64::from(len),
+                Some(mark) => va = va + mark.len().unwrap_or(1) as u64,
             }
         }
         any
@@ -102,7 +97,7 @@ impl Explorer<'_, '_> {
 
     fn gap_end(&self, va: Vaddr, stop: Vaddr) -> Vaddr {
         let mut end = va;
-        while end < stop && self.length(end) == Some(0) {
+        while end < stop && self.is_unknown(end) {
             end = end + 1;
         }
         end

@@ -47,7 +47,7 @@ impl Finder<'_, '_> {
             let insn = self.decode(at);
             match self.insns.list[at.ix()].flow {
                 Flow::Cond if insn.is_jcc_short_or_near() => {
-                    let taken = self.insns.list[at.ix()].target == Some(here);
+                    let taken = self.insns.list[at.ix()].target() == Some(here);
                     if taken && self.insns.next(at) == Some(here) {
                         return limit;
                     }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
 
+use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
@@ -19,7 +20,7 @@ use crate::image::Image;
 use crate::optimise::strips::Strip;
 use crate::optimise::{Checks, State};
 use crate::options::{self, Options, Poll};
-use crate::plan::{Action, Facts, Planner};
+use crate::plan::{Action, Planner};
 use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
@@ -188,7 +189,7 @@ pub fn emit(input: &Input) -> Code {
     let mut strips = input.checks.strips.iter().peekable();
     let mut insn = Instruction::default();
     for b in cfg.ids() {
-        input.live.before_each(cfg, &facts.effects, b, &mut live);
+        input.live.before_each(cfg, facts, b, &mut live);
         let mut on_stack = input.stack.at_start(b);
         let block = &cfg.blocks[b.ix()];
         let strip = strips.next_if(|s| s.first == block.first);
@@ -255,7 +256,7 @@ pub fn emit(input: &Input) -> Code {
             relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
             check::land_behind(&mut code, &site);
             fall_through(&mut code, insns, id);
-            on_stack = facts.stack[id.ix()].behind(on_stack);
+            on_stack = facts.stack(id).behind(on_stack);
         }
         if let Some(open) = open {
             strip::tests(&mut code, &open, options.poll == Poll::Backedge, options.count, options.blocks);

@@ -19,8 +19,8 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     let analysed = analyse(input, name)?;
     let Analysed { image, insns, cfg, facts, stack, .. } = &analysed;
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
-    let conventions = conventions::find(image, insns, cfg, &facts.effects, &facts.switches);
-    let live = Liveness::solve(cfg, &facts.effects, &conventions);
+    let conventions = conventions::find(image, insns, cfg, facts);
+    let live = Liveness::solve(cfg, facts, &conventions);
     let computed = &analysed.computed;
     let checks = optimise::run(&optimise::Input { image, insns, cfg, computed, facts, stack, live: &live, options });
     let mut out = Inspection {

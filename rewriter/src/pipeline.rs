@@ -1,6 +1,7 @@
 //! The stages, in order.
 
 use crate::analysis::conventions;
+use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
@@ -16,7 +17,6 @@ use crate::image::{Image, Kind};
 use crate::layout;
 use crate::optimise::{self, Counts};
 use crate::options::Options;
-use crate::plan::{self, Facts};
 use crate::rt_blob::Blob;
 use blizzard_rt::abi;
 use iced_x86::Register;
@@ -105,8 +105,8 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     let cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
-    let facts = plan::gather(&image, &insns);
-    let stack = StackRegs::solve(&cfg, &facts.stack);
+    let facts = Facts::gather(&image, &insns);
+    let stack = StackRegs::solve(&cfg, &facts);
     Ok(Analysed { image, insns, cfg, computed, facts, stack })
 }
 
@@ -160,8 +160,8 @@ pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Re
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Result<Rewritten> {
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let (image, insns) = (&image, &insns);
-    let conventions = conventions::find(image, insns, &cfg, &facts.effects, &facts.switches);
-    let live = Liveness::solve(&cfg, &facts.effects, &conventions);
+    let conventions = conventions::find(image, insns, &cfg, &facts);
+    let live = Liveness::solve(&cfg, &facts, &conventions);
     let checks = optimise::run(&optimise::Input {
         image,
         insns,

@@ -32,8 +32,9 @@ pub enum Place {
 }
 
 /// The memory accesses of one instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
+    #[default]
     None,
     /// Pushes, pops, calls and returns: the stack only.
     ImplicitStack,

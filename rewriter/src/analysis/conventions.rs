@@ -9,7 +9,7 @@
 //! * *Context switches* (`setcontext`): once rsp has been loaded from memory, a return leads to no caller of this function, and
 //!   whatever the registers hold may be arguments of a new function.
 
-use super::effects::Effects;
+use super::facts::Facts;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
@@ -34,14 +34,14 @@ pub fn switches_stack(insn: &Instruction) -> bool {
         && !matches!(insn.memory_base(), Register::RSP | Register::RBP)
 }
 
-/// Looks at all roots and at the instructions `switches` (see [`switches_stack`]).
-pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, effects: &[Effects], switches: &[InsnId]) -> Conventions {
+/// Looks at all roots and at the instructions that [`switches_stack`] knows.
+pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Conventions {
     let mut found = Conventions::default();
     for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
         let block = &cfg.blocks[b.ix()];
         for i in block.first.0..block.stop.0 {
             let id = InsnId(i);
-            let e = effects[id.ix()];
+            let e = facts.effects(id);
             if e.reads.meets(RegSet::RAX) && addressed_by_rax(&insns.decode(image, id)) {
                 found.preserve_all.push(b);
                 break;
@@ -52,7 +52,7 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, effects: &[Effects], switch
         }
     }
     let mut seen = std::collections::HashSet::new();
-    let mut work: Vec<BlockId> = switches.iter().map(|&id| cfg.block_of(id)).collect();
+    let mut work: Vec<BlockId> = facts.switches.iter().map(|&id| cfg.block_of(id)).collect();
     while let Some(b) = work.pop() {
         if seen.insert(b) {
             if cfg.blocks[b.ix()].end == End::Ret {

@@ -7,7 +7,7 @@ use super::regs::RegSet;
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
 /// Effects of one instruction on general registers and status flags.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     pub reads: RegSet,
     pub kills: RegSet,

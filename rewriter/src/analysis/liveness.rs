@@ -10,9 +10,11 @@
 
 use super::conventions::Conventions;
 use super::effects::Effects;
+use super::facts::Facts;
 use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
+use crate::disasm::InsnId;
 use std::collections::HashSet;
 
 /// The result: live sets at block ends.
@@ -23,8 +25,8 @@ pub struct Liveness {
 
 impl Liveness {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, effects: &[Effects], conventions: &Conventions) -> Liveness {
-        let mut s = Solver::new(cfg, effects);
+    pub fn solve(cfg: &Cfg, facts: &Facts, conventions: &Conventions) -> Liveness {
+        let mut s = Solver::new(cfg, facts);
         for &b in &conventions.preserve_all {
             s.need(b, RegSet::GPRS);
         }
@@ -42,24 +44,25 @@ impl Liveness {
     }
 
     /// Live before each instruction of `b`, into `into` (index 0: the block's first instruction).
-    pub fn before_each(&self, cfg: &Cfg, effects: &[Effects], b: BlockId, into: &mut Vec<RegSet>) {
+    pub fn before_each(&self, cfg: &Cfg, facts: &Facts, b: BlockId, into: &mut Vec<RegSet>) {
         let block = &cfg.blocks[b.ix()];
         let count = (block.stop.0 - block.first.0) as usize;
         into.clear();
         into.resize(count, RegSet::NONE);
         let mut live = self.out[b.ix()];
         for i in (0..count).rev() {
-            let e = effects[block.first.ix() + i];
+            let e = facts.effects(InsnId(block.first.0 + i as u32));
             live = live.without(e.kills) | e.reads;
             into[i] = live;
         }
     }
 }
 
-fn block_effects(cfg: &Cfg, effects: &[Effects], b: BlockId) -> Effects {
+fn block_effects(cfg: &Cfg, facts: &Facts, b: BlockId) -> Effects {
     let block = &cfg.blocks[b.ix()];
     let mut total = Effects::default();
-    for e in effects[block.first.ix()..block.stop.ix()].iter().rev() {
+    for i in (block.first.0..block.stop.0).rev() {
+        let e = facts.effects(InsnId(i));
         total.reads = total.reads.without(e.kills) | e.reads;
         total.kills |= e.kills;
     }
@@ -97,7 +100,7 @@ struct Wild {
 }
 
 impl<'x> Solver<'x> {
-    fn new(cfg: &'x Cfg, effects: &[Effects]) -> Self {
+    fn new(cfg: &'x Cfg, facts: &Facts) -> Self {
         let n = cfg.blocks.len();
         let mut wild: Vec<Wild> = Vec::new();
         let mut of_component = vec![TAME; n];
@@ -116,7 +119,7 @@ impl<'x> Solver<'x> {
         }
         let mut solver = Solver {
             cfg,
-            transfer: cfg.ids().map(|b| block_effects(cfg, effects, b)).collect(),
+            transfer: cfg.ids().map(|b| block_effects(cfg, facts, b)).collect(),
             preds: Preds::new(cfg),
             live_in: vec![RegSet::NONE; n],
             out: vec![RegSet::NONE; n],

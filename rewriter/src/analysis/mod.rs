@@ -3,6 +3,7 @@
 pub mod access;
 pub mod conventions;
 pub mod effects;
+pub mod facts;
 pub mod liveness;
 pub mod regs;
 pub mod stack;

@@ -4,7 +4,7 @@ use iced_x86::Register;
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set: bits 0..16 general registers in encoding order, bits 16..22 the status flags CF PF AF ZF SF OF.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct RegSet(pub u32);
 
 impl RegSet {

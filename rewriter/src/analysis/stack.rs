@@ -3,6 +3,7 @@
 //! A forward must-analysis within each component. At roots, function entries and (in a component with an unresolved indirect jump)
 //! every block, only rsp is known. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 
+use super::facts::Facts;
 use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
@@ -11,7 +12,7 @@ use crate::image::Image;
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 /// How one instruction changes the set: `(set & keep) | (copies the source's membership to the destination)`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StackEffect {
     keep: u16,
     /// Destination and source register, 16 = none.
@@ -88,7 +89,7 @@ pub struct StackRegs {
 
 impl StackRegs {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, effects: &[StackEffect]) -> StackRegs {
+    pub fn solve(cfg: &Cfg, facts: &Facts) -> StackRegs {
         let n = cfg.blocks.len();
         let mut called = vec![false; n];
         let mut pairs = Vec::new();
@@ -110,8 +111,8 @@ impl StackRegs {
             queued[b as usize] = false;
             let id = BlockId(b);
             let mut set = start[id.ix()];
-            for e in &effects[cfg.blocks[id.ix()].first.ix()..cfg.blocks[id.ix()].stop.ix()] {
-                set = e.apply(set);
+            for i in cfg.blocks[id.ix()].first.0..cfg.blocks[id.ix()].stop.0 {
+                set = facts.stack(InsnId(i)).apply(set);
             }
             if matches!(cfg.blocks[id.ix()].end, End::Call(_) | End::UnknownCall | End::DescriptorCall) {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
@@ -135,12 +136,12 @@ impl StackRegs {
     }
 
     /// Calls `each` with the set before every instruction of `b`.
-    pub fn walk(&self, cfg: &Cfg, effects: &[StackEffect], b: BlockId, mut each: impl FnMut(InsnId, RegSet)) {
+    pub fn walk(&self, cfg: &Cfg, facts: &Facts, b: BlockId, mut each: impl FnMut(InsnId, RegSet)) {
         let block = &cfg.blocks[b.ix()];
         let mut set = self.start[b.ix()];
         for i in block.first.0..block.stop.0 {
             each(InsnId(i), RegSet(u32::from(set)));
-            set = effects[i as usize].apply(set);
+            set = facts.stack(InsnId(i)).apply(set);
         }
     }
 }

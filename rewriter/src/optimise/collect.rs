@@ -46,13 +46,13 @@ pub fn collect(input: &Input) -> Code {
     tables.sort();
     for b in cfg.ids() {
         let block = &cfg.blocks[b.ix()];
-        live.before_each(cfg, &facts.effects, b, &mut live_before);
+        live.before_each(cfg, facts, b, &mut live_before);
         let mut on_stack = stack.at_start(b);
         let polled = options.poll == Poll::Backedge && cfg.loop_head[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             reader.decode(id, &mut insn);
-            let mut step = step(&insn, facts.stack[id.ix()].written());
+            let mut step = step(&insn, facts.stack(id).written());
             step.kills |= computed.may_reach(id);
             match insns.list[id.ix()].flow {
                 Flow::Next | Flow::Cond | Flow::Jmp => {}
@@ -72,11 +72,11 @@ pub fn collect(input: &Input) -> Code {
             }
             step.only_polls = k == 0 && polled && !step.kills;
             step.kills |= k == 0 && polled;
-            if i + 1 == block.stop.0 && insns.list[id.ix()].target == Some(block.first) && is_jump(&insn) {
+            if i + 1 == block.stop.0 && insns.list[id.ix()].target() == Some(block.first) && is_jump(&insn) {
                 code.loops.push((b, live_before[0]));
             }
             code.steps.push(step);
-            on_stack = facts.stack[id.ix()].behind(on_stack);
+            on_stack = facts.stack(id).behind(on_stack);
         }
     }
     code

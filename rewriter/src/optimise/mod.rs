@@ -23,6 +23,7 @@ pub mod keep;
 pub mod merge;
 pub mod strips;
 
+use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::StackRegs;
 use crate::cfg::Cfg;
@@ -30,7 +31,6 @@ use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
 use crate::options::Options;
-use crate::plan::Facts;
 use blizzard_rt::abi::GroupRange;
 use serde::Serialize;
 

@@ -4,12 +4,11 @@
 //! refusals of a module are collected and reported together.
 
 use crate::analysis::access::{Access, Place, Plain, XSAVE_BYTES, access_of};
-use crate::analysis::conventions::switches_stack;
-use crate::analysis::effects::{Effects, effects};
+use crate::analysis::facts::{Facts, Memo};
 use crate::analysis::regs::RegSet;
-use crate::analysis::stack::{StackEffect, StackRegs};
+use crate::analysis::stack::StackRegs;
 use crate::cfg::Cfg;
-use crate::disasm::{InsnId, Insns, Reader, is_far};
+use crate::disasm::{Insns, Reader, is_far};
 use crate::error::Refusal;
 use crate::image::Image;
 use crate::options::Options;
@@ -62,50 +61,26 @@ pub struct Plan {
     pub refusals: Vec<Refusal>,
 }
 
-/// What one pass over the instructions gathers for the analyses.
-#[derive(Debug)]
-pub struct Facts {
-    pub effects: Vec<Effects>,
-    pub stack: Vec<StackEffect>,
-    /// Instructions that load rsp from another context.
-    pub switches: Vec<InsnId>,
-}
-
-/// Decodes everything once and gathers effects.
-pub fn gather(image: &Image, insns: &Insns) -> Facts {
-    let mut factory = InstructionInfoFactory::new();
-    let n = insns.list.len();
-    let mut facts = Facts { effects: Vec::with_capacity(n), stack: Vec::with_capacity(n), switches: Vec::new() };
-    let mut reader = Reader::new(image, insns);
-    let mut insn = Instruction::default();
-    for i in 0..n as u32 {
-        reader.decode(InsnId(i), &mut insn);
-        let info = factory.info_options(&insn, InstructionInfoOptions::NO_MEMORY_USAGE);
-        facts.effects.push(effects(&insn, info));
-        facts.stack.push(StackEffect::of(&insn, info));
-        if switches_stack(&insn) {
-            facts.switches.push(InsnId(i));
-        }
-    }
-    facts
-}
-
 /// Decides one instruction at a time.
 pub struct Planner<'x> {
     options: &'x Options,
     factory: InstructionInfoFactory,
+    accesses: Memo<Access>,
 }
 
 impl<'x> Planner<'x> {
     /// Decides as `options` ask.
     pub fn new(options: &'x Options) -> Self {
-        Planner { options, factory: InstructionInfoFactory::new() }
+        Planner { options, factory: InstructionInfoFactory::new(), accesses: Memo::default() }
     }
 
     /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
     pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Result<Action, &'static str> {
-        let info = self.factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
-        match access_of(insn, info) {
+        let factory = &mut self.factory;
+        let mut ask = || access_of(insn, factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE));
+        // A descriptor for vector addresses holds the displacement, which is no part of a shape.
+        let access = if insn.is_vsib() { ask() } else { self.accesses.get(insn, ask) };
+        match access {
             // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
             Access::None if insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80 => {
                 Err("32-bit system call (int 0x80)")
@@ -123,7 +98,7 @@ pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &St
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     for b in cfg.ids() {
-        stack.walk(cfg, &facts.stack, b, |id, on_stack| {
+        stack.walk(cfg, facts, b, |id, on_stack| {
             reader.decode(id, &mut insn);
             match planner.decide(&insn, on_stack) {
                 Ok(a) => plan.actions[id.ix()] = a,

@@ -186,6 +186,12 @@ impl<'x, 'a> Reader<'x, 'a> {
         (va - self.image.exec[self.section].va) as usize
     }
 
+    /// The section that holds `id`, and its offset there.
+    pub fn place(&mut self, id: InsnId) -> (usize, usize) {
+        let at = self.seek(id);
+        (self.section, at)
+    }
+
     /// Decodes `id` into `insn` and returns its bytes.
     pub fn decode(&mut self, id: InsnId, insn: &mut Instruction) -> &'a [u8] {
         let at = self.seek(id);

@@ -18,7 +18,7 @@ use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::optimise::strips::Strip;
-use crate::optimise::{Checks, State};
+use crate::optimise::{Check, Checks, State};
 use crate::options::{self, Options, Poll};
 use crate::plan::{Action, Planner};
 use blizzard_rt::abi::VsibDesc;
@@ -184,12 +184,14 @@ pub fn emit(input: &Input) -> Code {
     let mut loads = loads.into_iter().peekable();
     let mut starts = places(insns, cfg).into_iter().peekable();
     let mut reader = Reader::new(image, insns);
-    let mut planner = Planner::new(options);
+    let mut planner = Planner::new(options, facts);
+    let plain: Vec<bool> = facts.kinds().iter().map(|k| is_plain(&k.sample)).collect();
+    let mut run = Run::default();
     let mut planned = input.checks.list.iter().peekable();
     let mut strips = input.checks.strips.iter().peekable();
     let mut insn = Instruction::default();
     for b in cfg.ids() {
-        input.live.before_each(cfg, facts, b, &mut live);
+        live.clear();
         let mut on_stack = input.stack.at_start(b);
         let block = &cfg.blocks[b.ix()];
         let strip = strips.next_if(|s| s.first == block.first);
@@ -197,11 +199,35 @@ pub fn emit(input: &Input) -> Code {
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             if let Some((_, place)) = starts.next_if(|s| s.0 == id) {
+                run.copy(&mut code, image);
                 let reached = falls_into(insns, id);
                 code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align { reached, place } });
             }
-            let begin = code.hot.pos();
+            let begin = code.hot.pos() + run.bytes();
             code.begin.push(begin);
+            let kind = facts.kind(id);
+            let decided = planner.decide_kind(kind, on_stack);
+            let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
+            let polled = k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.list[id.ix()].flow == Flow::IndirectJmp;
+            let marked = |c: &&Check| c.id == id;
+            let last = i + 1 == block.stop.0;
+            if unchecked
+                && plain[kind.ix()]
+                && !polled
+                && !last
+                && !options.blocks
+                && planned.peek().is_none_or(|c| !marked(c))
+                && loads.peek().is_none_or(|l| l.0 != id)
+            {
+                // Nothing is inserted, and nothing in it depends on where it stands.
+                run.add(&mut code, image, reader.place(id), insns.list[id.ix()].len);
+                on_stack = facts.stack(id).behind(on_stack);
+                continue;
+            }
+            run.copy(&mut code, image);
+            if live.is_empty() {
+                input.live.before_each(cfg, facts, b, &mut live);
+            }
             let bytes = reader.decode(id, &mut insn);
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
             let planned = planned.next_if(|c| c.id == id);
@@ -234,7 +260,7 @@ pub fn emit(input: &Input) -> Code {
             let from = code.hot.pos();
             let action = match state {
                 Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
-                _ => planner.decide(&insn, on_stack),
+                _ => decided.unwrap_or_else(|| planner.decide(&insn, on_stack)),
             };
             let done = action.and_then(|action| {
                 check::insert(&mut code, &site, &action)?;
@@ -278,6 +304,45 @@ fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
         (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
     };
     insns.starts.iter().zip(ends).map(place).collect()
+}
+
+/// Bytes of the input that follow each other there and in the output.
+#[derive(Default)]
+struct Run {
+    section: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Run {
+    fn bytes(&self) -> u32 {
+        (self.to - self.from) as u32
+    }
+
+    /// Adds `len` bytes at an offset of a section.
+    fn add(&mut self, code: &mut Code, image: &Image, (section, at): (usize, usize), len: u8) {
+        if self.section != section || self.to != at {
+            self.copy(code, image);
+            (self.section, self.from) = (section, at);
+        }
+        self.to = at + usize::from(len);
+    }
+
+    /// Puts them into the hot buffer.
+    fn copy(&mut self, code: &mut Code, image: &Image) {
+        if self.from < self.to {
+            code.hot.bytes.extend_from_slice(&image.exec_bytes(self.section)[self.from..self.to]);
+            self.from = self.to;
+        }
+    }
+}
+
+/// Whether an instruction is copied as it is, wherever it stands.
+fn is_plain(insn: &Instruction) -> bool {
+    direct_target(insn).is_none()
+        && !insn.is_ip_rel_memory_operand()
+        && insn.mnemonic() != Mnemonic::Syscall
+        && !is_padlock(insn)
 }
 
 /// An instruction of the input.

@@ -183,12 +183,12 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
         options,
     });
     drop((facts, stack, live));
-    let optimise::Checks { ranges, claims, regions, counts, .. } = checks;
+    let optimise::Checks { list, strips, ranges, claims, regions, counts } = checks;
+    drop((list, strips));
     refuse(image, insns, &code)?;
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
-    let blocks = code.recorder.encode(insns, &blocks::loops(insns, &cfg), &image.name);
-    let tables = cfg.tables;
-    drop((cfg.blocks, cfg.component));
+    let blocks = code.recorder.encode(insns, || blocks::loops(insns, &cfg), &image.name);
+    let tables = take_tables(cfg);
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let mut placed = layout::place(&code, insns, &tables, &proofs, image.end)?;
     placed.blocks = blocks;
@@ -196,10 +196,12 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
     drop(code);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &placed, program, options)?;
+    let new_code_bytes = placed.code.len() as u64;
+    drop((ranges, claims, regions));
+    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &mut placed, program, options)?;
     let report = Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
-        new_code_bytes: placed.code.len() as u64,
+        new_code_bytes,
         instructions: insns.list.len(),
         checks: sites.checks,
         polls: sites.polls,
@@ -218,6 +220,11 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
         frames_dropped: written.frames_dropped.len(),
     };
     Ok(Rewritten { bytes: written.bytes, report })
+}
+
+/// What is left of the graph once code has been emitted.
+fn take_tables(cfg: Cfg) -> Vec<jump_tables::JumpTable> {
+    cfg.tables
 }
 
 fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<frames::Input<'x>> {

@@ -1,15 +1,16 @@
-//! Insns -> [`Facts`]: what each instruction reads, overwrites and does to stack addresses.
+//! Insns -> [`Facts`]: what each instruction reads, overwrites, accesses and does to stack addresses.
 //!
 //! Programs have millions of instructions, but few kinds: what the analyses ask of one follows from its [`Shape`], which is everything of it
-//! but displacements and wide immediates. [`Memo`] keeps answers by shape, so that iced's tables are asked once for each, and
-//! equal facts are stored once.
+//! but displacements and wide immediates. So iced's tables are asked once for each kind, later stages decide once for each kind, and
+//! an instruction is decoded again only where its numbers matter.
 
+use super::access::{Access, access_of};
 use super::conventions::switches_stack;
 use super::effects::{Effects, effects};
 use super::stack::StackEffect;
 use crate::disasm::{InsnId, Insns, Reader};
 use crate::image::Image;
-use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
 /// Everything of an instruction that decides which registers, flags and memory it uses, and how. Displacements and immediates of more
@@ -18,12 +19,8 @@ use std::collections::HashMap;
 pub struct Shape(u64, u64);
 
 impl Shape {
-    /// The shape of `insn`; `None` where a wide immediate matters.
-    pub fn of(insn: &Instruction) -> Option<Shape> {
-        let code = insn.code() as u64;
-        if matches!(insn.mnemonic(), Mnemonic::Enter) {
-            return None;
-        }
+    /// The shape of `insn`.
+    pub fn of(insn: &Instruction) -> Shape {
         let regs = [
             insn.op0_register(),
             insn.op1_register(),
@@ -34,17 +31,7 @@ impl Shape {
         ];
         let regs = regs.iter().fold(0, |packed, r| packed << 8 | *r as u64);
         let kinds = [insn.op0_kind(), insn.op1_kind(), insn.op2_kind(), insn.op3_kind()];
-        let mut small = 0;
-        let mut packed = 0;
-        for kind in kinds {
-            packed = packed << 5 | kind as u64;
-            if matches!(
-                kind,
-                OpKind::Immediate8 | OpKind::Immediate8to16 | OpKind::Immediate8to32 | OpKind::Immediate8to64
-            ) {
-                small = 1 << 8 | u64::from(insn.immediate8());
-            }
-        }
+        let kinds = kinds.iter().fold(0, |packed, k| packed << 5 | *k as u64);
         let segment = match insn.segment_prefix() {
             Register::None => 0,
             Register::FS => 1,
@@ -56,7 +43,7 @@ impl Shape {
             | u64::from(insn.is_broadcast()) << 2
             | segment << 3
             | (insn.op_mask() as u64) << 5;
-        Some(Shape(code << 48 | regs, packed | small << 20 | prefixes << 32))
+        Shape((insn.code() as u64) << 48 | regs, kinds | small_number(insn) << 20 | prefixes << 32)
     }
 
     fn slot(self, slots: usize) -> usize {
@@ -65,85 +52,183 @@ impl Shape {
     }
 }
 
-/// Slots of a [`Memo`]; small enough for the cache.
+/// What matters of an immediate: counts of shifts, nesting of frames, whether a mask clears low bits only.
+fn small_number(insn: &Instruction) -> u64 {
+    use Mnemonic as M;
+    match insn.mnemonic() {
+        M::Shl | M::Sal | M::Shr | M::Sar | M::Rol | M::Ror | M::Rcl | M::Rcr => match insn.op1_kind() {
+            OpKind::Immediate8 => insn.immediate8().into(),
+            _ => 0,
+        },
+        M::Shld | M::Shrd => match insn.op2_kind() {
+            OpKind::Immediate8 => insn.immediate8().into(),
+            _ => 0,
+        },
+        M::Enter => insn.immediate8_2nd().into(),
+        M::And if insn.op1_kind() == OpKind::Immediate8to64 => u64::from(insn.immediate8to64() < 0),
+        _ => 0,
+    }
+}
+
+/// Slots of the cache; small enough for the cache.
 const SLOTS: usize = 1 << 13;
 
-/// The last answers by shape.
-#[derive(Debug)]
-pub struct Memo<T> {
-    slots: Vec<(Shape, T)>,
+/// Numbers shapes. The last ones are found without the map.
+struct Numbers {
+    last: Vec<(Shape, u32)>,
+    all: HashMap<Shape, u32>,
 }
 
-impl<T: Copy + Default> Default for Memo<T> {
-    fn default() -> Memo<T> {
+impl Numbers {
+    fn new() -> Numbers {
         // No instruction has the default shape: its code would be invalid.
-        Memo { slots: vec![(Shape::default(), T::default()); SLOTS] }
+        Numbers { last: vec![(Shape::default(), 0); SLOTS], all: HashMap::new() }
+    }
+
+    /// The number of a shape, and whether it is new.
+    fn number(&mut self, shape: Shape) -> (u32, bool) {
+        let slot = &mut self.last[shape.slot(SLOTS)];
+        if slot.0 == shape {
+            return (slot.1, false);
+        }
+        let fresh = self.all.len() as u32;
+        let number = *self.all.entry(shape).or_insert(fresh);
+        *slot = (shape, number);
+        (number, number == fresh)
     }
 }
 
-impl<T: Copy> Memo<T> {
-    /// What `compute` says of `insn`, or said of one of its shape.
-    pub fn get(&mut self, insn: &Instruction, compute: impl FnOnce() -> T) -> T {
-        let Some(shape) = Shape::of(insn) else { return compute() };
-        let slot = &mut self.slots[shape.slot(SLOTS)];
-        if slot.0 != shape {
-            *slot = (shape, compute());
-        }
-        slot.1
+/// Index of a kind of instruction: those of one [`Shape`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KindId(u32);
+
+impl KindId {
+    /// As a slice index.
+    pub fn ix(self) -> usize {
+        self.0 as usize
     }
+}
+
+/// What is the same for all instructions of one shape.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// What they access; a gather's or scatter's displacement is that of `sample`.
+    pub access: Access,
+    /// The first of them.
+    pub sample: Instruction,
 }
 
 /// What one pass over the instructions gathers for the analyses.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// What there is, each once.
     kinds: Vec<Kind>,
-    /// By instruction: index into `kinds`.
-    of: Vec<u32>,
+    /// By kind, apart from the rest because the analyses want these again and again.
+    flows: Vec<(Effects, StackEffect)>,
+    /// By instruction.
+    of: Vec<KindId>,
     /// Instructions that load rsp from another context.
     pub switches: Vec<InsnId>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Kind {
-    effects: Effects,
-    stack: StackEffect,
 }
 
 impl Facts {
     /// What an instruction does to registers and flags.
     pub fn effects(&self, id: InsnId) -> Effects {
-        self.kinds[self.of[id.ix()] as usize].effects
+        self.flows[self.of[id.ix()].ix()].0
     }
 
     /// What it does to stack addresses.
     pub fn stack(&self, id: InsnId) -> StackEffect {
-        self.kinds[self.of[id.ix()] as usize].stack
+        self.flows[self.of[id.ix()].ix()].1
+    }
+
+    /// Its kind.
+    pub fn kind(&self, id: InsnId) -> KindId {
+        self.of[id.ix()]
+    }
+
+    /// What instructions of each kind do to stack addresses.
+    pub fn kind_stacks(&self) -> impl Iterator<Item = StackEffect> {
+        self.flows.iter().map(|f| f.1)
+    }
+
+    /// All kinds, by number.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
     }
 
     /// Decodes everything once.
     pub fn gather(image: &Image, insns: &Insns) -> Facts {
         let mut factory = InstructionInfoFactory::new();
         let mut facts = Facts { of: Vec::with_capacity(insns.list.len()), ..Facts::default() };
-        let mut known: HashMap<Kind, u32> = HashMap::new();
-        let mut memo: Memo<u32> = Memo::default();
+        let mut numbers = Numbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
         for i in 0..insns.list.len() as u32 {
             reader.decode(InsnId(i), &mut insn);
-            let kind = memo.get(&insn, || {
-                let info = factory.info_options(&insn, InstructionInfoOptions::NO_MEMORY_USAGE);
-                let kind = Kind { effects: effects(&insn, info), stack: StackEffect::of(&insn, info) };
-                *known.entry(kind).or_insert_with(|| {
-                    facts.kinds.push(kind);
-                    facts.kinds.len() as u32 - 1
-                })
-            });
-            facts.of.push(kind);
+            let (number, new) = numbers.number(Shape::of(&insn));
+            if new {
+                let info = factory.info(&insn);
+                facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
+                facts.kinds.push(Kind { access: access_of(&insn, info), sample: insn });
+            }
+            facts.of.push(KindId(number));
             if switches_stack(&insn) {
                 facts.switches.push(InsnId(i));
             }
         }
         facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    fn decoded(code: &[u8]) -> Instruction {
+        Decoder::new(64, code, DecoderOptions::NONE).decode()
+    }
+
+    /// Two instructions of one shape have the same facts, whatever their displacements and immediates are.
+    #[test]
+    fn shapes_tell_apart_what_facts_depend_on() {
+        let shape = |code: &[u8]| Shape::of(&decoded(code));
+        // mov eax, imm32; lea rax, [rdi + disp8 or disp32]
+        assert_eq!(shape(&[0xb8, 1, 0, 0, 0]), shape(&[0xb8, 2, 3, 4, 5]));
+        assert_eq!(shape(&[0x48, 0x8d, 0x47, 1]), shape(&[0x48, 0x8d, 0x87, 1, 2, 3, 4]));
+        let differ: [(&[u8], &[u8]); 9] = [
+            // shl eax, 1 or 0: a count of zero leaves the flags alone.
+            (&[0xc1, 0xe0, 1], &[0xc1, 0xe0, 0]),
+            // shld eax, ecx, 1 or 32
+            (&[0x0f, 0xa4, 0xc8, 1], &[0x0f, 0xa4, 0xc8, 32]),
+            // and rsp, -16 realigns; and rsp, 16 does not.
+            (&[0x48, 0x83, 0xe4, 0xf0], &[0x48, 0x83, 0xe4, 0x10]),
+            // enter 0, 0 or 1
+            (&[0xc8, 0, 0, 0], &[0xc8, 0, 0, 1]),
+            // stosb; rep stosb
+            (&[0xaa], &[0xf3, 0xaa]),
+            // lodsb through rsi or esi, and with fs
+            (&[0xac], &[0x67, 0xac]),
+            (&[0xac], &[0x64, 0xac]),
+            // mov eax, [rdi]; mov eax, [edi]
+            (&[0x8b, 0x07], &[0x67, 0x8b, 0x07]),
+            // mov eax, [rdi + rsi]; mov eax, [rdi + rcx]
+            (&[0x8b, 0x04, 0x37], &[0x8b, 0x04, 0x0f]),
+        ];
+        for (a, b) in differ {
+            assert_ne!(shape(a), shape(b), "{a:x?} {b:x?}");
+        }
+    }
+
+    #[test]
+    fn numbers_survive_the_loss_of_a_slot() {
+        let mut numbers = Numbers::new();
+        let shapes: Vec<Shape> = (1..100_000).map(|k| Shape(k, k)).collect();
+        for (k, shape) in shapes.iter().enumerate() {
+            assert_eq!(numbers.number(*shape), (k as u32, true));
+        }
+        for (k, shape) in shapes.iter().enumerate() {
+            assert_eq!(numbers.number(*shape), (k as u32, false));
+        }
     }
 }

@@ -186,7 +186,7 @@ impl Recorder {
     }
 
     /// The section's bytes; empty when nothing was counted. `name`: the input's path.
-    pub fn encode(&self, insns: &Insns, loops: &[(Vaddr, Vaddr)], name: &str) -> Vec<u8> {
+    pub fn encode(&self, insns: &Insns, loops: impl FnOnce() -> Vec<(Vaddr, Vaddr)>, name: &str) -> Vec<u8> {
         if self.blocks.is_empty() {
             return Vec::new();
         }
@@ -194,7 +194,7 @@ impl Recorder {
         functions.sort_unstable();
         functions.dedup();
         let mut table =
-            table::Writer::new(name, functions.into_iter(), loops.iter().map(|&(head, end)| (head.0, end.0)));
+            table::Writer::new(name, functions.into_iter(), loops().into_iter().map(|(head, end)| (head.0, end.0)));
         for (k, block) in self.blocks.iter().enumerate() {
             let marks_to = self.blocks.get(k + 1).map_or(self.marks.len(), |next| next.marks as usize);
             let marks = &self.marks[block.marks as usize..marks_to];

@@ -180,10 +180,11 @@ impl<'x, 'a> Finder<'x, 'a> {
         let starts = relative_starts(known);
         for t in known {
             let own = t.targets[..own_entries(t, &starts)].iter();
-            let own = own.take_while(|to| !is_in_another_function(insns, frames, t.jump, **to));
+            let from = frame_of(frames, insns.va(t.jump));
+            let own = own.take_while(|to| !is_in_another_function(insns, frames, from, **to));
             entries.extend(own.map(|&to| (to, t.jump)));
         }
-        entries.sort();
+        entries.sort_unstable();
         entries.dedup();
         Finder { image, insns, frames, sources, entries, jumps, returns, known, assumed: None }
     }
@@ -529,12 +530,10 @@ fn frame_of(frames: &FrameInfo, va: Vaddr) -> Option<&FdeInfo> {
     Some(&frames.fdes[i]).filter(|f| va < f.end)
 }
 
-/// Whether `to` is in the middle of a function other than that of `jump`. A table whose end is not known may go on with entries of the next table,
+/// Whether `to` is in the middle of a function other than the one with the frame `from`. A table whose end is not known may go on with entries of the next table,
 /// which lead there; no jump does. The new table has those entries, but they say nothing about what runs before what.
-fn is_in_another_function(insns: &Insns, frames: &FrameInfo, jump: InsnId, to: InsnId) -> bool {
-    let (Some(from), Some(there)) = (frame_of(frames, insns.va(jump)), frame_of(frames, insns.va(to))) else {
-        return false;
-    };
+fn is_in_another_function(insns: &Insns, frames: &FrameInfo, from: Option<&FdeInfo>, to: InsnId) -> bool {
+    let (Some(from), Some(there)) = (from, frame_of(frames, insns.va(to))) else { return false };
     from.start != there.start && !from.fragment && !there.fragment
 }
 

@@ -148,6 +148,20 @@ struct Scratch {
     s: u8,
 }
 
+/// Registers to choose from, in that order.
+#[derive(Default)]
+struct Pool {
+    registers: [u8; 16],
+    count: usize,
+}
+
+impl Pool {
+    fn push(&mut self, register: u8) {
+        self.registers[self.count] = register;
+        self.count += 1;
+    }
+}
+
 /// Opens a sequence: chooses the scratch register, spills if there is none. `avoid`: registers of the operand.
 /// The flags are saved later, by [`save_flags`], because the operand may use rax.
 fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scratch {
@@ -155,18 +169,15 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
     let flags_live = site.live.meets(RegSet::FLAGS);
     let free = RegSet::GPRS.without(site.live).without(RegSet::RSP);
     let mut saved = Saved::default();
-    let mut pool: Vec<u8> = free.gprs().collect();
+    // Registers that need no REX prefix in the test come first.
+    let mut pool = Pool::default();
     // Flags go through rax: when it is free, it is not the address register.
     let rax_free = free.contains(RegSet::RAX);
-    if flags_live {
-        pool.retain(|r| *r != RAX);
-    }
-    // Registers that need no REX prefix in the test first.
-    pool.sort_by_key(|r| (*r >= 8, *r));
+    free.gprs().filter(|r| !flags_live || *r != RAX).for_each(|r| pool.push(r));
     let need = usize::from(want_scratch) + usize::from(flags_live && !rax_free);
     let mut spill = (0..16u8)
         .filter(|r| *r != RSP && *r != RAX && !avoid.contains(RegSet(1 << r)) && !free.contains(RegSet(1 << r)));
-    while pool.len() < need {
+    while pool.count < need {
         let r = spill.next().expect("an operand names at most two of fourteen registers");
         saved.spilled.push(r);
         pool.push(r);
@@ -180,9 +191,9 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
             code.stack.push(site.stack_place(out.len(), RED_ZONE + 8 * k));
         }
     }
-    let s = if want_scratch { pool[0] } else { RAX };
+    let s = if want_scratch { pool.registers[0] } else { RAX };
     if flags_live {
-        saved.flags = Some((!rax_free).then(|| pool[usize::from(want_scratch)]));
+        saved.flags = Some((!rax_free).then(|| pool.registers[usize::from(want_scratch)]));
     }
     Scratch { saved, s }
 }

@@ -50,6 +50,9 @@ impl Mark {
     /// `insn`, whose bytes are `bytes`, starts here.
     fn start(insn: &Instruction, bytes: &[u8]) -> Mark {
         let flow = flow_of(insn);
+        if flow == Flow::Next {
+            return Mark(insn.len() as u8);
+        }
         let target = direct_target(insn);
         let next = Vaddr(insn.next_ip());
         let kind = ENDS.iter().position(|e| e.0 == flow && displaced(e.1, next, bytes) == target);

@@ -135,7 +135,7 @@ pub fn write(
     frame_input: Option<&frames::Input>,
     insns: &Insns,
     computed: &Computed,
-    placed: &Placed,
+    placed: &mut Placed,
     program: Option<&Program>,
     options: &Options,
 ) -> Result<Written> {
@@ -144,12 +144,34 @@ pub fn write(
     let room = placed.code.len() + placed.rodata.len() + insns.list.len() * 9 + (8 << 20);
     let mut out = Vec::with_capacity(image.data.len() + room);
     out.extend_from_slice(image.data);
-    let mut left = old_code::patch(&mut out, image, insns, computed, placed);
+    let left = old_code::patch(&mut out, image, insns, computed, placed);
+    let phdrs = PhdrPlan::new(
+        image,
+        blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
+        frame_input.is_some(),
+    )?;
+    notes::clear_promises(&mut out, phdrs.old());
+    // What is in the file already is given back: a large program's code would be held twice.
+    let code = std::mem::take(&mut placed.code);
+    let code_bytes = code.len() as u64;
+    let mut file = Appender { out };
+    let code_off = file.append(placed.code_va, &code);
+    drop(code);
+    let placed = &*placed;
     let map = Map { image, insns, placed };
-    let debug = debug::rewrite(&mut out, image, &map);
+    let debug = debug::rewrite(&mut file.out, image, &map);
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
-    let mut ro = ReadOnly { va: placed.rodata_va, bytes: placed.rodata.clone() };
+    if image.kind == Kind::Library {
+        // A dynamic loader finds its own program headers at its load address plus e_phoff, so their place in the file must be
+        // that in memory.
+        let wanted = (placed.rodata_va - image.base) as usize;
+        if (file.out.len()..file.out.len() + MAX_FILLING).contains(&wanted) {
+            file.out.resize(wanted, 0);
+        }
+    }
+    let ro_off = file.append(placed.rodata_va, &placed.rodata);
+    let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off as usize, file: &mut file.out };
     let interp = match &image.interp {
         Some(path) => {
             let mut bytes = path.as_bytes().to_vec();
@@ -158,32 +180,25 @@ pub fn write(
         }
         None => None,
     };
-    let phdrs = PhdrPlan::new(
-        image,
-        blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
-        frame_input.is_some(),
-    )?;
-    notes::clear_promises(&mut out, phdrs.old());
     let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
     let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
     let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
     let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
-    let trap_count = left.traps.len();
-    let traps_va = ro.next(8);
-    ro.bytes.reserve_exact(trap_count * 8 + (4 << 20));
-    ro.reserve(8, 0);
-    for t in std::mem::take(&mut left.traps) {
-        ro.bytes.extend_from_slice(&t.old.to_le_bytes());
-        ro.bytes.extend_from_slice(&t.new.to_le_bytes());
+    let trap_count = left.trap_count(insns);
+    let traps_va = ro.reserve(8, 0);
+    for t in left.traps(insns, placed) {
+        ro.file.extend_from_slice(&t.old.to_le_bytes());
+        ro.file.extend_from_slice(&t.new.to_le_bytes());
     }
+    debug_assert_eq!(ro.next(1) - traps_va, 8 * trap_count as u64);
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
-        [c.access, c.cover, c.reason].iter().for_each(|w| ro.bytes.extend(w.to_le_bytes()));
+        [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(w.to_le_bytes()));
     }
     let regions_va = ro.next(4);
     for r in &placed.regions {
-        [r.start, r.end, r.group].iter().for_each(|w| ro.bytes.extend(w.to_le_bytes()));
+        [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(w.to_le_bytes()));
     }
     let built = frame_input.map(|input| frames::build(input, &map, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
@@ -192,7 +207,7 @@ pub fn write(
             ro.put(*va, bytes);
         }
     }
-    let rt_va = Vaddr((ro.va.0 + ro.bytes.len() as u64).next_multiple_of(4096));
+    let rt_va = ro.next(4096);
     let entry = match insns.at(image.entry) {
         Some(id) => placed.begin(id),
         None if image.kind == Kind::Library => image.entry,
@@ -211,7 +226,7 @@ pub fn write(
         old_base_va: insns.base.0,
         new_base_va: placed.code_va.0,
         code_va: placed.code_va.0,
-        code_bytes: placed.code.len() as u64,
+        code_bytes,
         closure_va: closure_va.0,
         closure_bytes: closure.len() as u64,
         blocks_va: placed.counters_va().map_or(0, |va| va.0),
@@ -224,6 +239,8 @@ pub fn write(
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
 
+    let (ro_va, ro_bytes) = (ro.va, ro.next(1) - ro.va);
+
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
@@ -233,13 +250,8 @@ pub fn write(
         placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
     let mut segments = Vec::from_iter(counters);
     segments.extend([
-        NewSegment {
-            va: placed.code_va,
-            mem_bytes: placed.code.len() as u64,
-            file_bytes: placed.code.len() as u64,
-            flags: 5,
-        },
-        NewSegment { va: ro.va, mem_bytes: ro.bytes.len() as u64, file_bytes: ro.bytes.len() as u64, flags: 4 },
+        NewSegment { va: placed.code_va, mem_bytes: code_bytes, file_bytes: code_bytes, flags: 5 },
+        NewSegment { va: ro_va, mem_bytes: ro_bytes, file_bytes: ro_bytes, flags: 4 },
     ]);
     segments.extend(rt.segments.iter().map(|s| NewSegment {
         va: s.va,
@@ -247,17 +259,6 @@ pub fn write(
         file_bytes: s.bytes.len() as u64,
         flags: s.flags,
     }));
-    let mut file = Appender { out };
-    let code_off = file.append(placed.code_va, &placed.code);
-    if image.kind == Kind::Library {
-        // A dynamic loader finds its own program headers at its load address plus e_phoff, so their place in the file must be
-        // that in memory.
-        let wanted = (ro.va - image.base) as usize;
-        if (file.out.len()..file.out.len() + MAX_FILLING).contains(&wanted) {
-            file.out.resize(wanted, 0);
-        }
-    }
-    let ro_off = file.append(ro.va, &ro.bytes);
     // What has no bytes in the file needs an offset all the same.
     let mut offsets = Vec::from_iter(counters.map(|_| code_off));
     let added = offsets.len() + 2;
@@ -272,16 +273,15 @@ pub fn write(
         eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
         info: info_va,
     };
-    let tables = phdrs.render(&segments, &offsets, &at, ro.va, ro_off);
+    let tables = phdrs.render(&segments, &offsets, &at, ro_va, ro_off);
     for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
-        let off = (ro_off + (va - ro.va)) as usize;
+        let off = (ro_off + (va - ro_va)) as usize;
         file.out[off..off + bytes.len()].copy_from_slice(bytes);
     }
     let sections = new_sections(
         placed,
-        code_off,
-        &ro,
-        ro_off,
+        (code_off, code_bytes),
+        (ro_va, ro_off),
         info_va,
         traps_va,
         trap_count as u64 * 8,
@@ -304,7 +304,7 @@ pub fn write(
         Some(_) => (kernel_phdrs, phdrs.kernel_count()),
         None => (loader_phdrs, phdrs.loader_count()),
     };
-    headers::patch_header(&mut file.out, rt.entry, ro_off + (table - ro.va), count);
+    headers::patch_header(&mut file.out, rt.entry, ro_off + (table - ro_va), count);
     Ok(Written {
         bytes: file.out,
         springboards: left.springboards,
@@ -315,20 +315,22 @@ pub fn write(
     })
 }
 
-/// The new read-only segment while it is filled.
-struct ReadOnly {
+/// The new read-only segment while it is filled, at the end of the file.
+struct ReadOnly<'x> {
     va: Vaddr,
-    bytes: Vec<u8>,
+    /// Where it begins in the file.
+    start: usize,
+    file: &'x mut Vec<u8>,
 }
 
-impl ReadOnly {
+impl ReadOnly<'_> {
     fn next(&self, align: u64) -> Vaddr {
-        Vaddr((self.va.0 + self.bytes.len() as u64).next_multiple_of(align))
+        Vaddr((self.va.0 + (self.file.len() - self.start) as u64).next_multiple_of(align))
     }
 
     fn reserve(&mut self, align: u64, bytes: usize) -> Vaddr {
         let va = self.next(align);
-        self.bytes.resize((va - self.va) as usize + bytes, 0);
+        self.file.resize(self.start + (va - self.va) as usize + bytes, 0);
         va
     }
 
@@ -339,11 +341,11 @@ impl ReadOnly {
     }
 
     fn put(&mut self, va: Vaddr, bytes: &[u8]) {
-        let at = (va - self.va) as usize;
-        if self.bytes.len() < at + bytes.len() {
-            self.bytes.resize(at + bytes.len(), 0);
+        let at = self.start + (va - self.va) as usize;
+        if self.file.len() < at + bytes.len() {
+            self.file.resize(at + bytes.len(), 0);
         }
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.file[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 
@@ -359,9 +361,8 @@ fn flags(o: &Options) -> u64 {
 #[allow(clippy::too_many_arguments)]
 fn new_sections(
     placed: &Placed,
-    code_off: u64,
-    ro: &ReadOnly,
-    ro_off: u64,
+    (code_off, code_bytes): (u64, u64),
+    (ro_va, ro_off): (Vaddr, u64),
     info_va: Vaddr,
     traps_va: Vaddr,
     traps: u64,
@@ -376,7 +377,7 @@ fn new_sections(
         name: name.to_owned(),
         kind: SectionKind::ReadOnly,
         va,
-        off: ro_off + (va - ro.va),
+        off: ro_off + (va - ro_va),
         bytes,
     };
     let mut out = vec![
@@ -392,7 +393,7 @@ fn new_sections(
             kind: SectionKind::Code,
             va: placed.code_va + cold,
             off: code_off + cold,
-            bytes: placed.code.len() as u64 - cold,
+            bytes: code_bytes - cold,
         },
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
         in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),

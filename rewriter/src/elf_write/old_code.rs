@@ -29,8 +29,8 @@ const ALIGNMENT: u64 = 8;
 /// What was left behind.
 #[derive(Debug)]
 pub struct Left {
-    /// Sorted by old address.
-    pub traps: Vec<TrapEntry>,
+    /// Instructions that need no row in the trap map, because a springboard covers their first bytes; sorted.
+    boarded: Vec<InsnId>,
     /// Of both kinds.
     pub springboards: usize,
     /// Of these, those of two jumps.
@@ -59,7 +59,7 @@ struct Old<'x> {
 
 /// Patches `out`, a copy of the input file.
 pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
-    let mut left = Left { traps: Vec::with_capacity(insns.list.len()), springboards: 0, short: 0, crowded: 0 };
+    let mut left = Left { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0 };
     let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
     roots.sort();
     let mut main = 0;
@@ -80,14 +80,41 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, 
         old.place_boards(&roots[here], placed, &mut left);
         for id in ids {
             let at = (insns.va(id) - old.va) as usize;
-            if old.state[at] & USED == 0 {
-                left.traps
-                    .push(TrapEntry { old: insns.list[id.ix()].at, new: (placed.begin(id) - placed.code_va) as u32 });
+            if old.state[at] & USED != 0 {
+                left.boarded.push(id);
             }
         }
     }
-    left.traps.sort();
+    left.boarded.sort_unstable();
     left
+}
+
+impl Left {
+    /// How many rows the trap map has.
+    pub fn trap_count(&self, insns: &Insns) -> usize {
+        insns.list.len() - self.boarded.len()
+    }
+
+    /// The trap map, by rising old address.
+    pub fn traps(&self, insns: &Insns, placed: &Placed) -> impl Iterator<Item = TrapEntry> {
+        let split = self.boarded.partition_point(|id| id.ix() < insns.main);
+        let (main, overlapping) = self.boarded.split_at(split);
+        let mut overlapping = rows(insns, placed, insns.main..insns.list.len(), overlapping).peekable();
+        let mut main = rows(insns, placed, 0..insns.main, main).peekable();
+        std::iter::from_fn(move || match (main.peek(), overlapping.peek()) {
+            (Some(m), Some(o)) if o.old < m.old => overlapping.next(),
+            (None, _) => overlapping.next(),
+            _ => main.next(),
+        })
+    }
+}
+
+/// Those of instructions that follow each other, `boarded` ones left out.
+fn rows(insns: &Insns, placed: &Placed, ids: Range<usize>, boarded: &[InsnId]) -> impl Iterator<Item = TrapEntry> {
+    let mut boarded = boarded.iter().peekable();
+    ids.map(|i| InsnId(i as u32))
+        .filter(move |id| boarded.next_if(|b| *b == id).is_none())
+        .map(|id| TrapEntry { old: insns.list[id.ix()].at, new: (placed.begin(id) - placed.code_va) as u32 })
 }
 
 impl Old<'_> {

@@ -48,6 +48,9 @@ impl Known {
 
     /// Behind an instruction.
     fn follow(&mut self, step: &Step) {
+        if self.0.is_empty() {
+            return;
+        }
         let copies: Vec<Range> = self.0.iter().filter_map(|r| copied(r, step)).collect();
         self.0.retain(|r| !step.writes(r.key.base) && !step.writes(r.key.index));
         copies.into_iter().for_each(|r| self.add(r));
@@ -144,7 +147,11 @@ fn solve(cfg: &Cfg, code: &Code) -> Vec<Option<Known>> {
 /// Follows a block from what is known at its start to what is known at its end; `each` sees what is known in front of each check.
 fn walk(cfg: &Cfg, code: &Code, b: BlockId, known: &mut Known, mut each: impl FnMut(usize, &Known)) {
     let block = &cfg.blocks[b.ix()];
-    let mut checks = code.checks_of(cfg, b).peekable();
+    let mut checks = code.checks_of(b).peekable();
+    // Nothing is known here, and nothing learnt.
+    if known.0.is_empty() && checks.peek().is_none() {
+        return;
+    }
     for i in block.first.ix()..block.stop.ix() {
         let step = &code.steps[i];
         if step.kills {

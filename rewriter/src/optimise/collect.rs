@@ -5,6 +5,7 @@
 
 use super::{Check, Input, Key, NO_REG, State, Step};
 use crate::analysis::access::{Place, Plain};
+use crate::analysis::facts::Kind;
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Reader};
@@ -23,14 +24,14 @@ pub struct Code {
     pub entry: Vec<bool>,
     /// Blocks that end with a jump to their own beginning, and what is live there.
     pub loops: Vec<(BlockId, RegSet)>,
+    /// By block: its first check; one more for the end.
+    first: Vec<u32>,
 }
 
 impl Code {
     /// Indices of the checks of a block.
-    pub fn checks_of(&self, cfg: &Cfg, b: BlockId) -> std::ops::Range<usize> {
-        let block = &cfg.blocks[b.ix()];
-        let at = |id: InsnId| self.checks.partition_point(|c| c.id < id);
-        at(block.first)..at(block.stop)
+    pub fn checks_of(&self, b: BlockId) -> std::ops::Range<usize> {
+        self.first[b.ix()] as usize..self.first[b.ix() + 1] as usize
     }
 }
 
@@ -38,7 +39,14 @@ impl Code {
 pub fn collect(input: &Input) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
     let mut code = Code { steps: Vec::with_capacity(insns.list.len()), entry: entries(cfg), ..Code::default() };
-    let mut planner = Planner::new(options);
+    let mut planner = Planner::new(options, facts);
+    let steps: Vec<KindStep> = facts
+        .kinds()
+        .iter()
+        .zip(facts.kind_stacks())
+        .map(|(kind, stack)| KindStep::of(kind, stack.written()))
+        .collect();
+    code.first.reserve_exact(cfg.blocks.len() + 1);
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     let mut live_before = Vec::new();
@@ -46,13 +54,23 @@ pub fn collect(input: &Input) -> Code {
     tables.sort();
     for b in cfg.ids() {
         let block = &cfg.blocks[b.ix()];
-        live.before_each(cfg, facts, b, &mut live_before);
+        code.first.push(code.checks.len() as u32);
+        live_before.clear();
         let mut on_stack = stack.at_start(b);
         let polled = options.poll == Poll::Backedge && cfg.loop_head[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
-            reader.decode(id, &mut insn);
-            let mut step = step(&insn, facts.stack(id).written());
+            let kind = facts.kind(id);
+            let decided = planner.decide_kind(kind, on_stack);
+            let closes = i + 1 == block.stop.0 && insns.list[id.ix()].target() == Some(block.first);
+            // Most instructions need not be decoded again: their kind says all.
+            let KindStep { mut step, exact } = steps[kind.ix()];
+            if !exact || closes || matches!(decided, None | Some(Ok(Action::Check(_)))) {
+                reader.decode(id, &mut insn);
+            }
+            if !exact {
+                step = self::step(&insn, facts.stack(id).written());
+            }
             step.kills |= computed.may_reach(id);
             match insns.list[id.ix()].flow {
                 Flow::Next | Flow::Cond | Flow::Jmp => {}
@@ -60,10 +78,13 @@ pub fn collect(input: &Input) -> Code {
                 // A poll may stand in front of it.
                 Flow::IndirectJmp | Flow::Ret | Flow::Stop => step.kills = true,
             }
-            let action = planner.decide(&insn, on_stack);
+            let action = decided.unwrap_or_else(|| planner.decide(&insn, on_stack));
             match ordinary(&insn, &action, tables.binary_search(&id).is_ok()) {
                 Some(mut check) => {
                     check.id = id;
+                    if live_before.is_empty() {
+                        live.before_each(cfg, facts, b, &mut live_before);
+                    }
                     check.unclean = !is_clean(live_before[k]);
                     code.checks.push(check);
                 }
@@ -72,13 +93,17 @@ pub fn collect(input: &Input) -> Code {
             }
             step.only_polls = k == 0 && polled && !step.kills;
             step.kills |= k == 0 && polled;
-            if i + 1 == block.stop.0 && insns.list[id.ix()].target() == Some(block.first) && is_jump(&insn) {
+            if closes && is_jump(&insn) {
+                if live_before.is_empty() {
+                    live.before_each(cfg, facts, b, &mut live_before);
+                }
                 code.loops.push((b, live_before[0]));
             }
             code.steps.push(step);
             on_stack = facts.stack(id).behind(on_stack);
         }
     }
+    code.first.push(code.checks.len() as u32);
     code
 }
 
@@ -139,6 +164,24 @@ fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bo
     let state = State::Own { lo: disp, bytes, load, store, chain: None };
     let limit = None;
     Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state, limit })
+}
+
+/// What the instructions of a kind do, the gates around them aside.
+#[derive(Clone, Copy)]
+struct KindStep {
+    step: Step,
+    /// Not exact: they add a number, which each has of its own.
+    exact: bool,
+}
+
+impl KindStep {
+    fn of(kind: &Kind, written: RegSet) -> KindStep {
+        let insn = &kind.sample;
+        let adds = matches!(insn.mnemonic(), Mnemonic::Lea | Mnemonic::Add | Mnemonic::Sub)
+            && insn.op0_kind() == OpKind::Register
+            && insn.op1_kind() != OpKind::Register;
+        KindStep { step: step(insn, written), exact: !adds }
+    }
 }
 
 /// What an instruction does, the gates around it aside.

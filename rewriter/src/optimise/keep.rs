@@ -244,7 +244,7 @@ impl Walk<'_> {
 
     /// The checks of a block in front of an instruction, the last first.
     fn checks_before(&self, b: BlockId, behind: usize) -> std::iter::Peekable<impl Iterator<Item = &Check>> {
-        let range = self.code.checks_of(self.cfg, b);
+        let range = self.code.checks_of(b);
         self.code.checks[range].iter().rev().skip_while(move |c| c.id.ix() >= behind).peekable()
     }
 }

@@ -38,7 +38,7 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
     let mut merged = 0;
     for b in cfg.ids() {
         // One check alone shares with none.
-        if code.checks_of(cfg, b).len() > 1 {
+        if code.checks_of(b).len() > 1 {
             merged += block(cfg, code, b, fuel);
         }
     }
@@ -50,7 +50,7 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
     let mut roots = values.len() as u32;
     let mut open: Vec<Group> = Vec::with_capacity(OPEN);
     let mut merged = 0;
-    let mut checks = code.checks_of(cfg, b).peekable();
+    let mut checks = code.checks_of(b).peekable();
     for i in cfg.blocks[b.ix()].first.ix()..cfg.blocks[b.ix()].stop.ix() {
         let step = code.steps[i];
         if step.kills {

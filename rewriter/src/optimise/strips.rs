@@ -113,7 +113,7 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
         if !fuel.take() {
             break;
         }
-        for c in code.checks_of(cfg, b) {
+        for c in code.checks_of(b) {
             code.checks[c].limit = Some(strip.limit());
         }
         for c in covered {
@@ -138,7 +138,7 @@ fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<
         return None;
     }
     let steps: [Option<i64>; 16] = std::array::from_fn(|r| stepped(code, first, stop, r as u8));
-    let all = code.checks_of(cfg, b);
+    let all = code.checks_of(b);
     let candidates: Vec<Candidate> = all.clone().filter_map(|c| candidate(code, first, c, &steps)).collect();
     let left: Vec<usize> = all.filter(|c| !candidates.iter().any(|x| x.check == *c)).collect();
     let goes = |k: usize| !code.checks[left[k]].unclean || left[..k].iter().any(|&c| is_near(code, c, left[k]));

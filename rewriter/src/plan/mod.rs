@@ -4,7 +4,7 @@
 //! refusals of a module are collected and reported together.
 
 use crate::analysis::access::{Access, Place, Plain, XSAVE_BYTES, access_of};
-use crate::analysis::facts::{Facts, Memo};
+use crate::analysis::facts::{Facts, Kind, KindId};
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
 use crate::cfg::Cfg;
@@ -65,42 +65,92 @@ pub struct Plan {
 pub struct Planner<'x> {
     options: &'x Options,
     factory: InstructionInfoFactory,
-    accesses: Memo<Access>,
+    /// By kind.
+    decisions: Vec<Decision>,
+}
+
+/// What is inserted before an instruction, or why it is refused.
+type Decided = Result<Action, &'static str>;
+
+/// What is inserted before all instructions of a kind.
+#[derive(Clone, Copy, Debug)]
+enum Decision {
+    Always(Decided),
+    /// One or the other, as the register holds a stack address or not.
+    Based {
+        base: RegSet,
+        on_stack: Decided,
+        elsewhere: Decided,
+    },
+    /// Its numbers matter.
+    ByInstruction,
 }
 
 impl<'x> Planner<'x> {
-    /// Decides as `options` ask.
-    pub fn new(options: &'x Options) -> Self {
-        Planner { options, factory: InstructionInfoFactory::new(), accesses: Memo::default() }
+    /// Decides as `options` ask, for instructions that `facts` describe.
+    pub fn new(options: &'x Options, facts: &Facts) -> Self {
+        let decisions = facts.kinds().iter().map(|k| decision(k, options)).collect();
+        Planner { options, factory: InstructionInfoFactory::new(), decisions }
+    }
+
+    /// What is inserted before all instructions of `kind`; `on_stack`: registers that hold a stack address before it. `None`: it must be
+    /// decoded for [`Planner::decide`].
+    pub fn decide_kind(&self, kind: KindId, on_stack: RegSet) -> Option<Decided> {
+        match self.decisions[kind.ix()] {
+            Decision::Always(decided) => Some(decided),
+            Decision::Based { base, on_stack: on, elsewhere } => {
+                Some(if on_stack.meets(base) { on } else { elsewhere })
+            }
+            Decision::ByInstruction => None,
+        }
     }
 
     /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
-    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Result<Action, &'static str> {
-        let factory = &mut self.factory;
-        let mut ask = || access_of(insn, factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE));
-        // A descriptor for vector addresses holds the displacement, which is no part of a shape.
-        let access = if insn.is_vsib() { ask() } else { self.accesses.get(insn, ask) };
-        match access {
-            // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
-            Access::None if insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80 => {
-                Err("32-bit system call (int 0x80)")
-            }
-            Access::None => Ok(Action::Nothing),
-            access => action(insn, &access, on_stack, self.options),
-        }
+    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Decided {
+        let info = self.factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
+        decide_access(insn, &access_of(insn, info), on_stack, self.options)
     }
+}
+
+fn decide_access(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decided {
+    match access {
+        // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
+        Access::None if insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80 => {
+            Err("32-bit system call (int 0x80)")
+        }
+        Access::None => Ok(Action::Nothing),
+        access => action(insn, access, on_stack, options),
+    }
+}
+
+/// Decides for a kind, if its instructions' numbers do not matter.
+fn decision(kind: &Kind, options: &Options) -> Decision {
+    let insn = &kind.sample;
+    let memory = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory);
+    let constant = memory && insn.memory_base() == Register::None && insn.memory_index() == Register::None;
+    if constant || insn.is_vsib() || insn.code() == Code::Int_imm8 {
+        return Decision::ByInstruction;
+    }
+    // Only the base decides whether an operand is on the stack.
+    let base = RegSet::of(insn.memory_base());
+    let elsewhere = decide_access(insn, &kind.access, RegSet::NONE, options);
+    let on_stack = decide_access(insn, &kind.access, base, options);
+    if on_stack == elsewhere { Decision::Always(elsewhere) } else { Decision::Based { base, on_stack, elsewhere } }
 }
 
 /// Decides everything.
 pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &StackRegs, options: &Options) -> Plan {
     let mut plan = Plan { actions: vec![Action::Nothing; insns.list.len()], refusals: Vec::new() };
-    let mut planner = Planner::new(options);
+    let mut planner = Planner::new(options, facts);
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     for b in cfg.ids() {
         stack.walk(cfg, facts, b, |id, on_stack| {
-            reader.decode(id, &mut insn);
-            match planner.decide(&insn, on_stack) {
+            let decided = planner.decide_kind(facts.kind(id), on_stack).unwrap_or_else(|| {
+                reader.decode(id, &mut insn);
+                planner.decide(&insn, on_stack)
+            });
+            match decided {
                 Ok(a) => plan.actions[id.ix()] = a,
                 Err(reason) => {
                     let at = insns.va(id);
@@ -112,7 +162,7 @@ pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &St
     plan
 }
 
-fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Result<Action, &'static str> {
+fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decided {
     if is_far(insn) {
         return Err("far jump or call");
     }
@@ -229,7 +279,7 @@ mod tests {
             let mut bytes = vec![0xa1];
             bytes.extend(at.to_le_bytes());
             let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
-            Planner::new(&Options::default()).decide(&insn, RegSet::default())
+            Planner::new(&Options::default(), &Facts::default()).decide(&insn, RegSet::default())
         };
         for at in [abi::SEGMENT_BASE, abi::USER_BASE, abi::USER_BASE + abi::USER_BYTES - 1] {
             assert!(decide(at).is_err(), "{at:#x}");

@@ -175,23 +175,27 @@ impl Comparison<'_, '_> {
     }
 
     /// Completes the map: the trap map leaves out instructions that begin under a springboard. In the new code they follow the
-    /// instruction that was in front of them.
+    /// instruction that was in front of them, or stand where a branch leads that led to them.
     fn covered(&mut self, old: &Old) {
-        let named: Vec<u64> = self.map.keys().copied().collect();
-        for mut at in named {
-            while let Some(o) =
-                self.old_insn(at).filter(|o| old.in_springboard(o.end()) && !self.map.contains_key(&o.end()))
-            {
-                let found = self.map.get(&at).and_then(|&n| self.text.at(n)).and_then(|k| self.copy_of(&o, k, true));
-                let Some(next) = found.and_then(|(first, n)| self.text.insns.get(first + n)).map(|i| i.va) else {
-                    break;
-                };
-                at = o.end();
-                let Some(o) = self.old_insn(at) else { break };
-                if self.text.at(next).and_then(|k| self.copy_of(&o, k, true)).is_none() {
-                    break;
+        let mut work: Vec<u64> = self.map.keys().copied().collect();
+        while let Some(at) = work.pop() {
+            let Some(o) = self.old_insn(at) else { continue };
+            let is_missing = |va: u64| old.in_springboard(va) && !self.map.contains_key(&va);
+            let (behind, target) = (is_missing(o.end()), o.target != NO_TARGET && is_missing(o.target));
+            if !behind && !target {
+                continue;
+            }
+            let new = self.map.get(&at).and_then(|&n| self.text.at(n));
+            let Some((first, n)) = new.and_then(|k| self.copy_of(&o, k, true)) else { continue };
+            let next = self.text.insns.get(first + n).filter(|_| behind).map(|i| (o.end(), i.va));
+            let branch = &self.text.insns[first];
+            let leads = self.entered.get(&branch.target).copied().unwrap_or(branch.target);
+            for (from, to) in next.into_iter().chain((target && n == 1).then_some((o.target, leads))) {
+                let Some(o) = self.old_insn(from) else { continue };
+                if self.text.at(to).and_then(|k| self.copy_of(&o, k, true)).is_some() {
+                    self.map.insert(from, to);
+                    work.push(from);
                 }
-                self.map.insert(at, next);
             }
         }
     }

@@ -208,7 +208,8 @@ pub fn emit(input: &Input) -> Code {
             let kind = facts.kind(id);
             let decided = planner.decide_kind(kind, on_stack);
             let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
-            let polled = k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.list[id.ix()].flow == Flow::IndirectJmp;
+            let polled =
+                k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.list[id.ix()].flow == Flow::IndirectJmp;
             let marked = |c: &&Check| c.id == id;
             let last = i + 1 == block.stop.0;
             if unchecked

@@ -72,8 +72,9 @@ fn finding(runtime: &Path, protocol: &str, bug: usize, seconds: &str) -> Option<
     assert_eq!(succeeded, totals["finding"].is_null());
     let kind = totals["finding"]["kind"].as_str()?.to_owned();
     let logs = Path::new(totals["finding"]["logs"].as_str().unwrap());
-    assert!(logs.join("node-0.log").exists(), "{totals:#}");
-    assert!(!totals["finding"]["details"].as_array().unwrap().is_empty(), "{totals:#}");
+    assert!(kind == "standstill" || logs.join("node-0.log").exists(), "{totals:#}");
+    let details = totals["finding"]["details"].as_array().unwrap();
+    assert!(kind == "standstill" || !details.is_empty(), "{totals:#}");
     Some(kind)
 }
 
@@ -98,8 +99,8 @@ fn each_planted_bug_is_found(protocol: &str) {
     let found: Vec<_> = found.collect();
     println!("{protocol}: {found:?}");
     for (name, kind) in &found {
-        // A bug may also trip over the runtime's own consistency checks first.
-        assert!(matches!(kind.as_deref(), Some("violation" | "failure")), "{name}: {found:?}");
+        // A bug may also trip over the runtime's own consistency checks first, or leave nodes waiting for each other.
+        assert!(matches!(kind.as_deref(), Some("violation" | "failure" | "standstill")), "{name}: {found:?}");
     }
     // Which of the two it is depends on who notices first; most must reach the program's results.
     let violations = found.iter().filter(|(_, kind)| kind.as_deref() == Some("violation")).count();

@@ -70,8 +70,19 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
     assert_eq!(clone3, Outcome::Done(-i64::from(libc::ENOSYS)));
 }
 
+/// The page where loops say how far they have tested tags, which is there before a program runs.
+fn map_context_page() {
+    let (at, flags) = (crate::abi::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+    // SAFETY: nothing that is there is replaced.
+    match unsafe { sys::mmap(at, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } {
+        Ok(_) => {}
+        Err(e) => assert_eq!(e.0, libc::EEXIST, "{e}"),
+    }
+}
+
 #[test]
 fn the_frame_of_a_signal_return_loses_reserved_bits() {
+    map_context_page();
     let mut frame = context(0);
     frame.sigmask = u64::MAX;
     // SAFETY: the frame is alive; nothing is executed.

@@ -372,6 +372,23 @@ fn constant_result(r: &Raw, ops: &[Operand]) -> bool {
     }
 }
 
+/// Encodings whose operands are vectors and masks only; Capstone takes some for instructions on general registers (`kxnorb` for cmov, say).
+/// Source: SDM volume 2, the opcode maps of VEX and EVEX. Maps that are not listed may have general registers anywhere.
+fn has_no_gpr(r: &Raw) -> bool {
+    let has = match (r.enc, r.map) {
+        (Enc::Vex, 1) => {
+            matches!(r.op, 0x2a | 0x2c | 0x2d | 0x50 | 0x6e | 0x7e | 0x92 | 0x93 | 0xae | 0xc4 | 0xc5 | 0xd7)
+        }
+        (Enc::Vex, 2) => matches!(r.op, 0xe0..=0xff),
+        (Enc::Vex, 3) => matches!(r.op, 0x14..=0x17 | 0x20 | 0x22 | 0xf0),
+        (Enc::Evex, 1 | 5) => matches!(r.op, 0x2a | 0x2c | 0x2d | 0x6e | 0x78 | 0x79 | 0x7b | 0x7e | 0xc4 | 0xc5),
+        (Enc::Evex, 2) => matches!(r.op, 0x7a..=0x7c | 0xe0..=0xff),
+        (Enc::Evex, 3) => matches!(r.op, 0x14..=0x17 | 0x20 | 0x22 | 0xf0),
+        _ => true,
+    };
+    !has
+}
+
 /// Register and flag effects. `address` holds the base and index registers of the memory operand, `implicit` the
 /// registers that Capstone reports as read besides the operands.
 pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
@@ -379,12 +396,13 @@ pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects
     let nop = r.enc == Enc::Legacy && r.map == 1 && r.op == 0x1f;
     // Capstone lists what string instructions use as operands: a lods would read rax. [`implicit_registers`] knows.
     let string = matches!(r.legacy0(), Some(0xa4..=0xa7 | 0xaa..=0xaf));
+    let skipped = nop || string || has_no_gpr(r);
     let mut e = Effects { reads: if nop { 0 } else { address | implicit }, ..Effects::default() };
     let constant = constant_result(r, ops);
     let pure = if constant { 1 } else { pure_destinations(r) };
     for (i, op) in ops.iter().enumerate() {
         let Operand::Gpr { reg, bytes } = *op else { continue };
-        if nop || string {
+        if skipped {
             continue;
         }
         if i < pure {

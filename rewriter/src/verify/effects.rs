@@ -392,8 +392,9 @@ fn has_no_gpr(r: &Raw) -> bool {
 /// Register and flag effects. `address` holds the base and index registers of the memory operand, `implicit` the
 /// registers that Capstone reports as read besides the operands.
 pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
-    // A no-operation forms no address.
-    let nop = r.enc == Enc::Legacy && r.map == 1 && r.op == 0x1f;
+    // A no-operation forms no address and reads no register; the reserved ones neither.
+    let reserved = matches!(r.op, 0x18 | 0x19 | 0x1c | 0x1d) && r.reg_form();
+    let nop = r.enc == Enc::Legacy && r.map == 1 && (r.op == 0x1f || reserved);
     // Capstone lists what string instructions use as operands: a lods would read rax. [`implicit_registers`] knows.
     let string = matches!(r.legacy0(), Some(0xa4..=0xa7 | 0xaa..=0xaf));
     let skipped = nop || string || has_no_gpr(r);

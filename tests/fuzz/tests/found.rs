@@ -42,6 +42,8 @@ fn bit_strings_may_have_their_offset_in_rax() {
 fn nops_read_nothing() {
     // mov rdx, [r8]; nop r14; movzx r14d, byte [rsi]
     becomes(&[0x49, 0x8b, 0x10, 0x4d, 0x0f, 0x1f, 0xc6, 0x44, 0x0f, 0xb6, 0x36], Verdict::Same);
+    // mov rdx, [r8]; the reserved nop r12d, ebp; mov rbp, rax
+    becomes(&[0x49, 0x8b, 0x10, 0x41, 0x0f, 0x19, 0xec, 0x48, 0x8b, 0xe8], Verdict::Same);
 }
 
 /// The audit took rax for live in front of a lods, which overwrites it, and rcx in front of a stos that is not repeated.

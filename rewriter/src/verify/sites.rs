@@ -234,22 +234,29 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     let (start, access, problem, used) = first_problem
         .unwrap_or_else(|| (probe, probe + 1, "no check sequence leads to this test".to_string(), Vec::new()));
     used.iter().for_each(|&k| set(claimed, k));
-    Site {
-        kind: Kind::Check { straddle: false },
-        start,
-        access,
-        dirty: 0,
-        dirty_flags: 0,
-        dirty_after: 0,
-        dirty_after_flags: 0,
-        own_edges: Vec::new(),
-        descriptor: None,
-        proves: None,
-        chain: None,
-        touched: 0,
-        takes_back: None,
-        strip: None,
-        problem: Some(problem),
+    Site { problem: Some(problem), ..Site::bare(Kind::Check { straddle: false }, start, access) }
+}
+
+impl Site {
+    /// A site of which nothing more is known: it changes nothing and proves nothing.
+    pub(super) fn bare(kind: Kind, start: usize, access: usize) -> Site {
+        Site {
+            kind,
+            start,
+            access,
+            dirty: 0,
+            dirty_flags: 0,
+            dirty_after: 0,
+            dirty_after_flags: 0,
+            own_edges: Vec::new(),
+            descriptor: None,
+            proves: None,
+            chain: None,
+            touched: 0,
+            takes_back: None,
+            strip: None,
+            problem: None,
+        }
     }
 }
 

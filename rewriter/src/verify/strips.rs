@@ -78,23 +78,8 @@ pub(super) fn compared(i: &Insn) -> Option<u64> {
 
 /// The site whose comparison is instruction `probe`.
 pub(super) fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut Vec<usize>) -> Site {
-    let mut site = Site {
-        kind: Kind::Strip,
-        start: probe.saturating_sub(1).max(free_from),
-        access: probe + 2,
-        dirty: 0,
-        dirty_flags: ALL_FLAGS,
-        dirty_after: 0,
-        dirty_after_flags: 0,
-        own_edges: Vec::new(),
-        descriptor: None,
-        proves: None,
-        chain: None,
-        touched: 0,
-        takes_back: None,
-        strip: None,
-        problem: None,
-    };
+    let start = probe.saturating_sub(1).max(free_from);
+    let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::bare(Kind::Strip, start, probe + 2) };
     if let Err(problem) = judge(cx, probe, free_from, &mut site, claimed) {
         site.problem = Some(problem);
     }

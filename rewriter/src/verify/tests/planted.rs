@@ -39,8 +39,15 @@ fn rewritten(level: &str, count: bool) -> (Vec<u8>, Vec<u8>) {
     (bytes, output)
 }
 
-/// File offsets of the bytes of inserted instructions, hot and cold, with the address of the instruction.
-fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
+/// A rewritten file, as the audit sees it.
+struct Decoded<'f> {
+    m: Module<'f>,
+    text: decode::Code,
+    cold: decode::Code,
+    sites: sites::Sites,
+}
+
+fn decoded(file: &[u8]) -> Decoded<'_> {
     let m = Module::read(file, "p").expect("read module");
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
@@ -54,6 +61,12 @@ fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
         rodata: &rodata,
     };
     let sites = sites::find(&cx);
+    Decoded { m, text, cold, sites }
+}
+
+/// File offsets of the bytes of inserted instructions, hot and cold, with the address of the instruction.
+fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
+    let Decoded { m, text, cold, sites } = decoded(file);
     let offset = |data: &[u8], k: usize| data.as_ptr() as usize - file.as_ptr() as usize + k;
     let mut all = Vec::new();
     for (code, data, map) in [(&text, m.text.data, &sites.inserted), (&cold, m.cold.data, &sites.claimed)] {
@@ -69,19 +82,7 @@ fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
 
 /// The program's own instructions in the new code.
 fn own_code(file: &[u8]) -> Vec<Insn> {
-    let m = Module::read(file, "p").expect("read module");
-    let text = decode::decode(m.text.data, m.text.va, &[]);
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
-    let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx = sites::Context {
-        text: &text,
-        cold: &cold,
-        check_loads: true,
-        check_stores: true,
-        polls: true,
-        rodata: &rodata,
-    };
-    let found = sites::find(&cx);
+    let Decoded { text, sites: found, .. } = decoded(file);
     text.insns.iter().enumerate().filter(|(k, _)| !sites::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
 }
 

@@ -41,9 +41,12 @@ fn launcher_process() {
     std::process::exit(outcome.exit_status);
 }
 
+/// Signals have their default actions in it: who starts tests in the background, or under nohup, lets them inherit ignored ones.
 fn launcher(nodes: u32, tag: bool, command: &[&str]) -> Command {
-    let mut launcher = Command::new(std::env::current_exe().unwrap());
+    let mut launcher = Command::new("env");
     launcher
+        .arg("--default-signal")
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "launcher_process", "--ignored", "--nocapture", "--quiet"])
         .env(CONFIG_ENV, format!("{nodes} {}", u8::from(tag)))
         .env(COMMAND_ENV, command.join("\n"))

@@ -36,10 +36,11 @@ fn build() -> Result<PathBuf, String> {
     Ok(profile_dir.join("blizzard"))
 }
 
-/// A `blizzard` command with `arguments`.
+/// A `blizzard` command with `arguments`. Signals have their default actions in it: who starts tests in the background, or
+/// under nohup, lets them inherit ignored ones.
 pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
-    let mut command = Command::new(path());
-    command.args(arguments);
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(path()).args(arguments);
     command
 }
 

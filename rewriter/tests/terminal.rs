@@ -77,9 +77,15 @@ impl Terminal {
         let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
         let slave = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(path).unwrap();
         let end = || slave.as_fd().try_clone_to_owned().unwrap();
+        // Tests that run in the background or under nohup have inherited ignored signals, which a shell would keep.
         // `setsid -c`: a new session with standard input as its terminal.
-        let mut shell = Command::new("setsid");
-        shell.args(["-c", "sh", "-i"]).stdin(end()).stdout(end()).stderr(end()).current_dir(folder.path());
+        let mut shell = Command::new("env");
+        shell
+            .args(["--default-signal", "setsid", "-c", "sh", "-i"])
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .current_dir(folder.path());
         shell.env("BLIZZARD", env!("CARGO_BIN_EXE_blizzard")).env("BLIZZARD_CACHE", folder.path().join("cache"));
         let shell = shell.env("PS1", "shell> ").env_remove("ENV").spawn().unwrap();
         let shown = Arc::new(Mutex::new(String::new()));

@@ -2,12 +2,20 @@
 //!
 //! Seconds are those of the processor, not of the clock, so that a busy machine disturbs them little.
 //!
-//! `figures [--null] [--write DIR] FILE...`: `--null` relocates only. The hash tells whether a change of the rewriter has changed its output;
-//! `peak_per_text` is the peak resident memory of this process so far, divided by the code of the file at hand.
+//! `figures [--null] [--write DIR] FILE...`: `--null` relocates only. The output goes to a file in DIR, or in the folder for temporary files, as
+//! that of `blizzard rewrite` does. The hash tells whether a change of the rewriter has changed it.
+//!
+//! `peak_per_text` is the peak of this process's memory so far, divided by the code of the file at hand: everything that is resident, the
+//! rewriter's own code, the runtime inside it and the mapped input included. `own_peak_per_text` leaves out what is mapped from
+//! files, which the kernel can take back at any time.
 
+use blizzard::closure::Source;
+use blizzard::image::{Kind, identify};
 use blizzard::options::{Checks, Options, Poll};
-use blizzard::pipeline::{self, Rewritten};
+use blizzard::pipeline;
+use blizzard::sink::AtomicFile;
 use sha2::{Digest, Sha256};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 fn main() {
@@ -29,31 +37,39 @@ fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
         Ok(input) => input,
         Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e.to_string() })),
     };
+    let kept = folder.map(|folder| folder.join(file.file_name().expect("a file has a name")));
+    let temporary = tempfile::tempdir().expect("there is room for temporary files");
+    let path = kept.unwrap_or_else(|| temporary.path().join("output"));
+    let mut out = AtomicFile::new(&path, 0o755);
     let start = cpu_seconds();
-    let rewritten = pipeline::rewrite(&input, &name, options).or_else(|e| match e.what.contains("shared library") {
-        true => pipeline::rewrite_library(&input, &name, options),
-        false => Err(e),
-    });
-    let seconds = cpu_seconds() - start;
-    let Rewritten { bytes, report } = match rewritten {
-        Ok(r) => r,
-        Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e.what })),
+    let report = match identify(&input, &name) {
+        Ok(Kind::Library) => pipeline::rewrite_library_to(&input, &name, options, &mut out),
+        _ => pipeline::rewrite_program(&input, &name, options, &Source::None, &mut out),
     };
-    if let Some(folder) = folder {
-        let out = folder.join(file.file_name().expect("a file has a name"));
-        if let Err(e) = std::fs::write(&out, &bytes) {
-            eprintln!("{}: {e}", out.display());
-        }
-    }
+    let seconds = cpu_seconds() - start;
+    let [peak, files] = ["VmHWM:", "RssFile:"].map(memory_bytes);
+    let written = report.map_err(|e| e.what).and_then(|report| {
+        out.finish().map_err(|e| e.to_string())?;
+        Ok((report, std::fs::File::open(&path).map_err(|e| e.to_string())?))
+    });
+    let (report, mut file) = match written {
+        Ok(done) => done,
+        Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e })),
+    };
     let text = report.text_bytes as f64;
-    let hash: String = Sha256::digest(&bytes).iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    while let Ok(n @ 1..) = file.read(&mut piece) {
+        hash.update(&piece[..n]);
+    }
+    let hash: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
     let line = serde_json::json!({
         "file": name,
         "hash": hash,
         "text_mb_per_second": round(text / 1e6 / seconds),
         "seconds": round(seconds),
-        "peak_per_text": round(peak_bytes() / text),
-        "output_bytes": bytes.len(),
+        "peak_per_text": round(peak / text),
+        "own_peak_per_text": round((peak - files) / text),
         "report": report,
     });
     println!("{line}");
@@ -69,9 +85,9 @@ fn cpu_seconds() -> f64 {
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(f64::NAN, |ns| ns / 1e9)
 }
 
-/// Peak resident memory of this process.
-fn peak_bytes() -> f64 {
+/// A line of this process's status, in bytes.
+fn memory_bytes(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|l| l.strip_prefix(name));
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(f64::NAN, |kib| kib * 1024.0)
 }

@@ -14,12 +14,12 @@
 use crate::closure::Source;
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::sink::{AtomicFile, Sink};
 use sha2::{Digest, Sha256};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::fs::{self, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -116,7 +116,7 @@ impl Cache {
         &self.root
     }
 
-    /// The file `name` of entry `key`, made by `make` if it is not there yet; `mode` are its permission bits.
+    /// The file `name` of entry `key`, written by `make` if it is not there yet; `mode` are its permission bits.
     ///
     /// # Errors
     /// Those of `make`, or that the cache folder cannot be written to.
@@ -125,7 +125,7 @@ impl Cache {
         key: &Key,
         name: &OsStr,
         mode: u32,
-        make: impl FnOnce() -> Result<Vec<u8>>,
+        make: impl FnOnce(&mut dyn Sink) -> Result<()>,
     ) -> Result<PathBuf> {
         let folder = self.root.join(&key.0);
         let path = folder.join(name);
@@ -135,14 +135,18 @@ impl Cache {
             let _ = File::open(&folder).and_then(|dir| dir.set_modified(SystemTime::now()));
             return Ok(path);
         }
-        let bytes = make()?;
         let failed = |e: std::io::Error| {
             Error::new(format!("cannot write to the cache folder {}", self.root.display()))
                 .because(e)
                 .help("set BLIZZARD_CACHE to a folder that can be written to")
         };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-        write_atomically(&path, &bytes, mode).map_err(failed)?;
+        let mut file = AtomicFile::new(&path, mode).in_new_folder(0o700);
+        let made = make(&mut file);
+        if let Some(e) = file.failure() {
+            return Err(failed(e));
+        }
+        made?;
+        file.finish().map_err(failed)?;
         let _ = self.clean(KEEP);
         Ok(path)
     }
@@ -211,27 +215,10 @@ impl Cache {
     }
 }
 
-/// Writes `path` under a temporary name in its folder and renames it: it appears with all its bytes, or not at all.
-///
-/// # Errors
-/// The file system's; the temporary file is gone then.
-pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut prefix = OsString::from(".");
-    prefix.push(path.file_name().unwrap_or_default());
-    prefix.push(".");
-    let mut file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().set_permissions(Permissions::from_mode(mode))?;
-    file.as_file().sync_data()?;
-    // Closed before it gets its name: a file that is open for writing cannot be executed.
-    file.into_temp_path().persist(path).map_err(|e| e.error)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn names(folder: &Path) -> Vec<String> {
@@ -239,6 +226,13 @@ mod tests {
             fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         all.sort();
         all
+    }
+
+    fn put(bytes: &[u8]) -> impl FnOnce(&mut dyn Sink) -> Result<()> {
+        |sink| {
+            sink.write_at(0, bytes).unwrap();
+            Ok(())
+        }
     }
 
     #[test]
@@ -258,8 +252,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("new/cache"));
         let key = Key::new(&[b"x"]);
-        let made = cache.get_or_make(&key, "prog".as_ref(), 0o755, || Ok(b"bytes".to_vec())).unwrap();
-        let found = cache.get_or_make(&key, "prog".as_ref(), 0o755, || panic!("made twice")).unwrap();
+        let made = cache.get_or_make(&key, "prog".as_ref(), 0o755, put(b"bytes")).unwrap();
+        let found = cache.get_or_make(&key, "prog".as_ref(), 0o755, |_| panic!("made twice")).unwrap();
         assert_eq!(made, found);
         assert_eq!(fs::read(&found).unwrap(), b"bytes");
         assert_eq!(fs::metadata(&found).unwrap().permissions().mode() & 0o777, 0o755);
@@ -270,7 +264,7 @@ mod tests {
     fn a_failed_making_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("cache"));
-        let error = cache.get_or_make(&Key::new(&[b"x"]), "p".as_ref(), 0o755, || Err(Error::new("no"))).unwrap_err();
+        let error = cache.get_or_make(&Key::new(&[b"x"]), "p".as_ref(), 0o755, |_| Err(Error::new("no"))).unwrap_err();
         assert_eq!(error.what, "no");
         assert_eq!(names(folder.path()), [""; 0]);
     }
@@ -280,9 +274,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         let key = Key::new(&[b"x"]);
-        let path = cache.get_or_make(&key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+        let path = cache.get_or_make(&key, "p".as_ref(), 0o755, put(b"1")).unwrap();
         File::create(&path).unwrap();
-        cache.get_or_make(&key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+        cache.get_or_make(&key, "p".as_ref(), 0o755, put(b"1")).unwrap();
         assert_eq!(fs::read(path).unwrap(), b"1");
     }
 
@@ -296,9 +290,9 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {
-                    let make = || {
+                    let make = |sink: &mut dyn Sink| {
                         makers.fetch_add(1, Ordering::Relaxed);
-                        Ok(bytes.clone())
+                        put(&bytes)(sink)
                     };
                     let path = cache.get_or_make(&key, "p".as_ref(), 0o755, make).unwrap();
                     assert_eq!(fs::read(path).unwrap(), bytes);
@@ -316,7 +310,7 @@ mod tests {
         let old = Key::new(&[b"old"]);
         let fresh = Key::new(&[b"fresh"]);
         for key in [&old, &fresh] {
-            cache.get_or_make(key, "p".as_ref(), 0o755, || Ok(b"1".to_vec())).unwrap();
+            cache.get_or_make(key, "p".as_ref(), 0o755, put(b"1")).unwrap();
         }
         fs::create_dir(folder.path().join("not ours")).unwrap();
         for name in [old.0.as_str(), "not ours"] {
@@ -329,13 +323,5 @@ mod tests {
         let mut expected = vec![fresh.0.clone(), "not ours".to_owned()];
         expected.sort();
         assert_eq!(names(folder.path()), expected);
-    }
-
-    #[test]
-    fn a_failed_write_leaves_no_temporary_file() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("taken")).unwrap();
-        assert!(write_atomically(&folder.path().join("taken"), b"x", 0o755).is_err());
-        assert_eq!(names(folder.path()), ["taken"]);
     }
 }

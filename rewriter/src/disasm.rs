@@ -10,12 +10,13 @@
 //! only after they have been, exploration begins again. What code both reads and jumps to is [`Insns::contested`]. Hand-written code has no frames
 //! that say what to sweep: [`gaps`].
 //!
-//! Invariants: [`Insns::list`] first holds non-overlapping instructions by rising address (the main run), then the overlapping
+//! Invariants: [`Insns`] first has non-overlapping instructions by rising address (the main run), then the overlapping
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 
 mod evidence;
 mod gaps;
+mod list;
 mod marks;
 mod starts;
 
@@ -23,11 +24,13 @@ use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+pub use list::Insn;
+use list::List;
 use marks::{Mark, Marks};
 use starts::Starts;
 use std::collections::{BTreeSet, HashSet};
 
-/// Index into [`Insns::list`].
+/// Number of an instruction in [`Insns`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InsnId(pub u32);
 
@@ -53,32 +56,12 @@ pub enum Flow {
     Stop,
 }
 
-/// One instruction of the input.
-#[derive(Clone, Copy, Debug)]
-pub struct Insn {
-    /// Offset from [`Image::base`].
-    pub at: u32,
-    pub len: u8,
-    pub flow: Flow,
-    /// [`NO_TARGET`], or an index.
-    target: u32,
-}
-
-const NO_TARGET: u32 = u32::MAX;
-
-impl Insn {
-    /// Target of a direct branch, where it is decoded code.
-    pub fn target(&self) -> Option<InsnId> {
-        (self.target != NO_TARGET).then_some(InsnId(self.target))
-    }
-}
-
 /// All instructions, and where control may come in from outside.
 #[derive(Debug)]
 pub struct Insns {
     pub base: Vaddr,
-    pub list: Vec<Insn>,
-    /// How many of `list` are the main run.
+    list: List,
+    /// How many are the main run.
     pub main: usize,
     /// Plausible indirect targets, sorted: their old addresses get springboards.
     pub roots: Vec<InsnId>,
@@ -117,27 +100,58 @@ impl Insns {
         self.index.main_before(va)
     }
 
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Insn> {
+        self.list.iter()
+    }
+
+    /// Offset of an instruction from [`Image::base`].
+    pub fn offset(&self, id: InsnId) -> u32 {
+        self.list.at(id)
+    }
+
+    /// Its bytes.
+    pub fn length(&self, id: InsnId) -> u8 {
+        self.list.length(id)
+    }
+
+    /// How control leaves it.
+    pub fn flow(&self, id: InsnId) -> Flow {
+        self.list.flow(id)
+    }
+
+    /// Target of a direct branch, where it is decoded code.
+    pub fn target(&self, id: InsnId) -> Option<InsnId> {
+        self.list.target(id)
+    }
+
     /// Where an instruction stands in the input.
     pub fn va(&self, id: InsnId) -> Vaddr {
-        self.base + u64::from(self.list[id.ix()].at)
+        self.base + u64::from(self.list.at(id))
     }
 
     /// The address behind an instruction.
     pub fn end(&self, id: InsnId) -> Vaddr {
-        self.va(id) + u64::from(self.list[id.ix()].len)
+        self.va(id) + u64::from(self.list.length(id))
     }
 
     /// The instruction that runs after `id` when it does not branch. None: it never falls through, or into nothing decoded.
     pub fn next(&self, id: InsnId) -> Option<InsnId> {
-        match self.list[id.ix()].flow {
+        match self.list.flow(id) {
             Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => None,
             _ => {
                 let end = self.end(id);
                 let following = InsnId(id.0 + 1);
-                match self.list.get(following.ix()) {
-                    Some(_) if following.ix() < self.main && self.va(following) == end => Some(following),
-                    _ => self.at(end),
+                if following.ix() < self.main && self.va(following) == end {
+                    return Some(following);
                 }
+                self.at(end)
             }
         }
     }
@@ -150,13 +164,13 @@ impl Insns {
     /// Decodes an instruction again.
     pub fn decode(&self, image: &Image, id: InsnId) -> Instruction {
         let va = self.va(id);
-        let bytes = image.bytes_at(va, usize::from(self.list[id.ix()].len)).expect("decoded code lies in the file");
+        let bytes = image.bytes_at(va, usize::from(self.list.length(id))).expect("decoded code lies in the file");
         Decoder::with_ip(64, bytes, va.0, DecoderOptions::NONE).decode()
     }
 
     /// Its bytes.
     pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
-        image.bytes_at(self.va(id), usize::from(self.list[id.ix()].len)).expect("decoded code lies in the file")
+        image.bytes_at(self.va(id), usize::from(self.list.length(id))).expect("decoded code lies in the file")
     }
 }
 
@@ -610,20 +624,22 @@ impl<'i, 'a> Explorer<'i, 'a> {
     pub fn finish(&self) -> Insns {
         let base = self.image.base;
         let count: usize = self.maps.iter().map(|m| m.starts).sum();
-        let mut list = Vec::with_capacity(count);
-        // (instruction, target) of direct branches.
-        let mut branches: Vec<(u32, Vaddr)> = Vec::new();
+        let mut list = List::with_capacity(count);
+        // Where direct branches lead.
+        let mut branches: Vec<u32> = Vec::new();
         let mut overlapped = Vec::new();
         let mut index = Starts::default();
         let mut undecoded = 0;
-        let mut add = |s: usize, at: usize, len: usize, list: &mut Vec<Insn>| {
+        let mut add = |s: usize, at: usize, len: usize, list: &mut List| {
             let Marks { va, list: marks, .. } = &self.maps[s];
             let (mark, va) = (marks[at], *va + at as u64);
             if mark.branches() {
                 let bytes = &self.image.exec_bytes(s)[at..at + len];
-                branches.extend(mark.target(va + len as u64, bytes).map(|t| (list.len() as u32, t)));
+                // A module spans less than 2^32 bytes; what leads out of it stays outside.
+                let target = mark.target(va + len as u64, bytes).expect("a branch has one");
+                branches.push(u32::try_from(target - base).unwrap_or(u32::MAX));
             }
-            list.push(Insn { at: (va - base) as u32, len: len as u8, flow: mark.flow(), target: NO_TARGET });
+            list.push((va - base) as u32, mark);
         };
         for (s, m) in self.maps.iter().enumerate() {
             let mut free_from = 0;
@@ -639,7 +655,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 }
             }
             let offset = (m.va - base) as usize;
-            index.add_section(m.va, m.list.len(), list[first..].iter().map(|i| i.at as usize - offset));
+            let starts = (first..list.len()).map(|i| list.at(InsnId(i as u32)) as usize - offset);
+            index.add_section(m.va, m.list.len(), starts);
         }
         let main = list.len();
         let mut overlapping = Vec::new();
@@ -666,9 +683,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             undecoded_bytes: undecoded,
             index,
         };
-        for (i, t) in branches {
-            out.list[i as usize].target = out.at(t).map_or(NO_TARGET, |id| id.0);
-        }
+        out.list.set_targets(branches.iter().map(|t| out.index.at(base + u64::from(*t))));
         let ids = |vas: &[Vaddr]| {
             let mut ids: Vec<InsnId> = vas.iter().filter_map(|&va| out.at(va)).collect();
             ids.sort();
@@ -700,7 +715,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             .filter_map(|va| insns.at(va))
             .collect();
         if !ids.is_empty() {
-            for insn in insns.list.iter().filter(|i| i.flow == Flow::Call) {
+            for insn in insns.iter().filter(|i| i.flow == Flow::Call) {
                 insn.target().map(|callee| ids.remove(&callee));
             }
         }

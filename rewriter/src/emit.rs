@@ -43,13 +43,30 @@ pub enum Target {
     TableDelta { table: u32, disp: i32 },
 }
 
-/// A 32-bit field to fill in.
+/// A 32-bit field to fill in. There are three for each check, so they are small: what a target has of numbers stands in the field itself
+/// until then.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixup {
     pub pos: u32,
+    /// Of [`Target::Insn`].
+    delta: u16,
     /// Bytes of the instruction that follow the field.
     pub tail: u8,
-    pub target: Target,
+    kind: FixupKind,
+}
+
+/// Which [`Target`], and what the field holds of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FixupKind {
+    /// The address modulo 2^32: displacements are computed modulo 2^32.
+    Old,
+    Insn,
+    Cold,
+    Vsib,
+    Counter,
+    Range,
+    /// Index into [`Buffer::tables`].
+    TableDelta,
 }
 
 /// What may change size in the hot buffer.
@@ -110,7 +127,10 @@ pub struct StackPlace {
 #[derive(Debug, Default)]
 pub struct Buffer {
     pub bytes: Vec<u8>,
+    /// By rising position.
     pub fixups: Vec<Fixup>,
+    /// Table and displacement of each [`Target::TableDelta`].
+    tables: Vec<(u32, i32)>,
 }
 
 impl Buffer {
@@ -121,7 +141,54 @@ impl Buffer {
 
     /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
     pub fn fix(&mut self, pos: usize, target: Target) {
-        self.fixups.push(Fixup { pos: pos as u32, tail: 0, target });
+        self.fix_before(pos, 0, target);
+    }
+
+    /// As [`Buffer::fix`], where `tail` bytes of the instruction follow.
+    pub fn fix_before(&mut self, pos: usize, tail: u8, target: Target) {
+        let mut delta = 0;
+        let (kind, number) = match target {
+            Target::Old(va) => (FixupKind::Old, va.0 as u32),
+            Target::Insn { id, delta: behind } => {
+                delta = u16::try_from(behind).expect("what is emitted for one instruction is short");
+                (FixupKind::Insn, id.0)
+            }
+            Target::Cold(at) => (FixupKind::Cold, at),
+            Target::Vsib(k) => (FixupKind::Vsib, k),
+            Target::Counter(k) => (FixupKind::Counter, k),
+            Target::Range(k) => (FixupKind::Range, k),
+            Target::TableDelta { table, disp } => {
+                self.tables.push((table, disp));
+                (FixupKind::TableDelta, self.tables.len() as u32 - 1)
+            }
+        };
+        self.bytes[pos..pos + 4].copy_from_slice(&number.to_le_bytes());
+        self.fixups.push(Fixup { pos: pos as u32, delta, tail, kind });
+    }
+
+    /// Gives the fixup with this index another target.
+    pub fn retarget(&mut self, index: usize, target: Target) {
+        let Fixup { pos, tail, .. } = self.fixups[index];
+        self.fix_before(pos as usize, tail, target);
+        self.fixups.swap_remove(index);
+    }
+
+    /// Where a field leads that has not been filled in.
+    pub fn target(&self, f: &Fixup) -> Target {
+        let at = f.pos as usize;
+        let number = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes"));
+        match f.kind {
+            FixupKind::Old => Target::Old(Vaddr(u64::from(number))),
+            FixupKind::Insn => Target::Insn { id: InsnId(number), delta: u32::from(f.delta) },
+            FixupKind::Cold => Target::Cold(number),
+            FixupKind::Vsib => Target::Vsib(number),
+            FixupKind::Counter => Target::Counter(number),
+            FixupKind::Range => Target::Range(number),
+            FixupKind::TableDelta => {
+                let (table, disp) = self.tables[number as usize];
+                Target::TableDelta { table, disp }
+            }
+        }
     }
 }
 
@@ -173,7 +240,7 @@ pub struct Input<'x, 'a> {
 /// Emits all code.
 pub fn emit(input: &Input) -> Code {
     let Input { image, insns, cfg, facts, options, .. } = *input;
-    let mut code = Code { begin: Vec::with_capacity(insns.list.len() + 1), ..Code::default() };
+    let mut code = Code { begin: Vec::with_capacity(insns.len() + 1), ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
     let mut live = Vec::new();
@@ -208,8 +275,7 @@ pub fn emit(input: &Input) -> Code {
             let kind = facts.kind(id);
             let decided = planner.decide_kind(kind, on_stack);
             let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
-            let polled =
-                k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.list[id.ix()].flow == Flow::IndirectJmp;
+            let polled = k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.flow(id) == Flow::IndirectJmp;
             let marked = |c: &&Check| c.id == id;
             let last = i + 1 == block.stop.0;
             if unchecked
@@ -221,7 +287,7 @@ pub fn emit(input: &Input) -> Code {
                 && loads.peek().is_none_or(|l| l.0 != id)
             {
                 // Nothing is inserted, and nothing in it depends on where it stands.
-                run.add(&mut code, image, reader.place(id), insns.list[id.ix()].len);
+                run.add(&mut code, image, reader.place(id), insns.length(id));
                 on_stack = facts.stack(id).behind(on_stack);
                 continue;
             }
@@ -244,7 +310,7 @@ pub fn emit(input: &Input) -> Code {
             }
             let wild = i + 1 == block.stop.0
                 && matches!(block.end, End::FramedJmp | End::UnknownJmp)
-                && insns.list[id.ix()].flow == Flow::IndirectJmp;
+                && insns.flow(id) == Flow::IndirectJmp;
             if let Some(strip) = strip.filter(|_| k == 0) {
                 open = Some(strip::head(&mut code, &site, strip));
                 code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
@@ -296,7 +362,7 @@ pub fn emit(input: &Input) -> Code {
 /// Where each function goes.
 fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
     let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
-    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.list.len() as u32)]);
+    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
     let place = |(&start, end): (&InsnId, InsnId)| {
         let mut has_loop = false;
         while let Some(head) = heads.next_if(|&head| head < end) {
@@ -363,7 +429,7 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
     let Original { id, insn, bytes, strip, .. } = *original;
     // The loop's own jump passes by what runs when it is entered.
     let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
-    let (flow, target) = (insns.list[id.ix()].flow, insns.list[id.ix()].target());
+    let (flow, target) = (insns.flow(id), insns.target(id));
     let hot = &mut code.hot;
     match (flow, direct_target(insn)) {
         (Flow::Jmp, Some(to)) => match target {
@@ -432,7 +498,7 @@ fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>)
         let offsets = reader.constant_offsets(insn);
         let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &offsets);
         let tail = (code.hot.bytes.len() - pos - 4) as u8;
-        code.hot.fixups.push(Fixup { pos: pos as u32, tail, target: Target::TableDelta { table: t, disp } });
+        code.hot.fix_before(pos, tail, Target::TableDelta { table: t, disp });
         return;
     }
     code.hot.bytes.extend(bytes);
@@ -444,11 +510,8 @@ fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>)
             return;
         }
         let at = reader.constant_offsets(insn).displacement_offset();
-        code.hot.fixups.push(Fixup {
-            pos: (start + at) as u32,
-            tail: (bytes.len() - at - 4) as u8,
-            target: Target::Old(Vaddr(insn.ip_rel_memory_address())),
-        });
+        let tail = (bytes.len() - at - 4) as u8;
+        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.ip_rel_memory_address())));
     }
 }
 
@@ -472,14 +535,14 @@ fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], offsets: &Co
 /// The instruction in front of `id` in the buffer may go on at `id`.
 fn falls_into(insns: &Insns, id: InsnId) -> bool {
     id.0.checked_sub(1).map(InsnId).is_some_and(|p| {
-        let ends = matches!(insns.list[p.ix()].flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
+        let ends = matches!(insns.flow(p), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
         !ends && insns.next(p) == Some(id)
     })
 }
 
 /// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
 fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
-    let flow = insns.list[id.ix()].flow;
+    let flow = insns.flow(id);
     if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
         return;
     }

@@ -26,13 +26,13 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     let mut out = Inspection {
         optimiser: checks.counts,
         program: name.to_owned(),
-        instructions: analysed.insns.list.len() as u64,
+        instructions: analysed.insns.len() as u64,
         refusals: plan.refusals.iter().map(RefusalReport::from).collect(),
         ..Inspection::default()
     };
-    for i in 0..analysed.insns.list.len() as u32 {
+    for i in 0..analysed.insns.len() as u32 {
         let id = InsnId(i);
-        let bytes = u64::from(analysed.insns.list[id.ix()].len);
+        let bytes = u64::from(analysed.insns.length(id));
         if out.functions.is_empty() || analysed.insns.starts.binary_search(&id).is_ok() {
             let address = analysed.insns.va(id);
             let place = analysed.image.place(address);
@@ -60,9 +60,7 @@ fn polled(a: &Analysed, id: InsnId) -> bool {
     let block = &a.cfg.blocks[b.ix()];
     let head = block.first == id && a.cfg.loop_head[b.ix()];
     let last = id.0 + 1 == block.stop.0;
-    let wild = last
-        && matches!(block.end, End::FramedJmp | End::UnknownJmp)
-        && a.insns.list[id.ix()].flow == Flow::IndirectJmp;
+    let wild = last && matches!(block.end, End::FramedJmp | End::UnknownJmp) && a.insns.flow(id) == Flow::IndirectJmp;
     head || wild && a.cfg.unresolved[a.cfg.component[b.ix()] as usize]
 }
 

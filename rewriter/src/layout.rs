@@ -1,4 +1,4 @@
-//! Code -> [`Placed`]: sizes and addresses decided, fields filled in.
+//! Code -> [`Placed`] and [`NewCode`]: sizes and addresses decided, fields filled in.
 //!
 //! Branches start short and grow until all reach (they never shrink, so this ends). The new code begins at the page
 //! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
@@ -11,15 +11,15 @@ use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
-use blizzard_rt::abi::{Claim, GroupRange, Region};
+use blizzard_rt::abi::{Claim, GroupRange, Region, VsibDesc};
 
-/// New code and tables at their addresses.
+/// Where everything is, and the tables.
 #[derive(Debug)]
 pub struct Placed {
     pub code_va: Vaddr,
-    /// Hot code, padding, cold code.
-    pub code: Vec<u8>,
-    /// Offset of the cold code in `code`.
+    /// Bytes of the new code: hot code, padding, cold code.
+    pub code_bytes: u64,
+    /// Offset of the cold code in it.
     pub cold_at: u32,
     pub rodata_va: Vaddr,
     pub rodata: Vec<u8>,
@@ -35,6 +35,18 @@ pub struct Placed {
     begin: Vec<u32>,
     /// (instruction, bytes of padding in front of it), sorted.
     padding: Vec<(InsnId, u32)>,
+}
+
+/// The new code, its fields filled in, to be brought to its final size while it is written.
+pub struct NewCode {
+    hot: Vec<u8>,
+    cold: Vec<u8>,
+    items: Vec<Item>,
+    /// Which items have their long form.
+    long: Vec<bool>,
+    /// Bytes by which the items in front of each have grown.
+    shift: Vec<u32>,
+    cold_at: u32,
 }
 
 /// What the optimiser's passes say of the code.
@@ -138,12 +150,19 @@ fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
 }
 
 const PAGE_BYTES: u64 = 4096;
+const TRAP: u8 = 0xcc;
 
 /// Places everything; `at` is the page where the code shall begin, behind the counters of blocks if there are any.
 ///
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
-pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, at: Vaddr) -> Result<Placed> {
+pub fn place(
+    mut code: Code,
+    insns: &Insns,
+    tables: &[JumpTable],
+    proofs: &Proofs,
+    at: Vaddr,
+) -> Result<(Placed, NewCode)> {
     let too_large = || {
         Error::new("the new code would be larger than 1 GiB").help("rewrite with --checks none or split the program")
     };
@@ -153,17 +172,20 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, 
     let counter_bytes = code.recorder.counter_bytes();
     let counters_at = at;
     let at = at + counter_bytes.next_multiple_of(PAGE_BYTES);
-    let mut begin = items_before(code);
-    let long = relax(code, &begin);
+    let before = items_before(&code);
+    let long = relax(&code, &before);
     let mut shift = Vec::with_capacity(code.items.len() + 1);
     grown(&code.items, &long, &mut shift);
-    for (items, provisional) in begin.iter_mut().zip(&code.begin) {
-        *items = provisional + shift[*items as usize];
+    let padding = padding(&code, &before, &shift);
+    let mut begin = std::mem::take(&mut code.begin);
+    for (begin, items) in begin.iter_mut().zip(before) {
+        *begin += shift[items as usize];
     }
     let begin = begin;
     let hot_bytes = *begin.last().expect("one more than instructions");
     let cold_at = hot_bytes.next_multiple_of(16);
-    let rodata_va = Vaddr((at.0 + u64::from(cold_at) + code.cold.bytes.len() as u64).next_multiple_of(4096));
+    let code_bytes = u64::from(cold_at) + code.cold.bytes.len() as u64;
+    let rodata_va = Vaddr((at.0 + code_bytes).next_multiple_of(4096));
     let vsib_bytes = code.vsib.len() as u64 * 16;
     let range_bytes = proofs.ranges.len() as u64 * 16;
     let ranges_va = rodata_va + vsib_bytes;
@@ -178,9 +200,9 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, 
         return Err(too_large());
     }
     let begin_of = |id: InsnId| at + u64::from(begin[id.ix()]);
-    let value = |f: &Fixup, here: Vaddr| -> i32 {
+    let value = |f: &Fixup, target: Target, here: Vaddr| -> i32 {
         let ip = here + 4 + u64::from(f.tail);
-        let to = match f.target {
+        let to = match target {
             Target::Old(va) => va,
             Target::Insn { id, delta } => begin_of(id) + u64::from(delta),
             Target::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
@@ -194,35 +216,30 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, 
         };
         (to - ip) as i64 as i32
     };
-    let mut out = stretch(code, &long, &shift, &begin, cold_at as usize + code.cold.bytes.len());
-    fill_hot(&mut out, code, &shift, at, &value);
-    out.resize(cold_at as usize, 0xcc);
-    let Buffer { bytes, fixups } = &code.cold;
-    out.extend(bytes);
-    for f in fixups {
-        let pos = cold_at + f.pos;
-        let v = value(f, at + u64::from(pos));
-        out[pos as usize..pos as usize + 4].copy_from_slice(&v.to_le_bytes());
-    }
+    let Code { mut hot, mut cold, items, vsib, stack, guarded, .. } = code;
+    let mut passed = 0;
+    fill(
+        &mut hot,
+        |pos| {
+            passed += items[passed..].iter().take_while(|i| i.pos <= pos).count();
+            at + u64::from(pos + shift[passed])
+        },
+        &value,
+    );
+    fill(&mut cold, |pos| at + u64::from(cold_at + pos), &value);
     let leads = |t: &JumpTable| {
         let own = t.own_targets().iter().map(|&id| begin_of(id));
         own.chain(t.surplus().iter().map(|&id| insns.va(id))).collect()
     };
-    let rodata = rodata(code, proofs.ranges, tables, &table_at, rodata_va, next, leads);
-    let (claims, regions) = proven(code, proofs, &begin, (ranges_va - at) as u32);
-    let aligned = code.items.iter().zip(&shift).filter(|(i, _)| matches!(i.kind, ItemKind::Align { .. }));
-    let padding = aligned
-        .map(|(item, shift)| {
-            let id = InsnId(code.begin.partition_point(|b| *b < item.pos) as u32);
-            (id, begin[id.ix()] - (item.pos + shift))
-        })
-        .collect();
-    let stack = code.stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
+    let rodata = rodata(&vsib, proofs.ranges, tables, &table_at, rodata_va, next, leads);
+    let (claims, regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);
+    let stack = stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
     let stack = stack.collect();
-    debug_assert!(insns.list.len() + 1 == begin.len());
-    Ok(Placed {
+    debug_assert!(insns.len() + 1 == begin.len());
+    let new = NewCode { hot: hot.bytes, cold: cold.bytes, items, long, shift, cold_at };
+    let placed = Placed {
         code_va: at,
-        code: out,
+        code_bytes,
         cold_at,
         rodata_va,
         rodata,
@@ -233,7 +250,32 @@ pub fn place(code: &Code, insns: &Insns, tables: &[JumpTable], proofs: &Proofs, 
         blocks: Vec::new(),
         begin,
         padding,
-    })
+    };
+    Ok((placed, new))
+}
+
+/// The padding in front of each instruction that has some; `before`: how many items stand in front of each.
+fn padding(code: &Code, before: &[u32], shift: &[u32]) -> Vec<(InsnId, u32)> {
+    let mut out = Vec::new();
+    let mut done = 0;
+    for (i, (&begin, &count)) in code.begin.iter().zip(before).enumerate() {
+        for k in std::mem::replace(&mut done, count as usize)..count as usize {
+            let Item { pos, kind } = code.items[k];
+            if matches!(kind, ItemKind::Align { .. }) {
+                out.push((InsnId(i as u32), begin + shift[count as usize] - (pos + shift[k])));
+            }
+        }
+    }
+    out
+}
+
+/// Fills the fields of a buffer in; `place`: the final address of a position, asked by rising position.
+fn fill(buffer: &mut Buffer, mut place: impl FnMut(u32) -> Vaddr, value: &dyn Fn(&Fixup, Target, Vaddr) -> i32) {
+    for f in std::mem::take(&mut buffer.fixups) {
+        let v = value(&f, buffer.target(&f), place(f.pos));
+        let at = f.pos as usize;
+        buffer.bytes[at..at + 4].copy_from_slice(&v.to_le_bytes());
+    }
 }
 
 /// No operations by length (SDM volume 2, "NOP").
@@ -249,63 +291,66 @@ const NOPS: [&[u8]; 9] = [
     &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
 ];
 
-/// The hot bytes with branches and padding at their final sizes, in a buffer of `capacity`.
-fn stretch(code: &Code, long: &[bool], shift: &[u32], begin: &[u32], capacity: usize) -> Vec<u8> {
-    let hot = &code.hot.bytes;
-    let mut out = Vec::with_capacity(capacity);
-    let mut done = 0usize;
-    for ((item, &long), &shift) in code.items.iter().zip(long).zip(shift) {
-        let at = item.pos + shift;
-        out.extend_from_slice(&hot[done..item.pos as usize]);
-        done = item.pos as usize;
-        debug_assert_eq!(out.len(), at as usize);
-        match item.kind {
-            ItemKind::Align { reached: false, place } => out.resize(out.len() + place.gap(at) as usize, 0xcc),
-            ItemKind::Align { reached: true, place } => {
-                let mut gap = place.gap(at) as usize;
-                while gap > 0 {
-                    let nop = NOPS[gap.min(NOPS.len()) - 1];
-                    out.extend(nop);
-                    gap -= nop.len();
+/// Bytes that are handed over at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+impl NewCode {
+    /// Gives hot code, padding and cold code in pieces.
+    pub fn write(self, placed: &Placed, mut to: impl FnMut(&[u8])) {
+        let NewCode { hot, cold, items, long, shift, cold_at } = self;
+        let mut out = Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 3));
+        let mut written = 0;
+        let mut done = 0usize;
+        for ((item, long), shift) in items.iter().zip(long).zip(shift) {
+            let at = item.pos + shift;
+            out.extend_from_slice(&hot[done..item.pos as usize]);
+            done = item.pos as usize;
+            debug_assert_eq!(written + out.len(), at as usize);
+            match item.kind {
+                ItemKind::Align { reached: false, place } => out.resize(out.len() + place.gap(at) as usize, TRAP),
+                ItemKind::Align { reached: true, place } => {
+                    let mut gap = place.gap(at) as usize;
+                    while gap > 0 {
+                        let nop = NOPS[gap.min(NOPS.len()) - 1];
+                        out.extend(nop);
+                        gap -= nop.len();
+                    }
+                }
+                ItemKind::Branch { cc, to, delta } => {
+                    done += 2;
+                    let size = 2 + growth(item.kind, long, at);
+                    let rel = i64::from(placed.begin[to.ix()] + delta) - i64::from(at) - i64::from(size);
+                    match (cc, long) {
+                        (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
+                        (None, false) => out.extend([0xeb, rel as u8]),
+                        (Some(cc), true) => {
+                            out.extend([0x0f, 0x80 | cc]);
+                            out.extend((rel as i32).to_le_bytes());
+                        }
+                        (None, true) => {
+                            out.push(0xe9);
+                            out.extend((rel as i32).to_le_bytes());
+                        }
+                    }
                 }
             }
-            ItemKind::Branch { cc, to, delta } => {
-                done += 2;
-                let size = 2 + growth(item.kind, long, at);
-                let rel = i64::from(begin[to.ix()] + delta) - i64::from(at) - i64::from(size);
-                match (cc, long) {
-                    (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
-                    (None, false) => out.extend([0xeb, rel as u8]),
-                    (Some(cc), true) => {
-                        out.extend([0x0f, 0x80 | cc]);
-                        out.extend((rel as i32).to_le_bytes());
-                    }
-                    (None, true) => {
-                        out.push(0xe9);
-                        out.extend((rel as i32).to_le_bytes());
-                    }
-                }
+            if out.len() >= PIECE_BYTES {
+                to(&out);
+                written += out.len();
+                out.clear();
             }
         }
-    }
-    out.extend(&hot[done..]);
-    out
-}
-
-fn fill_hot(out: &mut [u8], code: &Code, shift: &[u32], at: Vaddr, value: &dyn Fn(&Fixup, Vaddr) -> i32) {
-    let mut passed = 0;
-    for f in &code.hot.fixups {
-        passed += code.items[passed..].iter().take_while(|i| i.pos <= f.pos).count();
-        let pos = (f.pos + shift[passed]) as usize;
-        let v = value(f, at + pos as u64);
-        out[pos..pos + 4].copy_from_slice(&v.to_le_bytes());
+        out.extend(&hot[done..]);
+        out.resize(cold_at as usize - written, TRAP);
+        to(&out);
+        to(&cold);
     }
 }
 
 /// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.
-fn proven(code: &Code, proofs: &Proofs, begin: &[u32], ranges: u32) -> (Vec<Claim>, Vec<Region>) {
+fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &[u32], ranges: u32) -> (Vec<Claim>, Vec<Region>) {
     let guarded = |id: InsnId| {
-        let delta = code.guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| code.guarded[k].1);
+        let delta = guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| guarded[k].1);
         begin[id.ix()] + delta
     };
     let claim = |c: &optimise::Claim| Claim {
@@ -323,7 +368,7 @@ fn proven(code: &Code, proofs: &Proofs, begin: &[u32], ranges: u32) -> (Vec<Clai
 
 /// Gather descriptors, chains of ranges, then jump tables.
 fn rodata(
-    code: &Code,
+    vsib: &[VsibDesc],
     ranges: &[GroupRange],
     tables: &[JumpTable],
     table_at: &[Vaddr],
@@ -332,7 +377,7 @@ fn rodata(
     leads: impl Fn(&JumpTable) -> Vec<Vaddr>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity((end - va) as usize);
-    for d in &code.vsib {
+    for d in vsib {
         out.extend(d.disp.to_le_bytes());
         out.extend([
             d.base,

@@ -28,6 +28,8 @@ pub mod overhead;
 mod own_tests;
 pub mod pipeline;
 pub mod plan;
+pub mod ranks;
 pub mod rt_blob;
+pub mod sink;
 pub mod stress;
 pub mod verify;

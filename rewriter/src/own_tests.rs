@@ -3,7 +3,6 @@
 //! Input: the executable that runs the tests of this crate. It is rewritten with all checks and run: the rewriter is a large Rust program
 //! with threads, unwinding and jump tables of every kind, and its tests say whether each part still does what it did.
 
-use crate::closure::Source;
 use crate::options::Options;
 use crate::pipeline;
 use std::process::Command;
@@ -20,7 +19,7 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
     }
     let folder = tempfile::tempdir().unwrap();
     let rewritten = folder.path().join("tests");
-    let output = pipeline::rewrite_program(&input, "the tests", &Options::default(), &Source::None).unwrap();
+    let output = pipeline::rewrite(&input, "the tests", &Options::default()).unwrap();
     std::fs::write(&rewritten, output.bytes).unwrap();
     std::fs::set_permissions(&rewritten, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = Command::new("timeout");

@@ -13,15 +13,16 @@ use crate::elf_write::{self, Program, frames};
 use crate::emit::{self, Code};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
-use crate::image::{Image, Kind};
+use crate::image::{Image, Kind, identify};
 use crate::layout;
 use crate::optimise::{self, Counts};
 use crate::options::Options;
 use crate::rt_blob::Blob;
+use crate::sink::Sink;
 use blizzard_rt::abi;
 use iced_x86::Register;
 
-/// What a rewrite produced.
+/// What a rewrite produced in memory.
 #[derive(Debug)]
 pub struct Rewritten {
     /// The output file's bytes.
@@ -33,6 +34,7 @@ pub struct Rewritten {
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Report {
     pub text_bytes: u64,
+    pub output_bytes: u64,
     pub new_code_bytes: u64,
     pub instructions: usize,
     pub checks: u64,
@@ -110,41 +112,25 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     Ok(Analysed { image, insns, cfg, computed, facts, stack })
 }
 
+/// Says what is wrong with a file that is no program that can be rewritten, as far as that is seen at once.
+///
+/// # Errors
+/// What it is instead.
+pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
+    if identify(input, name)? == Kind::Library {
+        return Err(
+            Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
+        );
+    }
+    Ok(())
+}
+
 /// Rewrites the program in `input`, whose libraries stay as they are; `name` is used in messages.
 ///
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    rewrite_program(input, name, options, &Source::None)
-}
-
-/// Rewrites the program in `input`; it will take its rewritten libraries from `libraries`.
-///
-/// # Errors
-/// As [`rewrite`].
-pub fn rewrite_program(input: &[u8], name: &str, options: &Options, libraries: &Source) -> Result<Rewritten> {
-    rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?)
-}
-
-/// As [`rewrite_program`], with a runtime of the caller's choice.
-///
-/// # Errors
-/// As [`rewrite`].
-pub fn rewrite_with_runtime(
-    input: &[u8],
-    name: &str,
-    options: &Options,
-    libraries: &Source,
-    blob: &Blob,
-) -> Result<Rewritten> {
-    let analysed = analyse(input, name)?;
-    if analysed.image.kind == Kind::Library {
-        return Err(
-            Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
-        );
-    }
-    let program = Program { blob, closure: &libraries.record() };
-    build(analysed, options, Some(&program))
+    in_memory(|sink| rewrite_program(input, name, options, &Source::None, sink))
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -152,12 +138,62 @@ pub fn rewrite_with_runtime(
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
-    build(analyse(input, name)?, options, None)
+    in_memory(|sink| rewrite_library_to(input, name, options, sink))
+}
+
+/// Collects the output of one of the functions below in memory.
+///
+/// # Errors
+/// Those of `rewrite`.
+pub fn in_memory(rewrite: impl FnOnce(&mut dyn Sink) -> Result<Report>) -> Result<Rewritten> {
+    let mut bytes = Vec::new();
+    let report = rewrite(&mut bytes)?;
+    Ok(Rewritten { bytes, report })
+}
+
+/// Rewrites the program in `input`; it will take its rewritten libraries from `libraries`.
+///
+/// # Errors
+/// As [`rewrite`], or that nothing can be written to the sink.
+pub fn rewrite_program(
+    input: &[u8],
+    name: &str,
+    options: &Options,
+    libraries: &Source,
+    sink: &mut dyn Sink,
+) -> Result<Report> {
+    rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?, sink)
+}
+
+/// As [`rewrite_program`], with a runtime of the caller's choice.
+///
+/// # Errors
+/// As [`rewrite_program`].
+pub fn rewrite_with_runtime(
+    input: &[u8],
+    name: &str,
+    options: &Options,
+    libraries: &Source,
+    blob: &Blob,
+    sink: &mut dyn Sink,
+) -> Result<Report> {
+    expect_program(input, name)?;
+    let analysed = analyse(input, name)?;
+    let program = Program { blob, closure: &libraries.record() };
+    build(analysed, options, Some(&program), sink)
+}
+
+/// As [`rewrite_library`], to a sink.
+///
+/// # Errors
+/// As [`rewrite_program`].
+pub fn rewrite_library_to(input: &[u8], name: &str, options: &Options, sink: &mut dyn Sink) -> Result<Report> {
+    build(analyse(input, name)?, options, None, sink)
 }
 
 /// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
 /// instructions.
-fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Result<Rewritten> {
+fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
     let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
     let (image, insns) = (&image, &insns);
     let conventions = conventions::find(image, insns, &cfg, &facts);
@@ -190,19 +226,20 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
     let blocks = code.recorder.encode(insns, || blocks::loops(insns, &cfg), &image.name);
     let tables = take_tables(cfg);
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
-    let mut placed = layout::place(&code, insns, &tables, &proofs, image.end)?;
-    placed.blocks = blocks;
     let sites = code.sites;
-    drop(code);
+    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, image.end)?;
+    placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
-    let new_code_bytes = placed.code.len() as u64;
+    let new_code_bytes = placed.code_bytes;
     drop((ranges, claims, regions));
-    let written = elf_write::write(image, frame_input.as_ref(), insns, &computed, &mut placed, program, options)?;
-    let report = Report {
+    let frame_input = frame_input.as_ref();
+    let written = elf_write::write(image, frame_input, insns, &computed, &placed, code, program, options, sink)?;
+    Ok(Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
+        output_bytes: written.file_bytes,
         new_code_bytes,
-        instructions: insns.list.len(),
+        instructions: insns.len(),
         checks: sites.checks,
         polls: sites.polls,
         string_gates: sites.strings,
@@ -218,8 +255,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>) -> Re
         undecoded_bytes: insns.undecoded_bytes,
         code_read_as_data: insns.read_code.len(),
         frames_dropped: written.frames_dropped.len(),
-    };
-    Ok(Rewritten { bytes: written.bytes, report })
+    })
 }
 
 /// What is left of the graph once code has been emitted.

@@ -48,7 +48,7 @@ fn what_code_reads_from_code_sections_keeps_its_bytes() {
         let output = rewrite_library(&input, name, &Options::default()).unwrap_or_else(|e| panic!("{e}")).bytes;
         let analysed = analyse(&input, name).unwrap_or_else(|e| panic!("{e}"));
         let decode = |i: usize| analysed.insns.decode(&analysed.image, InsnId(i as u32));
-        let count = analysed.insns.list.len();
+        let count = analysed.insns.len();
         for i in 0..count {
             let insn = decode(i);
             let next = (i + 1 < count).then(|| decode(i + 1));

@@ -92,7 +92,7 @@ fn an_interpreters_switch_is_recognised_around_calls_that_never_return() {
                 let block = &analysed.cfg.blocks[b.ix()];
                 let last = blizzard::disasm::InsnId(block.stop.0 - 1);
                 let here = run.contains(&analysed.insns.va(last).0);
-                if here && analysed.insns.list[last.ix()].flow == Flow::IndirectJmp {
+                if here && analysed.insns.flow(last) == Flow::IndirectJmp {
                     assert_eq!(block.end, End::Plain, "{kind} {level} at {}", analysed.insns.va(last));
                 }
             }

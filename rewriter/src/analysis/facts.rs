@@ -159,11 +159,11 @@ impl Facts {
     /// Decodes everything once.
     pub fn gather(image: &Image, insns: &Insns) -> Facts {
         let mut factory = InstructionInfoFactory::new();
-        let mut facts = Facts { of: Vec::with_capacity(insns.list.len()), ..Facts::default() };
+        let mut facts = Facts { of: Vec::with_capacity(insns.len()), ..Facts::default() };
         let mut numbers = Numbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
-        for i in 0..insns.list.len() as u32 {
+        for i in 0..insns.len() as u32 {
             reader.decode(InsnId(i), &mut insn);
             let (number, new) = numbers.number(Shape::of(&insn));
             if new {

@@ -215,7 +215,7 @@ pub fn loops(insns: &Insns, cfg: &Cfg) -> Vec<(Vaddr, Vaddr)> {
         let known = loops.entry(head).or_insert(end);
         *known = (*known).max(end);
     };
-    for (i, insn) in insns.list.iter().enumerate() {
+    for (i, insn) in insns.iter().enumerate() {
         let id = InsnId(i as u32);
         if let Some(to) = insn.target().filter(|to| insn.flow != Flow::Call && insns.va(*to) <= insns.va(id)) {
             note(insns.va(to), insns.end(id));

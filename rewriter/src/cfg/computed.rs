@@ -43,7 +43,7 @@ impl Computed {
         let mut parts = join_parts(insns, cfg, frames);
         let function: Vec<u32> = (0..frames.len() as u32).map(|f| parts.find(f)).collect();
         let mut marked = vec![false; frames.len()];
-        let mut out = vec![false; insns.list.len()];
+        let mut out = vec![false; insns.len()];
         let mut paths =
             Paths { image, insns, cfg, frames, entering: Entering::new(cfg), frame_pointer: HashMap::new() };
         let mut unframed = Vec::new();
@@ -62,7 +62,7 @@ impl Computed {
         for b in cfg.ids() {
             let block = &cfg.blocks[b.ix()];
             let last = InsnId(block.stop.0 - 1);
-            let flow = insns.list[last.ix()].flow;
+            let flow = insns.flow(last);
             let jump = matches!(flow, Flow::IndirectJmp | Flow::Ret);
             if !jump || !matches!(block.end, End::FramedJmp | End::UnknownJmp) {
                 continue;
@@ -109,7 +109,7 @@ impl Computed {
             t.surplus().iter().for_each(|id| out[id.ix()] = true);
         }
         // The overlapping ones lie in the main run's.
-        for i in insns.main..insns.list.len() {
+        for i in insns.main..insns.len() {
             let va = insns.va(InsnId(i as u32));
             let over = insns.main_before(va).saturating_sub(1);
             out[i] |= out[over];
@@ -131,7 +131,7 @@ struct Frameless<'x, 'a> {
 impl<'x, 'a> Frameless<'x, 'a> {
     /// `bare`: labels that look like starts, sorted.
     fn new(image: &'x Image<'a>, insns: &'x Insns, bare: Vec<InsnId>) -> Self {
-        let called = insns.list.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target());
+        let called = insns.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target());
         let all = insns.starts.iter().chain(&bare).copied().chain(called);
         let mut starts: Vec<Vaddr> = all.map(|id| insns.va(id)).collect();
         starts.sort();
@@ -160,7 +160,7 @@ fn looks_like_start(image: &Image, insns: &Insns, id: InsnId) -> bool {
     let mut at = id;
     while let Some(before) = at.0.checked_sub(1).map(InsnId) {
         // A call may be the last of a function that does not return from it.
-        if insns.next(before) != Some(at) || insns.list[before.ix()].flow == Flow::Call {
+        if insns.next(before) != Some(at) || insns.flow(before) == Flow::Call {
             break;
         }
         if insns.decode(image, before).mnemonic() != Mnemonic::Nop {
@@ -372,7 +372,7 @@ fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {
 fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components {
     let mut parts = Components::new(frames.len());
     let mut here = 0;
-    for (i, insn) in insns.list.iter().enumerate() {
+    for (i, insn) in insns.iter().enumerate() {
         let (Some(target), Flow::Jmp | Flow::Cond) = (insn.target(), insn.flow) else { continue };
         let (va, to) = (insns.va(InsnId(i as u32)), insns.va(target));
         let inside = |f: usize, va: Vaddr| frames.get(f).is_some_and(|f| va >= f.0 && va < f.1);

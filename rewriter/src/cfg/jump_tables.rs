@@ -77,8 +77,8 @@ pub struct Found {
 pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
     let sources = Sources::new(insns);
     let returns = Returns::solve(image, insns, frames, &sources);
-    let jumps = (0..insns.list.len()).filter(|i| insns.list[*i].flow == Flow::IndirectJmp);
-    let jumps: Vec<InsnId> = jumps.map(|i| InsnId(i as u32)).collect();
+    let jumps = (0..insns.len() as u32).map(InsnId).filter(|id| insns.flow(*id) == Flow::IndirectJmp);
+    let jumps: Vec<InsnId> = jumps.collect();
     let module = Module { image, insns, frames, sources: &sources, jumps: &jumps, returns: &returns };
     let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
     loop {
@@ -388,7 +388,7 @@ impl<'x, 'a> Finder<'x, 'a> {
             for p in preds {
                 let insn = self.decode(p);
                 let writes = writes(&mut factory, &insn, reg);
-                let flow = self.insns.list[p.ix()].flow;
+                let flow = self.insns.flow(p);
                 if writes {
                     defs.push(p);
                 } else if matches!(flow, Flow::Call | Flow::IndirectCall)
@@ -410,7 +410,7 @@ impl<'x, 'a> Finder<'x, 'a> {
     /// `-fipa-ra` rely on.
     fn spared_by_callee(&self, call: InsnId, reg: Register) -> bool {
         const MAX_CALLEE: usize = 4000;
-        let Some(entry) = self.insns.list[call.ix()].target() else { return false };
+        let Some(entry) = self.insns.target(call) else { return false };
         let mut factory = InstructionInfoFactory::new();
         let mut seen = std::collections::HashSet::new();
         let mut work = vec![entry];
@@ -419,7 +419,7 @@ impl<'x, 'a> Finder<'x, 'a> {
                 continue;
             }
             let insn = self.decode(id);
-            let (flow, target) = (self.insns.list[id.ix()].flow, self.insns.list[id.ix()].target());
+            let (flow, target) = (self.insns.flow(id), self.insns.target(id));
             let unknown = matches!(flow, Flow::IndirectCall)
                 || flow == Flow::IndirectJmp && !self.is_known(id)
                 || matches!(flow, Flow::Call | Flow::Jmp | Flow::Cond) && target.is_none();
@@ -449,7 +449,7 @@ impl<'x, 'a> Finder<'x, 'a> {
                 out.push(p);
             }
         }
-        out.extend(self.sources.of(id).filter(|s| self.insns.list[s.ix()].flow != Flow::Call));
+        out.extend(self.sources.of(id).filter(|s| self.insns.flow(*s) != Flow::Call));
         let from = self.entries.partition_point(|(t, _)| *t < id);
         out.extend(self.entries[from..].iter().take_while(|(t, _)| *t == id).map(|(_, s)| *s));
         // Any instruction of a frame may be the target of the frame's unresolved jumps; what nothing else leads to is,
@@ -517,7 +517,7 @@ impl<'x, 'a> Finder<'x, 'a> {
                         .and_then(|n| n.checked_add(1))
                         .filter(|n| *n <= MAX_ENTRIES);
                 }
-                _ if matches!(self.insns.list[id.ix()].flow, Flow::Next | Flow::Cond) => {}
+                _ if matches!(self.insns.flow(id), Flow::Next | Flow::Cond) => {}
                 _ => return None,
             }
         }

@@ -1,6 +1,6 @@
 //! Insns -> [`Cfg`]: basic blocks, their successors, and the connected components between which only calls lead.
 //!
-//! A block is a contiguous index range of [`Insns::list`]; it ends at every control transfer, calls included, so that the
+//! A block is a contiguous index range of [`Insns`]; it ends at every control transfer, calls included, so that the
 //! analyses see return sites as block starts. Invariant: every edge that the processor can take between decoded
 //! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
 
@@ -10,6 +10,7 @@ mod returns;
 
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
+use crate::ranks::Ranks;
 use jump_tables::JumpTable;
 
 /// Index into [`Cfg::blocks`].
@@ -71,7 +72,8 @@ pub struct Cfg {
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
     succ: Vec<BlockId>,
-    block_of: Vec<u32>,
+    /// The instructions that begin blocks.
+    firsts: Ranks,
 }
 
 impl Cfg {
@@ -86,7 +88,7 @@ impl Cfg {
         pushed_return: impl Fn(InsnId) -> bool,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
-        let count = insns.list.len();
+        let count = insns.len();
         let mut leader = vec![false; count + 1];
         let mut root_insn = vec![false; count];
         for r in &insns.roots {
@@ -94,11 +96,11 @@ impl Cfg {
             root_insn[r.ix()] = true;
         }
         let mut backward = vec![false; count];
-        for (i, insn) in insns.list.iter().enumerate() {
+        for (i, insn) in insns.iter().enumerate() {
             let id = InsnId(i as u32);
             if let Some(t) = insn.target() {
                 leader[t.ix()] = true;
-                if insn.flow != Flow::Call && insns.list[t.ix()].at <= insn.at {
+                if insn.flow != Flow::Call && insns.offset(t) <= insn.at {
                     backward[t.ix()] = true;
                 }
             }
@@ -113,7 +115,7 @@ impl Cfg {
         for t in &tables {
             for &target in t.own_targets() {
                 leader[target.ix()] = true;
-                if insns.list[target.ix()].at <= insns.list[t.jump.ix()].at {
+                if insns.offset(target) <= insns.offset(t.jump) {
                     backward[target.ix()] = true;
                 }
             }
@@ -121,15 +123,10 @@ impl Cfg {
         if count > 0 {
             leader[0] = true;
         }
-        let mut block_of = vec![0u32; count];
-        let mut firsts = Vec::new();
-        for i in 0..count {
-            if leader[i] {
-                firsts.push(InsnId(i as u32));
-            }
-            block_of[i] = firsts.len() as u32 - 1;
-        }
-        let id_of = |i: InsnId| BlockId(block_of[i.ix()]);
+        let begins = Ranks::of(leader[..count].iter().copied());
+        let firsts: Vec<InsnId> = (0..count as u32).map(InsnId).filter(|i| leader[i.ix()]).collect();
+        drop(leader);
+        let id_of = |i: InsnId| BlockId(begins.before(i.ix() + 1) - 1);
         let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
         let mut blocks = Vec::with_capacity(firsts.len());
         let mut succ = Vec::new();
@@ -140,8 +137,10 @@ impl Cfg {
             match frame(insns.va(last)) {
                 Some((start, stop)) => {
                     // It may lead anywhere in its frame.
-                    for &of in &block_of[insns.main_range(start, stop)] {
-                        sets.join(b as u32, of);
+                    let inside = insns.main_range(start, stop);
+                    if !inside.is_empty() {
+                        let (first, last) = (InsnId(inside.start as u32), InsnId(inside.end as u32 - 1));
+                        (id_of(first).0..=id_of(last).0).for_each(|of| sets.join(b as u32, of));
                     }
                     End::FramedJmp
                 }
@@ -151,16 +150,16 @@ impl Cfg {
         for (b, &first) in firsts.iter().enumerate() {
             let stop = firsts.get(b + 1).copied().unwrap_or(InsnId(count as u32));
             let last = InsnId(stop.0 - 1);
-            let insn = &insns.list[last.ix()];
+            let (flow, target) = (insns.flow(last), insns.target(last));
             let from = succ.len() as u32;
             let next = insns.next(last).map(id_of);
-            let end = match insn.flow {
+            let end = match flow {
                 Flow::Next => End::Plain,
                 Flow::Cond | Flow::Jmp => {
-                    succ.extend(insn.target().map(id_of));
-                    if insn.target().is_none() { End::UnknownJmp } else { End::Plain }
+                    succ.extend(target.map(id_of));
+                    if target.is_none() { End::UnknownJmp } else { End::Plain }
                 }
-                Flow::Call => insn.target().map_or(End::UnknownCall, |t| End::Call(id_of(t))),
+                Flow::Call => target.map_or(End::UnknownCall, |t| End::Call(id_of(t))),
                 Flow::IndirectCall if descriptor_call(last) => End::DescriptorCall,
                 Flow::IndirectCall => End::UnknownCall,
                 Flow::IndirectJmp => match table_of(last) {
@@ -191,7 +190,7 @@ impl Cfg {
         }
         let root = firsts.iter().map(|f| root_insn[f.ix()]).collect();
         let loop_head = firsts.iter().map(|f| backward[f.ix()]).collect();
-        Cfg { blocks, tables, root, loop_head, component, unresolved, succ, block_of }
+        Cfg { blocks, tables, root, loop_head, component, unresolved, succ, firsts: begins }
     }
 
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
@@ -202,7 +201,7 @@ impl Cfg {
 
     /// The block that contains an instruction.
     pub fn block_of(&self, i: InsnId) -> BlockId {
-        BlockId(self.block_of[i.ix()])
+        BlockId(self.firsts.before(i.ix() + 1) - 1)
     }
 
     /// All block numbers.
@@ -220,8 +219,8 @@ pub struct Sources {
 impl Sources {
     /// Those of a whole module.
     pub fn new(insns: &Insns) -> Sources {
-        let branches = insns.list.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
-        let (from, list) = crate::analysis::group(insns.list.len(), &branches.collect::<Vec<_>>());
+        let branches = insns.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
+        let (from, list) = crate::analysis::group(insns.len(), &branches.collect::<Vec<_>>());
         Sources { from, list }
     }
 

@@ -26,7 +26,7 @@ pub struct Returns {
 impl Returns {
     /// Solves for a whole module.
     pub fn solve(image: &Image, insns: &Insns, frames: &FrameInfo, sources: &Sources) -> Returns {
-        let n = insns.list.len();
+        let n = insns.len();
         let mut ends: Vec<Vaddr> = frames.fdes.iter().map(|f| f.end).collect();
         ends.sort();
         let at_end = |call: InsnId| ends.binary_search(&insns.end(call)).is_ok();
@@ -36,7 +36,7 @@ impl Returns {
         overlapping.sort_unstable();
         let mut set = vec![false; n];
         let mut work = Vec::new();
-        for (i, insn) in insns.list.iter().enumerate() {
+        for (i, insn) in insns.iter().enumerate() {
             let id = InsnId(i as u32);
             let unknown_jump = insn.flow == Flow::IndirectJmp && !never_returns(image, insns, id);
             let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target().is_none();
@@ -49,10 +49,9 @@ impl Returns {
                 continue;
             }
             let mut enter = |p: InsnId| {
-                let insn = &insns.list[p.ix()];
                 let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
-                let ready = match insn.flow {
-                    Flow::Call => insn.target().is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
+                let ready = match insns.flow(p) {
+                    Flow::Call => insns.target(p).is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
                     Flow::IndirectCall => next_returns() && !never_returns(image, insns, p),
                     _ => true,
                 };
@@ -72,10 +71,9 @@ impl Returns {
 
     /// Whether control may pass behind `call`; true for anything but a call.
     pub fn call_returns(&self, image: &Image, insns: &Insns, call: InsnId) -> bool {
-        let insn = &insns.list[call.ix()];
         let goes_on = || self.ends.binary_search(&insns.end(call)).is_err();
-        match insn.flow {
-            Flow::Call => insn.target().is_none_or(|t| self.reached[t.ix()]) && goes_on(),
+        match insns.flow(call) {
+            Flow::Call => insns.target(call).is_none_or(|t| self.reached[t.ix()]) && goes_on(),
             Flow::IndirectCall => !never_returns(image, insns, call) && goes_on(),
             _ => true,
         }

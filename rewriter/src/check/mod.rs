@@ -699,6 +699,6 @@ pub fn syscall(out: &mut Vec<u8>) {
 pub fn land_behind(code: &mut Code, site: &Site) {
     let delta = code.hot.pos() - site.begin;
     for i in code.behind.drain(..) {
-        code.cold.fixups[i].target = Target::Insn { id: site.id, delta };
+        code.cold.retarget(i, Target::Insn { id: site.id, delta });
     }
 }

@@ -61,7 +61,7 @@ pub fn tests(code: &mut Code, open: &Open, polls: bool, count: bool, count_block
     let s = strip.scratch;
     code.sites.strips += 1;
     let begin = code.cold.pos();
-    code.hot.fixups[branch].target = Target::Cold(begin);
+    code.hot.retarget(branch, Target::Cold(begin));
     if count_blocks {
         // No instruction of the program's: what is executed here is known by a counter of its own.
         let k = code.recorder.begin(strip.first, 0);

@@ -5,7 +5,7 @@
 use super::compiler::{self, Compiler};
 use super::print;
 use crate::cache::{Cache, Key, tool_identity};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,7 +64,10 @@ impl Client {
         let mut parts: Vec<&[u8]> = vec![b"client", identity.as_bytes(), LIBRARY];
         parts.extend(HEADERS.iter().map(|(_, bytes)| *bytes));
         let key = Key::new(&parts);
-        let put = |name: &str, bytes: &[u8]| cache.get_or_make(&key, name.as_ref(), 0o644, || Ok(bytes.to_vec()));
+        let put = |name: &str, bytes: &[u8]| {
+            let write = |e: std::io::Error| Error::new(format!("cannot write {name}")).because(e);
+            cache.get_or_make(&key, name.as_ref(), 0o644, |sink| sink.write_at(0, bytes).map_err(write))
+        };
         for (name, bytes) in HEADERS {
             put(name, bytes)?;
         }

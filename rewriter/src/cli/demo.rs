@@ -10,11 +10,12 @@
 use super::compiler::Compiler;
 use super::config::Client;
 use super::{grouped, libraries, node_count, print};
-use crate::cache::{Cache, write_atomically};
+use crate::cache::Cache;
 use crate::closure::{Cached, Source};
 use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
+use crate::sink::AtomicFile;
 use crate::{pipeline, verify};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
@@ -263,10 +264,13 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     let input = fs::read(program).map_err(|e| Error::new("cannot read the compiled program").because(e))?;
     let source = Source::Cache(Cached::new(Cache::of_user()?, *options)?);
     libraries::prepare(program, &source)?;
-    let rewritten = pipeline::rewrite_program(&input, "em3d", options, &source)?;
-    write_atomically(output, &rewritten.bytes, 0o700)
-        .map_err(|e| Error::new("cannot write the rewritten program").because(e))?;
-    Ok(format!("{} checks and {} polls inserted", rewritten.report.checks, rewritten.report.polls))
+    let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
+    let mut file = AtomicFile::new(output, 0o700);
+    let report = pipeline::rewrite_program(&input, "em3d", options, &source, &mut file);
+    file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
+    let report = report?;
+    file.finish().map_err(failed)?;
+    Ok(format!("{} checks and {} polls inserted", report.checks, report.polls))
 }
 
 fn run_plain(program: &Path, args: &[String]) -> Result<Reading> {

@@ -1,10 +1,11 @@
 //! The libraries of the program that a command rewrites.
 
-use crate::cache::{Cache, write_atomically};
+use crate::cache::Cache;
 use crate::closure::{Cached, Source, libraries_of};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::pipeline;
+use crate::sink::{AtomicFile, write_atomically};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
@@ -72,14 +73,27 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
     each(&all, |path| {
         let shown = path.display().to_string();
         let bytes = fs::read(path).map_err(|e| Error::new(format!("{shown}: cannot be read")).because(e))?;
-        let rewritten = pipeline::rewrite_library(&bytes, &shown, options)?.bytes;
+        let mut made: Option<PathBuf> = None;
         for name in names_of(path) {
             if let Some(other) = names.insert(name.clone(), path.to_owned()) {
                 return Err(Error::new(format!("{shown} and {} have the same name", other.display())));
             }
             let to = folder.join(name);
-            write_atomically(&to, &rewritten, 0o755)
-                .map_err(|e| Error::new(format!("cannot write {}", to.display())).because(e))?;
+            let failed = |e: std::io::Error| Error::new(format!("cannot write {}", to.display())).because(e);
+            match &made {
+                None => {
+                    let mut file = AtomicFile::new(&to, 0o755);
+                    let rewritten = pipeline::rewrite_library_to(&bytes, &shown, options, &mut file);
+                    file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
+                    rewritten?;
+                    file.finish().map_err(failed)?;
+                    made = Some(to);
+                }
+                Some(first) => {
+                    let bytes = fs::read(first).map_err(failed)?;
+                    write_atomically(&to, &bytes, 0o755).map_err(failed)?;
+                }
+            }
         }
         Ok(())
     })

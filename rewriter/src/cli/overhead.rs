@@ -4,7 +4,6 @@
 
 use super::libraries::LibraryOptions;
 use super::{ProgramAndArgs, input, print, run};
-use crate::cache::write_atomically;
 use crate::error::{Error, Result};
 use crate::launch::supervise::Signals;
 use crate::launch::{leftovers, sys};
@@ -16,6 +15,7 @@ use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
 use crate::overhead::process::{Job, Replay};
 use crate::overhead::{CodeSize, Report, Variant};
 use crate::overhead::{html, render};
+use crate::sink::write_atomically;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;

@@ -2,9 +2,9 @@
 
 use super::libraries::{self, LibraryOptions};
 use super::{ProgramFile, RewriteOptions, input};
-use crate::cache::write_atomically;
 use crate::closure::Source;
 use crate::error::{Error, Result};
+use crate::sink::AtomicFile;
 use crate::{marker, pipeline};
 use clap::Args;
 use std::fs;
@@ -55,16 +55,22 @@ impl RewriteCommand {
             None => self.libraries.source(&options)?,
             Some(_) => Source::Bundle(libraries::BUNDLE_FOLDER.to_owned()),
         };
-        // The program first: what is wrong with it is said before anything is written.
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source)?;
+        // The program first: what is wrong with it is said before its libraries are rewritten.
+        // Whoever may read the program may run the output.
+        let mode = input.mode | ((input.mode & 0o444) >> 2);
+        let failed = |e: std::io::Error| Error::new(format!("cannot write {}", output.display())).because(e);
+        let mut file = AtomicFile::new(&output, mode);
+        if self.bundle.is_some() {
+            file = file.in_new_folder(0o777);
+        }
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file);
+        file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
+        rewritten?;
         match &self.bundle {
             None => drop(libraries::prepare(&input.path, &source)?),
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
         }
-        // Whoever may read the program may run the output.
-        let mode = input.mode | ((input.mode & 0o444) >> 2);
-        write_atomically(&output, &rewritten.bytes, mode)
-            .map_err(|e| Error::new(format!("cannot write {}", output.display())).because(e))?;
+        file.finish().map_err(failed)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -195,11 +195,14 @@ pub struct Prepared {
 /// One of them cannot be rewritten, or the cache cannot be written to.
 pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOptions) -> Result<Prepared> {
     let source = libraries.source(options)?;
+    // What is no program is said so before its libraries are rewritten.
+    pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
     let key = Key::of_rewrite(&input.bytes, options, &source);
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
-    let make = || Ok(pipeline::rewrite_program(&input.bytes, &input.name, options, &source)?.bytes);
-    let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, make)?;
+    let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
+        pipeline::rewrite_program(&input.bytes, &input.name, options, &source, sink).map(drop)
+    })?;
     Ok(Prepared { program, libraries })
 }
 

@@ -4,13 +4,14 @@
 //! program, with which runtime. Output: its rewritten form in a folder of the caller's, and runs of it.
 
 use super::libraries;
-use crate::cache::{Cache, write_atomically};
+use crate::cache::Cache;
 use crate::closure::{Cached, Source};
 use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
 use crate::pipeline;
 use crate::rt_blob::Blob;
+use crate::sink::write_atomically;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -58,7 +59,9 @@ impl Workload {
         let original = folder.join(self.name());
         write(&original, self.bytes())?;
         libraries::prepare(&original, &source)?;
-        let rewritten = pipeline::rewrite_with_runtime(self.bytes(), self.name(), &options, &source, blob)?;
+        let (bytes, name_of) = (self.bytes(), self.name());
+        let rewritten =
+            pipeline::in_memory(|sink| pipeline::rewrite_with_runtime(bytes, name_of, &options, &source, blob, sink))?;
         let path = folder.join(name);
         write(&path, &rewritten.bytes)?;
         Ok(path)

@@ -118,8 +118,8 @@ impl Cached {
         }
         let key = Key::of_library(&bytes, &self.options);
         let file_name = name.file_name().unwrap_or("library".as_ref());
-        let made = self.cache.get_or_make(&key, file_name, 0o700, || {
-            Ok(pipeline::rewrite_library(&bytes, &shown, &self.options)?.bytes)
+        let made = self.cache.get_or_make(&key, file_name, 0o700, |sink| {
+            pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink).map(drop)
         })?;
         self.link(&link, &made).map_err(|e| {
             Error::new(format!("cannot write to the cache folder {}", self.cache.root().display())).because(e)

@@ -64,6 +64,11 @@ impl Mark {
         (self != Mark::UNKNOWN && self != Mark::INSIDE).then_some(usize::from(self.0 & 15))
     }
 
+    /// The same of what is known to be a start.
+    pub fn bytes(self) -> u8 {
+        self.0 & 15
+    }
+
     /// How control leaves the instruction that starts here.
     pub fn flow(self) -> Flow {
         ENDS[usize::from(self.0 >> 4)].0

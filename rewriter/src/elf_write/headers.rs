@@ -5,6 +5,7 @@
 //! debuggers look frames up by section name. Structures and constants: `object::elf`.
 
 use super::debug::Replaced;
+use super::output::Output;
 use super::symbols;
 use crate::disasm::Insns;
 use crate::error::{Error, Result};
@@ -188,26 +189,28 @@ fn phdr(
     }
 }
 
+/// Bytes of an ELF header.
+pub type Header = [u8; size_of::<FileHeader64<LE>>()];
+
 /// Sets entry point and program-header table of the ELF header.
-pub fn patch_header(out: &mut [u8], entry: Vaddr, phoff: u64, phnum: usize) {
-    let (header, _) =
-        pod::from_bytes_mut::<FileHeader64<LE>>(out).expect("the output begins with the input's ELF header");
+pub fn patch_header(out: &mut Header, entry: Vaddr, phoff: u64, phnum: usize) {
+    let (header, _) = pod::from_bytes_mut::<FileHeader64<LE>>(out).expect("it is as long as one");
     header.e_entry.set(LE, entry.0);
     header.e_phoff.set(LE, phoff);
     header.e_phnum = U16::new(LE, phnum as u16);
 }
 
-/// Appends symbols, section names and section headers, and points the ELF header at them. `replaced`: sections with new contents.
-/// `loaded`: where the dynamic loader enters the program.
+/// Appends symbols, section names and section headers; returns the input's ELF header, pointed at them. `replaced`: sections with new
+/// contents. `loaded`: where the dynamic loader enters the program.
 pub fn write_sections(
-    out: &mut Vec<u8>,
+    out: &mut Output,
     image: &Image,
     insns: &Insns,
     placed: &Placed,
     new: &[NewSection],
     replaced: &[Replaced],
     loaded: Option<Vaddr>,
-) -> Result<()> {
+) -> Result<Header> {
     let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
     let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
     let (shoff, shnum, shstrndx) = (
@@ -302,13 +305,13 @@ pub fn write_sections(
     sections[strndx].sh_offset = U64::new(LE, names_at);
     sections[strndx].sh_size = U64::new(LE, names.len() as u64);
     let table_at = append(out, pod::bytes_of_slice(&sections));
-    let (header, _) = pod::from_bytes_mut::<FileHeader64<LE>>(out.as_mut_slice())
-        .expect("the output begins with the input's ELF header");
+    let mut bytes = *image.data.first_chunk::<{ size_of::<FileHeader64<LE>>() }>().ok_or_else(damaged)?;
+    let (header, _) = pod::from_bytes_mut::<FileHeader64<LE>>(&mut bytes).expect("it is as long as one");
     header.e_shoff = U64::new(LE, table_at);
     header.e_shnum = U16::new(LE, sections.len() as u16);
     header.e_shentsize = U16::new(LE, size_of::<Shdr>() as u16);
     header.e_shstrndx = U16::new(LE, elf::SymbolSection(strndx as u16));
-    Ok(())
+    Ok(bytes)
 }
 
 fn shdr(
@@ -334,9 +337,9 @@ fn shdr(
     }
 }
 
-fn append(out: &mut Vec<u8>, bytes: &[u8]) -> u64 {
-    out.resize(out.len().next_multiple_of(8), 0);
-    let at = out.len() as u64;
+fn append(out: &mut Output, bytes: &[u8]) -> u64 {
+    let at = out.len().next_multiple_of(8);
+    out.fill_to(at);
     out.extend(bytes);
     at
 }

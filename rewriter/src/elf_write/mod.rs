@@ -10,6 +10,7 @@ pub mod frames;
 mod headers;
 mod notes;
 mod old_code;
+mod output;
 mod symbols;
 
 use crate::cfg::computed::Computed;
@@ -17,18 +18,20 @@ use crate::disasm::{InsnId, Insns};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::image::{Image, Kind};
-use crate::layout::Placed;
+use crate::layout::{NewCode, Placed};
 use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
+use crate::sink::Sink;
 use blizzard_rt::abi::{self, ModuleInfo, module_flags};
 use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
+use output::Output;
 use std::ops::Range;
 
-/// The output and what reports say of it.
+/// What reports say of the output.
 #[derive(Debug)]
 pub struct Written {
-    pub bytes: Vec<u8>,
+    pub file_bytes: u64,
     pub springboards: usize,
     /// Of these, those of two jumps.
     pub short: usize,
@@ -102,22 +105,23 @@ impl Map<'_> {
 
 /// Bytes at most that are put into a library's file so that offsets are addresses; only dynamic loaders need it, whose unloaded data are
 /// small.
-const MAX_FILLING: usize = 16 << 20;
+const MAX_FILLING: u64 = 16 << 20;
 
-/// Appends chunks at page-aligned places with congruent file offsets.
-struct Appender {
-    out: Vec<u8>,
+/// Appends `bytes`, loaded at `va`, at a page-aligned place with a congruent offset; returns the offset.
+fn append_page(out: &mut Output, va: Vaddr, bytes: &[u8]) -> u64 {
+    let at = page_for(out.len(), va);
+    out.fill_to(at);
+    out.extend(bytes);
+    at
 }
 
-impl Appender {
-    /// Appends `bytes`, loaded at `va`; returns the file offset.
-    fn append(&mut self, va: Vaddr, bytes: &[u8]) -> u64 {
-        let page = self.out.len().next_multiple_of(4096) + (va.0 & 0xfff) as usize;
-        self.out.resize(page, 0);
-        self.out.extend(bytes);
-        page as u64
-    }
+/// The first offset from `end` on for what is loaded at `va`, on pages of its own.
+fn page_for(end: u64, va: Vaddr) -> u64 {
+    end.next_multiple_of(4096) + (va.0 & 0xfff)
 }
+
+/// Bytes of the input that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What a program gets and a library does not.
 pub struct Program<'x> {
@@ -126,52 +130,52 @@ pub struct Program<'x> {
     pub closure: &'x [u8],
 }
 
-/// Writes the output file.
+/// Writes the output file to `sink`.
 ///
 /// # Errors
-/// When the frames cannot be rebuilt.
+/// When the frames cannot be rebuilt, or nothing can be written.
+#[allow(clippy::too_many_arguments)]
 pub fn write(
     image: &Image,
     frame_input: Option<&frames::Input>,
     insns: &Insns,
     computed: &Computed,
-    placed: &mut Placed,
+    placed: &Placed,
+    code: NewCode,
     program: Option<&Program>,
     options: &Options,
+    sink: &mut dyn Sink,
 ) -> Result<Written> {
     let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.closure));
-    // Room for all that is appended, so that the file is not copied while it grows.
-    let room = placed.code.len() + placed.rodata.len() + insns.list.len() * 9 + (8 << 20);
-    let mut out = Vec::with_capacity(image.data.len() + room);
-    out.extend_from_slice(image.data);
-    let left = old_code::patch(&mut out, image, insns, computed, placed);
     let phdrs = PhdrPlan::new(
         image,
         blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
         frame_input.is_some(),
     )?;
-    notes::clear_promises(&mut out, phdrs.old());
-    // What is in the file already is given back: a large program's code would be held twice.
-    let code = std::mem::take(&mut placed.code);
-    let code_bytes = code.len() as u64;
-    let mut file = Appender { out };
-    let code_off = file.append(placed.code_va, &code);
-    drop(code);
-    let placed = &*placed;
+    let mut file = Output::new(sink);
+    image.data.chunks(PIECE_BYTES).for_each(|piece| file.extend(piece));
+    // The code first: it is the largest thing in memory.
+    let code_off = page_for(file.len(), placed.code_va);
+    file.fill_to(code_off);
+    code.write(placed, |piece| file.extend(piece));
+    let code_bytes = placed.code_bytes;
+    debug_assert_eq!(file.len() - code_off, code_bytes);
+    let left = old_code::patch(&mut file, image, insns, computed, placed);
+    notes::clear_promises(&mut file, image.data, phdrs.old());
     let map = Map { image, insns, placed };
-    let debug = debug::rewrite(&mut file.out, image, &map);
+    let debug = debug::rewrite(&mut file, image, &map);
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
     if image.kind == Kind::Library {
         // A dynamic loader finds its own program headers at its load address plus e_phoff, so their place in the file must be
         // that in memory.
-        let wanted = (placed.rodata_va - image.base) as usize;
-        if (file.out.len()..file.out.len() + MAX_FILLING).contains(&wanted) {
-            file.out.resize(wanted, 0);
+        let wanted = placed.rodata_va - image.base;
+        if (file.len()..file.len() + MAX_FILLING).contains(&wanted) {
+            file.fill_to(wanted);
         }
     }
-    let ro_off = file.append(placed.rodata_va, &placed.rodata);
-    let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off as usize, file: &mut file.out };
+    let ro_off = append_page(&mut file, placed.rodata_va, &placed.rodata);
+    let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off, file: &mut file };
     let interp = match &image.interp {
         Some(path) => {
             let mut bytes = path.as_bytes().to_vec();
@@ -188,17 +192,17 @@ pub fn write(
     let trap_count = left.trap_count(insns);
     let traps_va = ro.reserve(8, 0);
     for t in left.traps(insns, placed) {
-        ro.file.extend_from_slice(&t.old.to_le_bytes());
-        ro.file.extend_from_slice(&t.new.to_le_bytes());
+        ro.file.extend(&t.old.to_le_bytes());
+        ro.file.extend(&t.new.to_le_bytes());
     }
     debug_assert_eq!(ro.next(1) - traps_va, 8 * trap_count as u64);
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
-        [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(w.to_le_bytes()));
+        [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
     }
     let regions_va = ro.next(4);
     for r in &placed.regions {
-        [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(w.to_le_bytes()));
+        [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
     }
     let built = frame_input.map(|input| frames::build(input, &map, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
@@ -264,7 +268,7 @@ pub fn write(
     let added = offsets.len() + 2;
     offsets.extend([code_off, ro_off]);
     for s in &rt.segments {
-        offsets.push(file.append(s.va, &s.bytes));
+        offsets.push(append_page(&mut file, s.va, &s.bytes));
     }
     let at = headers::Places {
         kernel: kernel_phdrs,
@@ -275,8 +279,7 @@ pub fn write(
     };
     let tables = phdrs.render(&segments, &offsets, &at, ro_va, ro_off);
     for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
-        let off = (ro_off + (va - ro_va)) as usize;
-        file.out[off..off + bytes.len()].copy_from_slice(bytes);
+        file.patch(ro_off + (va - ro_va), bytes);
     }
     let sections = new_sections(
         placed,
@@ -291,8 +294,8 @@ pub fn write(
         &offsets[added..],
         blocks,
     );
-    headers::write_sections(
-        &mut file.out,
+    let mut header = headers::write_sections(
+        &mut file,
         image,
         insns,
         placed,
@@ -304,9 +307,12 @@ pub fn write(
         Some(_) => (kernel_phdrs, phdrs.kernel_count()),
         None => (loader_phdrs, phdrs.loader_count()),
     };
-    headers::patch_header(&mut file.out, rt.entry, ro_off + (table - ro_va), count);
+    headers::patch_header(&mut header, rt.entry, ro_off + (table - ro_va), count);
+    file.patch(0, &header);
+    let file_bytes = file.len();
+    file.finish()?;
     Ok(Written {
-        bytes: file.out,
+        file_bytes,
         springboards: left.springboards,
         short: left.short,
         crowded: left.crowded,
@@ -316,36 +322,38 @@ pub fn write(
 }
 
 /// The new read-only segment while it is filled, at the end of the file.
-struct ReadOnly<'x> {
+struct ReadOnly<'x, 'o> {
     va: Vaddr,
     /// Where it begins in the file.
-    start: usize,
-    file: &'x mut Vec<u8>,
+    start: u64,
+    file: &'x mut Output<'o>,
 }
 
-impl ReadOnly<'_> {
+impl ReadOnly<'_, '_> {
     fn next(&self, align: u64) -> Vaddr {
-        Vaddr((self.va.0 + (self.file.len() - self.start) as u64).next_multiple_of(align))
+        Vaddr((self.va.0 + (self.file.len() - self.start)).next_multiple_of(align))
     }
 
     fn reserve(&mut self, align: u64, bytes: usize) -> Vaddr {
         let va = self.next(align);
-        self.file.resize(self.start + (va - self.va) as usize + bytes, 0);
+        self.file.fill_to(self.start + (va - self.va) + bytes as u64);
         va
     }
 
     fn push(&mut self, align: u64, bytes: &[u8]) -> Vaddr {
-        let va = self.reserve(align, bytes.len());
-        self.put(va, bytes);
+        let va = self.reserve(align, 0);
+        self.file.extend(bytes);
         va
     }
 
+    /// Puts `bytes` at `va`: wholly into what has been reserved, or behind all of it.
     fn put(&mut self, va: Vaddr, bytes: &[u8]) {
-        let at = self.start + (va - self.va) as usize;
-        if self.file.len() < at + bytes.len() {
-            self.file.resize(at + bytes.len(), 0);
+        let at = self.start + (va - self.va);
+        if at < self.file.len() {
+            return self.file.patch(at, bytes);
         }
-        self.file[at..at + bytes.len()].copy_from_slice(bytes);
+        self.file.fill_to(at);
+        self.file.extend(bytes);
     }
 }
 

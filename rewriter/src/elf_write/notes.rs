@@ -7,6 +7,7 @@
 //! these two bits changes.
 //! Source: psABI for x86-64 section 13.1 (`.note.gnu.property`), gABI chapter 5 (note sections).
 
+use super::output::Output;
 use object::LittleEndian as LE;
 use object::elf::{self, ProgramHeader64};
 use std::ops::Range;
@@ -15,14 +16,16 @@ const NT_GNU_PROPERTY_TYPE_0: u32 = 5;
 const GNU_PROPERTY_X86_FEATURE_1_AND: u32 = 0xc000_0002;
 const IBT_AND_SHSTK: u32 = 3;
 
-/// Clears the marks in every note of `out`.
-pub fn clear_promises(out: &mut [u8], phdrs: &[ProgramHeader64<LE>]) {
+/// Clears the marks in every note of the output, which begins with a copy of the `input`.
+pub fn clear_promises(out: &mut Output, input: &[u8], phdrs: &[ProgramHeader64<LE>]) {
     for p in phdrs {
         if matches!(p.p_type.get(LE), elf::PT_NOTE | elf::PT_GNU_PROPERTY) {
             let (off, bytes) = (p.p_offset.get(LE) as usize, p.p_filesz.get(LE) as usize);
             let align = if p.p_align.get(LE) == 8 { 8 } else { 4 };
-            if let Some(notes) = off.checked_add(bytes).and_then(|end| out.get_mut(off..end)) {
-                clear(notes, align);
+            if let Some(notes) = off.checked_add(bytes).and_then(|end| input.get(off..end)) {
+                for (at, value) in cleared(notes, align) {
+                    out.patch((off + at) as u64, &value.to_le_bytes());
+                }
             }
         }
     }
@@ -32,7 +35,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-fn clear(notes: &mut [u8], align: usize) {
+/// Offsets and new values of the words that hold marks.
+fn cleared(notes: &[u8], align: usize) -> Vec<(usize, u32)> {
+    let mut out = Vec::new();
     let mut at = 0;
     while let (Some(name), Some(desc), Some(kind)) = (word(notes, at), word(notes, at + 4), word(notes, at + 8)) {
         let name_at = at + 12;
@@ -41,11 +46,12 @@ fn clear(notes: &mut [u8], align: usize) {
         if kind == NT_GNU_PROPERTY_TYPE_0 && notes.get(name_at..name_at + 4) == Some(b"GNU\0") && end <= notes.len() {
             for feature in features(notes, desc_at..end) {
                 let value = word(notes, feature).expect("lies in the note") & !IBT_AND_SHSTK;
-                notes[feature..feature + 4].copy_from_slice(&value.to_le_bytes());
+                out.push((feature, value));
             }
         }
         at = end.next_multiple_of(align);
     }
+    out
 }
 
 /// Where the feature words of a property note stand.
@@ -68,6 +74,12 @@ fn features(notes: &[u8], desc: Range<usize>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn clear(notes: &mut [u8], align: usize) {
+        for (at, value) in cleared(notes, align) {
+            notes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+    }
 
     fn note(kind: u32, properties: &[(u32, u32)]) -> Vec<u8> {
         let mut desc = Vec::new();

@@ -9,6 +9,7 @@
 //! a row in the trap map, unless a springboard covers it; no springboard covers a root or a [`Computed`] target.
 //! Source: SDM volume 2, JMP; the second tactic is e9patch's (Duck, Gao, Roychoudhury, PLDI 2020).
 
+use super::output::Output;
 use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::ids::Vaddr;
@@ -51,30 +52,30 @@ const SHARED: u8 = 8;
 const BEGIN: u8 = 16;
 
 /// One executable section while it is patched.
-struct Old<'x> {
+struct Old {
     va: Vaddr,
-    bytes: &'x mut [u8],
+    bytes: Vec<u8>,
     state: Vec<u8>,
 }
 
-/// Patches `out`, a copy of the input file.
-pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
+/// Patches `out`, which begins with a copy of the input file.
+pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
     let mut left = Left { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0 };
     let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
     roots.sort();
     let mut main = 0;
     for (s, section) in image.exec.iter().enumerate() {
-        let (off, size) = (section.off.0 as usize, section.bytes as usize);
-        let mut old = Old { va: section.va, bytes: &mut out[off..off + size], state: vec![0; size] };
+        let size = section.bytes as usize;
+        let mut old = Old { va: section.va, bytes: image.exec_bytes(s).to_vec(), state: vec![0; size] };
         let end = section.va + section.bytes;
         let stop = insns.main_range(section.va, end).end;
-        let overlapping = (insns.main..insns.list.len()).filter(|&i| {
+        let overlapping = (insns.main..insns.len()).filter(|&i| {
             let va = insns.va(InsnId(i as u32));
             va >= section.va && va < end
         });
-        let ids: Vec<InsnId> = (main..stop).chain(overlapping).map(|i| InsnId(i as u32)).collect();
+        let ids = (main..stop).chain(overlapping).map(|i| InsnId(i as u32));
         main = stop;
-        old.cover(insns, &ids, computed);
+        old.cover(insns, ids.clone(), computed);
         old.cover_padding(image.exec_bytes(s), &insns.data);
         let here = roots.partition_point(|r| r.0 < section.va)..roots.partition_point(|r| r.0 < end);
         old.place_boards(&roots[here], placed, &mut left);
@@ -84,6 +85,7 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, 
                 left.boarded.push(id);
             }
         }
+        out.patch(section.off.0, &old.bytes);
     }
     left.boarded.sort_unstable();
     left
@@ -92,14 +94,14 @@ pub fn patch(out: &mut [u8], image: &Image, insns: &Insns, computed: &Computed, 
 impl Left {
     /// How many rows the trap map has.
     pub fn trap_count(&self, insns: &Insns) -> usize {
-        insns.list.len() - self.boarded.len()
+        insns.len() - self.boarded.len()
     }
 
     /// The trap map, by rising old address.
     pub fn traps(&self, insns: &Insns, placed: &Placed) -> impl Iterator<Item = TrapEntry> {
         let split = self.boarded.partition_point(|id| id.ix() < insns.main);
         let (main, overlapping) = self.boarded.split_at(split);
-        let mut overlapping = rows(insns, placed, insns.main..insns.list.len(), overlapping).peekable();
+        let mut overlapping = rows(insns, placed, insns.main..insns.len(), overlapping).peekable();
         let mut main = rows(insns, placed, 0..insns.main, main).peekable();
         std::iter::from_fn(move || match (main.peek(), overlapping.peek()) {
             (Some(m), Some(o)) if o.old < m.old => overlapping.next(),
@@ -114,15 +116,15 @@ fn rows(insns: &Insns, placed: &Placed, ids: Range<usize>, boarded: &[InsnId]) -
     let mut boarded = boarded.iter().peekable();
     ids.map(|i| InsnId(i as u32))
         .filter(move |id| boarded.next_if(|b| *b == id).is_none())
-        .map(|id| TrapEntry { old: insns.list[id.ix()].at, new: (placed.begin(id) - placed.code_va) as u32 })
+        .map(|id| TrapEntry { old: insns.offset(id), new: (placed.begin(id) - placed.code_va) as u32 })
 }
 
-impl Old<'_> {
+impl Old {
     /// Replaces every decoded instruction by trap bytes.
-    fn cover(&mut self, insns: &Insns, ids: &[InsnId], computed: &Computed) {
-        for &id in ids {
+    fn cover(&mut self, insns: &Insns, ids: impl Iterator<Item = InsnId>, computed: &Computed) {
+        for id in ids {
             let at = (insns.va(id) - self.va) as usize;
-            let len = usize::from(insns.list[id.ix()].len);
+            let len = usize::from(insns.length(id));
             self.bytes[at..at + len].fill(TRAP);
             for state in &mut self.state[at..at + len] {
                 *state |= COVERED;

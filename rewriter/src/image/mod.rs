@@ -89,18 +89,7 @@ impl<'a> Image<'a> {
     /// # Errors
     /// Says what kind of file it is when it is not an x86-64 Linux executable that can be rewritten.
     pub fn parse(data: &'a [u8], name: &str) -> Result<Image<'a>> {
-        check_identity(data, name)?;
-        let broken = |e: &dyn std::fmt::Display| {
-            Error::new(format!("{name}: the ELF structures are damaged"))
-                .because(e)
-                .help("check that the file is complete")
-        };
-        let elf = Elf::parse(data).map_err(|e| broken(&e))?;
-        if is_go(&elf, data) {
-            return Err(Error::new(format!("{name}: is a Go program, which cannot be rewritten"))
-                .because("Go's runtime looks return addresses up in tables of its own (.gopclntab)")
-                .help("programs that gccgo compiled can be"));
-        }
+        let elf = read_elf(data, name)?;
         let segments = load_segments(&elf, data, name)?;
         let base = Vaddr(segments[0].va.0 & !0xfff);
         let end = segments.iter().map(|s| s.va.0 + s.mem_bytes).max().unwrap_or(0).next_multiple_of(4096);
@@ -118,8 +107,7 @@ impl<'a> Image<'a> {
         }
         let exec = exec_sections(&elf, data, &segments, name)?;
         let interp = elf.interpreter.map(str::to_owned);
-        let dynamic = elf.program_headers.iter().any(|p| p.p_type == ph::PT_DYNAMIC);
-        let library = pie && !is_pie_flagged(&elf) && (interp.is_none() && dynamic || elf.soname.is_some());
+        let dynamic = has_dynamic(&elf);
         if let Some(d) = &elf.dynamic
             && (d.info.textrel || d.info.flags & goblin::elf::dynamic::DF_TEXTREL != 0)
         {
@@ -129,11 +117,7 @@ impl<'a> Image<'a> {
         let mut image = Image {
             data,
             name: name.to_owned(),
-            kind: match (library, interp.is_some()) {
-                (true, _) => Kind::Library,
-                (false, true) => Kind::Dynamic,
-                (false, false) => Kind::Static,
-            },
+            kind: kind_of(&elf),
             pie,
             entry: Vaddr(elf.header.e_entry),
             base,
@@ -212,6 +196,42 @@ impl<'a> Image<'a> {
             Some(s) => format!("{}+{:#x}", self.exec[s].name, va - self.exec[s].va),
             None => "outside code".to_owned(),
         }
+    }
+}
+
+/// What kind of program `data` is, by its headers alone.
+///
+/// # Errors
+/// Says what kind of file it is when it is not an x86-64 Linux executable.
+pub fn identify(data: &[u8], name: &str) -> Result<Kind> {
+    read_elf(data, name).map(|elf| kind_of(&elf))
+}
+
+fn read_elf<'a>(data: &'a [u8], name: &str) -> Result<Elf<'a>> {
+    check_identity(data, name)?;
+    let elf = Elf::parse(data).map_err(|e| {
+        Error::new(format!("{name}: the ELF structures are damaged")).because(e).help("check that the file is complete")
+    })?;
+    if is_go(&elf, data) {
+        return Err(Error::new(format!("{name}: is a Go program, which cannot be rewritten"))
+            .because("Go's runtime looks return addresses up in tables of its own (.gopclntab)")
+            .help("programs that gccgo compiled can be"));
+    }
+    Ok(elf)
+}
+
+fn has_dynamic(elf: &Elf) -> bool {
+    elf.program_headers.iter().any(|p| p.p_type == ph::PT_DYNAMIC)
+}
+
+fn kind_of(elf: &Elf) -> Kind {
+    let pie = elf.header.e_type == goblin::elf::header::ET_DYN;
+    let interp = elf.interpreter.is_some();
+    let library = pie && !is_pie_flagged(elf) && (!interp && has_dynamic(elf) || elf.soname.is_some());
+    match (library, interp) {
+        (true, _) => Kind::Library,
+        (false, true) => Kind::Dynamic,
+        (false, false) => Kind::Static,
     }
 }
 

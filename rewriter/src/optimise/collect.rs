@@ -38,7 +38,7 @@ impl Code {
 /// Collects.
 pub fn collect(input: &Input) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
-    let mut code = Code { steps: Vec::with_capacity(insns.list.len()), entry: entries(cfg), ..Code::default() };
+    let mut code = Code { steps: Vec::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
     let mut planner = Planner::new(options, facts);
     let steps: Vec<KindStep> = facts
         .kinds()
@@ -62,7 +62,7 @@ pub fn collect(input: &Input) -> Code {
             let id = InsnId(i);
             let kind = facts.kind(id);
             let decided = planner.decide_kind(kind, on_stack);
-            let closes = i + 1 == block.stop.0 && insns.list[id.ix()].target() == Some(block.first);
+            let closes = i + 1 == block.stop.0 && insns.target(id) == Some(block.first);
             // Most instructions need not be decoded again: their kind says all.
             let KindStep { mut step, exact } = steps[kind.ix()];
             if !exact || closes || matches!(decided, None | Some(Ok(Action::Check(_)))) {
@@ -72,7 +72,7 @@ pub fn collect(input: &Input) -> Code {
                 step = self::step(&insn, facts.stack(id).written());
             }
             step.kills |= computed.may_reach(id);
-            match insns.list[id.ix()].flow {
+            match insns.flow(id) {
                 Flow::Next | Flow::Cond | Flow::Jmp => {}
                 Flow::Call | Flow::IndirectCall => step.ends = true,
                 // A poll may stand in front of it.

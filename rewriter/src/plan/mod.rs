@@ -140,7 +140,7 @@ fn decision(kind: &Kind, options: &Options) -> Decision {
 
 /// Decides everything.
 pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &StackRegs, options: &Options) -> Plan {
-    let mut plan = Plan { actions: vec![Action::Nothing; insns.list.len()], refusals: Vec::new() };
+    let mut plan = Plan { actions: vec![Action::Nothing; insns.len()], refusals: Vec::new() };
     let mut planner = Planner::new(options, facts);
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();

@@ -45,9 +45,9 @@ impl Finder<'_, '_> {
             let preds = self.preds(here)?;
             let &[at] = preds.as_slice() else { return limit };
             let insn = self.decode(at);
-            match self.insns.list[at.ix()].flow {
+            match self.insns.flow(at) {
                 Flow::Cond if insn.is_jcc_short_or_near() => {
-                    let taken = self.insns.list[at.ix()].target() == Some(here);
+                    let taken = self.insns.target(at) == Some(here);
                     if taken && self.insns.next(at) == Some(here) {
                         return limit;
                     }

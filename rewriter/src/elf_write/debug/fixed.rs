@@ -1,7 +1,7 @@
 //! Debug sections whose encodings have fixed sizes, patched where they stand: `.debug_aranges`, `.debug_addr`, and the range and
 //! location lists of DWARF 4.
 
-use super::{AddressMap, Sections, range};
+use super::{AddressMap, Patches, Sections, range};
 use crate::ids::Vaddr;
 use gimli::SectionId;
 
@@ -30,7 +30,7 @@ fn units(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
 }
 
 /// Addresses and lengths of `.debug_aranges`.
-pub fn aranges(out: &mut [u8], sections: &Sections, map: &dyn AddressMap) {
+pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
     let bytes = sections.bytes(SectionId::DebugAranges);
     for (start, end) in units(bytes) {
         // length 4, version 2, offset 4, address size 1, segment size 1; tuples are aligned to their size.
@@ -43,14 +43,14 @@ pub fn aranges(out: &mut [u8], sections: &Sections, map: &dyn AddressMap) {
                 continue;
             }
             let (begin, stop) = range(map, from, from.wrapping_add(length));
-            sections.patch(out, SectionId::DebugAranges, at, &begin.to_le_bytes());
-            sections.patch(out, SectionId::DebugAranges, at + 8, &stop.wrapping_sub(begin).to_le_bytes());
+            out.patch(sections, SectionId::DebugAranges, at, &begin.to_le_bytes());
+            out.patch(sections, SectionId::DebugAranges, at + 8, &stop.wrapping_sub(begin).to_le_bytes());
         }
     }
 }
 
 /// Code addresses in `.debug_addr`.
-pub fn addresses(out: &mut [u8], sections: &Sections, map: &dyn AddressMap) {
+pub fn addresses(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
     let bytes = sections.bytes(SectionId::DebugAddr);
     for (start, end) in units(bytes) {
         // length 4, version 2, address size 1, segment size 1.
@@ -59,7 +59,7 @@ pub fn addresses(out: &mut [u8], sections: &Sections, map: &dyn AddressMap) {
         }
         for at in (start + 8..end.saturating_sub(7)).step_by(8) {
             if let Some(new) = word(bytes, at).and_then(|old| map.begin(Vaddr(old))) {
-                sections.patch(out, SectionId::DebugAddr, at, &new.0.to_le_bytes());
+                out.patch(sections, SectionId::DebugAddr, at, &new.0.to_le_bytes());
             }
         }
     }
@@ -85,7 +85,7 @@ impl Base {
 
 /// A list of `.debug_ranges`.
 pub fn ranges(
-    out: &mut [u8],
+    out: &mut Patches,
     sections: &Sections,
     map: &dyn AddressMap,
     offset: usize,
@@ -97,7 +97,7 @@ pub fn ranges(
 
 /// A list of `.debug_loc`: each pair is followed by an expression with a 16-bit length.
 pub fn locations(
-    out: &mut [u8],
+    out: &mut Patches,
     sections: &Sections,
     map: &dyn AddressMap,
     offset: usize,
@@ -112,7 +112,7 @@ pub fn locations(
 
 /// `more`: how many bytes follow a pair.
 fn walk(
-    out: &mut [u8],
+    out: &mut Patches,
     sections: &Sections,
     id: SectionId,
     map: &dyn AddressMap,
@@ -130,13 +130,13 @@ fn walk(
         *budget -= 1;
         if from == u64::MAX {
             base = Base::at(map, to);
-            sections.patch(out, id, at + 8, &base.new.to_le_bytes());
+            out.patch(sections, id, at + 8, &base.new.to_le_bytes());
             at += 16;
             continue;
         }
         let (begin, end) = base.pair(map, from, to);
-        sections.patch(out, id, at, &begin.to_le_bytes());
-        sections.patch(out, id, at + 8, &end.to_le_bytes());
+        out.patch(sections, id, at, &begin.to_le_bytes());
+        out.patch(sections, id, at + 8, &end.to_le_bytes());
         let Some(more) = more(bytes, at + 16) else { return };
         at += 16 + more;
     }

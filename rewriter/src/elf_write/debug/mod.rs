@@ -13,6 +13,7 @@ mod fixed;
 mod line;
 mod lists;
 
+use super::output::{Output, Window};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use gimli::{
@@ -75,14 +76,27 @@ impl<'a> Sections<'a> {
     fn bytes(&self, id: SectionId) -> &'a [u8] {
         self.0.get(&id).map_or(&[], |s| s.2)
     }
+}
 
-    /// Overwrites bytes of a section in the output's copy of the input.
-    fn patch(&self, out: &mut [u8], id: SectionId, at: usize, bytes: &[u8]) {
-        if let Some(&(_, off, old)) = self.0.get(&id)
+/// The output's copy of the input's debug sections, with the part of each that was patched last.
+struct Patches<'x, 'o> {
+    out: &'x mut Output<'o>,
+    windows: HashMap<SectionId, Window>,
+}
+
+impl Patches<'_, '_> {
+    /// Overwrites bytes of a section.
+    fn patch(&mut self, sections: &Sections, id: SectionId, at: usize, bytes: &[u8]) {
+        if let Some(&(_, off, old)) = sections.0.get(&id)
             && at.checked_add(bytes.len()).is_some_and(|end| end <= old.len())
         {
-            out[off + at..off + at + bytes.len()].copy_from_slice(bytes);
+            let window = self.windows.entry(id).or_insert_with(|| Window::up_to((off + old.len()) as u64));
+            self.out.patch_through(window, (off + at) as u64, bytes);
         }
+    }
+
+    fn close(mut self) {
+        self.windows.values_mut().for_each(|window| self.out.close(window));
     }
 }
 
@@ -118,12 +132,12 @@ fn by_name(name: &str) -> Option<SectionId> {
 }
 
 /// Patches `out`, which begins with a copy of the input, and returns the sections with new contents.
-pub fn rewrite(out: &mut [u8], image: &Image, map: &dyn AddressMap) -> Vec<Replaced> {
+pub fn rewrite(out: &mut Output, image: &Image, map: &dyn AddressMap) -> Vec<Replaced> {
     let Some(sections) = Sections::find(image) else { return Vec::new() };
     let load = |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(sections.bytes(id), LittleEndian));
     let Ok(dwarf) = Dwarf::load(load) else { return Vec::new() };
     let mut work = Rewrite {
-        out,
+        out: Patches { out, windows: HashMap::new() },
         map,
         dwarf: &dwarf,
         sections: &sections,
@@ -143,9 +157,10 @@ pub fn rewrite(out: &mut [u8], image: &Image, map: &dyn AddressMap) -> Vec<Repla
     while let Ok(Some(header)) = units.next() {
         let _ = work.unit(header, SectionId::DebugTypes);
     }
-    let Rewrite { out, lines, ranges, locations, .. } = work;
-    fixed::aranges(out, &sections, map);
-    fixed::addresses(out, &sections, map);
+    let Rewrite { mut out, lines, ranges, locations, .. } = work;
+    fixed::aranges(&mut out, &sections, map);
+    fixed::addresses(&mut out, &sections, map);
+    out.close();
     let new = [
         (SectionId::DebugLine, (!lines.is_empty()).then_some(lines)),
         (SectionId::DebugRngLists, ranges.finish()),
@@ -156,8 +171,8 @@ pub fn rewrite(out: &mut [u8], image: &Image, map: &dyn AddressMap) -> Vec<Repla
         .collect()
 }
 
-struct Rewrite<'x, 'a> {
-    out: &'x mut [u8],
+struct Rewrite<'x, 'o, 'a> {
+    out: Patches<'x, 'o>,
     map: &'x dyn AddressMap,
     dwarf: &'x Dwarf<Slice<'a>>,
     sections: &'x Sections<'a>,
@@ -181,7 +196,7 @@ struct Extent {
     length: Option<(usize, usize, u64, bool)>,
 }
 
-impl<'a> Rewrite<'_, 'a> {
+impl<'a> Rewrite<'_, '_, 'a> {
     fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: SectionId) -> gimli::Result<()> {
         let start = header.offset().0;
         let unit = self.dwarf.unit(header)?;
@@ -224,7 +239,7 @@ impl<'a> Rewrite<'_, 'a> {
                     _ => self.map.begin(Vaddr(old)),
                 };
                 if let Some(new) = new {
-                    self.sections.patch(self.out, section, at, &new.0.to_le_bytes());
+                    self.out.patch(self.sections, section, at, &new.0.to_le_bytes());
                 }
             }
             // The address stands in .debug_addr.
@@ -233,7 +248,7 @@ impl<'a> Rewrite<'_, 'a> {
             }
             AttributeValue::DebugLineRef(offset) if name == c::DW_AT_stmt_list => {
                 if let Some(new) = self.program(unit, offset) {
-                    self.sections.patch(self.out, section, at, &(new as u32).to_le_bytes());
+                    self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes());
                 }
             }
             value if name == c::DW_AT_high_pc => {
@@ -251,13 +266,20 @@ impl<'a> Rewrite<'_, 'a> {
                     };
                     if unit.encoding().version < 5 {
                         if self.done.insert((SectionId::DebugRanges, offset.0)) {
-                            fixed::ranges(self.out, self.sections, self.map, offset.0, unit.low_pc, &mut self.budget);
+                            fixed::ranges(
+                                &mut self.out,
+                                self.sections,
+                                self.map,
+                                offset.0,
+                                unit.low_pc,
+                                &mut self.budget,
+                            );
                         }
                     } else {
                         let new = self.ranges.ranges(self.dwarf, unit, offset, self.map)?;
                         match indexed {
                             Some(slot) => self.ranges.index(slot, new.wrapping_sub(unit.rnglists_base.0)),
-                            None => self.sections.patch(self.out, section, at, &(new as u32).to_le_bytes()),
+                            None => self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes()),
                         }
                     }
                 }
@@ -277,7 +299,7 @@ impl<'a> Rewrite<'_, 'a> {
                     if unit.encoding().version < 5 {
                         if self.done.insert((SectionId::DebugLoc, offset.0)) {
                             fixed::locations(
-                                self.out,
+                                &mut self.out,
                                 self.sections,
                                 self.map,
                                 offset.0,
@@ -289,7 +311,7 @@ impl<'a> Rewrite<'_, 'a> {
                         let new = self.locations.locations(self.dwarf, unit, offset, self.map)?;
                         match indexed {
                             Some(slot) => self.locations.index(slot, new.wrapping_sub(unit.loclists_base.0)),
-                            None => self.sections.patch(self.out, section, at, &(new as u32).to_le_bytes()),
+                            None => self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes()),
                         }
                     }
                 }
@@ -315,7 +337,7 @@ impl<'a> Rewrite<'_, 'a> {
             }
             false => new.to_le_bytes()[..bytes.min(8)].to_vec(),
         };
-        self.sections.patch(self.out, section, at, &field);
+        self.out.patch(self.sections, section, at, &field);
     }
 
     /// The new offset of a line program, which is written when it is first named.

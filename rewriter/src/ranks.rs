@@ -1,0 +1,67 @@
+//! A set of numbers as bits, with running counts: how many members are below a number.
+
+/// The set. Most of its memory is one bit for each number below the highest one.
+#[derive(Debug, Default)]
+pub struct Ranks {
+    bits: Vec<u64>,
+    /// Members before each word of `bits`; one more for the end.
+    before: Vec<u32>,
+}
+
+impl Ranks {
+    /// The numbers for which `members` says so.
+    pub fn of(members: impl Iterator<Item = bool>) -> Ranks {
+        let mut bits = Vec::with_capacity(members.size_hint().0.div_ceil(64));
+        for (i, member) in members.enumerate() {
+            if i % 64 == 0 {
+                bits.push(0u64);
+            }
+            if member {
+                bits[i / 64] |= 1 << (i % 64);
+            }
+        }
+        Ranks::from_bits(bits)
+    }
+
+    /// Those whose bits are set.
+    pub fn from_bits(bits: Vec<u64>) -> Ranks {
+        let mut before = Vec::with_capacity(bits.len() + 1);
+        let mut count = 0;
+        for word in &bits {
+            before.push(count);
+            count += word.count_ones();
+        }
+        before.push(count);
+        Ranks { bits, before }
+    }
+
+    /// Whether `i` is a member; nothing behind the highest word is.
+    pub fn contains(&self, i: usize) -> bool {
+        self.bits.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 != 0)
+    }
+
+    /// How many members are below `i`.
+    pub fn before(&self, i: usize) -> u32 {
+        match self.bits.get(i / 64) {
+            Some(word) => self.before[i / 64] + (word & ((1 << (i % 64)) - 1)).count_ones(),
+            None => self.before.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_count_the_members_below() {
+        let members = [0usize, 3, 63, 64, 100, 127, 200];
+        let ranks = Ranks::of((0..201).map(|i| members.contains(&i)));
+        for i in 0..400 {
+            assert_eq!(ranks.contains(i), members.contains(&i), "{i}");
+            assert_eq!(ranks.before(i) as usize, members.iter().filter(|m| **m < i).count(), "{i}");
+        }
+        assert_eq!(Ranks::default().before(7), 0);
+        assert!(!Ranks::of(std::iter::empty()).contains(0));
+    }
+}

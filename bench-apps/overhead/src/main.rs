@@ -4,7 +4,7 @@
 
 use blizzard::launch::supervise::Signals;
 use blizzard_bench_overhead::workloads::{self, Kind, Workload};
-use blizzard_bench_overhead::{geometric_mean, installed, must, others};
+use blizzard_bench_overhead::{geometric_mean, must, others};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -23,6 +23,9 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// A Python that has the package `frida`
+    #[arg(long, value_name = "PYTHON", default_value = "python3")]
+    frida: String,
     /// Where the table goes
     #[arg(short, long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"))]
     output: PathBuf,
@@ -34,8 +37,8 @@ struct Row {
     kind: Kind,
     /// Relocated, loads, stores, all, all + polls: ratio and spread.
     ratios: Vec<(f64, f64, f64)>,
-    asan: others::Ratio,
-    valgrind: others::Ratio,
+    /// As [`others::NAMES`].
+    others: [others::Ratio; others::NAMES.len()],
     /// Inserted instructions and checks, for each instruction of the program.
     growth: f64,
     checks: f64,
@@ -64,15 +67,16 @@ fn run(cli: &Cli) -> Result<(), String> {
     eprintln!("building the programs");
     let (mut list, left_out) = workloads::all(folder.path(), &own)?;
     list.retain(|w| cli.only.as_ref().is_none_or(|part| w.name.contains(part.as_str())));
-    let valgrind = installed("valgrind");
+    let tools = others::Tools::find(&cli.frida, folder.path());
     let mut signals = Signals::listen().map_err(|e| e.to_string())?;
     let style = ProgressStyle::with_template("{spinner} {msg:<14} {pos} of {len}, {eta} to go");
     let bar = ProgressBar::new(list.len() as u64).with_style(style.expect("the template is well-formed"));
     bar.enable_steady_tick(Duration::from_millis(200));
     let (mut rows, mut failed) = (Vec::new(), left_out);
+    failed.extend(tools.missing.iter().cloned());
     for workload in &list {
         bar.set_message(workload.name);
-        match measure(workload, cli.runs, valgrind, &own, &mut signals) {
+        match measure(workload, cli.runs, &tools, &own, &mut signals) {
             Ok(row) => rows.push(row),
             Err(e) => failed.push(format!("{}: {}", workload.name, e.trim().replace('\n', "; "))),
         }
@@ -86,7 +90,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Signals) -> Result<Row, String> {
+fn measure(w: &Workload, runs: u32, tools: &others::Tools, own: &Path, signals: &mut Signals) -> Result<Row, String> {
     let mut command = Command::new(own);
     command.args(["overhead", "--json", "-r", &runs.to_string(), "--"]).arg(&w.program).args(&w.args);
     command.stdin(match &w.stdin {
@@ -100,7 +104,7 @@ fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Si
     };
     let variants = report["variants"].as_array().ok_or("no variants in the report")?;
     let count = |name: &str| report["counts"][name].as_f64().unwrap_or(f64::NAN);
-    let [asan, valgrind] = others::measure(w, runs, valgrind, signals)?;
+    let others = others::measure(w, runs, tools, signals)?;
     let mut remarks: Vec<String> =
         report["remarks"].as_array().into_iter().flatten().filter_map(|r| Some(r.as_str()?.to_owned())).collect();
     // A trap costs microseconds: thousands are what a program pays for.
@@ -111,8 +115,7 @@ fn measure(w: &Workload, runs: u32, valgrind: bool, own: &Path, signals: &mut Si
         name: w.name,
         kind: w.kind,
         ratios: variants.iter().skip(1).map(ratio).collect(),
-        asan,
-        valgrind,
+        others,
         growth: count("inserted") / count("instructions"),
         checks: count("checks") / count("instructions"),
         remarks,
@@ -132,19 +135,15 @@ fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
             .into(),
     );
     line(format!("{}\n", machine()));
-    line(
-        "| program | relocated | loads | stores | all | all + polls | gcc ASan | Valgrind none | checks | inserted |"
-            .into(),
-    );
-    line("|---|---|---|---|---|---|---|---|---|---|".into());
+    let others = others::NAMES.join(" | ");
+    line(format!("| program | relocated | loads | stores | all | all + polls | {others} | checks | inserted |"));
+    line(format!("|{}", "---|".repeat(8 + others::NAMES.len())));
     for row in rows {
         let mut cells = vec![row.name.to_owned()];
         cells.extend(row.ratios.iter().enumerate().map(|(k, (median, min, max))| {
             if k == 4 { format!("**{median:.2}** ({min:.2} .. {max:.2})") } else { format!("{median:.2}") }
         }));
-        for other in [&row.asan, &row.valgrind] {
-            cells.push(other.as_ref().map_or_else(Clone::clone, |r| format!("{:.2}", r.median)));
-        }
+        cells.extend(row.others.iter().map(|o| o.as_ref().map_or_else(Clone::clone, |r| format!("{:.2}", r.median))));
         cells.push(format!("{:.3}", row.checks));
         cells.push(format!("{:.3}", row.growth));
         line(format!("| {} |", cells.join(" | ")));
@@ -165,7 +164,7 @@ fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
             line(format!("| {what} | {aim} | mean {:.2}, worst {worst:.2} |", geometric_mean(&values)));
         }
     }
-    let slower = |r: &&Row| r.asan.as_ref().is_ok_and(|asan| r.ratios[4].0 > asan.median);
+    let slower = |r: &&Row| r.others[0].as_ref().is_ok_and(|asan| r.ratios[4].0 > asan.median);
     let slower: Vec<&str> = rows.iter().filter(slower).map(|r| r.name).collect();
     line(format!(
         "| slower than source-level AddressSanitizer | none | {} |",

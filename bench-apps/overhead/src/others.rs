@@ -1,13 +1,24 @@
 //! Other tools, in rounds with the original: each round runs the original and each of them once.
+//!
+//! | tool | what it does |
+//! |---|---|
+//! | gcc's AddressSanitizer | tests a shadow byte for each load and store, put in by the compiler |
+//! | Valgrind without a tool | translates the program, checks nothing |
+//! | Valgrind's Memcheck, addresses only | tests shadow memory for each load and store, in a function that is called |
+//! | Frida's Stalker | translates the program; `programs/stalker.py` puts an inline test of a shadow byte in front of each load and store |
+//!
+//! What is not installed leaves its cell empty.
 
 use crate::workloads::Workload;
+use crate::{installed, must, sources};
 use blizzard::launch::leftovers;
 use blizzard::launch::supervise::Signals;
 use blizzard::overhead::Spread;
-use blizzard::overhead::process::{End, Extra, Job, Replay};
+use blizzard::overhead::process::{End, Extra, Job, Printed, Replay};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,52 +28,145 @@ pub type Ratio = Result<Spread, String>;
 /// Longest run of any tool.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The ratios of AddressSanitizer and of Valgrind without a tool.
+/// The tools, in the order of the table.
+pub const NAMES: [&str; 4] = ["gcc ASan", "Valgrind none", "Memcheck addresses", "Stalker check"];
+
+/// What there is on this machine.
+#[derive(Debug)]
+pub struct Tools {
+    valgrind: Option<PathBuf>,
+    stalker: Option<Stalker>,
+    /// What is missing, and what would bring it.
+    pub missing: Vec<String>,
+}
+
+/// How `programs/stalker.py` is run.
+#[derive(Debug)]
+struct Stalker {
+    python: PathBuf,
+    gate: PathBuf,
+    /// Where it writes how long the program has taken.
+    seconds: PathBuf,
+}
+
+/// One tool's way of running a workload.
+struct Way {
+    program: PathBuf,
+    job: Job,
+    /// The file that says how much processor time counts, if not all of it does.
+    seconds: Option<PathBuf>,
+}
+
+impl Tools {
+    /// Looks for them; `python` may have the package `frida`. What has to be built goes to `folder`.
+    pub fn find(python: &str, folder: &Path) -> Tools {
+        let mut missing = Vec::new();
+        let valgrind = absolute(Path::new("valgrind")).ok().filter(|_| installed("valgrind"));
+        if valgrind.is_none() {
+            missing.push("Valgrind: not installed (Debian's package `valgrind`)".to_owned());
+        }
+        let stalker = Stalker::find(python, folder).map_err(|why| missing.push(format!("Stalker: {why}"))).ok();
+        Tools { valgrind, stalker, missing }
+    }
+
+    /// How each tool runs a workload, the original first.
+    fn ways(&self, workload: &Workload, original: &Path, input: &Arc<Replay>) -> [Option<Way>; 1 + NAMES.len()] {
+        let way = |program: &Path, before: &[OsString]| {
+            let args = before.iter().chain(&workload.args).cloned().collect();
+            let input = Some(Arc::clone(input));
+            let job = Job { arg0: program.as_os_str().to_owned(), args, input, limit: Some(LIMIT) };
+            Way { program: program.to_owned(), job, seconds: None }
+        };
+        let valgrind = |options: &[&str]| {
+            let mut before: Vec<OsString> = options.iter().map(OsString::from).collect();
+            before.extend(["-q".into(), original.into()]);
+            Some(way(self.valgrind.as_deref()?, &before))
+        };
+        let stalker = self.stalker.as_ref().map(|s| {
+            let script = sources().join("stalker.py");
+            let before = [script.as_path(), &s.gate, &s.seconds, original].map(OsString::from);
+            Way { seconds: Some(s.seconds.clone()), ..way(&s.python, &before) }
+        });
+        [
+            Some(way(original, &[])),
+            workload.asan.as_ref().map(|program| way(program, &[])),
+            valgrind(&["--tool=none"]),
+            valgrind(&["--tool=memcheck", "--undef-value-errors=no", "--leak-check=no"]),
+            stalker,
+        ]
+    }
+}
+
+impl Stalker {
+    fn find(python: &str, folder: &Path) -> Result<Stalker, String> {
+        let python = absolute(Path::new(python))?;
+        must(Command::new(&python).args(["-c", "import frida"]))
+            .map_err(|_| format!("{} has no package `frida`; give one that has (--frida)", python.display()))?;
+        let gate = folder.join("stalker.so");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-shared", "-fPIC"]).arg(sources().join("stalker.c")).arg("-o").arg(&gate);
+        must(&mut gcc)?;
+        Ok(Stalker { python, gate, seconds: folder.join("stalker.seconds") })
+    }
+}
+
+impl Way {
+    /// Processor time of one run, in seconds, and what it printed.
+    fn run(&self, signals: &mut Signals) -> Result<(f64, Printed), String> {
+        // The kernels give nothing back.
+        let extra = Extra { env: Some(("ASAN_OPTIONS", "detect_leaks=0".to_owned())), ..Extra::default() };
+        let run = self.job.run(&self.program, signals, &extra).map_err(|e| e.to_string())?;
+        match run.end {
+            End::Ended(status) if status.success() => {}
+            End::Ended(status) => return Err(format!("fails: {status}")),
+            End::TimeOut => return Err(format!("has not ended after {} s", LIMIT.as_secs())),
+            End::Interrupted(signal) => return Err(format!("stopped by signal {signal}")),
+        }
+        let Some(path) = &self.seconds else { return Ok((run.cpu().as_secs_f64(), run.stdout)) };
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let time = text.trim().parse().map_err(|_| format!("{}: no number: {text:?}", path.display()))?;
+        Ok((time, run.stdout))
+    }
+}
+
+/// The ratios of all tools.
 ///
 /// # Errors
 /// The original cannot be run.
-pub fn measure(workload: &Workload, runs: u32, valgrind: bool, signals: &mut Signals) -> Result<[Ratio; 2], String> {
+pub fn measure(
+    workload: &Workload,
+    runs: u32,
+    tools: &Tools,
+    signals: &mut Signals,
+) -> Result<[Ratio; NAMES.len()], String> {
     leftovers::adopt_orphans();
     let stdin = workload.stdin.clone().unwrap_or_else(|| "/dev/null".into());
     let input = File::open(&stdin).map_err(|e| format!("{}: {e}", stdin.display()))?;
     let input = Arc::new(Replay::read(input).map_err(|e| e.to_string())?);
     let original = absolute(&workload.program)?;
-    let job = |program: &Path, args: Vec<OsString>| Job {
-        arg0: program.as_os_str().to_owned(),
-        args,
-        input: Some(Arc::clone(&input)),
-        limit: Some(LIMIT),
-    };
-    let mut jobs: [Option<(PathBuf, Job)>; 3] =
-        [Some((original.clone(), job(&original, workload.args.clone()))), None, None];
-    jobs[1] = workload.asan.as_ref().map(|program| (program.clone(), job(program, workload.args.clone())));
-    if valgrind {
-        let mut args: Vec<OsString> = vec!["--tool=none".into(), "-q".into(), original.clone().into()];
-        args.extend(workload.args.iter().cloned());
-        let tool = absolute(Path::new("valgrind"))?;
-        jobs[2] = Some((tool.clone(), job(&tool, args)));
-    }
-    let mut times: [Result<Vec<f64>, String>; 3] = [Ok(Vec::new()), Ok(Vec::new()), Ok(Vec::new())];
-    // The kernels give nothing back.
-    let extra = Extra { env: Some(("ASAN_OPTIONS", "detect_leaks=0".to_owned())), ..Extra::default() };
+    let ways = tools.ways(workload, &original, &input);
+    let mut times: [Result<Vec<f64>, String>; 1 + NAMES.len()] = std::array::from_fn(|_| Ok(Vec::new()));
+    let mut printed = None;
     for _ in 0..runs {
-        for (job, times) in jobs.iter().zip(&mut times) {
-            let (Some((program, job)), Ok(list)) = (job, &mut *times) else { continue };
-            let run = job.run(program, signals, &extra).map_err(|e| e.to_string())?;
-            match run.end {
-                End::Ended(status) if status.success() => list.push(run.cpu().as_secs_f64()),
-                other => *times = Err(format!("{other:?}")),
+        for (way, times) in ways.iter().zip(&mut times) {
+            let (Some(way), Ok(list)) = (way, &mut *times) else { continue };
+            match way.run(signals) {
+                Ok((_, out)) if *printed.get_or_insert_with(|| out.clone()) != out => {
+                    *times = Err("prints something else".into());
+                }
+                Ok((time, _)) => list.push(time),
+                Err(why) => *times = Err(why),
             }
         }
     }
-    let [base, asan, valgrind] = times;
+    let [base, others @ ..] = times;
     let base = base?;
     let ratio = |times: Result<Vec<f64>, String>| {
         let times = times?;
         let ratios: Vec<f64> = times.iter().zip(&base).map(|(own, base)| own / base).collect();
         if ratios.is_empty() { Err("-".into()) } else { Ok(Spread::of(ratios)) }
     };
-    Ok([ratio(asan), ratio(valgrind)])
+    Ok(others.map(ratio))
 }
 
 fn absolute(program: &Path) -> Result<PathBuf, String> {
@@ -72,4 +176,28 @@ fn absolute(program: &Path) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file());
     found.ok_or_else(|| format!("{} is not in PATH", program.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_and_leaves_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = Tools::find("/no/such/python", folder.path());
+        assert!(tools.stalker.is_none());
+        assert!(tools.missing.iter().any(|m| m.starts_with("Stalker: ")), "{:?}", tools.missing);
+        let workload = Workload {
+            name: "true",
+            kind: crate::workloads::Kind::Kernel,
+            program: "true".into(),
+            args: Vec::new(),
+            stdin: None,
+            asan: None,
+        };
+        let mut signals = Signals::listen().unwrap();
+        let [asan, .., stalker] = measure(&workload, 1, &tools, &mut signals).unwrap();
+        assert_eq!((asan.unwrap_err().as_str(), stalker.unwrap_err().as_str()), ("-", "-"));
+    }
 }

@@ -11,12 +11,13 @@ use crate::analysis::liveness::Liveness;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
 use crate::blocks::{Class, Recorder};
-use crate::cfg::{Cfg, End};
+use crate::cfg::Cfg;
 use crate::check::{self, Site, asm, strip};
 use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
+use crate::optimise::polls;
 use crate::optimise::strips::Strip;
 use crate::optimise::{Check, Checks, State};
 use crate::options::{self, Options, Poll};
@@ -239,7 +240,7 @@ pub struct Input<'x, 'a> {
 
 /// Emits all code.
 pub fn emit(input: &Input) -> Code {
-    let Input { image, insns, cfg, facts, options, .. } = *input;
+    let Input { image, insns, cfg, facts, checks, options, .. } = *input;
     let mut code = Code { begin: Vec::with_capacity(insns.len() + 1), ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
@@ -275,7 +276,7 @@ pub fn emit(input: &Input) -> Code {
             let kind = facts.kind(id);
             let decided = planner.decide_kind(kind, on_stack);
             let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
-            let polled = k == 0 && (cfg.loop_head[b.ix()] || strip.is_some()) || insns.flow(id) == Flow::IndirectJmp;
+            let polled = k == 0 && (checks.polls[b.ix()] || strip.is_some()) || insns.flow(id) == Flow::IndirectJmp;
             let marked = |c: &&Check| c.id == id;
             let last = i + 1 == block.stop.0;
             if unchecked
@@ -308,15 +309,11 @@ pub fn emit(input: &Input) -> Code {
                 let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
                 check::count_block(&mut code, &site, counter);
             }
-            let wild = i + 1 == block.stop.0
-                && matches!(block.end, End::FramedJmp | End::UnknownJmp)
-                && insns.flow(id) == Flow::IndirectJmp;
+            let wild = i + 1 == block.stop.0 && polls::is_wild(insns, cfg, b);
             if let Some(strip) = strip.filter(|_| k == 0) {
                 open = Some(strip::head(&mut code, &site, strip));
                 code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
-            } else if options.poll == Poll::Backedge
-                && (k == 0 && cfg.loop_head[b.ix()] || wild && cfg.unresolved[cfg.component[b.ix()] as usize])
-            {
+            } else if options.poll == Poll::Backedge && (k == 0 && checks.polls[b.ix()] || wild) {
                 let from = code.hot.pos();
                 check::poll(&mut code, &site);
                 if options.blocks {

@@ -2,11 +2,10 @@
 
 use crate::analysis::conventions;
 use crate::analysis::liveness::Liveness;
-use crate::cfg::End;
-use crate::disasm::{Flow, InsnId};
+use crate::disasm::InsnId;
 use crate::error::Result;
 use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
-use crate::optimise;
+use crate::optimise::{self, Checks, polls};
 use crate::options::{Options, Poll};
 use crate::pipeline::{Analysed, analyse};
 use crate::plan::{self, Action, Exempt, is_big};
@@ -43,7 +42,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         function.bytes += bytes;
         function.instructions += 1;
         count(&plan.actions[id.ix()], &mut function.accesses);
-        if options.poll == Poll::Backedge && polled(&analysed, id) {
+        if options.poll == Poll::Backedge && polled(&analysed, &checks, id) {
             function.accesses.polls += 1;
         }
         out.code_bytes += bytes;
@@ -55,13 +54,10 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
 }
 
 /// Whether a poll goes in front of an instruction; the same rule as the emission's.
-fn polled(a: &Analysed, id: InsnId) -> bool {
+fn polled(a: &Analysed, checks: &Checks, id: InsnId) -> bool {
     let b = a.cfg.block_of(id);
     let block = &a.cfg.blocks[b.ix()];
-    let head = block.first == id && a.cfg.loop_head[b.ix()];
-    let last = id.0 + 1 == block.stop.0;
-    let wild = last && matches!(block.end, End::FramedJmp | End::UnknownJmp) && a.insns.flow(id) == Flow::IndirectJmp;
-    head || wild && a.cfg.unresolved[a.cfg.component[b.ix()] as usize]
+    block.first == id && checks.polls[b.ix()] || id.0 + 1 == block.stop.0 && polls::is_wild(&a.insns, &a.cfg, b)
 }
 
 fn count(action: &Action, into: &mut Accesses) {

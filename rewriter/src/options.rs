@@ -36,6 +36,8 @@ pub struct Options {
     pub across: bool,
     /// Loops test tags once for several iterations.
     pub strips: bool,
+    /// Polls stand only where a cycle of the code needs them.
+    pub place_polls: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -50,6 +52,7 @@ impl Default for Options {
             merge: true,
             across: true,
             strips: true,
+            place_polls: true,
             fuel: None,
         }
     }
@@ -59,16 +62,16 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { checks, poll, count, blocks, merge, across, strips, fuel } = *self;
+        let Options { checks, poll, count, blocks, merge, across, strips, place_polls, fuel } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let (count, blocks, merge, across, strips) = (bit(count), bit(blocks), bit(merge), bit(across), bit(strips));
-        format!("{}-{}-{count}-{blocks}-{merge}-{across}-{strips}-{fuel}", name(checks), name(poll))
+        let bits = [count, blocks, merge, across, strips, place_polls].map(|b| bit(b).to_string()).join("-");
+        format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
 
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, merge, across, strips, fuel] = parts[..] else { return None };
+        let [checks, poll, count, blocks, merge, across, strips, place_polls, fuel] = parts[..] else { return None };
         let bit = |s: &str| match s {
             "0" => Some(false),
             "1" => Some(true),
@@ -82,6 +85,7 @@ impl Options {
             merge: bit(merge)?,
             across: bit(across)?,
             strips: bit(strips)?,
+            place_polls: bit(place_polls)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

@@ -104,7 +104,8 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     };
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let pushed_return = |id| returns_to_pushed(&image, &insns, id);
-    let cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
+    let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
+    cfg.add_pads(&insns, frame_info.fdes.iter().map(|f| (f.start, f.end, f.landing_pads.as_slice())));
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     let facts = Facts::gather(&image, &insns);
@@ -219,8 +220,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         options,
     });
     drop((facts, stack, live));
-    let optimise::Checks { list, strips, ranges, claims, regions, counts } = checks;
-    drop((list, strips));
+    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts } = checks;
+    drop((list, strips, polls));
     refuse(image, insns, &code)?;
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
     let blocks = code.recorder.encode(insns, || blocks::loops(insns, &cfg), &image.name);

@@ -58,6 +58,13 @@ pub struct Block {
     succ_to: u32,
 }
 
+/// Calls of one frame, ascending, and where an exception that one of them lets through may continue.
+#[derive(Clone, Debug)]
+pub struct Pads {
+    pub from: Vec<BlockId>,
+    pub to: Vec<BlockId>,
+}
+
 /// The control-flow graph of a module.
 #[derive(Debug)]
 pub struct Cfg {
@@ -71,6 +78,8 @@ pub struct Cfg {
     pub component: Vec<u32>,
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
+    /// By frame with landing pads: any of these calls may end in any of these pads.
+    pub pads: Vec<Pads>,
     succ: Vec<BlockId>,
     /// The instructions that begin blocks.
     firsts: Ranks,
@@ -190,13 +199,37 @@ impl Cfg {
         }
         let root = firsts.iter().map(|f| root_insn[f.ix()]).collect();
         let loop_head = firsts.iter().map(|f| backward[f.ix()]).collect();
-        Cfg { blocks, tables, root, loop_head, component, unresolved, succ, firsts: begins }
+        Cfg { blocks, tables, root, loop_head, component, unresolved, pads: Vec::new(), succ, firsts: begins }
     }
 
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
     pub fn succ(&self, b: BlockId) -> &[BlockId] {
         let b = &self.blocks[b.ix()];
         &self.succ[b.succ_from as usize..b.succ_to as usize]
+    }
+
+    /// Adds the landing pads of the frames that have some: each frame's code range and its pads.
+    pub fn add_pads<'f>(&mut self, insns: &Insns, frames: impl Iterator<Item = (Vaddr, Vaddr, &'f [Vaddr])>) {
+        for (start, stop, pads) in frames {
+            let mut to: Vec<BlockId> = pads.iter().filter_map(|&va| Some(self.block_of(insns.at(va)?))).collect();
+            to.sort_unstable();
+            to.dedup();
+            let range = insns.main_range(start, stop);
+            let mut from: Vec<BlockId> = range.map(|i| self.block_of(InsnId(i as u32))).collect();
+            from.dedup();
+            from.retain(|b| matches!(self.blocks[b.ix()].end, End::Call(_) | End::UnknownCall | End::DescriptorCall));
+            if !from.is_empty() && !to.is_empty() {
+                self.pads.push(Pads { from, to });
+            }
+        }
+        self.pads.sort_by_key(|p| p.from[0]);
+    }
+
+    /// Where an exception that the call at the end of `b` lets through may continue.
+    pub fn pads_of(&self, b: BlockId) -> &[BlockId] {
+        let at = self.pads.partition_point(|p| p.from[0] <= b);
+        let pads = at.checked_sub(1).map(|k| &self.pads[k]).filter(|p| p.from.binary_search(&b).is_ok());
+        pads.map_or(&[], |p| &p.to)
     }
 
     /// The block that contains an instruction.

@@ -87,6 +87,9 @@ struct PassOptions {
     /// Let no loop test tags once for several iterations
     #[arg(long, help_heading = "Passes")]
     no_strips: bool,
+    /// Let every loop poll, also where another poll of each of its iterations does
+    #[arg(long, help_heading = "Passes")]
+    no_poll_placement: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
     #[arg(long, value_name = "N", help_heading = "Passes")]
     fuel: Option<u64>,
@@ -103,6 +106,7 @@ impl RewriteOptions {
             merge: !self.passes.no_merge,
             across: !self.passes.no_across,
             strips: !self.passes.no_strips,
+            place_polls: !self.passes.no_poll_placement,
             fuel: self.passes.fuel,
         }
     }

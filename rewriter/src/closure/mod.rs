@@ -172,6 +172,7 @@ mod tests {
             merge: false,
             across: false,
             strips: false,
+            place_polls: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {

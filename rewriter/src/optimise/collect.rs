@@ -9,7 +9,6 @@ use crate::analysis::facts::Kind;
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Reader};
-use crate::options::Poll;
 use crate::plan::{Action, Planner, is_big};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -35,8 +34,8 @@ impl Code {
     }
 }
 
-/// Collects.
-pub fn collect(input: &Input) -> Code {
+/// Collects. `polls`: by block, whether it polls.
+pub fn collect(input: &Input, polls: &[bool]) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
     let mut code = Code { steps: Vec::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
     let mut planner = Planner::new(options, facts);
@@ -57,7 +56,7 @@ pub fn collect(input: &Input) -> Code {
         code.first.push(code.checks.len() as u32);
         live_before.clear();
         let mut on_stack = stack.at_start(b);
-        let polled = options.poll == Poll::Backedge && cfg.loop_head[b.ix()];
+        let polled = polls[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             let kind = facts.kind(id);

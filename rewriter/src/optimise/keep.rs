@@ -113,7 +113,7 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     }
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
-    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, counts }
+    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, polls: Vec::new(), counts }
 }
 
 /// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.

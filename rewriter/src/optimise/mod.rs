@@ -4,6 +4,7 @@
 //!
 //! | pass | switch | what it does |
 //! |---|---|---|
+//! | [`polls`] | `--no-poll-placement` | polls only where every cycle has one |
 //! | [`strips`] | `--no-strips` | a loop tests tags once for several iterations |
 //! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first |
 //! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out |
@@ -21,6 +22,7 @@ pub mod across;
 pub mod collect;
 pub mod keep;
 pub mod merge;
+pub mod polls;
 pub mod strips;
 
 use crate::analysis::facts::Facts;
@@ -30,7 +32,7 @@ use crate::cfg::Cfg;
 use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
-use crate::options::Options;
+use crate::options::{Options, Poll};
 use blizzard_rt::abi::GroupRange;
 use serde::Serialize;
 
@@ -191,6 +193,10 @@ pub struct Counts {
     pub regions: u64,
     /// Covered accesses that got their checks back, because what they rely on could not be followed.
     pub given_back: u64,
+    /// Targets of backward branches without a poll, because no cycle needs it.
+    pub polls_left_out: u64,
+    /// Polls at entries of functions, because of recursion.
+    pub polls_recursive: u64,
 }
 
 /// The result: the accesses in order, and what follows from the decisions.
@@ -204,6 +210,8 @@ pub struct Checks {
     pub regions: Vec<Region>,
     /// In the order of the instructions.
     pub strips: Vec<strips::Strip>,
+    /// By block: whether a poll stands in front of it.
+    pub polls: Vec<bool>,
     pub counts: Counts,
 }
 
@@ -240,12 +248,19 @@ impl Fuel {
 /// Runs all passes.
 pub fn run(input: &Input) -> Checks {
     let options = input.options;
-    if !options.merge && !options.across && !options.strips {
-        return Checks::default();
-    }
-    let mut code = collect::collect(input);
     let mut fuel = Fuel(options.fuel);
     let mut counts = Counts::default();
+    let polls = if options.poll == Poll::Backedge {
+        let placed = polls::place(input.insns, input.cfg, options.place_polls, &mut fuel);
+        (counts.polls_left_out, counts.polls_recursive) = (placed.left_out, placed.recursive);
+        placed.at
+    } else {
+        vec![false; input.cfg.blocks.len()]
+    };
+    if !options.merge && !options.across && !options.strips {
+        return Checks { polls, counts, ..Checks::default() };
+    }
+    let mut code = collect::collect(input, &polls);
     let strips = if options.strips { strips::run(input.cfg, &mut code, &mut fuel) } else { Vec::new() };
     if options.merge {
         counts.merged = merge::run(input.cfg, &mut code, &mut fuel);
@@ -253,7 +268,7 @@ pub fn run(input: &Input) -> Checks {
     if options.across {
         counts.dominated = across::run(input.cfg, &mut code, &mut fuel);
     }
-    keep::run(input.cfg, code, strips, counts)
+    Checks { polls, ..keep::run(input.cfg, code, strips, counts) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::verify::verify_with;
 use std::process::Command;
 
 /// A static program whose function `f` is `body`; both of its arguments may be shared memory.
-fn program(body: &str) -> Vec<u8> {
+pub(super) fn program(body: &str) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("temporary directory");
     let text = format!(
         ".intel_syntax noprefix

@@ -22,6 +22,7 @@ mod live;
 mod module;
 mod oldcode;
 mod original;
+mod polls;
 mod raw;
 mod returns;
 mod sites;
@@ -137,6 +138,9 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
+    if cx.polls {
+        polls::prove(&m, &text, &sites, &g, &mut audit);
+    }
     Ok(audit)
 }
 

@@ -7,6 +7,7 @@ mod covered;
 mod decoding;
 mod mutations;
 mod planted;
+mod polls;
 mod strips;
 mod systematic;
 
@@ -661,7 +662,8 @@ l: inc edi
  call qword ptr [GATE_MISS]
  lea rsp, [rsp+128]
  jmp c1";
-    let p = Program::new(text, cold);
+    // Of checks alone; the loop would need a poll.
+    let p = Program { flags: 3, ..Program::new(text, cold) };
     p.accepted();
     p.with("jmp l", "jnz l\n ret").found("rsi, live");
 }

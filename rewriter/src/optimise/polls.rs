@@ -1,0 +1,286 @@
+//! Cfg -> [`Polls`]: in front of which blocks the program looks for messages of other nodes.
+//!
+//! A node that waits for another one waits until that one polls, misses, or calls the runtime. So no run between two polls may be endless,
+//! or as long as the input makes it: every cycle of the code has a poll.
+//!
+//! *Loops.* To begin with, all targets of address-wise backward branches poll: every cycle within a function has one of them, because what is
+//! not such a branch leads to a higher address. Then each of them is left out again, the most deeply nested first, from which no way leads
+//! back to itself without another poll (`--no-poll-placement` keeps them all): what is jumped back to but is no loop, and the heads of outer loops
+//! of which every iteration comes through an inner one.
+//!
+//! *Recursion.* What remains are cycles through calls, which loops nowhere. Functions that can call each other in a circle without a poll have
+//! one at the entry of a function in each circle.
+//!
+//! An unresolved jump may lead anywhere, and has a poll in front of it ([`is_wild`]). Not seen are circles through pointers to functions and
+//! through other modules.
+//!
+//! **Invariant**: the blocks without a poll, with the edges of [`Cfg::succ`], from calls to landing pads and to callees, have no cycle. `verify`
+//! looks for one in the output.
+//! Source: design section 5 (polls).
+
+use super::Fuel;
+use crate::cfg::{BlockId, Cfg, End};
+use crate::disasm::{Flow, InsnId, Insns};
+
+/// The result, and what was done.
+#[derive(Debug, Default)]
+pub struct Polls {
+    /// By block: its first instruction has a poll in front of it.
+    pub at: Vec<bool>,
+    /// Targets of backward branches that have none.
+    pub left_out: u64,
+    /// Entries of functions that have one because of recursion.
+    pub recursive: u64,
+}
+
+/// Whether a block ends with a jump that has a poll in front of it.
+pub fn is_wild(insns: &Insns, cfg: &Cfg, b: BlockId) -> bool {
+    let block = &cfg.blocks[b.ix()];
+    matches!(block.end, End::FramedJmp | End::UnknownJmp)
+        && insns.flow(InsnId(block.stop.0 - 1)) == Flow::IndirectJmp
+        && cfg.unresolved[cfg.component[b.ix()] as usize]
+}
+
+/// Places the polls of a module; `choose`: not at every backward branch's target.
+pub fn place(insns: &Insns, cfg: &Cfg, choose: bool, fuel: &mut Fuel) -> Polls {
+    let mut polls = Polls { at: cfg.loop_head.clone(), ..Polls::default() };
+    for pads in &cfg.pads {
+        for &pad in &pads.to {
+            let first = |b: BlockId| cfg.blocks[b.ix()].first;
+            let backward = pads.from.last().is_some_and(|&call| insns.va(first(pad)) <= insns.va(first(call)));
+            polls.at[pad.ix()] |= backward;
+        }
+    }
+    if choose {
+        leave_out(insns, cfg, &mut polls, fuel);
+    }
+    break_recursion(cfg, &mut polls);
+    polls
+}
+
+/// Leaves out what no cycle needs.
+fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Polls, fuel: &mut Fuel) {
+    let part = components(cfg, |b, out| within(cfg, b, out));
+    let depth = depths(insns, cfg);
+    let mut heads: Vec<BlockId> = cfg.ids().filter(|b| polls.at[b.ix()]).collect();
+    heads.sort_by_key(|b| std::cmp::Reverse(depth[cfg.blocks[b.ix()].first.ix()]));
+    let mut seen = vec![u32::MAX; cfg.blocks.len()];
+    for (round, &head) in heads.iter().enumerate() {
+        let goes_on = |b: BlockId| part[b.ix()] == part[head.ix()] && (b == head || !polls.at[b.ix()]);
+        if comes_back(cfg, head, goes_on, &mut seen, round as u32) {
+            continue;
+        }
+        if !fuel.take() {
+            return;
+        }
+        polls.at[head.ix()] = false;
+        polls.left_out += 1;
+    }
+}
+
+/// Whether a way leads from a block to itself through such blocks.
+fn comes_back(cfg: &Cfg, head: BlockId, goes_on: impl Fn(BlockId) -> bool, seen: &mut [u32], round: u32) -> bool {
+    let mut work = vec![head];
+    let mut next = Vec::new();
+    while let Some(b) = work.pop() {
+        next.clear();
+        within(cfg, b, &mut next);
+        for &to in next.iter().filter(|to| goes_on(**to)) {
+            if to == head {
+                return true;
+            }
+            if std::mem::replace(&mut seen[to.ix()], round) != round {
+                work.push(to);
+            }
+        }
+    }
+    false
+}
+
+/// Where a block leads within its function, exceptions included.
+fn within(cfg: &Cfg, b: BlockId, out: &mut Vec<BlockId>) {
+    out.extend(cfg.succ(b));
+    out.extend(cfg.pads_of(b));
+}
+
+/// By instruction: how many stretches between a backward branch and its target it lies in.
+fn depths(insns: &Insns, cfg: &Cfg) -> Vec<i32> {
+    let mut depth = vec![0i32; insns.len() + 1];
+    for b in cfg.ids() {
+        let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
+        for to in cfg.succ(b).iter().map(|s| cfg.blocks[s.ix()].first).filter(|&to| to <= last) {
+            depth[to.ix()] += 1;
+            depth[last.ix() + 1] -= 1;
+        }
+    }
+    let mut sum = 0;
+    for d in &mut depth {
+        sum += *d;
+        *d = sum;
+    }
+    depth
+}
+
+/// Puts polls where functions call each other in a circle.
+fn break_recursion(cfg: &Cfg, polls: &mut Polls) {
+    // Retreating edges of a depth-first search: every cycle has one.
+    let mut state = vec![State::New; cfg.blocks.len()];
+    let mut work: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
+    for start in cfg.ids() {
+        if state[start.ix()] != State::New || polls.at[start.ix()] {
+            continue;
+        }
+        state[start.ix()] = State::Open;
+        work.push((start, everywhere(cfg, start)));
+        while let Some((b, next)) = work.last_mut() {
+            let b = *b;
+            let Some(to) = next.pop() else {
+                state[b.ix()] = State::Done;
+                work.pop();
+                continue;
+            };
+            match state[to.ix()] {
+                _ if polls.at[to.ix()] => {}
+                State::New => {
+                    state[to.ix()] = State::Open;
+                    work.push((to, everywhere(cfg, to)));
+                }
+                State::Open => {
+                    polls.at[to.ix()] = true;
+                    polls.recursive += 1;
+                }
+                State::Done => {}
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Open,
+    Done,
+}
+
+/// Where a block leads, calls included.
+fn everywhere(cfg: &Cfg, b: BlockId) -> Vec<BlockId> {
+    let mut out = Vec::new();
+    within(cfg, b, &mut out);
+    if let End::Call(callee) = cfg.blocks[b.ix()].end {
+        out.push(callee);
+    }
+    out
+}
+
+/// Strongly connected components: a number for each block, the same for those that lead to each other (Tarjan, without recursion).
+fn components(cfg: &Cfg, next: impl Fn(BlockId, &mut Vec<BlockId>)) -> Vec<u32> {
+    const NONE: u32 = u32::MAX;
+    let n = cfg.blocks.len();
+    let (mut order, mut low, mut part) = (vec![NONE; n], vec![0u32; n], vec![NONE; n]);
+    let (mut count, mut parts) = (0u32, 0u32);
+    let mut open: Vec<BlockId> = Vec::new();
+    let mut work: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
+    let enter = |b: BlockId, order: &mut [u32], low: &mut [u32], count: &mut u32| {
+        (order[b.ix()], low[b.ix()]) = (*count, *count);
+        *count += 1;
+        let mut list = Vec::new();
+        next(b, &mut list);
+        (b, list)
+    };
+    for start in cfg.ids() {
+        if order[start.ix()] != NONE {
+            continue;
+        }
+        open.push(start);
+        work.push(enter(start, &mut order, &mut low, &mut count));
+        while let Some((b, list)) = work.last_mut() {
+            let b = *b;
+            if let Some(to) = list.pop() {
+                if order[to.ix()] == NONE {
+                    open.push(to);
+                    work.push(enter(to, &mut order, &mut low, &mut count));
+                } else if part[to.ix()] == NONE {
+                    low[b.ix()] = low[b.ix()].min(order[to.ix()]);
+                }
+                continue;
+            }
+            work.pop();
+            if let Some((above, _)) = work.last() {
+                low[above.ix()] = low[above.ix()].min(low[b.ix()]);
+            }
+            if low[b.ix()] == order[b.ix()] {
+                while let Some(member) = open.pop() {
+                    part[member.ix()] = parts;
+                    if member == b {
+                        break;
+                    }
+                }
+                parts += 1;
+            }
+        }
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Counts;
+    use super::super::tests::program;
+    use crate::options::{Options, Poll};
+    use crate::pipeline;
+    use crate::verify::verify_with;
+
+    /// Rewrites, audits, and returns how many polls there are, and what the pass did.
+    fn with(body: &str, options: Options) -> (u64, Counts) {
+        let input = program(body);
+        let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
+        let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
+        assert!(audit.is_clean(), "{body}\n{audit}");
+        assert_eq!(audit.polls, rewritten.report.polls, "{body}");
+        (audit.polls, rewritten.report.optimiser)
+    }
+
+    #[test]
+    fn each_cycle_has_one_poll() {
+        for (body, polls, left_out) in [
+            // A loop; two ways back to its head.
+            ("1: dec rdi\n jnz 1b", 1, 0),
+            ("1: dec rdi\n jz 2f\n dec rsi\n jz 1b\n jmp 1b\n2: nop", 1, 0),
+            // A rare part that jumps back, and no loop: gcc puts them behind the function.
+            ("test rdi, rdi\n jz 3f\n2: nop\n ret\n3: inc rsi\n jmp 2b", 0, 1),
+            // Each iteration of the outer loop comes through the inner one.
+            ("1: mov rcx, 5\n2: dec rcx\n jnz 2b\n dec rdi\n jnz 1b", 1, 1),
+            // The inner one may be passed by.
+            ("1: test rcx, rcx\n jz 3f\n2: dec rcx\n jnz 2b\n3: dec rdi\n jnz 1b", 2, 0),
+            // Two heads of which every cycle has both.
+            ("1: nop\n2: dec rdi\n jz 3f\n dec rsi\n jz 2b\n jmp 1b\n3: nop", 1, 1),
+        ] {
+            let (found, counts) = with(body, Options::default());
+            assert_eq!((found, counts.polls_left_out, counts.polls_recursive), (polls, left_out, 0), "{body}");
+            let all = with(body, Options { place_polls: false, ..Options::default() });
+            assert_eq!((all.0, all.1.polls_left_out), (polls + left_out, 0), "{body}");
+            assert_eq!(with(body, Options { fuel: Some(0), ..Options::default() }).0, polls + left_out, "{body}");
+            assert_eq!(with(body, Options { poll: Poll::None, ..Options::default() }).0, 0, "{body}");
+        }
+    }
+
+    /// A function that calls itself and has no loop never polled: peers gave its node up for lost.
+    #[test]
+    fn recursion_polls() {
+        for (body, polls) in [
+            ("dec rdi\n jz 1f\n call f\n call f\n1: nop", 1),
+            ("dec rdi\n jz 1f\n call h\n1: ret\nh: call f", 1),
+            ("dec rdi\n jz 1f\n call h\n1: ret\nh: nop\n jmp f", 1),
+            // The loop around the call polls.
+            ("dec rsi\n jz 2f\n1: dec rdi\n call f\n test rdi, rdi\n jnz 1b\n2: nop", 1),
+            // No circle.
+            ("call g\n call g\n call h\n ret\nh: call g", 0),
+        ] {
+            for place_polls in [true, false] {
+                let (found, counts) = with(body, Options { place_polls, ..Options::default() });
+                let looping = u64::from(body.contains("jnz 1b") || !place_polls && body.contains("jmp f"));
+                assert_eq!((found, counts.polls_recursive), (polls, polls - looping.min(polls)), "{body}");
+            }
+        }
+    }
+}

@@ -56,6 +56,14 @@ pub enum Flow {
     Stop,
 }
 
+/// An instruction whose address another one puts into a register.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Label {
+    pub at: InsnId,
+    /// The one that does so.
+    pub by: InsnId,
+}
+
 /// All instructions, and where control may come in from outside.
 #[derive(Debug)]
 pub struct Insns {
@@ -70,8 +78,8 @@ pub struct Insns {
     /// Those of `starts` where a part of a function begins that its compiler put elsewhere: frames say so, and nothing names or calls
     /// them. Only jumps of their own functions lead there. Sorted.
     pub fragments: Vec<InsnId>,
-    /// Instructions whose addresses code puts into registers, and that are no starts.
-    pub labels: Vec<InsnId>,
+    /// Instructions whose addresses code puts into registers, and that are no starts. Sorted.
+    pub labels: Vec<Label>,
     /// Addresses that code both reads from and jumps to, and short pieces among constants that code only names: nothing tells
     /// whether they are code.
     pub contested: Vec<Vaddr>,
@@ -260,10 +268,19 @@ pub struct Explorer<'i, 'a> {
 /// An address of an executable section in a register.
 #[derive(Clone, Copy)]
 struct Named {
-    /// Behind the instruction that puts it there.
+    /// The instruction that puts it there.
+    by: Vaddr,
+    /// Behind it.
     next: Vaddr,
     register: Register,
     at: Vaddr,
+}
+
+impl Named {
+    /// `insn` puts `at` into its first operand.
+    fn new(insn: &Instruction, at: Vaddr) -> Named {
+        Named { by: Vaddr(insn.ip()), next: Vaddr(insn.next_ip()), register: insn.op0_register(), at }
+    }
 }
 
 /// Times that exploration begins again.
@@ -371,7 +388,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Looks what becomes of the addresses that code has put into registers.
     fn follow_names(&mut self) {
-        while let Some(&Named { next, register, at }) = self.named.get(self.followed) {
+        while let Some(&Named { next, register, at, .. }) = self.named.get(self.followed) {
             self.followed += 1;
             if self.starts.binary_search(&at).is_ok() {
                 continue;
@@ -461,7 +478,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             if self.image.exec_at(t).is_some() {
                 if insn.mnemonic() == Mnemonic::Lea {
                     self.soft.push(t);
-                    self.named.push(Named { next: Vaddr(insn.next_ip()), register: insn.op0_register(), at: t });
+                    self.named.push(Named::new(insn, t));
                 } else {
                     self.data_refs.insert(t);
                     self.fixed_reads.push((Vaddr(insn.ip()), t));
@@ -475,8 +492,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                     if self.image.exec_at(t).is_some() {
                         // Elsewhere it is more likely a number.
                         if insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register {
-                            let register = insn.op0_register();
-                            self.named.push(Named { next: Vaddr(insn.next_ip()), register, at: t });
+                            self.named.push(Named::new(insn, t));
                         }
                         self.soft.push(t);
                     }
@@ -691,9 +707,11 @@ impl<'i, 'a> Explorer<'i, 'a> {
             ids
         };
         let (roots, starts) = (ids(&self.roots), ids(&self.starts));
-        let named: Vec<Vaddr> = self.named.iter().map(|n| n.at).collect();
-        let mut labels = ids(&named);
-        labels.retain(|id| starts.binary_search(id).is_err());
+        let label = |n: &Named| Some(Label { at: out.at(n.at)?, by: out.at(n.by)? });
+        let mut labels: Vec<Label> = self.named.iter().filter_map(label).collect();
+        labels.retain(|l| starts.binary_search(&l.at).is_err());
+        labels.sort();
+        labels.dedup();
         let decoded = |&&(_, va): &&(Vaddr, Vaddr)| self.mark(va).is_some_and(|m| m != Mark::UNKNOWN);
         let read_code = self.fixed_reads.iter().filter(decoded).filter_map(|(from, _)| out.at(*from)).collect();
         let fragments = self.fragments(&out);

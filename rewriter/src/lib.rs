@@ -21,6 +21,7 @@ pub mod inspection;
 pub mod launch;
 pub mod layout;
 pub mod marker;
+mod never_return;
 pub mod optimise;
 pub mod options;
 pub mod overhead;

@@ -7,7 +7,7 @@
 //! Input: instructions, graph, frames. Output: [`Computed`]. An instruction may be a computed target if
 //! * its function has an unresolved indirect jump, or a return to an address that was just pushed;
 //! * such a jump stands outside every frame, and so does the instruction, between the same two function starts (symbols, targets of calls);
-//! * its function holds a *label*: an address that code names, and that no function begins at;
+//! * its function holds a *label*: an address that code names, that no function begins at, and that does not go into a jump buffer;
 //! * its function's address is taken in a function that computes the target of an unresolved jump;
 //! * a word behind the end of a jump table would lead to it.
 //!
@@ -19,7 +19,7 @@
 use super::{Block, BlockId, Cfg, Components, End};
 use crate::analysis::group;
 use crate::analysis::regs::RegSet;
-use crate::disasm::{Flow, InsnId, Insns};
+use crate::disasm::{Flow, InsnId, Insns, Label};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -85,8 +85,10 @@ impl Computed {
         }
         let is_frameless = |id: InsnId| frame_of(frames, insns.va(id)).is_none();
         let looks_like_start = |id: &InsnId| is_frameless(*id) && looks_like_start(image, insns, *id);
-        for &label in insns.labels.iter().filter(|l| !looks_like_start(l)) {
-            mark(label, &mut marked);
+        for &label in insns.labels.iter().filter(|l| !looks_like_start(&l.at)) {
+            if !in_jump_buffer(image, insns, cfg, label) {
+                mark(label.at, &mut marked);
+            }
         }
         for (f, &(from, to)) in frames.iter().enumerate() {
             if marked[function[f] as usize] {
@@ -94,7 +96,8 @@ impl Computed {
             }
         }
         if !unframed.is_empty() {
-            let bare = insns.labels.iter().copied().filter(looks_like_start).collect();
+            let mut bare: Vec<InsnId> = insns.labels.iter().map(|l| l.at).filter(looks_like_start).collect();
+            bare.dedup();
             let functions = Frameless::new(image, insns, bare);
             for (jump, computes) in unframed {
                 let (from, to) = functions.around(insns.va(jump));
@@ -242,6 +245,9 @@ impl Paths<'_, '_> {
             }
             let preds = self.entering.of(b);
             let root = self.cfg.root[b.ix()];
+            if !root && preds.is_empty() && self.is_padding(block) {
+                continue;
+            }
             let handed_over = root && is_argument(target) && self.insns.starts_function(block.first);
             if (root || preds.is_empty()) && !handed_over {
                 return false;
@@ -261,6 +267,12 @@ impl Paths<'_, '_> {
         true
     }
 
+    /// Whether a block that nothing leads to only fills up what stands in front of an aligned one.
+    fn is_padding(&self, block: &Block) -> bool {
+        (block.first.0..block.stop.0)
+            .all(|i| matches!(self.insns.decode(self.image, InsnId(i)).mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
+    }
+
     /// Whether the memory operand of an instruction is none of the places where compilers put what they have no register for.
     fn is_no_spill_slot(&mut self, id: InsnId, insn: &Instruction) -> bool {
         match insn.memory_base() {
@@ -274,6 +286,29 @@ impl Paths<'_, '_> {
             _ => true,
         }
     }
+}
+
+/// Whether the block that names a label stores it as the second word of a buffer whose third is the stack pointer: what compilers make of
+/// `__builtin_setjmp`. The program itself never holds such a label, and `__builtin_longjmp` jumps to it as it is.
+fn in_jump_buffer(image: &Image, insns: &Insns, cfg: &Cfg, label: Label) -> bool {
+    let named = insns.decode(image, label.by).op0_register();
+    let block = &cfg.blocks[cfg.block_of(label.by).ix()];
+    let stores: Vec<Instruction> = (block.first.0..block.stop.0)
+        .map(|i| insns.decode(image, InsnId(i)))
+        .filter(|i| i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Memory)
+        .filter(|i| i.memory_index() == Register::None && [named, Register::RSP].contains(&i.op1_register()))
+        .collect();
+    let third = |label: &Instruction| {
+        let displacement = label.memory_displacement64().wrapping_add(8);
+        let is_third = |i: &Instruction| {
+            i.op1_register() == Register::RSP
+                && i.memory_base() == label.memory_base()
+                && i.memory_displacement64() == displacement
+        };
+        stores.iter().any(is_third)
+    };
+    let behind = insns.va(label.by).0;
+    named.is_gpr64() && stores.iter().any(|i| i.ip() > behind && i.op1_register() == named && third(i))
 }
 
 /// Whether some instruction of a function makes rbp a frame pointer, or its part inherits one: a function's part has the rest elsewhere.

@@ -445,7 +445,7 @@ impl<'x, 'a> Finder<'x, 'a> {
         let mut out = Vec::new();
         if id.0 > 0 && id.ix() < self.insns.main {
             let p = InsnId(id.0 - 1);
-            if self.insns.next(p) == Some(id) && self.returns.call_returns(self.image, self.insns, p) {
+            if self.insns.next(p) == Some(id) && self.returns.call_returns(self.insns, p) {
                 out.push(p);
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Compilers put unrelated code behind a call of a function that never returns. Following the edge to it would make values
 //! that are constant look as if they were not. Only the search for jump tables uses this: the code behind every call is emitted, and
-//! liveness assumes that every call returns. Which imported functions never return is known by name (C11, POSIX, Itanium C++ ABI).
+//! liveness assumes that every call returns. Which imported functions never return is known by name ([`crate::never_return`]). A word
+//! that the dynamic loader fills in and then makes read-only is as good as a direct call.
 //!
 //! A call behind which its frame ends does not return either: its compiler knew, of whatever module the callee is.
 //!
@@ -16,9 +17,19 @@ use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::OpKind;
 
+/// Where an indirect jump or call leads that goes through a constant word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leads {
+    /// To an imported function that never returns.
+    Away,
+    To(InsnId),
+}
+
 /// The instructions from which a return can be reached.
 pub struct Returns {
     reached: Vec<bool>,
+    /// Sorted by instruction.
+    through_words: Vec<(InsnId, Leads)>,
     /// Ends of frames, sorted.
     ends: Vec<Vaddr>,
 }
@@ -34,11 +45,24 @@ impl Returns {
         let overlapping = (insns.main..n).map(|i| InsnId(i as u32));
         let mut overlapping: Vec<(InsnId, InsnId)> = overlapping.filter_map(|id| Some((insns.next(id)?, id))).collect();
         overlapping.sort_unstable();
+        let indirect =
+            (0..n).filter(|i| matches!(insns.flow(InsnId(*i as u32)), Flow::IndirectCall | Flow::IndirectJmp));
+        let indirect = indirect.map(|i| InsnId(i as u32));
+        let through_words: Vec<_> =
+            indirect.filter_map(|id| Some((id, leads_through_word(image, insns, id)?))).collect();
+        let mut callers: Vec<(InsnId, InsnId)> = through_words
+            .iter()
+            .filter_map(|(id, leads)| match leads {
+                Leads::To(callee) => Some((*callee, *id)),
+                Leads::Away => None,
+            })
+            .collect();
+        callers.sort_unstable();
         let mut set = vec![false; n];
         let mut work = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             let id = InsnId(i as u32);
-            let unknown_jump = insn.flow == Flow::IndirectJmp && !never_returns(image, insns, id);
+            let unknown_jump = insn.flow == Flow::IndirectJmp && leads(&through_words, id).is_none();
             let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target().is_none();
             if insn.flow == Flow::Ret || unknown_jump || leaves {
                 work.push(id);
@@ -52,7 +76,11 @@ impl Returns {
                 let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
                 let ready = match insns.flow(p) {
                     Flow::Call => insns.target(p).is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
-                    Flow::IndirectCall => next_returns() && !never_returns(image, insns, p),
+                    Flow::IndirectCall => match leads(&through_words, p) {
+                        None => next_returns(),
+                        Some(Leads::To(t)) => (t == id || set[t.ix()]) && next_returns(),
+                        Some(Leads::Away) => false,
+                    },
                     _ => true,
                 };
                 if ready && !set[p.ix()] {
@@ -63,27 +91,42 @@ impl Returns {
                 enter(InsnId(id.0 - 1));
             }
             sources.of(id).for_each(&mut enter);
+            let first = callers.partition_point(|c| c.0 < id);
+            callers[first..].iter().take_while(|c| c.0 == id).for_each(|c| enter(c.1));
             let first = overlapping.partition_point(|o| o.0 < id);
             overlapping[first..].iter().take_while(|o| o.0 == id).for_each(|o| enter(o.1));
         }
-        Returns { reached: set, ends }
+        Returns { reached: set, through_words, ends }
     }
 
     /// Whether control may pass behind `call`; true for anything but a call.
-    pub fn call_returns(&self, image: &Image, insns: &Insns, call: InsnId) -> bool {
+    pub fn call_returns(&self, insns: &Insns, call: InsnId) -> bool {
         let goes_on = || self.ends.binary_search(&insns.end(call)).is_err();
         match insns.flow(call) {
             Flow::Call => insns.target(call).is_none_or(|t| self.reached[t.ix()]) && goes_on(),
-            Flow::IndirectCall => !never_returns(image, insns, call) && goes_on(),
+            Flow::IndirectCall => match leads(&self.through_words, call) {
+                None => goes_on(),
+                Some(Leads::To(t)) => self.reached[t.ix()] && goes_on(),
+                Some(Leads::Away) => false,
+            },
             _ => true,
         }
     }
 }
 
-/// Whether an indirect jump or call goes through the GOT slot of a function that never returns.
-fn never_returns(image: &Image, insns: &Insns, id: InsnId) -> bool {
+fn leads(through_words: &[(InsnId, Leads)], id: InsnId) -> Option<Leads> {
+    through_words.binary_search_by_key(&id, |l| l.0).ok().map(|k| through_words[k].1)
+}
+
+fn leads_through_word(image: &Image, insns: &Insns, id: InsnId) -> Option<Leads> {
     let insn = insns.decode(image, id);
-    insn.op0_kind() == OpKind::Memory
-        && insn.is_ip_rel_memory_operand()
-        && image.noreturn_slots.contains(&Vaddr(insn.ip_rel_memory_address()))
+    if insn.op0_kind() != OpKind::Memory || !insn.is_ip_rel_memory_operand() {
+        return None;
+    }
+    let word = Vaddr(insn.ip_rel_memory_address());
+    if image.noreturn_slots.contains(&word) {
+        return Some(Leads::Away);
+    }
+    let at = image.fixed_slots.binary_search_by_key(&word, |s| s.0).ok()?;
+    insns.at(image.fixed_slots[at].1).map(Leads::To)
 }

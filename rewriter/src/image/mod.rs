@@ -78,6 +78,8 @@ pub struct Image<'a> {
     pub got: Option<Vaddr>,
     /// GOT slots of imported functions that never return.
     pub noreturn_slots: std::collections::HashSet<Vaddr>,
+    /// Words that hold the address of this file's own code from the dynamic loader's work on: (place, address), sorted.
+    pub fixed_slots: Vec<(Vaddr, Vaddr)>,
 }
 
 /// Most bytes of code that one module may have: new code must stay within reach of a rel32.
@@ -130,6 +132,7 @@ impl<'a> Image<'a> {
             eh_frame: None,
             got: None,
             noreturn_slots: pointers::noreturn_slots(&elf),
+            fixed_slots: Vec::new(),
         };
         if image.kind == Kind::Static && dynamic && !pie {
             return Err(Error::new(format!("{name}: has a dynamic section but names no dynamic loader")));
@@ -150,6 +153,7 @@ impl<'a> Image<'a> {
         }
         image.functions = pointers::functions(&elf, &image);
         image.code_pointers = pointers::code_pointers(&elf, &image);
+        image.fixed_slots = pointers::fixed_slots(&elf, &image);
         Ok(image)
     }
 

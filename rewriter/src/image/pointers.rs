@@ -5,6 +5,8 @@
 
 use super::{FuncSymbol, Image};
 use crate::ids::Vaddr;
+use crate::never_return::never_returns;
+use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
 
 /// Named code addresses, one name each, sorted.
@@ -119,41 +121,6 @@ fn relr_places(elf: &Elf, image: &Image) -> Vec<Vaddr> {
     out
 }
 
-/// C library and language runtime functions that never return to their caller.
-const NEVER_RETURN: [&str; 31] = [
-    "abort",
-    "exit",
-    "_exit",
-    "_Exit",
-    "quick_exit",
-    "__assert_fail",
-    "__assert_perror_fail",
-    "__assert",
-    "__stack_chk_fail",
-    "__fortify_fail",
-    "__chk_fail",
-    "longjmp",
-    "_longjmp",
-    "siglongjmp",
-    "__longjmp_chk",
-    "err",
-    "errx",
-    "verr",
-    "verrx",
-    "pthread_exit",
-    "thrd_exit",
-    "__cxa_throw",
-    "__cxa_rethrow",
-    "__cxa_bad_cast",
-    "__cxa_bad_typeid",
-    "__cxa_throw_bad_array_new_length",
-    "_Unwind_Resume",
-    "_ZSt9terminatev",
-    "__libc_fatal",
-    "svc_exit",
-    "__libc_start_main",
-];
-
 /// GOT slots that hold the address of a function that never returns.
 pub(super) fn noreturn_slots(elf: &Elf) -> std::collections::HashSet<Vaddr> {
     let relocs = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
@@ -161,9 +128,24 @@ pub(super) fn noreturn_slots(elf: &Elf) -> std::collections::HashSet<Vaddr> {
     named
         .filter(|r| {
             let name = elf.dynsyms.get(r.r_sym).and_then(|s| elf.dynstrtab.get_at(s.st_name)).unwrap_or("");
-            // libstdc++'s helpers that throw on behalf of templates.
-            NEVER_RETURN.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
+            never_returns(name)
         })
         .map(|r| Vaddr(r.r_offset))
         .collect()
+}
+
+/// Places that a relocation fills with the address of code of this file, and that the dynamic loader then makes read-only
+/// (PT_GNU_RELRO): a call through one is as good as a direct call.
+pub(super) fn fixed_slots(elf: &Elf, image: &Image) -> Vec<(Vaddr, Vaddr)> {
+    let Some(relro) = elf.program_headers.iter().find(|p| p.p_type == PT_GNU_RELRO).map(|p| p.vm_range()) else {
+        return Vec::new();
+    };
+    let relative = elf.dynrelas.iter().filter(|r| r.r_type == reloc::R_X86_64_RELATIVE);
+    let mut slots: Vec<(Vaddr, Vaddr)> = relative
+        .filter(|r| relro.contains(&(r.r_offset as usize)))
+        .map(|r| (Vaddr(r.r_offset), Vaddr(r.r_addend.unwrap_or(0) as u64)))
+        .filter(|(_, to)| image.exec_at(*to).is_some())
+        .collect();
+    slots.sort();
+    slots
 }

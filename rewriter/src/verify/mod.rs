@@ -121,7 +121,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     // Only jumps of its own function lead to a function's part, unless something names it: its springboard is of no use.
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
-    let returns = Returns::solve(&m, &text, &sites);
+    let returns = Returns::solve(&m, &text, &sites, |va| old.new_address(&m, va));
     let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors);
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());

@@ -3,8 +3,8 @@
 //! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI,
 //! LSB core (`.eh_frame`), Itanium C++ ABI (LSDA).
 
-use super::returns::never_returns;
 use crate::error::{Error, Result};
+use crate::never_return::never_returns;
 use blizzard_rt::abi::{self, Claim, ModuleInfo, TrapEntry};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -78,6 +78,8 @@ pub struct Module<'a> {
     pub called: Vec<u64>,
     /// GOT slots of imported functions that never return, sorted.
     pub never_return_slots: Vec<u64>,
+    /// Words that hold an address of this module from the dynamic loader's work on: (place, old address), sorted.
+    pub fixed_slots: Vec<(u64, u64)>,
     /// Function ranges of the new code, sorted.
     pub functions: Vec<(u64, u64)>,
     /// Those that begin in the middle of a function, as the stack there shows: rare parts that compilers put elsewhere. Sorted.
@@ -180,12 +182,19 @@ impl<'a> Module<'a> {
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
         let mut never_return_slots = Vec::new();
+        let mut fixed_slots = Vec::new();
+        let relro = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == elf::PT_GNU_RELRO);
+        let relro = relro.map_or(0..0, |p| p.p_vaddr(endian)..p.p_vaddr(endian).saturating_add(p.p_memsz(endian)));
         let mut called = Vec::new();
         if let Some(relocations) = elf.dynamic_relocations() {
             for (place, r) in relocations {
                 slots.push(place);
                 if matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_IRELATIVE) {
                     called.push(r.addend() as u64);
+                }
+                let relative = matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_RELATIVE);
+                if relative && relro.contains(&place) {
+                    fixed_slots.push((place, r.addend() as u64));
                 }
                 let symbol = match r.target() {
                     object::RelocationTarget::Symbol(i) => {
@@ -201,6 +210,7 @@ impl<'a> Module<'a> {
             }
         }
         never_return_slots.sort_unstable();
+        fixed_slots.sort_unstable();
         let mut module = Module {
             file,
             entry: elf.entry(),
@@ -217,6 +227,7 @@ impl<'a> Module<'a> {
             pointers,
             called,
             never_return_slots,
+            fixed_slots,
             functions: Vec::new(),
             parts: Vec::new(),
             pads: Vec::new(),

@@ -2,8 +2,8 @@
 //!
 //! Input: module, decoded text, sites. Output: [`Returns`]. A function comes back when from its entry a return, a jump to an
 //! unknown place, or a jump to another function that comes back can be reached; a call behind which its function ends does not.
-//! What the module imports is known by name: functions whose standards say that they never return (C11 7.22.4, POSIX, LSB,
-//! Itanium C++ ABI).
+//! What the module imports is known by name: functions whose standards say that they never return. A word that the dynamic loader
+//! fills in and then makes read-only (PT_GNU_RELRO) is as good as a direct call.
 
 use super::decode::{Code, Insn, NO_TARGET};
 use super::effects::Flow;
@@ -11,54 +11,24 @@ use super::module::Module;
 use super::sites::{Sites, get};
 use super::tables::through_constant;
 
-/// Imported functions that never return.
-const NEVER: &[&str] = &[
-    "_Exit",
-    "_Unwind_Resume",
-    "_ZSt9terminatev",
-    "__assert",
-    "__assert_fail",
-    "__assert_perror_fail",
-    "__chk_fail",
-    "__cxa_bad_cast",
-    "__cxa_bad_typeid",
-    "__cxa_rethrow",
-    "__cxa_throw",
-    "__cxa_throw_bad_array_new_length",
-    "__fortify_fail",
-    "__libc_fatal",
-    "__libc_start_main",
-    "__longjmp_chk",
-    "__stack_chk_fail",
-    "_exit",
-    "_longjmp",
-    "abort",
-    "err",
-    "errx",
-    "exit",
-    "longjmp",
-    "pthread_exit",
-    "quick_exit",
-    "siglongjmp",
-    "svc_exit",
-    "thrd_exit",
-    "verr",
-    "verrx",
-];
-
-/// Whether a function of this name never returns.
-pub fn never_returns(name: &str) -> bool {
-    NEVER.binary_search(&name).is_ok() || (name.starts_with("_ZSt") && name.contains("__throw_"))
-}
-
 /// Bitmap of calls, by instruction, that do not come back.
 pub struct Returns(Vec<u64>);
 
 impl Returns {
-    /// Follows the calls and jumps of the text.
-    pub fn solve(m: &Module, text: &Code, sites: &Sites) -> Returns {
+    /// Follows the calls and jumps of the text. `new_address`: where an old address leads.
+    pub fn solve(m: &Module, text: &Code, sites: &Sites, new_address: impl Fn(u64) -> Option<u64>) -> Returns {
         let n = text.insns.len();
         let own = |k: usize| !get(&sites.inserted, k);
+        // What a branch leads to, if that is decoded code.
+        let led_to = |i: &Insn| match i.flow {
+            Flow::CallInd | Flow::JumpInd if through_constant(i) => {
+                let slot = i.mem.map(|mem| mem.disp as u64)?;
+                let at = m.fixed_slots.binary_search_by_key(&slot, |s| s.0).ok()?;
+                text.at(new_address(m.fixed_slots[at].1)?)
+            }
+            _ if i.target == NO_TARGET => None,
+            _ => text.at(i.target),
+        };
         let imported = |i: &Insn| {
             through_constant(i)
                 && i.mem.is_some_and(|mem| m.never_return_slots.binary_search(&(mem.disp as u64)).is_ok())
@@ -67,13 +37,12 @@ impl Returns {
         let (mut branches, mut calls) = (Vec::new(), Vec::new());
         let mut work: Vec<u32> = Vec::new();
         for (k, i) in text.insns.iter().enumerate().filter(|(k, _)| own(*k)) {
-            let to = if i.target == NO_TARGET { None } else { text.at(i.target) };
-            match (i.flow, to) {
+            match (i.flow, led_to(i)) {
                 (Flow::Ret, _) => work.push(k as u32),
-                (Flow::JumpInd, _) if !imported(i) => work.push(k as u32),
+                (Flow::Jump | Flow::Cond | Flow::JumpInd, Some(to)) => branches.push((to as u32, k as u32)),
+                (Flow::JumpInd, None) if !imported(i) => work.push(k as u32),
                 (Flow::Jump | Flow::Cond, None) => work.push(k as u32),
-                (Flow::Jump | Flow::Cond, Some(to)) => branches.push((to as u32, k as u32)),
-                (Flow::Call, Some(to)) => calls.push((to as u32, k as u32)),
+                (Flow::Call | Flow::CallInd, Some(to)) => calls.push((to as u32, k as u32)),
                 _ => {}
             }
         }
@@ -108,14 +77,13 @@ impl Returns {
                 || match p.flow {
                     Flow::Next | Flow::Cond => true,
                     Flow::Call | Flow::CallInd if ends_function(p) => false,
-                    Flow::Call => match text.at(p.target) {
+                    Flow::Call | Flow::CallInd => match led_to(p) {
                         Some(callee) => {
                             set(&mut behind, k - 1);
                             get(&reaches, callee)
                         }
-                        None => true,
+                        None => !imported(p),
                     },
-                    Flow::CallInd => !imported(p),
                     Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop => false,
                 };
             if goes_on {
@@ -125,8 +93,7 @@ impl Returns {
         let mut never = vec![0u64; n / 64 + 1];
         for (k, i) in text.insns.iter().enumerate().filter(|(k, _)| own(*k)) {
             let lost = match i.flow {
-                Flow::Call => text.at(i.target).is_some_and(|callee| !get(&reaches, callee)),
-                Flow::CallInd => imported(i),
+                Flow::Call | Flow::CallInd => led_to(i).map_or(imported(i), |callee| !get(&reaches, callee)),
                 _ => continue,
             };
             if lost || ends_function(i) {
@@ -139,17 +106,5 @@ impl Returns {
     /// The call at instruction `k` does not come back.
     pub fn never(&self, k: usize) -> bool {
         get(&self.0, k)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_is_sorted_for_the_search() {
-        assert!(NEVER.is_sorted());
-        assert!(never_returns("abort") && never_returns("_ZSt20__throw_length_errorPKc"));
-        assert!(!never_returns("fork") && !never_returns("_ZSt4cout"));
     }
 }

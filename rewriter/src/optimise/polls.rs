@@ -9,7 +9,7 @@
 //! of which every iteration comes through an inner one.
 //!
 //! *Recursion.* What remains are cycles through calls, which loops nowhere. Functions that can call each other in a circle without a poll have
-//! one at the entry of a function in each circle.
+//! one in front of a call in each circle: not at the entry, where debuggers look for the prologue.
 //!
 //! An unresolved jump may lead anywhere, and has a poll in front of it ([`is_wild`]). Not seen are circles through pointers to functions and
 //! through other modules.
@@ -29,7 +29,7 @@ pub struct Polls {
     pub at: Vec<bool>,
     /// Targets of backward branches that have none.
     pub left_out: u64,
-    /// Entries of functions that have one because of recursion.
+    /// Blocks that have one because of recursion.
     pub recursive: u64,
 }
 
@@ -140,13 +140,14 @@ fn break_recursion(cfg: &Cfg, polls: &mut Polls) {
                 continue;
             };
             match state[to.ix()] {
-                _ if polls.at[to.ix()] => {}
+                _ if polls.at[to.ix()] || polls.at[b.ix()] => {}
                 State::New => {
                     state[to.ix()] = State::Open;
                     work.push((to, everywhere(cfg, to)));
                 }
+                // All circles over this edge go through both of its ends.
                 State::Open => {
-                    polls.at[to.ix()] = true;
+                    polls.at[b.ix()] = true;
                     polls.recursive += 1;
                 }
                 State::Done => {}

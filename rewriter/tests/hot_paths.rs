@@ -349,6 +349,22 @@ fn what_a_function_only_hands_on_is_no_computed_target() {
 }
 
 #[test]
+fn a_function_without_frame_and_alignment_keeps_its_springboard() {
+    // busybox is compiled for size and has no frames: its shell trapped at every command.
+    let source = |body: &str, start: &str| {
+        Assembled::new(&format!(
+            ".globl f\n.type f, @function\nf: {body}\nret\n.p2align 4\nret\ntwo: {start}
+            inside: mov rdi, rsi\ncall outside@PLT\npop rbx\nret"
+        ))
+    };
+    assert!(!source("lea rax, [rip + two]\nmov [rdi], rax", "push rbx").is_computed("inside"));
+    assert!(!source("lea rdi, [rip + two]\ncall outside@PLT", "push rbx").is_computed("inside"));
+    assert!(source("lea rax, [rip + two]\nadd rax, rsi\nmov [rdi], rax", "push rbx").is_computed("inside"));
+    assert!(source("lea rax, [rip + two]\ncall outside@PLT", "push rbx").is_computed("inside"));
+    assert!(source("lea rax, [rip + two]\nmov [rdi], rax", "inc rbx").is_computed("inside"));
+}
+
+#[test]
 fn what_a_function_computes_may_lead_into_it() {
     for body in [
         "call outside@PLT\nadd rax, 4",

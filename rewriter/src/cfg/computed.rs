@@ -84,8 +84,8 @@ impl Computed {
             }
         }
         let is_frameless = |id: InsnId| frame_of(frames, insns.va(id)).is_none();
-        let looks_like_start = |id: &InsnId| is_frameless(*id) && looks_like_start(image, insns, *id);
-        for &label in insns.labels.iter().filter(|l| !looks_like_start(&l.at)) {
+        let looks_like_start = |l: &Label| is_frameless(l.at) && looks_like_start(image, insns, cfg, *l);
+        for &label in insns.labels.iter().filter(|l| !looks_like_start(l)) {
             if !in_jump_buffer(image, insns, cfg, label) {
                 mark(label.at, &mut marked);
             }
@@ -96,7 +96,7 @@ impl Computed {
             }
         }
         if !unframed.is_empty() {
-            let mut bare: Vec<InsnId> = insns.labels.iter().map(|l| l.at).filter(looks_like_start).collect();
+            let mut bare: Vec<InsnId> = insns.labels.iter().filter(|l| looks_like_start(l)).map(|l| l.at).collect();
             bare.dedup();
             let functions = Frameless::new(image, insns, bare);
             for (jump, computes) in unframed {
@@ -158,9 +158,10 @@ impl<'x, 'a> Frameless<'x, 'a> {
     }
 }
 
-/// Whether an instruction looks like the start of a function: aligned, and what stands before it does not go on.
-fn looks_like_start(image: &Image, insns: &Insns, id: InsnId) -> bool {
-    let mut at = id;
+/// Whether a label looks like the start of a function: what stands before it does not go on, and it is aligned, or begins like a function and
+/// its address is put away or passed on as it is (code for size is not aligned).
+fn looks_like_start(image: &Image, insns: &Insns, cfg: &Cfg, label: Label) -> bool {
+    let mut at = label.at;
     while let Some(before) = at.0.checked_sub(1).map(InsnId) {
         // A call may be the last of a function that does not return from it.
         if insns.next(before) != Some(at) || insns.flow(before) == Flow::Call {
@@ -171,7 +172,44 @@ fn looks_like_start(image: &Image, insns: &Insns, id: InsnId) -> bool {
         }
         at = before;
     }
-    insns.va(id).0.is_multiple_of(16)
+    insns.va(label.at).0.is_multiple_of(16)
+        || at == label.at && begins_like_function(image, insns, at) && is_handed_over(image, insns, cfg, label)
+}
+
+/// Whether an instruction is one that functions save registers with.
+fn begins_like_function(image: &Image, insns: &Insns, id: InsnId) -> bool {
+    let insn = insns.decode(image, id);
+    match insn.mnemonic() {
+        Mnemonic::Endbr64 => true,
+        Mnemonic::Push => {
+            let reg = insn.op0_register();
+            reg.is_gpr64() && RegSet::CALLEE_SAVED.contains(RegSet::of(reg))
+        }
+        Mnemonic::Sub => insn.op0_register() == Register::RSP && is_immediate8_or_32(insn.op1_kind()),
+        _ => false,
+    }
+}
+
+fn is_immediate8_or_32(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
+}
+
+/// Whether the first thing that the block does with a label is to store it, or to pass it as an argument.
+fn is_handed_over(image: &Image, insns: &Insns, cfg: &Cfg, label: Label) -> bool {
+    let reg = insns.decode(image, label.by).op0_register();
+    let mut factory = InstructionInfoFactory::new();
+    for i in label.by.0 + 1..cfg.blocks[cfg.block_of(label.by).ix()].stop.0 {
+        let insn = insns.decode(image, InsnId(i));
+        if matches!(insns.flow(InsnId(i)), Flow::Call | Flow::IndirectCall) {
+            return is_argument(reg);
+        }
+        let is_it = |r: Register| r.full_register() == reg;
+        if factory.info(&insn).used_registers().iter().any(|u| is_it(u.register())) {
+            let stores = insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Memory;
+            return stores && insn.op1_register() == reg && !is_it(insn.memory_base()) && !is_it(insn.memory_index());
+        }
+    }
+    false
 }
 
 /// The ways back from jumps to where their targets come from.

@@ -1,7 +1,8 @@
 /* The program that `blizzard stress` runs on every node: random accesses to few shared words, each of them logged.
  *
- * The words. They lie in lines of 64 bytes, `per_page` of them in each page, `distance` bytes from each other; as many as fit make one block of the
- * run's block size. Line `l` has eight words: words 0..5 are written by one node each, (l + w) % nodes, with plain stores, and read by all; words
+ * The words. They lie in lines of 64 bytes, `per_page` of them in each page, `distance` bytes from each other; as many as fit make one block. The
+ * pages belong by turn to `pieces` allocations, each made by another node, with a block size and homes of its own (`piece0` ...: bytes | homes << 16 |
+ * node << 24, each 0 for the run's own). Line `l` has eight words: words 0..5 are written by one node each, (l + w) % nodes, with plain stores, and read by all; words
  * 6 and 7 are written by all with an atomic exchange. So the order of the writes to each word is known without any clock: it is the
  * writer's program order, or the chain of the values that the exchanges returned. Nodes write different words of one line and of one block all the
  * time (false sharing), and the same words.
@@ -20,18 +21,19 @@
 #include <emmintrin.h>
 #include <fcntl.h>
 
-enum { WORDS = 8, OWNED = 6, LINE = 64, PAGE = 4096, LOAD = 0, STORE = 1, SWAP = 2 };
+enum { WORDS = 8, OWNED = 6, LINE = 64, PAGE = 4096, PIECES = 4, LOAD = 0, STORE = 1, SWAP = 2 };
 
 struct access {
     uint64_t what, value;
 };
 
-static char *shared;
-static uint64_t lines, per_page, distance;
+static char *shared[PIECES];
+static uint64_t lines, per_page, distance, pieces;
 static unsigned node, nodes;
 
 static inline volatile uint64_t *word_at(uint64_t line, uint64_t word) {
-    return (volatile uint64_t *)(shared + line / per_page * PAGE + line % per_page * distance + word * 8);
+    uint64_t page = line / per_page;
+    return (volatile uint64_t *)(shared[page % pieces] + page / pieces * PAGE + line % per_page * distance + word * 8);
 }
 
 static inline struct access note(uint64_t kind, uint64_t line, uint64_t word, uint64_t value) {
@@ -92,6 +94,29 @@ static inline uint64_t play_straight(struct access *log, uint64_t id, uint64_t r
     for (int i = 0; i < 6; i++)
         log[i] = note(stores && i % 3 == 0 ? STORE : LOAD, line[i], word[i], value[i]);
     return 6;
+}
+
+/* Allocates this node's pieces, and finds all. */
+static void allocate(void) {
+    uint64_t pages = (lines + per_page - 1) / per_page;
+    for (uint64_t k = 0; k < pieces; k++) {
+        char name[] = "piece0";
+        name[5] = (char)(name[5] + k);
+        uint64_t kept = argument(name);
+        if (k % nodes != node)
+            continue;
+        bz_attributes_t attributes = {.block_bytes = kept & 0xffff, .homes = kept >> 16 & 0xff};
+        if (attributes.homes == BZ_HOMES_NODE)
+            attributes.node = (uint32_t)((kept >> 24) % nodes);
+        void *memory = bz_alloc_with((pages - k + pieces - 1) / pieces * PAGE, &attributes);
+        if (!memory) {
+            fprintf(stderr, "workload: no shared memory\n");
+            exit(2);
+        }
+        bz_publish((unsigned)k, memory);
+    }
+    for (uint64_t k = 0; k < pieces; k++)
+        shared[k] = bz_lookup((unsigned)k);
 }
 
 /* One epoch's accesses into `log`; as many as there is room for. */
@@ -159,15 +184,10 @@ int main(int count, char **list) {
     random_state |= !random_state;
     for (int i = 0; i < 16; i++)
         next_random();
-    if (node == 0) {
-        void *memory = bz_alloc((lines + per_page - 1) / per_page * PAGE);
-        if (!memory) {
-            fprintf(stderr, "workload: no shared memory\n");
-            return 2;
-        }
-        bz_publish(0, memory);
-    }
-    shared = bz_lookup(0);
+    pieces = argument("pieces");
+    if (pieces == 0 || pieces > PIECES)
+        return 2;
+    allocate();
     char name[32];
     snprintf(name, sizeof name, "/node-%u.log", node);
     const char *folder = text_argument("folder");

@@ -48,7 +48,13 @@ fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
         let sum: u64 = shares.map(|share| share["accesses"].as_u64().unwrap()).sum();
         assert_eq!(Some(sum), totals["accesses"].as_u64(), "{kind}");
     }
-    for counter in ["rounds_with_replacement", "pages_replaced", "blocks_evicted", "pages_homed"] {
+    // Allocations as the run's options say, and others.
+    let kinds = |name: &str| totals[name].as_object().unwrap().len();
+    assert_eq!((kinds("allocation_block_sizes"), kinds("allocation_homes")), (8, 4), "{totals:#}");
+    assert!(totals["rounds_with_attributes"].as_u64().unwrap() < 28, "{totals:#}");
+    for counter in
+        ["rounds_with_attributes", "rounds_with_replacement", "pages_replaced", "blocks_evicted", "pages_homed"]
+    {
         assert!(totals[counter].as_u64().unwrap() > 0, "{counter}: {totals:#}");
     }
 }

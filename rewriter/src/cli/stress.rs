@@ -11,7 +11,7 @@ use crate::launch::{HomePolicy, Protocol};
 use crate::rt_blob::Blob;
 use crate::stress::check::Checker;
 use crate::stress::log::{Kind, Logs};
-use crate::stress::{Fixed, Round, option_of};
+use crate::stress::{Fixed, PIECE_HOMES, Round, option_of};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
@@ -29,7 +29,7 @@ const PLANTED_LIMIT: Duration = Duration::from_secs(20);
 /// Test the runtime: random races on shared words, checked for sequential consistency
 ///
 /// Every node loads, stores and exchanges a few shared words at random, most of them in blocks that several nodes write, and logs what it gets.
-/// The rounds go through all block sizes, home policies and protocols, some with more pages than the nodes may have copies of. A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
+/// The rounds go through all block sizes, home policies and protocols, of the run and of single allocations, some with more pages than the nodes may have copies of. A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
 /// other round runs with random delays wherever the runtime handles a message. The exit status is 1 if anything was found.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -93,6 +93,14 @@ struct Totals {
     rounds: u64,
     rounds_with_delays: u64,
     rounds_with_replacement: u64,
+    /// Rounds with an allocation that has a block size or homes of its own.
+    rounds_with_attributes: u64,
+    /// Allocations by what they have; 0 and `default`: as the run's options say.
+    allocation_block_sizes: BTreeMap<u32, u64>,
+    allocation_homes: BTreeMap<&'static str, u64>,
+    /// What the user fixed; a round is repeated with the same.
+    #[serde(skip)]
+    fixed: Fixed,
     /// Rounds and accesses by what the rounds ran with. All end with the same sums.
     protocols: BTreeMap<String, Share>,
     block_sizes: BTreeMap<u32, Share>,
@@ -152,8 +160,8 @@ impl StressCommand {
             .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
         let programs = self.programs(folder.path())?;
         let progress = self.progress();
-        let mut totals = Totals { nodes: self.nodes, seed: self.seed, ..Totals::default() };
         let fixed = Fixed { protocol: self.protocol, block_bytes: self.block_size, homes: self.homes };
+        let mut totals = Totals { nodes: self.nodes, seed: self.seed, fixed, ..Totals::default() };
         let begin = Instant::now();
         for number in self.round.map_or(0, |only| only).. {
             let enough = self.accesses.is_some_and(|limit| totals.accesses >= limit)
@@ -228,6 +236,11 @@ impl StressCommand {
         totals.rounds += 1;
         totals.rounds_with_delays += u64::from(round.delays.is_some());
         totals.rounds_with_replacement += u64::from(round.stache_pages.is_some());
+        totals.rounds_with_attributes += u64::from(round.has_attributes());
+        for piece in round.pieces.iter().flatten() {
+            *totals.allocation_block_sizes.entry(piece.block_bytes).or_default() += 1;
+            *totals.allocation_homes.entry(PIECE_HOMES[piece.homes as usize]).or_default() += 1;
+        }
         match problem {
             None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e)),
             Some((kind, what, details)) => {
@@ -321,13 +334,14 @@ fn add_counters(stats: &Path, totals: &mut Totals) -> Result<()> {
 fn report(totals: &Totals) -> String {
     let rate = |seconds: f64| grouped((totals.accesses as f64 / seconds.max(1e-9)) as u64);
     let mut text = format!(
-        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays, {} with replacement\n\n",
+        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays, {} with replacement, {} with attributes of allocations\n\n",
         totals.nodes,
         totals.seed,
         totals.rounds,
         totals.run_seconds + totals.check_seconds,
         totals.rounds_with_delays,
-        totals.rounds_with_replacement
+        totals.rounds_with_replacement,
+        totals.rounds_with_attributes
     );
     text += &format!("{:<26} {:>15} {:>15}\n", "", "rounds", "accesses");
     let named = |name: &str| name.to_owned();
@@ -368,14 +382,16 @@ fn report(totals: &Totals) -> String {
             }
             text += &format!("\nwhat the round did: {:?}\n", finding.round);
             text += &format!("its logs: {}\n", finding.logs.display());
+            let Fixed { protocol, block_bytes, homes } = totals.fixed;
+            let options = [
+                protocol.map(|p| format!(" --protocol {}", option_of(p))),
+                block_bytes.map(|bytes| format!(" --block-size {bytes}")),
+                homes.map(|h| format!(" --homes {}", option_of(h))),
+            ];
+            let options: String = options.into_iter().flatten().collect();
             text += &format!(
-                "once more: blizzard stress -n {} --seed {} --round {} --protocol {} --block-size {} --homes {}\n",
-                totals.nodes,
-                totals.seed,
-                finding.round.number,
-                option_of(finding.round.protocol),
-                finding.round.block_bytes,
-                option_of(finding.round.homes)
+                "once more: blizzard stress -n {} --seed {} --round {}{options}\n",
+                totals.nodes, totals.seed, finding.round.number
             );
         }
     }

@@ -22,6 +22,23 @@ pub struct Delays {
     pub longest_pauses: u32,
 }
 
+/// One of the allocations that hold a round's lines; 0 in a field: the run's own (`bz_alloc_with`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Piece {
+    pub block_bytes: u32,
+    /// Homes of its pages, as in [`PIECE_HOMES`].
+    pub homes: u32,
+    /// The node that all its pages are at home on, if they are on one, modulo the number of nodes.
+    pub node: u32,
+}
+
+impl Piece {
+    /// As the program is told.
+    fn word(self) -> u64 {
+        u64::from(self.block_bytes) | u64::from(self.homes) << 16 | u64::from(self.node) << 24
+    }
+}
+
 /// What one round does; all of it follows from the run's seed and the round's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Round {
@@ -37,6 +54,8 @@ pub struct Round {
     pub stay: u32,
     /// Now and then the program itself waits, for so many turns of a loop at most.
     pub pause: u32,
+    /// The allocations that the pages belong to by turn, at least one.
+    pub pieces: [Option<Piece>; MOST_PIECES],
     pub delays: Option<Delays>,
     #[serde(serialize_with = "as_option")]
     pub protocol: Protocol,
@@ -64,6 +83,11 @@ const FEWEST_PAGES: u32 = abi::STACHE_PAGES_MIN;
 const PROTOCOLS: [Protocol; 2] = [Protocol::Stache, Protocol::Mcm];
 const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
 const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
+
+/// Most allocations of a round.
+pub const MOST_PIECES: usize = 4;
+/// Homes of an allocation, in the order of `BZ_HOMES_...`.
+pub const PIECE_HOMES: [&str; 4] = ["default", "round-robin", "first-touch", "node"];
 
 /// A protocol or policy as it is named on the command line.
 pub fn option_of(value: impl ValueEnum) -> String {
@@ -99,16 +123,30 @@ impl Round {
         // Few lines have different homes, or no third node ever tells a node what the home has not told it yet.
         let lines_per_page = if lines <= 8 { pick(&[1, 1, 4]) } else { pick(&[1, 4, 64]) };
         let turn = |count: usize, every: u64| (number / every) as usize % count;
+        let distance_bytes = pick(&[LINE_BYTES, PAGE_BYTES / lines_per_page]);
+        let (writes, stay, pause) = (pick(&[5, 20, 50, 80]), pick(&[0, 50, 90]), pick(&[0, 50, 2_000]));
+        // Half of the rounds have what every program has: one allocation as the run's options say.
+        let count = if pick(&[0, 1]) == 0 { 1 } else { pick(&[1, 2, 3, 4]).min(lines.div_ceil(lines_per_page)) };
+        let own = count > 1 || pick(&[0, 1]) == 1;
+        let mut sizes = BLOCK_BYTES.to_vec();
+        sizes.push(0);
+        let pieces = std::array::from_fn(|k| {
+            let drawn = Piece { block_bytes: pick(&sizes), homes: pick(&[0, 1, 2, 3]), node: pick(&[0, 1, 2, 3]) };
+            let block_bytes = if fixed.block_bytes.is_none() && own { drawn.block_bytes } else { 0 };
+            let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
+            (k < count as usize).then_some(Piece { block_bytes, homes, node: if homes == 3 { drawn.node } else { 0 } })
+        });
         Round {
             number,
             seed: mix(seed, number) | 1,
             lines,
             lines_per_page,
             // Side by side, so that one access can take two lines, or in all parts of the page.
-            distance_bytes: pick(&[LINE_BYTES, PAGE_BYTES / lines_per_page]),
-            writes: pick(&[5, 20, 50, 80]),
-            stay: pick(&[0, 50, 90]),
-            pause: pick(&[0, 50, 2_000]),
+            distance_bytes,
+            writes,
+            stay,
+            pause,
+            pieces,
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
             protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
             block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 4)]),
@@ -123,6 +161,11 @@ impl Round {
     /// Words that the nodes race for.
     pub fn locations(&self) -> u32 {
         self.lines * 8
+    }
+
+    /// Whether an allocation has a block size or homes of its own.
+    pub fn has_attributes(&self) -> bool {
+        self.pieces.iter().flatten().any(|piece| *piece != Piece::default())
     }
 
     /// Accesses of the whole round on so many nodes.
@@ -159,6 +202,8 @@ impl Round {
             ("planted", u64::from(planted)),
         ];
         let mut list: Vec<OsString> = numbers.iter().map(|(name, value)| format!("{name}={value}").into()).collect();
+        list.push(format!("pieces={}", self.pieces.iter().flatten().count()).into());
+        list.extend((0..).zip(self.pieces.iter().flatten()).map(|(k, p)| format!("piece{k}={}", p.word()).into()));
         let mut folder_argument = OsString::from("folder=");
         folder_argument.push(folder);
         list.push(folder_argument);
@@ -199,14 +244,34 @@ mod tests {
     }
 
     #[test]
+    fn allocations_have_all_block_sizes_and_homes() {
+        let rounds: Vec<Round> = (0..200).map(|n| Round::new(7, n, Fixed::default())).collect();
+        let pieces: Vec<Piece> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
+        assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
+        assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
+        assert_eq!(pieces.iter().filter(|p| p.homes == 3).map(|p| p.node).collect::<HashSet<_>>().len(), 4);
+        for count in 1..=MOST_PIECES {
+            assert!(rounds.iter().any(|r| r.pieces.iter().flatten().count() == count), "{count}");
+        }
+        let plain = rounds.iter().filter(|r| !r.has_attributes()).count();
+        assert!((50..150).contains(&plain), "{plain}");
+        let words = |r: &Round| {
+            r.arguments(Path::new("/l"), 0).iter().filter(|a| a.to_string_lossy().starts_with("piece")).count()
+        };
+        assert!(rounds.iter().all(|r| words(r) == 1 + r.pieces.iter().flatten().count()));
+    }
+
+    #[test]
     fn what_is_fixed_stays_and_the_rest_is_as_without() {
         let fixed =
             Fixed { protocol: Some(Protocol::Mcm), block_bytes: Some(512), homes: Some(HomePolicy::FirstTouch) };
         for number in 0..20 {
             let (free, round) = (Round::new(7, number, Fixed::default()), Round::new(7, number, fixed));
             assert_eq!((round.protocol, round.block_bytes, round.homes), (Protocol::Mcm, 512, HomePolicy::FirstTouch));
-            let Round { protocol, block_bytes, homes, .. } = free;
-            assert_eq!(Round { protocol, block_bytes, homes, ..round }, free);
+            assert!(!round.has_attributes());
+            let Round { protocol, block_bytes, homes, pieces, .. } = free;
+            assert_eq!(pieces.iter().flatten().count(), round.pieces.iter().flatten().count());
+            assert_eq!(Round { protocol, block_bytes, homes, pieces, ..round }, free);
             let options = round.run_options(3);
             let text: Vec<&str> = options.iter().filter_map(|o| o.to_str()).collect();
             let wanted = "-n 3 --protocol mcm --block-size 512 --homes first-touch";

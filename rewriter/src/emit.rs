@@ -17,7 +17,6 @@ use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
-use crate::optimise::polls;
 use crate::optimise::strips::Strip;
 use crate::optimise::{Check, Checks, State};
 use crate::options::{self, Options, Poll};
@@ -276,7 +275,8 @@ pub fn emit(input: &Input) -> Code {
             let kind = facts.kind(id);
             let decided = planner.decide_kind(kind, on_stack);
             let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
-            let polled = k == 0 && (checks.polls[b.ix()] || strip.is_some()) || insns.flow(id) == Flow::IndirectJmp;
+            let polls_here = checks.polls.is_at(b, id);
+            let polled = polls_here || k == 0 && strip.is_some();
             let marked = |c: &&Check| c.id == id;
             let last = i + 1 == block.stop.0;
             if unchecked
@@ -309,11 +309,10 @@ pub fn emit(input: &Input) -> Code {
                 let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
                 check::count_block(&mut code, &site, counter);
             }
-            let wild = i + 1 == block.stop.0 && polls::is_wild(insns, cfg, b);
             if let Some(strip) = strip.filter(|_| k == 0) {
                 open = Some(strip::head(&mut code, &site, strip));
                 code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
-            } else if options.poll == Poll::Backedge && (k == 0 && checks.polls[b.ix()] || wild) {
+            } else if polls_here {
                 let from = code.hot.pos();
                 check::poll(&mut code, &site);
                 if options.blocks {

@@ -5,7 +5,7 @@ use crate::analysis::liveness::Liveness;
 use crate::disasm::InsnId;
 use crate::error::Result;
 use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
-use crate::optimise::{self, Checks, polls};
+use crate::optimise;
 use crate::options::{Options, Poll};
 use crate::pipeline::{Analysed, analyse};
 use crate::plan::{self, Action, Exempt, is_big};
@@ -42,7 +42,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         function.bytes += bytes;
         function.instructions += 1;
         count(&plan.actions[id.ix()], &mut function.accesses);
-        if options.poll == Poll::Backedge && polled(&analysed, &checks, id) {
+        if options.poll == Poll::Backedge && checks.polls.is_at(cfg.block_of(id), id) {
             function.accesses.polls += 1;
         }
         out.code_bytes += bytes;
@@ -51,13 +51,6 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         out.accesses.add(&f.accesses);
     }
     Ok(out)
-}
-
-/// Whether a poll goes in front of an instruction; the same rule as the emission's.
-fn polled(a: &Analysed, checks: &Checks, id: InsnId) -> bool {
-    let b = a.cfg.block_of(id);
-    let block = &a.cfg.blocks[b.ix()];
-    block.first == id && checks.polls[b.ix()] || id.0 + 1 == block.stop.0 && polls::is_wild(&a.insns, &a.cfg, b)
 }
 
 fn count(action: &Action, into: &mut Accesses) {

@@ -57,15 +57,27 @@ fn render(inspection: &Inspection) -> String {
         inspection.functions.len()
     ));
     line(format!("  checked     {checked_loads} loads, {checked_stores} stores"));
-    let Counts { merged, strips, stripped, dominated, chained, regions, given_back, polls_left_out, polls_recursive } =
-        inspection.optimiser;
+    let Counts {
+        merged,
+        strips,
+        stripped,
+        dominated,
+        chained,
+        regions,
+        given_back,
+        polls_left_out,
+        polls_recursive,
+        polls_moved,
+    } = inspection.optimiser;
     line(format!("  covered     {merged} merged, {dominated} dominated; {chained} chained stubs, {regions} regions"));
     line(format!("  loops       {strips} test tags for several iterations, of {stripped} accesses"));
     if given_back > 0 {
         line(format!("  given back  {given_back} covered accesses that could not be followed"));
     }
     line(format!("  by runtime  {by_runtime} string instructions, gathers, scatters, state saves"));
-    line(format!("  polls       {polls}; {polls_left_out} left out, {polls_recursive} because of recursion"));
+    line(format!(
+        "  polls       {polls}; {polls_left_out} left out, {polls_recursive} because of recursion, {polls_moved} moved"
+    ));
     line(format!("  exempt      {}", inspection.accesses.exempt_total()));
     for (class, count) in exempt {
         line(format!("    {class:<18} {count}"));
@@ -139,6 +151,7 @@ mod tests {
                 given_back: 0,
                 polls_left_out: 5,
                 polls_recursive: 1,
+                polls_moved: 2,
             },
             refusals: vec![RefusalReport { address: 0x1050, place: "main+0x10".into(), reason: "unknown".into() }],
         };
@@ -148,7 +161,7 @@ p: 99 bytes of code, 30 instructions, 1 functions
   covered     2 merged, 1 dominated; 3 chained stubs, 4 regions
   loops       1 test tags for several iterations, of 2 accesses
   by runtime  1 string instructions, gathers, scatters, state saves
-  polls       4; 5 left out, 1 because of recursion
+  polls       4; 5 left out, 1 because of recursion, 2 moved
   exempt      8
     stack              7
     tls                1

@@ -3,6 +3,7 @@
 //! Input: instructions, graph, liveness. Output: [`Code`]. A check counts beyond its instruction only where its sequence needs neither a
 //! spill nor saved flags: then no register that holds a covered address changes between two instructions, wherever a signal arrives.
 
+use super::polls::Polls;
 use super::{Check, Input, Key, NO_REG, State, Step};
 use crate::analysis::access::{Place, Plain};
 use crate::analysis::facts::Kind;
@@ -34,8 +35,8 @@ impl Code {
     }
 }
 
-/// Collects. `polls`: by block, whether it polls.
-pub fn collect(input: &Input, polls: &[bool]) -> Code {
+/// Collects.
+pub fn collect(input: &Input, polls: &Polls) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
     let mut code = Code { steps: Vec::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
     let mut planner = Planner::new(options, facts);
@@ -56,7 +57,6 @@ pub fn collect(input: &Input, polls: &[bool]) -> Code {
         code.first.push(code.checks.len() as u32);
         live_before.clear();
         let mut on_stack = stack.at_start(b);
-        let polled = polls[b.ix()];
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             let kind = facts.kind(id);
@@ -90,8 +90,8 @@ pub fn collect(input: &Input, polls: &[bool]) -> Code {
                 // A gate of another kind, or a refusal.
                 None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
             }
-            step.only_polls = k == 0 && polled && !step.kills;
-            step.kills |= k == 0 && polled;
+            step.only_polls = polls.is_at(b, id) && !step.kills;
+            step.kills |= polls.is_at(b, id);
             if closes && is_jump(&insn) {
                 if live_before.is_empty() {
                     live.before_each(cfg, facts, b, &mut live_before);

@@ -8,6 +8,7 @@
 //! An access for which the way back meets a kill, or becomes too long, gets its check back. Whatever other accesses rely on stays as it is.
 
 use super::collect::Code;
+use super::polls::Polls;
 use super::strips::Strip;
 use super::{Check, Checks, Claim, Counts, Key, Range, Region, SPAN, State};
 use crate::analysis::group;
@@ -113,7 +114,7 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     }
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
-    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, polls: Vec::new(), counts }
+    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, polls: Polls::default(), counts }
 }
 
 /// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.

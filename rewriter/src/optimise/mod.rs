@@ -34,6 +34,7 @@ use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
 use crate::options::{Options, Poll};
 use blizzard_rt::abi::GroupRange;
+use polls::Polls;
 use serde::Serialize;
 
 /// No register: as base or index of a [`Key`].
@@ -197,6 +198,8 @@ pub struct Counts {
     pub polls_left_out: u64,
     /// Polls at entries of functions, because of recursion.
     pub polls_recursive: u64,
+    /// Polls that stand where no flags need be saved, and not at their block's beginning or in front of its jump.
+    pub polls_moved: u64,
 }
 
 /// The result: the accesses in order, and what follows from the decisions.
@@ -210,8 +213,7 @@ pub struct Checks {
     pub regions: Vec<Region>,
     /// In the order of the instructions.
     pub strips: Vec<strips::Strip>,
-    /// By block: whether a poll stands in front of it.
-    pub polls: Vec<bool>,
+    pub polls: Polls,
     pub counts: Counts,
 }
 
@@ -251,11 +253,9 @@ pub fn run(input: &Input) -> Checks {
     let mut fuel = Fuel(options.fuel);
     let mut counts = Counts::default();
     let polls = if options.poll == Poll::Backedge {
-        let placed = polls::place(input.insns, input.cfg, options.place_polls, &mut fuel);
-        (counts.polls_left_out, counts.polls_recursive) = (placed.left_out, placed.recursive);
-        placed.at
+        polls::place(input, &mut fuel, &mut counts)
     } else {
-        vec![false; input.cfg.blocks.len()]
+        Polls::none(input.cfg)
     };
     if !options.merge && !options.across && !options.strips {
         return Checks { polls, counts, ..Checks::default() };

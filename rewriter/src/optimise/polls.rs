@@ -11,39 +11,67 @@
 //! *Recursion.* What remains are cycles through calls, which loops nowhere. Functions that can call each other in a circle without a poll have
 //! one in front of a call in each circle: not at the entry, where debuggers look for the prologue.
 //!
-//! An unresolved jump may lead anywhere, and has a poll in front of it ([`is_wild`]). Not seen are circles through pointers to functions and
+//! An unresolved jump may lead anywhere, and has a poll in its block, too. Not seen are circles through pointers to functions and
 //! through other modules.
 //!
-//! **Invariant**: the blocks without a poll, with the edges of [`Cfg::succ`], from calls to landing pads and to callees, have no cycle. `verify`
+//! *Where in its block* a poll stands is open: whoever enters the block comes by. It stands in front of the first instruction where the status
+//! flags are free, at the head of a loop; else in front of the last one, a call or an instruction before an unresolved jump, at which they count as live:
+//! saving them costs five times what the poll does.
+//!
+//! **Invariant**: a block has one poll at most. The blocks without one, with the edges of [`Cfg::succ`], from calls to landing pads and to callees, have no cycle; `verify`
 //! looks for one in the output.
 //! Source: design section 5 (polls).
 
-use super::Fuel;
+use super::{Counts, Fuel, Input};
+use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
 
-/// The result, and what was done.
+/// No poll: as a place in [`Polls`].
+const NONE: u32 = u32::MAX;
+
+/// Where the polls are.
 #[derive(Debug, Default)]
 pub struct Polls {
-    /// By block: its first instruction has a poll in front of it.
-    pub at: Vec<bool>,
-    /// Targets of backward branches that have none.
-    pub left_out: u64,
-    /// Blocks that have one because of recursion.
-    pub recursive: u64,
+    /// By block: the instruction that the poll stands in front of.
+    at: Vec<u32>,
 }
 
-/// Whether a block ends with a jump that has a poll in front of it.
-pub fn is_wild(insns: &Insns, cfg: &Cfg, b: BlockId) -> bool {
+impl Polls {
+    /// No polls at all.
+    pub fn none(cfg: &Cfg) -> Polls {
+        Polls { at: vec![NONE; cfg.blocks.len()] }
+    }
+
+    /// Whether a poll stands in front of an instruction of a block.
+    pub fn is_at(&self, b: BlockId, id: InsnId) -> bool {
+        self.at[b.ix()] == id.0
+    }
+}
+
+/// While they are placed, and what was done.
+#[derive(Default)]
+struct Placing {
+    /// By block: it has a poll.
+    at: Vec<bool>,
+    left_out: u64,
+    /// Blocks that have one because of recursion.
+    recursive: Vec<BlockId>,
+}
+
+/// Whether a block ends with a jump that may lead anywhere.
+fn is_wild(insns: &Insns, cfg: &Cfg, b: BlockId) -> bool {
     let block = &cfg.blocks[b.ix()];
     matches!(block.end, End::FramedJmp | End::UnknownJmp)
         && insns.flow(InsnId(block.stop.0 - 1)) == Flow::IndirectJmp
         && cfg.unresolved[cfg.component[b.ix()] as usize]
 }
 
-/// Places the polls of a module; `choose`: not at every backward branch's target.
-pub fn place(insns: &Insns, cfg: &Cfg, choose: bool, fuel: &mut Fuel) -> Polls {
-    let mut polls = Polls { at: cfg.loop_head.clone(), ..Polls::default() };
+/// Places the polls of a module; counts what was done.
+pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
+    let Input { insns, cfg, facts, live, options, .. } = *input;
+    let mut placing = Placing { at: cfg.loop_head.clone(), ..Placing::default() };
+    let polls = &mut placing;
     for pads in &cfg.pads {
         for &pad in &pads.to {
             let first = |b: BlockId| cfg.blocks[b.ix()].first;
@@ -51,15 +79,37 @@ pub fn place(insns: &Insns, cfg: &Cfg, choose: bool, fuel: &mut Fuel) -> Polls {
             polls.at[pad.ix()] |= backward;
         }
     }
-    if choose {
-        leave_out(insns, cfg, &mut polls, fuel);
+    if options.place_polls {
+        leave_out(insns, cfg, polls, fuel);
     }
-    break_recursion(cfg, &mut polls);
-    polls
+    break_recursion(cfg, polls);
+    (counts.polls_left_out, counts.polls_recursive) = (polls.left_out, polls.recursive.len() as u64);
+    polls.recursive.sort_unstable();
+    let mut at = vec![NONE; cfg.blocks.len()];
+    let mut before = Vec::new();
+    for b in cfg.ids() {
+        // At the head of a loop, or in front of what ends the block.
+        let head = polls.at[b.ix()] && polls.recursive.binary_search(&b).is_err();
+        if !polls.at[b.ix()] && !is_wild(insns, cfg, b) {
+            continue;
+        }
+        let block = &cfg.blocks[b.ix()];
+        before.clear();
+        live.before_each(cfg, facts, b, &mut before);
+        let free = |k: &usize| !before[*k].meets(RegSet::FLAGS);
+        let count = block.stop.ix() - block.first.ix();
+        let best = if head { (0..count).find(free) } else { (0..count).rev().find(free) };
+        let simple = if head { 0 } else { count - 1 };
+        // Without the choice they stand there, whatever is live.
+        let k = best.filter(|_| options.place_polls).unwrap_or(simple);
+        counts.polls_moved += u64::from(k != simple);
+        at[b.ix()] = block.first.0 + k as u32;
+    }
+    Polls { at }
 }
 
 /// Leaves out what no cycle needs.
-fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Polls, fuel: &mut Fuel) {
+fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
     let part = components(cfg, |b, out| within(cfg, b, out));
     let depth = depths(insns, cfg);
     let mut heads: Vec<BlockId> = cfg.ids().filter(|b| polls.at[b.ix()]).collect();
@@ -122,7 +172,7 @@ fn depths(insns: &Insns, cfg: &Cfg) -> Vec<i32> {
 }
 
 /// Puts polls where functions call each other in a circle.
-fn break_recursion(cfg: &Cfg, polls: &mut Polls) {
+fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
     // Retreating edges of a depth-first search: every cycle has one.
     let mut state = vec![State::New; cfg.blocks.len()];
     let mut work: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
@@ -148,7 +198,7 @@ fn break_recursion(cfg: &Cfg, polls: &mut Polls) {
                 // All circles over this edge go through both of its ends.
                 State::Open => {
                     polls.at[b.ix()] = true;
-                    polls.recursive += 1;
+                    polls.recursive.push(b);
                 }
                 State::Done => {}
             }
@@ -265,7 +315,7 @@ mod tests {
         }
     }
 
-    /// A function that calls itself and has no loop never polled: peers gave its node up for lost.
+    /// A function that calls itself and has no loop never polled: whoever missed on a block of its node waited until the recursion was over.
     #[test]
     fn recursion_polls() {
         for (body, polls) in [
@@ -281,6 +331,29 @@ mod tests {
                 let (found, counts) = with(body, Options { place_polls, ..Options::default() });
                 let looping = u64::from(body.contains("jnz 1b") || !place_polls && body.contains("jmp f"));
                 assert_eq!((found, counts.polls_recursive), (polls, polls - looping.min(polls)), "{body}");
+            }
+        }
+    }
+
+    #[test]
+    fn polls_stand_where_no_flags_are_live() {
+        for (body, saved) in [
+            // Behind the instruction that reads them.
+            ("cmp rdi, 5\n1: setc al\n mov rcx, 1\n sub rdi, rcx\n jnz 1b", 1),
+            // In front of the last that writes all of them, before a jump that may lead anywhere.
+            ("mov rcx, rdi\n and rcx, rsi\n mov rdx, rcx\n jmp rcx\n setc al", 1),
+            // At the head, where they are free.
+            ("1: mov rcx, 1\n sub rdi, rcx\n jnz 1b", 0),
+        ] {
+            let input = program(body);
+            for (place_polls, saves) in [(true, 0), (false, saved)] {
+                let options = Options { place_polls, ..Options::default() };
+                let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
+                let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
+                assert!(audit.is_clean(), "{body}\n{audit}");
+                let report = rewritten.report;
+                assert_eq!((report.polls, report.flag_saves), (1, saves), "{body}");
+                assert_eq!(report.optimiser.polls_moved, if place_polls { saved } else { 0 }, "{body}");
             }
         }
     }

@@ -176,6 +176,20 @@ impl Coherence {
         self.kind
     }
 
+    /// Whether no event of any block waits for anything.
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        #[cfg(test)]
+        if self.bag.is_some() {
+            return false;
+        }
+        self.held.is_empty()
+            && match self.kind {
+                Kind::Stache => self.stache.is_at_rest(),
+                Kind::Mcm => self.mcm.is_at_rest(),
+            }
+    }
+
     fn is_pinned(&self, block: Block) -> bool {
         self.pins.contains(block) || (self.granted && self.acquiring == Some(block))
     }
@@ -275,9 +289,17 @@ impl Node {
     }
 
     /// Forgets the access before: its instruction has been executed. Then handles what it held up.
+    #[inline]
     pub fn end_last_access(&mut self) {
         let pins = &mut self.coherence.pins;
         (pins.first, pins.end, pins.listed) = (0, 0, 0);
+        if !self.coherence.is_at_rest() {
+            self.catch_up();
+        }
+    }
+
+    #[inline(never)]
+    fn catch_up(&mut self) {
         for _ in 0..self.coherence.held.len() {
             let Some(message) = self.coherence.held.pop() else { break };
             self.event(&message);
@@ -286,7 +308,13 @@ impl Node {
     }
 
     /// Whether something waits for the access in progress to be executed.
+    #[inline]
     pub fn holds_work(&self) -> bool {
+        !self.coherence.is_at_rest() && self.has_held_work()
+    }
+
+    #[inline(never)]
+    fn has_held_work(&self) -> bool {
         #[cfg(test)]
         if self.coherence.bag.as_ref().is_some_and(|bag| !bag.is_empty()) {
             return true;

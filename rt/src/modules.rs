@@ -162,6 +162,8 @@ pub struct Modules {
     /// Slots behind this one have never been used.
     used: AtomicUsize,
     writing: AtomicBool,
+    /// Grows with each change.
+    version: AtomicU64,
 }
 
 /// The process's modules.
@@ -177,6 +179,7 @@ impl Modules {
             slots: [const { Slot::empty() }; MAX_MODULES],
             used: AtomicUsize::new(0),
             writing: AtomicBool::new(false),
+            version: AtomicU64::new(0),
         }
     }
 
@@ -218,6 +221,7 @@ impl Modules {
                 Ok(())
             }
         };
+        self.version.fetch_add(1, Ordering::Release);
         self.writing.store(false, Ordering::Release);
         done
     }
@@ -225,6 +229,12 @@ impl Modules {
     fn at(&self, at: u64) -> Option<&Slot> {
         let used = &self.slots[..self.used.load(Ordering::Acquire)];
         used.iter().filter(|slot| slot.covers(at)).max_by_key(|slot| slot.start.load(Ordering::Relaxed))
+    }
+
+    /// A number that stays the same as long as the table does.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Whether `at` lies in some module.

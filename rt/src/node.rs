@@ -24,7 +24,7 @@ use crate::sync::Sync;
 use crate::syscall_gate::{self, signals};
 use crate::tags::Space;
 use crate::tempest::{self, Host};
-use crate::transport::{self, Message, Patience, Transport};
+use crate::transport::{self, Message, Patience, Transport, Urgency};
 use crate::{api, entry, print, segment, sys};
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
@@ -213,11 +213,15 @@ impl Node {
                 (handler.run)(self, to, &message);
             }
         } else {
-            instruments::boundary(&self.context);
-            let kind = msg::urgency(self.coherence.kind(), message.handler);
-            if let Err(e) = self.transport.send(to, message, kind) {
-                self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
-            }
+            self.send_as(to, message, msg::urgency(self.coherence.kind(), message.handler));
+        }
+    }
+
+    /// Sends a message to another node, which is to hear of it so soon.
+    pub fn send_as(&mut self, to: NodeId, message: Message, kind: Urgency) {
+        instruments::boundary(&self.context);
+        if let Err(e) = self.transport.send(to, message, kind) {
+            self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
         }
     }
 
@@ -253,7 +257,7 @@ impl Node {
         }
         // Whoever waits may wait for a node that has been created and not released.
         self.release();
-        let since = stats::cycles();
+        let since = if what.is_counted() { stats::cycles() } else { 0 };
         let mut patience = Patience::default();
         let mut message = Message::default();
         loop {
@@ -294,9 +298,10 @@ impl Node {
                 }
             }
         }
-        // Events of `tempest.h` ring the doorbell, too.
-        self.transport.end_wait(&patience, !tempest::is_active());
-        self.clock.waited(what, since);
+        self.transport.end_wait(&patience);
+        if what.is_counted() {
+            self.clock.waited(what, since);
+        }
     }
 
     /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them.
@@ -641,8 +646,10 @@ pub fn number() -> u32 {
 }
 
 /// Number of nodes of this run.
+#[inline]
 pub fn nodes() -> u32 {
-    identity().nodes
+    // SAFETY: as in `identity`.
+    unsafe { (*GLOBAL.identity.get()).nodes }
 }
 
 fn is_several() -> bool {

@@ -20,6 +20,14 @@ pub enum Wait {
     Other,
 }
 
+impl Wait {
+    /// Whether anybody wants to know how long it takes.
+    #[inline]
+    pub fn is_counted(self) -> bool {
+        self != Wait::Other
+    }
+}
+
 const COUNTED: [(Wait, Counter); 3] =
     [(Wait::Miss, Counter::MissWaitNs), (Wait::Barrier, Counter::BarrierWaitNs), (Wait::Lock, Counter::LockWaitNs)];
 

@@ -49,6 +49,12 @@ impl Mcm {
             pause: Pause::START,
         })
     }
+
+    /// Whether no event is under way.
+    #[inline]
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.refused && self.events.0.is_empty()
+    }
 }
 
 /// The software event table: each word is a block's address and, in the bits that are zero in it, the block's state [`Bits`].

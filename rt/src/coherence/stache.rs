@@ -54,6 +54,12 @@ impl Stache {
 }
 
 impl Stache {
+    /// Whether no request waits here.
+    #[inline]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.deferred.is_empty()
+    }
+
     /// The state of a block with an outstanding request.
     fn outstanding(&self, block: Block) -> Option<CacheState> {
         if self.outstanding == 0 {

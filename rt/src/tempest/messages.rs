@@ -15,16 +15,16 @@
 
 use super::blocks::{self, BlockSpec};
 use super::inbox::Inbox;
-use super::{Host, Invocation, Kind, invoke, require_node, running, with};
+use super::{Host, Invocation, Kind, invoke, require_node, running, timers, with};
 use crate::abi::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
-use crate::abi::{BLOCK_BYTES, MAX_NODES, SLOT_BYTES};
+use crate::abi::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
 use crate::buffer::Table;
 use crate::entry::access;
 use crate::instruments::{self, Step};
 use crate::msg::{Rejection, id};
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
-use crate::transport::Message;
+use crate::transport::{Message, Urgency};
 use core::mem::MaybeUninit;
 
 /// Bytes of the body in the header line and in the whole of a message's first slot.
@@ -49,6 +49,9 @@ struct Part {
 struct Current {
     words: u64,
     read: u64,
+    src: u32,
+    /// The body of a message that never was in the inbox.
+    line: Option<[u64; FIRST_LINE / 8]>,
 }
 
 /// What has arrived.
@@ -146,25 +149,49 @@ impl Messages {
         }
         let word = |at| self.inbox.get(at);
         let arrived = Arrived { src: word(0), bytes: word(1), name: u64::from(word(2)) | u64::from(word(3)) << 32 };
-        self.current = Current { words: u64::from(arrived.bytes) / WORD_BYTES as u64, read: 0 };
+        let words = u64::from(arrived.bytes) / WORD_BYTES as u64;
+        self.current = Current { words, read: 0, src: arrived.src, line: None };
         Some(arrived)
     }
 
+    /// Makes a message the current one that is one cache line and not behind any other; `None` when it is something else.
+    #[inline]
+    fn begin_in_line(&mut self, from: NodeId, slot: &Message) -> Option<Arrived> {
+        let [bytes, b, c] = slot.args;
+        let whole = slot.handler == id::USER && slot.length == 0 && bytes <= FIRST_LINE as u64;
+        if !whole || !bytes.is_multiple_of(WORD_BYTES as u64) || !self.inbox.is_empty() {
+            return None;
+        }
+        self.parts[from.index()] = Part::default();
+        let (src, line) = (from.index() as u32, Some([b, c, slot.key]));
+        self.current = Current { words: bytes / WORD_BYTES as u64, read: 0, src, line };
+        Some(Arrived { src, bytes: bytes as u32, name: slot.addr })
+    }
+
     /// Takes the current message off; returns the bytes that its handler has left.
+    #[inline]
     fn end(&mut self) -> u64 {
-        let Current { words, read } = core::mem::take(&mut self.current);
-        self.inbox.drop_front(RECORD_WORDS + words);
-        (words - read) * WORD_BYTES as u64
+        let left = self.left_bytes();
+        if self.current.line.is_none() {
+            self.inbox.drop_front(RECORD_WORDS + self.current.words);
+        }
+        self.current = Current::default();
+        left
     }
 
     /// The next word of the current message.
+    #[inline]
     fn next_word(&mut self) -> Option<u32> {
-        if self.current.read >= self.current.words {
+        let Current { words, read, line, .. } = self.current;
+        if read >= words {
             return None;
         }
-        let word = self.inbox.get(RECORD_WORDS + self.current.read);
         self.current.read += 1;
-        Some(word)
+        Some(match line {
+            // Two words in each, the lower one first.
+            Some(line) => (line[read as usize / 2 % line.len()] >> (read % 2 * 32)) as u32,
+            None => self.inbox.get(RECORD_WORDS + read),
+        })
     }
 
     fn left_bytes(&self) -> u64 {
@@ -221,18 +248,35 @@ fn slots(name: u64, body: &[u8], mut send: impl FnMut(Message)) {
 }
 
 /// Handler of USER and USER_MORE.
+#[inline]
 pub fn on_message(node: &mut Node, from: NodeId, slot: &Message) {
+    // Most messages are short and find nothing in front of them: no queue then.
+    if super::is_active()
+        && !super::in_handler()
+        && !timers::is_due()
+        && let Some(message) = with(|t| t.messages.begin_in_line(from, slot))
+    {
+        run(&mut Host::Node(node), message);
+        if super::has_events() {
+            super::run_events(&mut Host::Node(node), || false);
+        }
+    } else {
+        queue_slot(node, from, slot);
+    }
+}
+
+#[inline(never)]
+fn queue_slot(node: &mut Node, from: NodeId, slot: &Message) {
     if !super::is_active() {
         // The program has not got as far as the interface.
         if node.early.push(*slot).is_err() {
             node.fail(format_args!("no memory to keep a message from node {}", from.index()));
         }
-        return;
+    } else if with(|t| t.messages.accept(from, slot)).is_err() {
+        node.count(Counter::MessagesRejected);
+    } else {
+        super::run_events(&mut Host::Node(node), || false);
     }
-    if with(|t| t.messages.accept(from, slot)).is_err() {
-        return node.count(crate::abi::Counter::MessagesRejected);
-    }
-    super::run_events(&mut Host::Node(node), || false);
 }
 
 /// Takes the slots that came before the interface was started.
@@ -245,28 +289,37 @@ pub fn accept_early(host: &mut Host<'_>) {
     }
 }
 
-/// Runs the handler of the front message.
+/// Runs the handler of the current message.
 pub fn run(host: &mut Host<'_>, message: Arrived) {
     let Arrived { src, bytes, name } = message;
-    let Some(entry) = with(|t| t.names.resolve(name)) else {
-        node::fail(format_args!(
-            "node {src} sent a message for the function at offset {:#x} of module {}, which this node has not loaded",
-            name as u32,
-            name >> 32
-        ));
-    };
+    host.count(Counter::UserMessages);
+    let Some(entry) = with(|t| t.names.resolve(name)) else { refuse_name(src, name) };
     // SAFETY: the address of an instruction of rewritten code, which the sender named as a handler of messages.
     let handler = unsafe { core::mem::transmute::<u64, crate::abi::tempest::MessageHandler>(entry) };
     invoke(host, Invocation::Message(handler, src, bytes as i32));
     let left = with(|t| t.messages.end());
     if left != 0 {
-        node::fail(format_args!(
-            "a message handler left {left} of the {bytes} bytes that node {src} sent (Tempest 1.2.1, section 3.3.3); the \
-             handler is at offset {:#x} of module {}",
-            name as u32,
-            name >> 32
-        ));
+        refuse_rest(message, left);
     }
+}
+
+#[cold]
+fn refuse_name(src: u32, name: u64) -> ! {
+    node::fail(format_args!(
+        "node {src} sent a message for the function at offset {:#x} of module {}, which this node has not loaded",
+        name as u32,
+        name >> 32
+    ));
+}
+
+#[cold]
+fn refuse_rest(Arrived { src, bytes, name }: Arrived, left: u64) -> ! {
+    node::fail(format_args!(
+        "a message handler left {left} of the {bytes} bytes that node {src} sent (Tempest 1.2.1, section 3.3.3); the \
+         handler is at offset {:#x} of module {}",
+        name as u32,
+        name >> 32
+    ));
 }
 
 fn is_word_multiple(function: &str, what: &str, len: i32) -> usize {
@@ -313,12 +366,28 @@ fn require_message_handler(function: &str) {
 }
 
 /// `TPPI_send_*`: sends a message of those items.
+#[inline]
 pub fn send(host: &mut Host<'_>, dest: u32, function: u64, items: &[SendItem]) {
     const NAME: &str = "TPPI_send";
     let dest = require_node(NAME, dest);
-    let Some(name) = with(|t| t.names.of(function)) else {
-        node::fail(format_args!("{NAME}: {function:#x} is not a function of rewritten code"));
-    };
+    let Some(name) = with(|t| t.names.of(function)) else { refuse_function(function) };
+    if let Some([b, c, key]) = words_of(items)
+        && send_in_line(host, dest, name, [(items.len() * WORD_BYTES) as u64, b, c, key])
+    {
+        return;
+    }
+    send_body(host, dest, name, items);
+}
+
+#[cold]
+fn refuse_function(function: u64) -> ! {
+    node::fail(format_args!("TPPI_send: {function:#x} is not a function of rewritten code"));
+}
+
+/// Puts a body together and sends it.
+#[inline(never)]
+fn send_body(host: &mut Host<'_>, dest: NodeId, name: u64, items: &[SendItem]) {
+    const NAME: &str = "TPPI_send";
     let mut bytes = 0;
     let mut forwarded = 0;
     for item in items {
@@ -349,6 +418,39 @@ pub fn send(host: &mut Host<'_>, dest: u32, function: u64, items: &[SendItem]) {
     // SAFETY: written just now.
     let body = unsafe { core::slice::from_raw_parts(base, bytes) };
     deliver(host, dest, name, body);
+}
+
+/// The body of a message of so few words that they fit into one cache line.
+#[inline]
+fn words_of(items: &[SendItem]) -> Option<[u64; FIRST_LINE / 8]> {
+    if items.len() > FIRST_LINE / WORD_BYTES {
+        return None;
+    }
+    let mut body = [0; FIRST_LINE / 8];
+    for (at, item) in items.iter().enumerate() {
+        if item.kind != item_kind::WORD {
+            return None;
+        }
+        body[at / 2] |= u64::from(item.len as u32) << (at % 2 * 32);
+    }
+    Some(body)
+}
+
+/// Sends a message of one cache line. False, and nothing is sent, when it is for this node itself or there is no room in the ring.
+#[inline]
+fn send_in_line(host: &mut Host<'_>, dest: NodeId, name: u64, words: [u64; 4]) -> bool {
+    let Some(node) = host.node().filter(|node| node.me != dest) else { return false };
+    instruments::boundary(&node.context);
+    let sent = node.transport.send_line(dest, id::USER, name, words, urgency(dest));
+    instruments::stamp(&node.context, Step::Sent);
+    sent
+}
+
+/// How soon the receiver of a message is to hear of it.
+#[inline]
+fn urgency(dest: NodeId) -> Urgency {
+    let answers = running() == Kind::Message && with(|t| t.messages.current.src) as usize == dest.index();
+    if answers { Urgency::Reply } else { Urgency::Call }
 }
 
 /// Writes an item's bytes; returns how many.
@@ -454,7 +556,8 @@ fn deliver(host: &mut Host<'_>, dest: NodeId, name: u64, body: &[u8]) {
     if waiting != 0 && waiting + body.len() as u64 > limit {
         overflow(waiting, dest, limit);
     }
-    slots(name, body, |slot| node.send(dest, slot));
+    let kind = urgency(dest);
+    slots(name, body, |slot| node.send_as(dest, slot, kind));
     instruments::stamp(&node.context, Step::Sent);
 }
 
@@ -478,8 +581,11 @@ fn require_left(function: &str, bytes: u64) {
 
 /// `TPPI_recv_W`.
 pub fn recv_w() -> i32 {
-    require_left("TPPI_recv_W", WORD_BYTES as u64);
-    with(|t| t.messages.next_word()).unwrap_or(0) as i32
+    let word = if running() == Kind::Message { with(|t| t.messages.next_word()) } else { None };
+    if word.is_none() {
+        require_left("TPPI_recv_W", WORD_BYTES as u64);
+    }
+    word.unwrap_or(0) as i32
 }
 
 /// `TPPI_recv_Ba`.

@@ -42,7 +42,7 @@ use crate::transport::Message;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, compiler_fence};
 
 /// What a run says about this interface; see [`abi::RegionHeader`].
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,8 @@ struct Global {
     active: AtomicBool,
     /// Somebody is inside [`with`].
     borrowed: AtomicBool,
+    /// The process may have several threads: in a run of one node.
+    threaded: AtomicBool,
     /// The runtime was entered by a gate: the program's registers are live.
     by_gate: AtomicBool,
     /// The kind of handler that runs, or [`Kind::None`].
@@ -103,6 +105,7 @@ unsafe impl core::marker::Sync for Global {}
 static GLOBAL: Global = Global {
     active: AtomicBool::new(false),
     borrowed: AtomicBool::new(false),
+    threaded: AtomicBool::new(false),
     by_gate: AtomicBool::new(false),
     running: AtomicU8::new(Kind::None as u8),
     thread: AtomicI32::new(0),
@@ -189,23 +192,44 @@ fn start() {
         Err(e) => node::fail(format_args!("cannot reserve the memory of tempest.h: {e}")),
     }
     GLOBAL.thread.store(sys::gettid(), Ordering::Relaxed);
+    GLOBAL.threaded.store(node::nodes() == 1, Ordering::Relaxed);
     GLOBAL.active.store(true, Ordering::Release);
 }
 
 /// Uses the state.
+#[inline]
 fn with<R>(run: impl FnOnce(&mut State) -> R) -> R {
     if !is_active() {
-        node::fail(format_args!("a function of tempest.h was called before the interface was started"));
+        refuse_unstarted();
     }
-    if GLOBAL.borrowed.swap(true, Ordering::Acquire) {
-        node::fail(format_args!(
-            "tempest.h inside itself: a signal handler or another thread uses it; only the node's main thread may"
-        ));
+    let inside = if GLOBAL.threaded.load(Ordering::Relaxed) {
+        GLOBAL.borrowed.swap(true, Ordering::Acquire)
+    } else {
+        // No exchange: what could come between the two is a signal handler on this very thread, which leaves the word as it found it.
+        let inside = GLOBAL.borrowed.load(Ordering::Relaxed);
+        GLOBAL.borrowed.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        inside
+    };
+    if inside {
+        refuse_nested();
     }
     // SAFETY: active, and `borrowed` was clear, so nobody else has a reference.
     let result = run(unsafe { (*GLOBAL.state.get()).assume_init_mut() });
     GLOBAL.borrowed.store(false, Ordering::Release);
     result
+}
+
+#[cold]
+fn refuse_unstarted() -> ! {
+    node::fail(format_args!("a function of tempest.h was called before the interface was started"))
+}
+
+#[cold]
+fn refuse_nested() -> ! {
+    node::fail(format_args!(
+        "tempest.h inside itself: a signal handler or another thread uses it; only the node's main thread may"
+    ))
 }
 
 /// Ends the run unless this is the thread that the interface belongs to. In runs of several nodes there is no other.
@@ -234,6 +258,14 @@ impl Host<'_> {
         match self {
             Host::Alone => None,
             Host::Node(node) => Some(node),
+        }
+    }
+
+    /// Counts one event.
+    fn count(&self, counter: Counter) {
+        match self {
+            Host::Alone => access::count(counter),
+            Host::Node(node) => node.count(counter),
         }
     }
 
@@ -334,10 +366,9 @@ pub fn run_events(host: &mut Host<'_>, enough: impl Fn() -> bool) {
             break;
         }
         if let Some((run, user_ptr)) = timers::take_due() {
-            access::count(Counter::UserTimers);
+            host.count(Counter::UserTimers);
             invoke(host, Invocation::Timer(run, user_ptr));
         } else if let Some(message) = with(|t| t.messages.begin()) {
-            access::count(Counter::UserMessages);
             messages::run(host, message);
         } else if let Some(callback) = with(|t| t.bulk.next_callback()) {
             invoke(host, callback);

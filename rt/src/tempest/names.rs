@@ -3,9 +3,9 @@
 //! Purpose: a handler is named by its module and its place there, never by an address, and a name is looked up in the module's own
 //! records before it is believed ([`MODULES`]). Looking up takes a system call, so both directions are remembered.
 //! Input: old addresses, names. Output: names, new addresses.
-//! **Invariant**: what is remembered is used only while the same new code is there.
+//! **Invariant**: what is remembered is used only while the table of modules is the same.
 
-use crate::modules::MODULES;
+use crate::modules::{MODULES, Modules};
 
 const PLACES: usize = 64;
 
@@ -13,11 +13,11 @@ const PLACES: usize = 64;
 struct Known {
     key: u64,
     value: u64,
-    /// Address of new code that must still be there.
-    entry: u64,
+    /// Of the table of modules.
+    version: u64,
 }
 
-const UNKNOWN: Known = Known { key: u64::MAX, value: 0, entry: 0 };
+const UNKNOWN: Known = Known { key: u64::MAX, value: 0, version: u64::MAX };
 
 /// What is remembered, by the low bits of the key.
 pub struct Names {
@@ -25,13 +25,20 @@ pub struct Names {
     entries: [Known; PLACES],
 }
 
-fn place(table: &mut [Known; PLACES], key: u64) -> &mut Known {
+/// What belongs to `key`, looked up if it is not known.
+#[inline]
+fn known(table: &mut [Known; PLACES], key: u64, look_up: fn(&Modules, u64) -> Option<u64>) -> Option<u64> {
     // Functions are 16-byte aligned as a rule.
-    &mut table[(key >> 4) as usize % PLACES]
+    let known = &mut table[(key >> 4) as usize % PLACES];
+    if known.key == key && known.version == MODULES.version() { Some(known.value) } else { learn(known, key, look_up) }
 }
 
-fn is_valid(known: &Known, key: u64) -> bool {
-    known.key == key && MODULES.in_new_code(known.entry)
+#[inline(never)]
+fn learn(known: &mut Known, key: u64, look_up: fn(&Modules, u64) -> Option<u64>) -> Option<u64> {
+    let version = MODULES.version();
+    let value = look_up(&MODULES, key)?;
+    *known = Known { key, value, version };
+    Some(value)
 }
 
 impl Names {
@@ -40,21 +47,14 @@ impl Names {
     }
 
     /// The name of the function at `address`; `None` when that is no rewritten code.
+    #[inline]
     pub fn of(&mut self, address: u64) -> Option<u64> {
-        let known = place(&mut self.names, address);
-        if !is_valid(known, address) {
-            let (name, entry) = (MODULES.name_of(address)?, MODULES.entry(address)?);
-            *known = Known { key: address, value: name, entry };
-        }
-        Some(known.value)
+        known(&mut self.names, address, Modules::name_of)
     }
 
     /// The new code of the function with that name.
+    #[inline]
     pub fn resolve(&mut self, name: u64) -> Option<u64> {
-        let known = place(&mut self.entries, name);
-        if !is_valid(known, name) {
-            *known = Known { key: name, value: 0, entry: MODULES.resolve(name)? };
-        }
-        Some(known.entry)
+        known(&mut self.entries, name, Modules::resolve)
     }
 }

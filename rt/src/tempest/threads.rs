@@ -27,22 +27,31 @@ fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
     unsafe { AtomicI32::from_ptr(sem) }
 }
 
+/// Adds to a semaphore. In a run of several nodes the process has one thread, on which handlers run, too, so nothing comes in between.
+fn add(sem: &AtomicI32, by: i32) {
+    if node::nodes() == 1 {
+        sem.fetch_add(by, Ordering::SeqCst);
+    } else {
+        sem.store(sem.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+}
+
 /// `TPPI_sleep`: increments; waits while the value is greater than zero.
 pub fn sleep(host: &mut Host<'_>, sem: *mut i32) {
     let sem = semaphore("TPPI_sleep", sem);
     if in_handler() {
         node::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));
     }
-    sem.fetch_add(1, Ordering::SeqCst);
+    add(sem, 1);
     wait(host, Wait::Other, || sem.load(Ordering::SeqCst) <= 0, format_args!("TPPI_sleep waits for TPPI_wakeup"));
 }
 
 /// `TPPI_wakeup`: decrements; at zero the sleeper runs on.
 pub fn wakeup(sem: *mut i32) {
-    semaphore("TPPI_wakeup", sem).fetch_sub(1, Ordering::SeqCst);
+    add(semaphore("TPPI_wakeup", sem), -1);
 }
 
 /// `TPPI_atomic_incr`.
 pub fn increment(sem: *mut i32) {
-    semaphore("TPPI_atomic_incr", sem).fetch_add(1, Ordering::SeqCst);
+    add(semaphore("TPPI_atomic_incr", sem), 1);
 }

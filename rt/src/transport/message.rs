@@ -23,6 +23,9 @@ use crate::tags::BLOCK_WORDS;
 /// Words of a slot's first line behind the one that the ring shares with the incarnation; the last word of the line is unused.
 pub const HEAD_WORDS: usize = 6;
 
+/// Bytes of a slot's first line: what a message without data moves.
+pub const LINE_BYTES: u64 = 64;
+
 /// One message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
@@ -67,7 +70,7 @@ impl Message {
 
     /// Bytes that travel.
     pub const fn wire_bytes(&self) -> u64 {
-        64 + self.length as u64
+        LINE_BYTES + self.length as u64
     }
 }
 

@@ -41,7 +41,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
-pub use message::Message;
+pub use message::{LINE_BYTES, Message};
 use ring::{Consumer, Producer};
 
 /// A node calls a peer that leaves its doorbell unanswered at most so often.
@@ -194,15 +194,41 @@ impl Transport {
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
         if peer.overflow.is_empty() && peer.out.send(&message) {
             if announce(&peer.context, kind) {
-                let bit = 1 << to.index();
-                self.unsure |= bit;
-                self.unsure_calls |= if kind == Urgency::Call { bit } else { 0 };
+                self.note_unsure(to, kind);
             }
             return Ok(());
         }
         self.own.add_alone(Counter::SendsBuffered, 1);
         self.buffered += 1;
         peer.overflow.push(message)
+    }
+
+    /// [`Transport::send`] of a message without data, given by its parts. False, and nothing is sent, when it would have to wait in this node's
+    /// memory.
+    #[inline]
+    pub fn send_line(&mut self, to: NodeId, handler: u16, addr: u64, words: [u64; 4], kind: Urgency) -> bool {
+        let Some(peer) = &mut self.peers[to.index()] else { return false };
+        let [first, second, third, key] = words;
+        let small = u64::from(handler) | (self.me.index() as u64) << 16 | u64::from(peer.into.taken()) << 32;
+        let head = [small, addr, first, second, third, key];
+        if !peer.overflow.is_empty() || !peer.out.send_line(self.region.header().incarnation, head) {
+            return false;
+        }
+        let unsure = announce(&peer.context, kind);
+        self.own.add_alone(Counter::MessagesSent, 1);
+        self.own.add_alone(Counter::BytesSent, LINE_BYTES);
+        if unsure {
+            self.note_unsure(to, kind);
+        }
+        true
+    }
+
+    /// The receiver's state was looked at without a fence.
+    #[inline]
+    fn note_unsure(&mut self, to: NodeId, kind: Urgency) {
+        let bit = 1 << to.index();
+        self.unsure |= bit;
+        self.unsure_calls |= if kind == Urgency::Answer { 0 } else { bit };
     }
 
     /// A valid message says how many of this node's messages its sender had taken out.
@@ -241,10 +267,15 @@ impl Transport {
     }
 
     /// Moves what waits in the overflow queues into the rings, as far as there is room.
+    #[inline]
     pub fn drain(&mut self) {
-        if self.buffered == 0 {
-            return;
+        if self.buffered != 0 {
+            self.drain_queues();
         }
+    }
+
+    #[inline(never)]
+    fn drain_queues(&mut self) {
         for peer in self.peers.iter_mut().flatten() {
             let before = self.buffered;
             while peer.out.has_room() {
@@ -312,14 +343,15 @@ impl Transport {
     }
 
     /// The end of a wait: back to the program. If peers were told of the wait, tells them that it is over, and sets the own doorbell if anything is
-    /// left to do. Otherwise they have rung meanwhile for what is not an answer; with `silence`, a doorbell that rang for what has been
-    /// handled is cleared.
+    /// left to do. Otherwise they have rung meanwhile for what is not an answer, and a doorbell that rang for what has been handled is cleared.
     #[inline]
-    pub fn end_wait(&self, patience: &Patience, silence: bool) {
+    pub fn end_wait(&self, patience: &Patience) {
         if patience.is_announced {
             doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
-        } else if silence && self.own.poll().load(Ordering::Relaxed) != 0 {
-            doorbell_of(&self.own).silence(|| self.any_ready() || self.buffered != 0 || self.is_aborted());
+        } else if self.own.poll().load(Ordering::Relaxed) != 0 {
+            let has_work =
+                || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::has_events();
+            doorbell_of(&self.own).silence(has_work);
         }
     }
 
@@ -579,13 +611,13 @@ mod tests {
         a.send(to, numbered(1), Urgency::Call).unwrap();
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
         // Leaving with a message unread sets the own doorbell.
-        b.end_wait(&patience, false);
+        b.end_wait(&patience);
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 1);
         b.answer_doorbell();
         assert!(b.receive().is_some());
         let mut patience = Patience::default();
         b.begin_wait(&mut patience);
-        b.end_wait(&patience, false);
+        b.end_wait(&patience);
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
     }
 
@@ -604,10 +636,10 @@ mod tests {
         // A quiet wait ends with the doorbell as it must be.
         a.send(second, numbered(1), Urgency::Call).unwrap();
         assert!(b.receive().is_some());
-        b.end_wait(&Patience::default(), true);
+        b.end_wait(&Patience::default());
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 0);
         a.send(second, numbered(2), Urgency::Call).unwrap();
-        b.end_wait(&Patience::default(), true);
+        b.end_wait(&Patience::default());
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 1, "a message is left");
     }
 
@@ -630,7 +662,7 @@ mod tests {
                         }
                     }
                 };
-                end.end_wait(&patience, true);
+                end.end_wait(&patience);
                 message.args[0]
             };
             let started = std::time::Instant::now();

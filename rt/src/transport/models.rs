@@ -321,6 +321,47 @@ fn planted_bugs_of_answers_are_found() {
     }
 }
 
+/// A sender of a reply, who does nothing more at first if the receiver runs or spins, and a receiver that ends a wait meanwhile and then computes: its
+/// doorbell is all it looks at.
+fn replies(bug: Bug) {
+    explore(3, move || {
+        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
+        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
+        let sent = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
+            loom::thread::spawn(move || {
+                let bell = Doorbell { poll: &words.0, state: &words.1 };
+                let call = || unreachable!("the receiver makes no system call");
+                sent.store(1, Ordering::Release);
+                let unsure = bell.announce(Urgency::Reply, call);
+                assert!(unsure, "neither of the two states needs anything at once");
+                if bug != Bug::NoLaterLook {
+                    Cell::full_fence();
+                    bell.ring_behind_fence(Urgency::Reply, call);
+                }
+            })
+        };
+        let bell = Doorbell { poll: &words.0, state: &words.1 };
+        bell.begin_wait();
+        bell.end_wait(|| sent.load(Ordering::Acquire) == 1);
+        sender.join().unwrap();
+        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "a reply lies in a ring, and nobody will look");
+    });
+}
+
+#[test]
+fn a_node_that_computes_hears_of_a_reply() {
+    replies(Bug::None);
+}
+
+#[test]
+fn planted_bugs_of_replies_are_found() {
+    for bug in [Bug::NoSenderFence, Bug::NoReceiverFence, Bug::NoLaterLook] {
+        assert!(is_found(|| replies(bug)), "{bug:?}");
+    }
+}
+
 /// A sender of two messages to a node that says all the time that it runs, handles the first one, and silences its doorbell.
 fn silence(bug: Bug) {
     explore(3, move || {

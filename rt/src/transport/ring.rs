@@ -25,6 +25,9 @@ const CONSUMER_LINE: u64 = 0;
 const PRODUCER_LINE: u64 = 64;
 /// The consumer publishes its index after such a part of a lap, or when it finds the ring empty.
 const PUBLISHED_PARTS: u64 = 4;
+/// A sender gets the line for the message after so many others in advance: the one for the next may be watched by the receiver, who would only take it
+/// back.
+const AHEAD: u64 = 2;
 /// The first word of a slot's second line.
 const DATA_WORD: u64 = 8;
 
@@ -98,6 +101,7 @@ struct Ring<M> {
 }
 
 impl<M: Memory> Ring<M> {
+    #[inline]
     fn slot(&self, index: u64) -> u64 {
         RING_HEADER_BYTES + (index & self.mask) * SLOT_BYTES
     }
@@ -169,22 +173,39 @@ impl<M: Memory> Producer<M> {
         if !self.has_room() {
             return false;
         }
-        // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
-        let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
-        memory.store_u32(slot + 4, message.incarnation, Ordering::Relaxed);
-        for (word, value) in (1..).zip(message.head()) {
-            memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
-        }
         if message.length != 0 {
+            let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
             for (word, &value) in (DATA_WORD..).zip(&message.data) {
                 memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
             }
+        }
+        self.publish(message.incarnation, message.head());
+        true
+    }
+
+    /// [`Producer::send`] of a message without data.
+    #[inline]
+    pub fn send_line(&mut self, incarnation: u32, head: [u64; HEAD_WORDS]) -> bool {
+        let has_room = self.has_room();
+        if has_room {
+            self.publish(incarnation, head);
+        }
+        has_room
+    }
+
+    #[inline]
+    fn publish(&mut self, incarnation: u32, head: [u64; HEAD_WORDS]) {
+        // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
+        let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
+        memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
+        for (word, value) in (1..).zip(head) {
+            memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
         }
         // Release: whoever sees the number sees the message.
         memory.store_u32(slot, (self.next as u32).wrapping_add(1), Ordering::Release);
         self.next += 1;
         memory.store_u64(PRODUCER_LINE, self.next, Ordering::Relaxed);
-        true
+        memory.prefetch_for_store(self.ring.slot(self.next + AHEAD));
     }
 }
 

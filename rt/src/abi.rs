@@ -476,8 +476,8 @@ pub const TEMPEST_BUFFER_DEFAULT_BYTES: u64 = 256 << 20;
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
 pub const SLOT_BYTES: u64 = 128;
-/// Bytes in front of a ring's slots: the consumer's and the producer's index, a cache line each.
-pub const RING_HEADER_BYTES: u64 = 128;
+/// Bytes in front of a ring's slots: the consumer's index, which has two cache lines for itself, and one more slot.
+pub const RING_HEADER_BYTES: u64 = 256;
 
 /// [`RegionHeader::peer_timeout_ms`] unless the launcher says otherwise.
 pub const PEER_TIMEOUT_MS: u32 = 60_000;
@@ -486,7 +486,7 @@ pub const PEER_TIMEOUT_MS: u32 = 60_000;
 pub const STACHE_PAGES_MIN: u32 = 16;
 
 /// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, about 1024 for all rings that lead to one node. Each node so has
-/// 128 KiB of slots and 128 bytes for each peer, however many there are, up to 64.
+/// 128 KiB of slots and 256 bytes for each peer, however many there are, up to 64.
 pub const fn ring_slots(nodes: u32) -> u32 {
     match nodes {
         0..=8 => 128,

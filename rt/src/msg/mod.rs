@@ -62,6 +62,12 @@ pub mod id {
     pub const BULK_PIECE: u16 = 54;
 }
 
+/// Whether such a message belongs to the run's coherence protocol.
+#[inline]
+pub const fn is_coherence(handler: u16) -> bool {
+    handler < id::COLLECTIVE_ARRIVE || handler == id::BLOCK_PART
+}
+
 /// Who may send a message to whom, and what its address must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {

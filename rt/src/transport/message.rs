@@ -13,15 +13,17 @@
 //!       16  u64  address in the segment, or zero
 //!       24  u64  three arguments, meaning by handler
 //!       48  u64  key: an answer has that of its request
-//!       56  8 bytes unused
+//!       56  u64  how many messages of its sender went the other way before it, see [`super::link`]
 //!       64  64 bytes of data
 //! ```
 
 use crate::buffer::Zeroed;
 use crate::tags::BLOCK_WORDS;
 
-/// Words of a slot's first line behind the one that the ring shares with the incarnation; the last word of the line is unused.
-pub const HEAD_WORDS: usize = 6;
+/// Words of a slot's first line behind the one that the sequence number shares with the incarnation.
+pub const HEAD_WORDS: usize = 7;
+/// The last of them, which is not part of a [`Message`].
+pub const ORDER: usize = HEAD_WORDS - 1;
 
 /// Bytes of a slot's first line: what a message without data moves.
 pub const LINE_BYTES: u64 = 64;
@@ -51,13 +53,13 @@ impl Message {
     pub fn head(&self) -> [u64; HEAD_WORDS] {
         let [first, second, third] = self.args;
         let small = u64::from(self.handler) | u64::from(self.source) << 16 | u64::from(self.length) << 24;
-        [small | u64::from(self.taken) << 32, self.addr, first, second, third, self.key]
+        [small | u64::from(self.taken) << 32, self.addr, first, second, third, self.key, 0]
     }
 
     /// The inverse of [`Message::head`]; leaves the data alone.
     #[inline]
     pub fn set_head(&mut self, incarnation: u32, head: &[u64; HEAD_WORDS]) {
-        let &[small, addr, first, second, third, key] = head;
+        let &[small, addr, first, second, third, key, _] = head;
         self.incarnation = incarnation;
         self.handler = small as u16;
         self.source = (small >> 16) as u8;

@@ -4,7 +4,7 @@
 //! message without wasting a processor that somebody else needs. Source: design section 6; Reinhardt 1996, 2.2.1 (a
 //! handler must be able to send).
 //!
-//! * [`message`]: what travels. * [`ring`]: how it travels. * [`doorbell`]: how a receiver learns of it.
+//! * [`message`]: what travels. * [`ring`], [`shuttle`]: how it travels; [`link`] chooses. * [`doorbell`]: how a receiver learns of it.
 //!
 //! # Who rings the doorbell
 //!
@@ -26,14 +26,17 @@
 //! sender's own queue, and while that queue is not empty everything for that ring goes through it.
 
 pub mod doorbell;
+pub mod link;
 pub mod message;
 #[cfg(test)]
 mod models;
 pub mod ring;
+pub mod shuttle;
 
 use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES, activity};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
+use crate::msg;
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::{stats, sys, tempest};
@@ -41,8 +44,8 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
+use link::Link;
 pub use message::{LINE_BYTES, Message};
-use ring::{Consumer, Producer};
 
 /// A node calls a peer that leaves its doorbell unanswered at most so often.
 const CALL_EVERY_NS: u64 = 2_000_000;
@@ -52,6 +55,8 @@ const YIELDS_UNWATCHED: u32 = 1024;
 
 /// Looks at the rings in a row, with nothing else in between but a pause each.
 const STRETCH: u32 = 8;
+/// Pauses in front of each look while messages of programs and of the synchronisation come and go.
+const TALKING_PAUSES: u32 = 3;
 /// After so many looks in vain, longer than a miss takes, a node makes sure that who must know of its messages does.
 const UNSURE_LOOKS: u32 = 24;
 /// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
@@ -77,8 +82,7 @@ pub struct Silent {
 /// One other node.
 struct Peer {
     watch: Watch,
-    out: Producer,
-    into: Consumer,
+    link: Link,
     /// What did not fit into `out`.
     overflow: Queue<Message>,
     context: Context,
@@ -118,6 +122,8 @@ pub struct Transport {
     turn: usize,
     /// Messages in all overflow queues.
     buffered: u64,
+    /// The last message from or to another node was none of the coherence protocol.
+    is_talking: bool,
     /// Peers that got a message and whose state was looked at without a fence, a bit each; those of them that got more than answers.
     unsure: u64,
     unsure_calls: u64,
@@ -146,19 +152,11 @@ impl Transport {
         for (number, peer) in peers.iter_mut().enumerate().take(header.nodes as usize) {
             let Some(other) = NodeId::new(number as u32).filter(|&other| other != me) else { continue };
             // SAFETY: the region's rings, each used by this node at the one end that is its own.
-            let (out, into) = unsafe {
-                (
-                    Producer::new(region.ring(me, other), header.ring_slots),
-                    Consumer::new(region.ring(other, me), header.ring_slots),
-                )
+            let link = unsafe {
+                Link::new(region.ring(me, other), region.ring(other, me), header.ring_slots, me.index() < other.index())
             };
-            *peer = Some(Peer {
-                watch: Watch::default(),
-                out,
-                into,
-                overflow: Queue::new(),
-                context: region.context(other),
-            });
+            *peer =
+                Some(Peer { watch: Watch::default(), link, overflow: Queue::new(), context: region.context(other) });
         }
         let waiting = Waiting::new(header.nodes, header.cpus);
         Transport {
@@ -169,6 +167,7 @@ impl Transport {
             peers,
             turn: 0,
             buffered: 0,
+            is_talking: false,
             unsure: 0,
             unsure_calls: 0,
             waiting,
@@ -189,10 +188,11 @@ impl Transport {
         let peer = self.peers[to.index()].as_mut().expect("messages go to other nodes of the run");
         message.incarnation = self.region.header().incarnation;
         message.source = self.me.index() as u8;
-        message.taken = peer.into.taken();
+        message.taken = peer.link.taken();
+        self.is_talking = !msg::is_coherence(message.handler);
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
-        if peer.overflow.is_empty() && peer.out.send(&message) {
+        if peer.overflow.is_empty() && peer.link.send(&message) {
             if announce(&peer.context, kind) {
                 self.note_unsure(to, kind);
             }
@@ -209,12 +209,13 @@ impl Transport {
     pub fn send_line(&mut self, to: NodeId, handler: u16, addr: u64, words: [u64; 4], kind: Urgency) -> bool {
         let Some(peer) = &mut self.peers[to.index()] else { return false };
         let [first, second, third, key] = words;
-        let small = u64::from(handler) | (self.me.index() as u64) << 16 | u64::from(peer.into.taken()) << 32;
-        let head = [small, addr, first, second, third, key];
-        if !peer.overflow.is_empty() || !peer.out.send_line(self.region.header().incarnation, head) {
+        let small = u64::from(handler) | (self.me.index() as u64) << 16 | u64::from(peer.link.taken()) << 32;
+        let head = [small, addr, first, second, third, key, 0];
+        if !peer.overflow.is_empty() || !peer.link.send_head(self.region.header().incarnation, head, None) {
             return false;
         }
         let unsure = announce(&peer.context, kind);
+        self.is_talking = true;
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, LINE_BYTES);
         if unsure {
@@ -235,7 +236,7 @@ impl Transport {
     #[inline]
     pub fn note_taken(&mut self, from: NodeId, taken: u32) {
         let bit = 1 << from.index();
-        if self.unsure & bit != 0 && self.peers[from.index()].as_ref().is_some_and(|peer| peer.out.is_all_taken(taken))
+        if self.unsure & bit != 0 && self.peers[from.index()].as_ref().is_some_and(|peer| peer.link.is_all_taken(taken))
         {
             self.unsure &= !bit;
             self.unsure_calls &= !bit;
@@ -278,9 +279,10 @@ impl Transport {
     fn drain_queues(&mut self) {
         for peer in self.peers.iter_mut().flatten() {
             let before = self.buffered;
-            while peer.out.has_room() {
-                let Some(message) = peer.overflow.pop() else { break };
-                peer.out.send(&message);
+            while let Some(message) = peer.overflow.get(0)
+                && peer.link.send(&message)
+            {
+                peer.overflow.pop();
                 self.buffered -= 1;
             }
             if self.buffered != before {
@@ -305,11 +307,11 @@ impl Transport {
         let mut number = self.turn;
         for _ in 0..self.nodes {
             if let Some(peer) = &mut self.peers[number]
-                && peer.into.receive_into(message)
+                && peer.link.receive_into(message)
             {
                 self.turn = number;
-                // A request is answered with data more often than not, and data is followed by the next request.
-                peer.out.expect_to_send(message.length == 0);
+                self.is_talking = !msg::is_coherence(message.handler);
+                peer.link.expect_to_send(message);
                 return NodeId::new(number as u32);
             }
             number = if number + 1 == self.nodes { 0 } else { number + 1 };
@@ -331,7 +333,7 @@ impl Transport {
 
     #[inline]
     fn any_ready(&self) -> bool {
-        self.peers[..self.nodes].iter().flatten().any(|peer| peer.into.is_ready())
+        self.peers[..self.nodes].iter().flatten().any(|peer| peer.link.is_ready())
     }
 
     /// From here on the node looks at its rings by itself, and peers see it.
@@ -349,8 +351,7 @@ impl Transport {
         if patience.is_announced {
             doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
         } else if self.own.poll().load(Ordering::Relaxed) != 0 {
-            let has_work =
-                || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::has_events();
+            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::has_events();
             doorbell_of(&self.own).silence(has_work);
         }
     }
@@ -413,8 +414,12 @@ impl Transport {
         self.drain();
         if !patience.is_spun_out {
             let most = STRETCH.min(most_looks).min(self.spins.now().saturating_sub(patience.looks)).max(1);
+            // Each look at the shuttle takes its line away from the peer that is about to write it.
+            let pauses = if self.is_talking { TALKING_PAUSES } else { 1 };
             for look in 1..=most {
-                spin_loop();
+                for _ in 0..pauses {
+                    spin_loop();
+                }
                 if self.any_ready() {
                     patience.looks += look;
                     return Idled { looks: look, slept: false };
@@ -477,8 +482,8 @@ impl Transport {
         self.watched_ns = now;
         let mut unanswered = false;
         for (number, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { watch, context, out, into, .. }) = peer else { continue };
-            if !out.is_sound() || !into.is_sound() {
+            let Some(Peer { watch, context, link, .. }) = peer else { continue };
+            if !link.is_sound() {
                 self.damaged = NodeId::new(number as u32);
             }
             let doing = context.activity().load(Ordering::Relaxed);

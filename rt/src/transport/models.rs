@@ -5,10 +5,13 @@
 //! **Limits**: loom executes loads and stores of a thread in program order, so it cannot see a store that overtakes an earlier load (the
 //! release of a slot); futexes have no time limit here, so a lost wake-up is a deadlock, which loom reports.
 
-use super::Message;
 use super::doorbell::{Doorbell, Urgency, Word};
+use super::link::Link;
+use super::message::{HEAD_WORDS, LINE_BYTES, Message};
 use super::ring::{Consumer, Memory, Producer};
+use super::shuttle::HEAD_LINE;
 use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES, activity};
+use crate::msg::id;
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -28,6 +31,8 @@ enum Bug {
     NeverFull,
     /// The sequence number is written before the words.
     PublishFirst,
+    /// A message does not say what went the other way before it.
+    NoCount,
     /// The sender looks at the receiver's state before its message is sure to be visible.
     NoSenderFence,
     /// The receiver looks at the rings before its state is sure to be visible.
@@ -44,6 +49,8 @@ struct Words {
     large: BTreeMap<u64, AtomicU64>,
     bug: Bug,
     slots: u64,
+    /// What the sender has published, known to it alone.
+    published: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Clone)]
@@ -52,12 +59,13 @@ struct Shared(Arc<Words>);
 impl Shared {
     fn ring(slots: u64, bug: Bug) -> Shared {
         let (mut small, mut large) = (BTreeMap::new(), BTreeMap::new());
-        large.extend([0, 64].map(|offset| (offset, AtomicU64::new(0))));
-        for slot in (0..slots).map(|slot| RING_HEADER_BYTES + slot * SLOT_BYTES) {
+        large.insert(0, AtomicU64::new(0));
+        let heads = (0..slots).map(|slot| RING_HEADER_BYTES + slot * SLOT_BYTES);
+        for slot in heads.chain([HEAD_LINE]) {
             small.extend([0, 4].map(|offset| (slot + offset, AtomicU32::new(0))));
             large.extend((1..8).map(|word| (slot + 8 * word, AtomicU64::new(0))));
         }
-        Shared(Arc::new(Words { small, large, bug, slots }))
+        Shared(Arc::new(Words { small, large, bug, slots, published: std::sync::atomic::AtomicU64::new(0) }))
     }
 }
 
@@ -69,7 +77,7 @@ impl Memory for Shared {
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
         let order = if self.0.bug == Bug::PublishRelaxed { Ordering::Relaxed } else { order };
-        if self.0.bug == Bug::PublishFirst && offset % SLOT_BYTES == 4 {
+        if self.0.bug == Bug::PublishFirst && offset % SLOT_BYTES == 4 && offset >= RING_HEADER_BYTES {
             // The sequence number that will follow, ahead of everything.
             let sequence = &self.0.small[&(offset - 4)];
             // SAFETY: the sequence number is written by this thread only.
@@ -78,17 +86,18 @@ impl Memory for Shared {
             sequence.store(if before == 0 { first as u32 } else { before + self.0.slots as u32 }, Ordering::Release);
         }
         self.0.small[&offset].store(value, order);
+        self.0.published.fetch_add(u64::from(offset % SLOT_BYTES == 0 && offset != HEAD_LINE), Ordering::Relaxed);
     }
 
     fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
         if self.0.bug == Bug::NeverFull && offset == 0 {
-            // SAFETY: the sender's own index, which it alone writes.
-            return unsafe { self.0.large[&64].unsync_load() };
+            return self.0.published.load(Ordering::Relaxed);
         }
         self.0.large[&offset].load(order)
     }
 
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        let value = if self.0.bug == Bug::NoCount && offset % LINE_BYTES == 8 * HEAD_WORDS as u64 { 0 } else { value };
         self.0.large[&offset].store(value, order);
     }
 }
@@ -96,7 +105,7 @@ impl Memory for Shared {
 fn message(n: u64) -> Message {
     Message {
         incarnation: 7 + n as u32,
-        handler: 1 + n as u16,
+        handler: id::USER + n as u16,
         args: [n, !n, n << 7],
         key: n + 100,
         ..Message::default()
@@ -127,7 +136,7 @@ fn ring_of(slots: u32, count: u64, preemptions: usize, bug: Bug) {
         let sender = loom::thread::spawn(move || {
             let mut out = Producer::over(memory, slots);
             for n in 0..count {
-                while !out.send(&message(n)) {
+                while !out.send_message(&message(n)) {
                     loom::thread::yield_now();
                 }
             }
@@ -161,6 +170,55 @@ fn a_sender_gets_the_room_that_is_not_told_of_each_time() {
 fn planted_bugs_of_the_ring_are_found() {
     for bug in [Bug::PublishRelaxed, Bug::LookRelaxed, Bug::NeverFull, Bug::PublishFirst] {
         assert!(is_found(|| ring(3, bug)), "{bug:?}");
+    }
+}
+
+/// Two nodes that send to each other, by the shuttle and by rings of two slots, and take what comes in the order in which it was sent. The first one's
+/// messages go by the shuttle, the ring, the shuttle and the ring; the other one answers the first of them.
+fn link(bug: Bug, preemptions: usize) {
+    explore(preemptions, move || {
+        let memories = [Shared::ring(2, bug), Shared::ring(2, bug)];
+        let ends = memories.clone();
+        let [forth, back] = memories;
+        let other = loom::thread::spawn(move || {
+            let [forth, back] = ends;
+            let mut end = Link::over(back, forth, 2, false);
+            for n in 0..4 {
+                assert_eq!(next(&mut end), message(n));
+                if n == 0 {
+                    assert!(end.send(&message(9)), "it is the turn of whoever has taken a message");
+                }
+            }
+        });
+        let mut end = Link::over(forth, back, 2, true);
+        assert!(end.send(&message(0)) && end.send(&message(1)));
+        assert_eq!(next(&mut end), message(9));
+        for n in 2..4 {
+            while !end.send(&message(n)) {
+                loom::thread::yield_now();
+            }
+        }
+        other.join().unwrap();
+    });
+}
+
+fn next(end: &mut Link<Shared>) -> Message {
+    let mut message = Message::default();
+    while !end.receive_into(&mut message) {
+        loom::thread::yield_now();
+    }
+    message
+}
+
+#[test]
+fn messages_of_both_ways_keep_their_order() {
+    link(Bug::None, 3);
+}
+
+#[test]
+fn planted_bugs_of_the_link_are_found() {
+    for bug in [Bug::PublishRelaxed, Bug::LookRelaxed, Bug::NoCount] {
+        assert!(is_found(|| link(bug, 3)), "{bug:?}");
     }
 }
 
@@ -451,7 +509,7 @@ fn the_models_explore_more_than_a_handful() {
         seen.fetch_add(1, Ordering::Relaxed);
         let memory = Shared::ring(2, Bug::None);
         let mut into = Consumer::over(memory.clone(), 2);
-        let sender = loom::thread::spawn(move || assert!(Producer::over(memory, 2).send(&message(0))));
+        let sender = loom::thread::spawn(move || assert!(Producer::over(memory, 2).send_message(&message(0))));
         let first: Vec<Message> = into.receive().into_iter().collect();
         sender.join().unwrap();
         assert_eq!(first.len() + usize::from(into.receive().is_some()), 1);

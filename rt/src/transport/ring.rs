@@ -1,33 +1,38 @@
 //! One ring: single producer, single consumer, fixed slots of two cache lines.
 //!
-//! Purpose: move messages from one node to another. Input of [`Producer::send`] and output of [`Consumer::receive`]: a
+//! Purpose: move messages from one node to another. Input of [`Producer::send`] and output of [`Consumer::receive_into`]: a
 //! [`Message`]. Source: design section 6 (transport).
 //!
 //! ```text
 //! line 0   consumer index (u64), written by the consumer after it has copied slots out: a quarter of a lap, or all there were
-//! line 1   producer index (u64), written by the producer; for inspection, nobody waits on it
-//! line 2   slot 0: sequence number (u32), header        written by the producer, the sequence number last
-//! line 3   slot 0: data of one block, when there is any
-//! line 4   slot 1 ...
+//! line 1   unused: lines 0 and 1 may move together
+//! line 2   in the ring of the node with the lower number: the shuttle between the two, see [`super::shuttle`]
+//! line 3   its data
+//! line 4   slot 0: sequence number (u32), header        written by the producer, the sequence number last
+//! line 5   slot 0: data of one block, when there is any
+//! line 6   slot 1 ...
 //! ```
 //!
 //! The sequence number of the slot for message `i` (counted from 0) becomes `i + 1` when the message is complete. So a receiver that
 //! waits looks at the one line that will bring the message, and the producer looks at the consumer's line only when the ring seems full.
 //! **Invariants**: a slot is rewritten only after the consumer's index has passed it; indexes only grow. A consumer index that is not
-//! between `producer index - slots` and the producer index is treated as a full ring.
+//! between the producer's own - slots and the producer's own is treated as a full ring.
 
 use super::message::{HEAD_WORDS, Message};
 use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
-use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+use crate::tags::BLOCK_WORDS;
+use core::arch::asm;
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const CONSUMER_LINE: u64 = 0;
-const PRODUCER_LINE: u64 = 64;
 /// The consumer publishes its index after such a part of a lap, or when it finds the ring empty.
 const PUBLISHED_PARTS: u64 = 4;
 /// A sender gets the line for the message after so many others in advance: the one for the next may be watched by the receiver, who would only take it
 /// back.
-const AHEAD: u64 = 2;
+const AHEAD: u64 = 6;
+/// A receiver gets the line of the message after so many others in advance.
+const EARLY: u64 = 4;
 /// The first word of a slot's second line.
 const DATA_WORD: u64 = 8;
 
@@ -41,6 +46,8 @@ pub trait Memory {
     fn store_u64(&self, offset: u64, value: u64, order: Ordering);
     /// The line will be written soon.
     fn prefetch_for_store(&self, _offset: u64) {}
+    /// The line will be read soon.
+    fn prefetch_for_load(&self, _offset: u64) {}
 }
 
 /// The region's memory.
@@ -50,6 +57,14 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    /// The ring at `base`.
+    ///
+    /// # Safety
+    /// Its memory stays mapped while this is used.
+    pub unsafe fn new(base: *mut u8) -> Mapped {
+        Mapped { base: base as u64 }
+    }
+
     #[inline(always)]
     fn u32_at(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: the creator vouched for the ring's memory, and the ring's mask keeps offsets inside. Atomic, since a faulty peer may
@@ -87,10 +102,40 @@ impl Memory for Mapped {
 
     #[inline(always)]
     fn prefetch_for_store(&self, offset: u64) {
-        // A prefetch never faults; processors without this one take it as a `nop`.
-        // SAFETY: SSE is part of every x86-64 processor.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>((self.base + offset) as *const i8) };
+        // Written out, because the compiler takes a prefetch for reading where it is not told that there is this one; then the line comes shared,
+        // and the store still has to wait for it.
+        // SAFETY: a prefetch never faults; processors without this one take it as a `nop` (SDM volume 2, PREFETCHW).
+        unsafe { asm!("prefetchw [{}]", in(reg) self.base + offset, options(nostack, preserves_flags, readonly)) };
     }
+
+    #[inline(always)]
+    fn prefetch_for_load(&self, offset: u64) {
+        // SAFETY: SSE is part of every x86-64 processor, and a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>((self.base + offset) as *const i8) };
+    }
+}
+
+/// Writes the head of a slot at that offset, and publishes the slot by its sequence number.
+#[inline]
+pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: [u64; HEAD_WORDS], sequence: u32) {
+    // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
+    memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
+    for (word, value) in (1..).zip(head) {
+        memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
+    }
+    // Release: whoever sees the number sees the message.
+    memory.store_u32(slot, sequence, Ordering::Release);
+}
+
+/// Copies the head of a slot out whose sequence number has been seen.
+#[inline]
+pub fn load_head<M: Memory>(memory: &M, slot: u64, message: &mut Message) {
+    let incarnation = memory.load_u32(slot + 4, Ordering::Relaxed);
+    let mut head = [0; HEAD_WORDS];
+    for (word, value) in (1..).zip(&mut head) {
+        *value = memory.load_u64(slot + 8 * word, Ordering::Relaxed);
+    }
+    message.set_head(incarnation, &head);
 }
 
 /// Where a ring's parts are.
@@ -113,21 +158,11 @@ impl<M: Memory> Ring<M> {
 }
 
 /// The sending end.
-pub struct Producer<M = Mapped> {
+pub struct Producer<M> {
     ring: Ring<M>,
     next: u64,
     /// The consumer's index when last looked at.
     consumed: u64,
-}
-
-impl Producer<Mapped> {
-    /// The sending end of the fresh (zeroed) ring at `base` with `slots` slots, a power of two.
-    ///
-    /// # Safety
-    /// The ring's memory stays mapped while the end is used, and this is its only sending end.
-    pub unsafe fn new(base: *mut u8, slots: u32) -> Producer {
-        Producer::over(Mapped { base: base as u64 }, slots)
-    }
 }
 
 impl<M: Memory> Producer<M> {
@@ -168,69 +203,44 @@ impl<M: Memory> Producer<M> {
         self.next.wrapping_sub(consumed) <= self.ring.mask + 1
     }
 
-    /// Writes and publishes the message; false when the ring is full.
-    pub fn send(&mut self, message: &Message) -> bool {
+    /// Messages sent so far, modulo 2^32.
+    #[inline]
+    pub fn sent(&self) -> u32 {
+        self.next as u32
+    }
+
+    /// Writes and publishes a message; false when the ring is full.
+    #[inline]
+    pub fn send(&mut self, incarnation: u32, head: [u64; HEAD_WORDS], data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         if !self.has_room() {
             return false;
         }
-        if message.length != 0 {
-            let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
-            for (word, &value) in (DATA_WORD..).zip(&message.data) {
-                memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
-            }
-        }
-        self.publish(message.incarnation, message.head());
-        true
-    }
-
-    /// [`Producer::send`] of a message without data.
-    #[inline]
-    pub fn send_line(&mut self, incarnation: u32, head: [u64; HEAD_WORDS]) -> bool {
-        let has_room = self.has_room();
-        if has_room {
-            self.publish(incarnation, head);
-        }
-        has_room
-    }
-
-    #[inline]
-    fn publish(&mut self, incarnation: u32, head: [u64; HEAD_WORDS]) {
-        // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
         let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
-        memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
-        for (word, value) in (1..).zip(head) {
+        for (word, &value) in (DATA_WORD..).zip(data.into_iter().flatten()) {
             memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
         }
-        // Release: whoever sees the number sees the message.
-        memory.store_u32(slot, (self.next as u32).wrapping_add(1), Ordering::Release);
+        store_head(memory, slot, incarnation, head, (self.next as u32).wrapping_add(1));
         self.next += 1;
-        memory.store_u64(PRODUCER_LINE, self.next, Ordering::Relaxed);
         memory.prefetch_for_store(self.ring.slot(self.next + AHEAD));
+        true
     }
 }
 
 /// The receiving end.
-pub struct Consumer<M = Mapped> {
+pub struct Consumer<M> {
     ring: Ring<M>,
     next: u64,
     /// The index that the producer can see.
     published: u64,
-}
-
-impl Consumer<Mapped> {
-    /// The receiving end; see [`Producer::new`].
-    ///
-    /// # Safety
-    /// As for [`Producer::new`], with "receiving".
-    pub unsafe fn new(base: *mut u8, slots: u32) -> Consumer {
-        Consumer::over(Mapped { base: base as u64 }, slots)
-    }
+    /// Messages taken since the ring was empty last, and in the run before.
+    run: u64,
+    run_before: u64,
 }
 
 impl<M: Memory> Consumer<M> {
     /// The only receiving end of the ring in that memory.
     pub fn over(memory: M, slots: u32) -> Consumer<M> {
-        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, published: 0 }
+        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, published: 0, run: 0, run_before: 0 }
     }
 
     /// Whether a message is there.
@@ -249,40 +259,44 @@ impl<M: Memory> Consumer<M> {
         found == ready || found == if self.next < slots { 0 } else { ready.wrapping_sub(slots as u32) }
     }
 
-    /// Copies the next message out and frees its slot. The contents are whatever the peer wrote.
-    #[cfg(test)]
-    pub fn receive(&mut self) -> Option<Message> {
-        let mut message = Message::default();
-        self.receive_into(&mut message).then_some(message)
+    /// The last word of the head of the message that is ready.
+    #[inline]
+    pub fn order(&self) -> u64 {
+        self.ring.load(self.next, HEAD_WORDS as u64)
     }
 
-    /// [`Consumer::receive`] into memory of the caller's; false when there is no message. Data that does not travel stays what it was.
+    /// The producer gets all slots; when nothing is ready.
     #[inline]
-    pub fn receive_into(&mut self, message: &mut Message) -> bool {
-        if !self.is_ready() {
+    pub fn publish_all(&mut self) {
+        if self.run != 0 {
+            (self.run_before, self.run) = (self.run, 0);
             if self.published != self.next {
                 self.publish();
             }
-            return false;
         }
-        let incarnation = self.ring.memory.load_u32(self.ring.slot(self.next) + 4, Ordering::Relaxed);
-        let mut head = [0; HEAD_WORDS];
-        for (word, value) in (1..).zip(&mut head) {
-            *value = self.ring.load(self.next, word);
-        }
-        message.set_head(incarnation, &head);
+    }
+
+    /// Copies the message out that is ready, and frees its slot. Data that does not travel stays what it was; the contents are whatever the peer
+    /// wrote.
+    #[inline]
+    pub fn receive_into(&mut self, message: &mut Message) {
+        load_head(&self.ring.memory, self.ring.slot(self.next), message);
         if message.length != 0 {
             for (word, value) in (DATA_WORD..).zip(&mut message.data) {
                 *value = self.ring.load(self.next, word);
             }
         }
         self.next += 1;
+        self.run += 1;
+        // Messages come in runs of much the same length. A line that is not written yet had better stay where it is.
+        if self.run + EARLY < self.run_before {
+            self.ring.memory.prefetch_for_load(self.ring.slot(self.next + EARLY));
+        }
         // A producer that waits for room looks at the index, and takes its line away each time. It needs only a part of the slots, and all
         // when the ring is empty: so it never waits while every message has been taken.
         if self.next - self.published >= (self.ring.mask + 1).div_ceil(PUBLISHED_PARTS) {
             self.publish();
         }
-        true
     }
 
     #[inline]
@@ -300,15 +314,40 @@ impl<M: Memory> Consumer<M> {
 }
 
 #[cfg(test)]
+pub mod testing {
+    //! Whole messages through one ring alone.
+
+    use super::*;
+
+    impl<M: Memory> Producer<M> {
+        pub fn send_message(&mut self, message: &Message) -> bool {
+            self.send(message.incarnation, message.head(), (message.length != 0).then_some(&message.data))
+        }
+    }
+
+    impl<M: Memory> Consumer<M> {
+        pub fn receive(&mut self) -> Option<Message> {
+            if !self.is_ready() {
+                self.publish_all();
+                return None;
+            }
+            let mut message = Message::default();
+            self.receive_into(&mut message);
+            Some(message)
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::abi::BLOCK_BYTES;
 
-    fn ring(slots: u32) -> (Producer, Consumer, Vec<[u64; 16]>) {
-        let mut memory = vec![[0u64; 16]; 1 + slots as usize];
-        let base = memory.as_mut_ptr().cast::<u8>();
+    fn ring(slots: u32) -> (Producer<Mapped>, Consumer<Mapped>, Vec<[u64; 16]>) {
+        let mut memory = vec![[0u64; 16]; 2 + slots as usize];
         // SAFETY: the vector is returned too, and its storage does not move.
-        unsafe { (Producer::new(base, slots), Consumer::new(base, slots), memory) }
+        let mapped = unsafe { Mapped::new(memory.as_mut_ptr().cast::<u8>()) };
+        (Producer::over(mapped, slots), Consumer::over(mapped, slots), memory)
     }
 
     fn message(n: u64) -> Message {
@@ -325,12 +364,12 @@ mod tests {
         let (mut out, mut into, _memory) = ring(4);
         assert!(into.receive().is_none());
         for n in 0..4 {
-            assert!(out.send(&message(n)));
+            assert!(out.send_message(&message(n)));
         }
-        assert!(!out.has_room() && !out.send(&message(4)));
+        assert!(!out.has_room() && !out.send_message(&message(4)));
         for n in 0..4 {
             assert_eq!(into.receive(), Some(message(n)));
-            assert!(out.send(&message(n + 4)), "slot {n} is free again");
+            assert!(out.send_message(&message(n + 4)), "slot {n} is free again");
         }
         for n in 4..8 {
             assert_eq!(into.receive(), Some(message(n)));
@@ -341,12 +380,12 @@ mod tests {
     #[test]
     fn the_index_is_published_in_parts_and_when_the_ring_is_empty() {
         let (mut out, mut into, memory) = ring(16);
-        (0..16).for_each(|n| assert!(out.send(&message(n))));
+        (0..16).for_each(|n| assert!(out.send_message(&message(n))));
         for n in 0..7 {
             assert_eq!(into.receive(), Some(message(n)));
         }
         assert_eq!(memory[0][0], 4);
-        assert!((16..20).all(|n| out.send(&message(n))) && !out.send(&message(20)));
+        assert!((16..20).all(|n| out.send_message(&message(n))) && !out.send_message(&message(20)));
         (7..20).for_each(|n| assert_eq!(into.receive(), Some(message(n))));
         assert!(into.receive().is_none());
         assert_eq!(memory[0][0], 20);
@@ -355,10 +394,10 @@ mod tests {
     #[test]
     fn a_wild_consumer_index_only_stops_the_sender() {
         let (mut out, _into, mut memory) = ring(2);
-        assert!(out.send(&message(0)) && out.send(&message(1)));
+        assert!(out.send_message(&message(0)) && out.send_message(&message(1)));
         assert!(out.is_sound());
         memory[0][0] = 1 << 60;
-        assert!(!out.send(&message(2)));
+        assert!(!out.send_message(&message(2)));
         assert!(!out.is_sound());
     }
 
@@ -367,12 +406,12 @@ mod tests {
         let (mut out, mut into, mut memory) = ring(2);
         for n in 0..5 {
             assert!(into.is_sound());
-            assert!(out.send(&message(n)));
+            assert!(out.send_message(&message(n)));
             assert!(into.is_sound());
             assert_eq!(into.receive(), Some(message(n)));
         }
         // The slot of message 5 is the second one.
-        memory[2][0] = 77;
+        memory[3][0] = 77;
         assert!(!into.is_sound() && into.receive().is_none());
     }
 
@@ -382,7 +421,7 @@ mod tests {
         let (mut out, mut into, memory) = ring(8);
         let sender = std::thread::spawn(move || {
             for n in 0..COUNT {
-                while !out.send(&message(n)) {
+                while !out.send_message(&message(n)) {
                     std::thread::yield_now();
                 }
             }

@@ -393,8 +393,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
 
-/// First bytes of the shared region ("BLZREGN4").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN4");
+/// First bytes of the shared region ("BLZREGN5").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN5");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 
@@ -461,6 +461,8 @@ pub struct RegionHeader {
     pub tempest_buffer_bytes: u64,
     /// Most user-managed pages of one node.
     pub tempest_pages: u64,
+    /// `nodes` staging areas of [`STAGE_BYTES`], through which bulk data goes; pages of them that are not used cost no memory.
+    pub stage_off: u64,
 }
 
 /// Bits of [`RegionHeader::tempest_flags`].
@@ -473,6 +475,13 @@ pub mod tempest_flags {
 
 /// [`RegionHeader::tempest_buffer_bytes`] unless the launcher says otherwise.
 pub const TEMPEST_BUFFER_DEFAULT_BYTES: u64 = 256 << 20;
+
+/// Bytes of bulk data that are copied at once through a staging area.
+pub const STAGE_PIECE_BYTES: u64 = 32 << 10;
+/// Pieces that a staging area has room for.
+pub const STAGE_PLACES: u64 = 16;
+/// Bytes of a node's staging area: a page, and the pieces.
+pub const STAGE_BYTES: u64 = CONTEXT_BYTES + STAGE_PLACES * STAGE_PIECE_BYTES;
 
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
 pub const SLOT_BYTES: u64 = 128;
@@ -504,9 +513,10 @@ impl RegionHeader {
         let rings_off = contexts_off + nodes as u64 * CONTEXT_BYTES;
         let fill_bytes: u64 = 4 << 20;
         let fill_off = (rings_off + nodes as u64 * nodes as u64 * ring_bytes).next_multiple_of(fill_bytes);
+        let stage_off = fill_off + fill_bytes;
         RegionHeader {
             magic: REGION_MAGIC,
-            total_bytes: fill_off + fill_bytes,
+            total_bytes: stage_off + nodes as u64 * STAGE_BYTES,
             incarnation,
             nodes,
             cpus,
@@ -529,6 +539,7 @@ impl RegionHeader {
             tempest_flags: 0,
             tempest_buffer_bytes: TEMPEST_BUFFER_DEFAULT_BYTES,
             tempest_pages: USER_BYTES / 4096,
+            stage_off,
         }
     }
 }

@@ -71,6 +71,9 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     {
         return Err("the fill area is misplaced");
     }
+    if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * abi::STAGE_BYTES) {
+        return Err("the staging areas are misplaced");
+    }
     if Kind::from_number(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
@@ -177,6 +180,14 @@ impl Region {
         assert!((src.index() as u64) < nodes && (dst.index() as u64) < nodes);
         let index = src.index() as u64 * nodes + dst.index() as u64;
         (self.base + self.header.rings_off + index * self.header.ring_bytes) as *mut u8
+    }
+}
+
+impl Region {
+    /// First byte of a node's staging area.
+    pub fn stage(&self, node: NodeId) -> *mut u8 {
+        assert!((node.index() as u32) < self.header.nodes);
+        (self.base + self.header.stage_off + node.index() as u64 * abi::STAGE_BYTES) as *mut u8
     }
 }
 
@@ -355,7 +366,8 @@ mod tests {
     #[test]
     fn damaged_headers_are_refused_with_the_reason() {
         type Damage = fn(&mut RegionHeader);
-        let cases: [(&str, Damage); 14] = [
+        let cases: [(&str, Damage); 15] = [
+            ("staging areas", |h| h.stage_off = h.total_bytes),
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
             ("number of nodes", |h| h.nodes = 65),

@@ -2,8 +2,9 @@
 /* Bulk data transfer: section 3.4; A.2.4 of the thesis for the functions that the specification's text lacks. */
 #include "check.h"
 
-enum { WORDS = 100000 };
-static unsigned out[WORDS], in[WORDS];
+/* The runtime moves pieces of 8192 words, and has room for 16 at once. */
+enum { WORDS = 100000, PIECE = 8192, LARGE = 40 * PIECE + 5 };
+static unsigned out[LARGE], in[LARGE];
 static volatile int sent, received, channel_from_peer = -1;
 static volatile TPPI_NodeId sent_node, received_node;
 static volatile int sent_channel = -1, received_channel = -1;
@@ -21,6 +22,17 @@ static void go(TPPI_NodeId src, int size) {
 }
 
 static unsigned value(TPPI_NodeId from, int round, int i) { return from * 1000003u + (unsigned)round * 7919u + (unsigned)i * 31u; }
+
+/* A source that does nothing for its transfer for a while: one instruction, so no poll. */
+static int is_away;
+static void be_away(void) {
+    static char memory[1 << 24];
+    for (int i = 0; is_away && i < 3; i++) {
+        void *at = memory;
+        size_t bytes = sizeof memory;
+        __asm__ volatile("rep stosb" : "+D"(at), "+c"(bytes) : "a"(i) : "memory");
+    }
+}
 
 /* Everybody sends to the next node; with callbacks or with polling, with or without notification. */
 static void transfers(int callbacks, int notify, int words, int rounds, unsigned *buffer) {
@@ -50,6 +62,7 @@ static void transfers(int callbacks, int notify, int words, int rounds, unsigned
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < words; i++) out[i] = value(me, round, i);
         TPPI_channel_send(next, c, out, words * 4);
+        be_away();
         if (callbacks) {
             WAIT_UNTIL(received == received_before + round + 1);
             EXPECT("3.4.1", received_node == last && received_channel == d);
@@ -117,6 +130,13 @@ int main(void) {
     transfers(0, 0, 17, 5, in);
     transfers(1, 1, WORDS, 5, in);
     transfers(0, 1, WORDS, 3, in);
+    for (int words = PIECE - 1; words <= PIECE + 1; words++) transfers(words & 1, 1, words, 2, in);
+    transfers(1, 0, 16 * PIECE, 3, in);
+    transfers(1, 1, LARGE, 3, in);
+    is_away = 1;
+    transfers(1, 1, LARGE, 3, in);
+    transfers(0, 0, WORDS, 2, in);
+    is_away = 0;
     several();
     tagged();
     return done();

@@ -145,6 +145,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         tempest_flags,
         tempest_buffer_bytes,
         tempest_pages,
+        stage_off,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -173,6 +174,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, tempest_flags), &tempest_flags.to_ne_bytes());
     put(offset_of!(RegionHeader, tempest_buffer_bytes), &tempest_buffer_bytes.to_ne_bytes());
     put(offset_of!(RegionHeader, tempest_pages), &tempest_pages.to_ne_bytes());
+    put(offset_of!(RegionHeader, stage_off), &stage_off.to_ne_bytes());
     bytes
 }
 
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN4");
+        assert_eq!(&first, b"BLZREGN5");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

@@ -60,6 +60,8 @@ pub mod id {
     pub const BULK_DONE: u16 = 52;
     pub const BULK_ASK: u16 = 53;
     pub const BULK_PIECE: u16 = 54;
+    pub const BULK_STAGED: u16 = 55;
+    pub const BULK_TAKEN: u16 = 56;
 }
 
 /// Whether such a message belongs to the run's coherence protocol.
@@ -129,7 +131,7 @@ static OF_MCM: [Handler; 10] = [
 ];
 
 /// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 54] = [
+pub static HANDLERS: [Handler; 56] = [
     protocol("ReadRequest", Msg::ReadRequest),
     protocol("WriteRequest", Msg::WriteRequest),
     protocol("UpgradeRequest", Msg::UpgradeRequest),
@@ -184,6 +186,8 @@ pub static HANDLERS: [Handler; 54] = [
     row("BulkDone", Route::Any, 0, tempest::bulk::on_message),
     row("BulkAsk", Route::Any, 0, tempest::bulk::on_message),
     row("BulkPiece", Route::Any, BLOCK_BYTES as u8, tempest::bulk::on_message),
+    row("BulkStaged", Route::Any, 0, tempest::bulk::on_message),
+    row("BulkTaken", Route::Any, 0, tempest::bulk::on_message),
 ];
 
 /// A bit for each handler.
@@ -324,7 +328,7 @@ mod tests {
             assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
             assert_eq!(handler.data_bytes == 64, msg.carries_data());
         }
-        assert_eq!(HANDLERS.len(), usize::from(id::BULK_PIECE));
+        assert_eq!(HANDLERS.len(), usize::from(id::BULK_TAKEN));
         assert_eq!(HANDLERS[usize::from(id::EXITED) - 1].name, "Exited");
         assert_eq!(HANDLERS[usize::from(id::BULK_PIECE) - 1].name, "BulkPiece");
         assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");

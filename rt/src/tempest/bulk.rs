@@ -3,28 +3,38 @@
 //! Purpose: move large buffers from memory to memory. Input: calls of both ends, messages of the other end. Output: data in the
 //! destination's buffer, callbacks.
 //!
-//! The source offers its buffer (BULK_SEND); the destination takes the data with one copy out of the other process's memory
-//! (`process_vm_readv`), a piece per [`step`] so that other events do not wait for long, and then says so (BULK_DONE). Where the
-//! kernel forbids that, it asks for the data instead (BULK_ASK), a window at a time, and gets it in messages (BULK_PIECE).
+//! The source offers its buffer (BULK_SEND), and copies it piece by piece into its [staging area](staging) whenever it is in the runtime (BULK_STAGED); the
+//! destination copies the pieces out (BULK_TAKEN) and says when it has all of them (BULK_DONE). A source that computes does not get on
+//! with that; then the destination takes what is left with a copy out of the other process's memory (`process_vm_readv`), a part per [`step`] so that other
+//! events do not wait for long. A source stages one transfer at a time. Others are taken by such copies alone, or, where the
+//! kernel forbids that, asked for (BULK_ASK), a window at a time, and sent in messages (BULK_PIECE).
 //! Data goes where the buffer says, whatever the tags are; tags do not change.
 //!
 //! **Invariants**: a channel is named by its source's node and number; only the destination writes the buffer, between an offer and its
 //! end, so an endpoint that was reset is never written to. What the other end does against the rules of section 3.4 ends the run with
 //! the rule's name.
 
+use super::staging::Area;
 use super::{Host, Invocation, with};
 use crate::abi::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
-use crate::abi::{BLOCK_BYTES, Counter};
+use crate::abi::{BLOCK_BYTES, Counter, STAGE_PIECE_BYTES, STAGE_PLACES};
 use crate::buffer::{Queue, Zeroed};
 use crate::msg::id;
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
 use crate::region::Context;
+use crate::stats;
 use crate::sys::{self, Errno};
 use crate::transport::Message;
 
 /// Bytes that one step copies.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Pieces that a source stages with its offer, and after each that is taken.
+const FIRST_PIECES: u32 = 4;
+const NEXT_PIECES: u32 = 2;
+/// Cycles of the time-stamp counter, about 10 us, after which a destination no longer waits for a source's next piece. A source that is in the runtime
+/// needs 2 us for one.
+const PATIENCE_CYCLES: u64 = 26_000;
 /// Bytes that one BULK_ASK asks for.
 const WINDOW_BYTES: u64 = 32 << 10;
 
@@ -76,6 +86,42 @@ struct Destination {
     done: u64,
     /// End of the window that was asked for.
     asked: u64,
+    /// The source's number of the transfer, if it is staged, or 0; pieces taken; pieces that the source stages: all until the rest was claimed.
+    number: u32,
+    got: u64,
+    limit: u64,
+}
+
+impl Destination {
+    /// Whether (more of) the data is to be copied out of the source's memory.
+    fn is_direct(&self) -> bool {
+        self.state == destination::FILLING && !self.asking && (self.number == 0 || self.limit != NO_LIMIT)
+    }
+
+    fn is_staged(&self) -> bool {
+        self.state == destination::FILLING && self.number != 0 && self.limit == NO_LIMIT
+    }
+
+    fn pieces(&self) -> u64 {
+        self.bytes.div_ceil(STAGE_PIECE_BYTES)
+    }
+
+    /// Whether all pieces that the source stages are here, of a transfer that is not asked for.
+    fn has_all_pieces(&self) -> bool {
+        self.number == 0 || self.got == self.limit.min(self.pieces())
+    }
+}
+
+const NO_LIMIT: u64 = u64::MAX;
+
+/// The transfer that this node stages.
+#[derive(Clone, Copy)]
+struct Staging {
+    channel: u64,
+    number: u32,
+    /// Pieces that are in the area or have been, and those that the destination has taken.
+    put: u64,
+    taken: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -98,9 +144,14 @@ pub struct Bulk {
     sources: Queue<Source>,
     destinations: Queue<Destination>,
     callbacks: Queue<Callback>,
-    /// Destinations that are filling by direct copies.
+    /// Destinations that are filling by direct copies, and those that wait for pieces; when the last of these came.
     filling: u64,
-    /// The kernel has refused direct copies.
+    awaiting: u64,
+    since: u64,
+    staging: Option<Staging>,
+    /// Number of the last transfer that was staged here.
+    number: u32,
+    /// The run forbids direct copies, or the kernel has refused them.
     refused: bool,
 }
 
@@ -112,13 +163,43 @@ pub enum End {
 }
 
 impl Bulk {
-    pub(super) const fn new() -> Bulk {
-        Bulk { sources: Queue::new(), destinations: Queue::new(), callbacks: Queue::new(), filling: 0, refused: false }
+    /// Nothing yet; `direct`: data may be copied out of another process's memory.
+    pub(super) const fn new(direct: bool) -> Bulk {
+        Bulk {
+            sources: Queue::new(),
+            destinations: Queue::new(),
+            callbacks: Queue::new(),
+            filling: 0,
+            awaiting: 0,
+            since: 0,
+            staging: None,
+            number: 0,
+            refused: !direct,
+        }
     }
 
     /// Whether a callback or a copy waits.
     pub fn has_work(&self) -> bool {
-        self.filling != 0 || !self.callbacks.is_empty()
+        self.filling != 0 || !self.callbacks.is_empty() || self.is_starving()
+    }
+
+    /// Whether the rest of a transfer is to be taken over if no piece comes soon.
+    pub fn awaits_pieces(&self) -> bool {
+        self.awaiting != 0 && !self.refused
+    }
+
+    fn is_starving(&self) -> bool {
+        self.awaits_pieces() && stats::cycles().saturating_sub(self.since) > PATIENCE_CYCLES
+    }
+
+    /// Begins to stage a transfer, if no other one is under way; its number, or 0.
+    fn begin_staging(&mut self, channel: u64) -> u32 {
+        if self.staging.is_some() {
+            return 0;
+        }
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        self.staging = Some(Staging { channel, number: self.number, put: 0, taken: 0 });
+        self.number
     }
 
     /// The next callback to run.
@@ -231,6 +312,9 @@ pub fn set_destination(
             from: 0,
             done: 0,
             asked: 0,
+            number: 0,
+            got: 0,
+            limit: NO_LIMIT,
         };
         let all = &mut t.bulk.destinations;
         match (0..all.len()).find(|&at| all.get(at).is_some_and(|d| d.state == destination::FREE)) {
@@ -268,8 +352,113 @@ pub fn send(host: &mut Host<'_>, dest: NodeId, channel: i32, buffer: u64, bytes:
         t.bulk.sources.set(index, source);
         index
     });
-    let args = [index, bytes, 0];
+    let me = host.me();
+    let number = match host.node() {
+        Some(node) if dest != me && bytes != 0 => {
+            let area = Area::of(&node.region(), me);
+            let number = with(|t| t.bulk.begin_staging(index));
+            if number != 0 {
+                area.begin(number);
+            }
+            number
+        }
+        _ => 0,
+    };
+    let args = [index, bytes, number.into()];
     host.send(dest, Message { handler: id::BULK_SEND, addr: buffer, args, ..Message::default() });
+    if number != 0 {
+        stage(host, FIRST_PIECES);
+    }
+}
+
+/// Stages the next pieces of the transfer that is staged here, as far as there is room.
+fn stage(host: &mut Host<'_>, most: u32) {
+    let me = host.me();
+    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return };
+    for _ in 0..most {
+        let next = with(|t| {
+            let staging = t.bulk.staging.as_mut()?;
+            let source = t.bulk.sources.get(staging.channel)?;
+            let (piece, at) = (staging.put, staging.put * STAGE_PIECE_BYTES);
+            if at >= source.bytes || piece - staging.taken >= STAGE_PLACES || !area.claim_next(staging.number, piece) {
+                return None;
+            }
+            staging.put += 1;
+            let bytes = STAGE_PIECE_BYTES.min(source.bytes - at);
+            // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
+            unsafe { area.put(piece, source.buffer + at, bytes) };
+            Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
+        });
+        let Some((to, args)) = next else { return };
+        host.send(to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
+    }
+}
+
+/// The destination has taken so many pieces.
+fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
+    let known = with(|t| {
+        let of_sender = t.bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
+        let staging = t.bulk.staging.as_mut();
+        let Some(staging) = staging.filter(|s| of_sender && s.channel == channel && u64::from(s.number) == number)
+        else {
+            return false;
+        };
+        let fits = (staging.taken..=staging.put).contains(&pieces);
+        if fits {
+            staging.taken = pieces;
+        }
+        fits
+    });
+    if known { stage(host, NEXT_PIECES) } else { reject(host) }
+}
+
+/// A piece is in the source's area.
+fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
+    let area = host.node().map(|node| Area::of(&node.region(), from));
+    let found = with(|t| t.bulk.find(from, channel));
+    let expected = |d: &Destination| {
+        d.state == destination::FILLING
+            && d.number != 0
+            && u64::from(d.number) == number
+            && piece == d.got
+            && piece < d.limit.min(d.pieces())
+    };
+    let (Some(area), Some((at, mut d))) = (area, found.filter(|(_, d)| expected(d))) else { return reject(host) };
+    let offset = piece * STAGE_PIECE_BYTES;
+    // SAFETY: inside the program's own buffer, checked when it was given.
+    unsafe { area.take(piece, d.buffer + offset, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
+    d.got += 1;
+    with(|t| {
+        t.bulk.destinations.set(at, d);
+        t.bulk.since = stats::cycles();
+    });
+    if d.is_staged() && d.has_all_pieces() {
+        with(|t| t.bulk.awaiting -= 1);
+        return complete(host, at, d);
+    }
+    host.send(from, Message { handler: id::BULK_TAKEN, args: [channel, d.got, number], ..Message::default() });
+    if d.has_all_pieces() && d.done == d.bytes {
+        complete(host, at, d);
+    }
+}
+
+/// Takes over what the sources that keep this node waiting have not staged.
+fn take_over(host: &mut Host<'_>) {
+    let Some(region) = host.node().map(|node| node.region()) else { return };
+    with(|t| {
+        t.bulk.since = stats::cycles();
+        for at in 0..t.bulk.destinations.len() {
+            let Some(mut d) = t.bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
+            let Some(src) = NodeId::new(d.src.into()) else { continue };
+            if let Some(limit) = Area::of(&region, src).claim_rest(d.number, d.pieces()).filter(|&limit| limit >= d.got)
+            {
+                (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
+                t.bulk.destinations.set(at, d);
+                t.bulk.awaiting -= 1;
+                t.bulk.filling += 1;
+            }
+        }
+    });
 }
 
 /// `TPPI_is_channel_ready`.
@@ -347,7 +536,9 @@ pub fn deliver(host: &mut Host<'_>, from: NodeId, message: &Message) {
     }
     let [channel, a, b] = message.args;
     match message.handler {
-        id::BULK_SEND => offered(from, channel, a, message.addr),
+        id::BULK_SEND => offered(from, channel, a, message.addr, b),
+        id::BULK_STAGED => staged(host, from, channel, a, b),
+        id::BULK_TAKEN => taken(host, from, channel, a, b),
         id::BULK_ASK => asked(host, from, channel, a, b),
         id::BULK_PIECE => piece(host, from, channel, a, b, message),
         handler => {
@@ -359,6 +550,7 @@ pub fn deliver(host: &mut Host<'_>, from: NodeId, message: &Message) {
                     id::BULK_RESET => source.reset = true,
                     _ if source.state == source::SENDING => {
                         source.state = source::IDLE;
+                        t.bulk.staging = t.bulk.staging.filter(|staging| staging.channel != channel);
                         t.bulk.call_back(source.callback, from.index() as u32, channel);
                     }
                     _ => return false,
@@ -381,7 +573,7 @@ fn reject(host: &mut Host<'_>) {
 }
 
 /// The source offers a buffer.
-fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64) {
+fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64, number: u64) {
     with(|t| {
         let what = format_args!("node {} sends {bytes} bytes on channel {channel}", from.index());
         let Some((at, mut d)) = t.bulk.find(from, channel) else {
@@ -394,20 +586,29 @@ fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64) {
             node::fail(format_args!("{what}, whose destination expects {} (Tempest 1.2.1, section 3.4.2)", d.bytes));
         }
         (d.state, d.from, d.done, d.asked) = (destination::FILLING, buffer, 0, 0);
-        d.asking = false;
+        (d.asking, d.number, d.got, d.limit) = (false, number as u32, 0, NO_LIMIT);
         t.bulk.destinations.set(at, d);
-        t.bulk.filling += 1;
+        if d.number == 0 {
+            t.bulk.filling += 1;
+        } else {
+            t.bulk.awaiting += 1;
+            t.bulk.since = stats::cycles();
+        }
     });
 }
 
 /// Takes the next piece of the first transfer; false when there is none.
 pub fn step(host: &mut Host<'_>) -> bool {
     let me = host.me();
+    if with(|t| t.bulk.is_starving()) {
+        take_over(host);
+    }
     let Some((at, mut d)) = with(|t| {
         let filling = t.bulk.filling != 0;
         let all = &t.bulk.destinations;
         let mut found = (0..all.len()).filter_map(|at| Some((at, all.get(at)?)));
-        if filling { found.find(|(_, d)| d.state == destination::FILLING && !d.asking) } else { None }
+        let is_due = |d: &Destination| d.is_direct() && (d.number == 0 || d.done < d.bytes);
+        if filling { found.find(|(_, d)| is_due(d)) } else { None }
     }) else {
         return false;
     };
@@ -416,7 +617,7 @@ pub fn step(host: &mut Host<'_>) -> bool {
     if src == me {
         // SAFETY: both buffers are the program's own, checked when they were given; they may overlap.
         unsafe { core::ptr::copy((d.from + d.done) as *const u8, (d.buffer + d.done) as *mut u8, bytes as usize) };
-    } else if !with(|t| t.settings.direct_bulk && !t.bulk.refused) {
+    } else if with(|t| t.bulk.refused) {
         return ask(host, at, d);
     } else {
         let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
@@ -439,7 +640,9 @@ pub fn step(host: &mut Host<'_>) -> bool {
     with(|t| t.bulk.destinations.set(at, d));
     if d.done == d.bytes {
         with(|t| t.bulk.filling -= 1);
-        complete(host, at, d);
+        if d.has_all_pieces() {
+            complete(host, at, d);
+        }
     }
     true
 }
@@ -475,7 +678,10 @@ fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
 
 fn ask_for_window(host: &mut Host<'_>, at: u64, mut d: Destination) {
     if d.done == d.bytes {
-        return complete(host, at, d);
+        if d.has_all_pieces() {
+            complete(host, at, d);
+        }
+        return;
     }
     d.asked = (d.done + WINDOW_BYTES).min(d.bytes);
     with(|t| t.bulk.destinations.set(at, d));

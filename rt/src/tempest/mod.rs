@@ -4,7 +4,7 @@
 //! the program, misses on its pages, messages of its other nodes. Output: calls of its handlers.
 //! Source: Tempest 1.2.1; Reinhardt 1996, section 2.2 and appendix A.
 //!
-//! * [`segment`], [`pages`]: section 3.1. * [`blocks`], [`faults`]: 3.2. * [`messages`], [`inbox`], [`names`]: 3.3. * [`bulk`]: 3.4.
+//! * [`segment`], [`pages`]: section 3.1. * [`blocks`], [`faults`]: 3.2. * [`messages`], [`inbox`], [`names`]: 3.3. * [`bulk`], [`staging`]: 3.4.
 //! * [`timers`]: 3.5. * [`threads`]: 3.6. * [`state`]: running a handler inside a gate. * [`api`]: the functions by name.
 //!
 //! # Where handlers run
@@ -28,6 +28,7 @@ pub mod messages;
 pub mod names;
 pub mod pages;
 pub mod segment;
+pub mod staging;
 pub mod state;
 pub mod threads;
 pub mod timers;
@@ -180,7 +181,7 @@ fn start() {
             faults: faults::Faults::new(),
             messages: messages::Messages::new()?,
             names: names::Names::new(),
-            bulk: bulk::Bulk::new(),
+            bulk: bulk::Bulk::new(settings.direct_bulk),
             timers: timers::Timers::new(),
         })
     });
@@ -373,12 +374,17 @@ pub fn run_events(host: &mut Host<'_>, enough: impl Fn() -> bool) {
         } else if let Some(callback) = with(|t| t.bulk.next_callback()) {
             invoke(host, callback);
         } else if !bulk::step(host) {
-            return;
+            break;
         }
     }
-    if has_events() {
+    if wants_poll() {
         remind();
     }
+}
+
+/// Whether the next poll is to come here, though perhaps there will be nothing to do yet.
+pub fn wants_poll() -> bool {
+    has_events() || is_active() && !in_handler() && with(|t| t.bulk.awaits_pieces())
 }
 
 /// Makes the next poll enter the runtime.

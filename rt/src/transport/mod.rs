@@ -351,7 +351,7 @@ impl Transport {
         if patience.is_announced {
             doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
         } else if self.own.poll().load(Ordering::Relaxed) != 0 {
-            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::has_events();
+            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::wants_poll();
             doorbell_of(&self.own).silence(has_work);
         }
     }

@@ -86,7 +86,9 @@ impl Memory for Shared {
             sequence.store(if before == 0 { first as u32 } else { before + self.0.slots as u32 }, Ordering::Release);
         }
         self.0.small[&offset].store(value, order);
-        self.0.published.fetch_add(u64::from(offset % SLOT_BYTES == 0 && offset != HEAD_LINE), Ordering::Relaxed);
+        self.0
+            .published
+            .fetch_add(u64::from(offset.is_multiple_of(SLOT_BYTES) && offset != HEAD_LINE), Ordering::Relaxed);
     }
 
     fn load_u64(&self, offset: u64, order: Ordering) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Seconds are those of the processor, not of the clock, so that a busy machine disturbs them little.
 //!
-//! `figures [--null] [--write DIR] FILE...`: `--null` relocates only. The output goes to a file in DIR, or in the folder for temporary files, as
+//! `figures [--null] [--no-poll-placement] [--write DIR] FILE...`: `--null` relocates only. The output goes to a file in DIR, or in the folder for temporary files, as
 //! that of `blizzard rewrite` does. The hash tells whether a change of the rewriter has changed it.
 //!
 //! `peak_per_text` is the peak of this process's memory so far, divided by the code of the file at hand: everything that is resident, the
@@ -11,6 +11,7 @@
 
 use blizzard::closure::Source;
 use blizzard::image::{Kind, identify};
+use blizzard::memory::{Mapped, give_back_large_blocks};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::sink::AtomicFile;
@@ -19,12 +20,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 fn main() {
+    give_back_large_blocks();
     let mut options = Options::default();
     let mut folder: Option<PathBuf> = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--null" => options = Options { checks: Checks::None, poll: Poll::None, ..options },
+            "--no-poll-placement" => options.place_polls = false,
             "--write" => folder = args.next().map(PathBuf::from),
             file => figures(Path::new(file), &options, folder.as_deref()),
         }
@@ -33,7 +36,7 @@ fn main() {
 
 fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let name = file.display().to_string();
-    let input = match std::fs::read(file) {
+    let input = match std::fs::File::open(file).and_then(|file| Mapped::of(&file)) {
         Ok(input) => input,
         Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e.to_string() })),
     };

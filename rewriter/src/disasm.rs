@@ -18,6 +18,7 @@ mod evidence;
 mod gaps;
 mod list;
 mod marks;
+pub mod skeleton;
 mod starts;
 
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
@@ -27,6 +28,7 @@ use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Inst
 pub use list::Insn;
 use list::List;
 use marks::{Mark, Marks};
+use skeleton::{Memo, Skeleton, skeleton};
 use starts::Starts;
 use std::collections::{BTreeSet, HashSet};
 
@@ -214,6 +216,12 @@ impl<'x, 'a> Reader<'x, 'a> {
         (self.section, at)
     }
 
+    /// The bytes from `id` to the end of its section.
+    pub fn tail(&mut self, id: InsnId) -> &'a [u8] {
+        let at = self.seek(id);
+        &self.image.exec_bytes(self.section)[at..]
+    }
+
     /// Decodes `id` into `insn` and returns its bytes.
     pub fn decode(&mut self, id: InsnId, insn: &mut Instruction) -> &'a [u8] {
         let at = self.seek(id);
@@ -240,6 +248,10 @@ pub struct Explorer<'i, 'a> {
     image: &'i Image<'a>,
     maps: Vec<Marks>,
     decoders: Vec<Decoder<'a>>,
+    /// Marks of instructions by their skeletons.
+    memo: Memo<Mark>,
+    /// From the lowest to behind the highest address of an executable section.
+    code: std::ops::Range<u64>,
     work: Vec<Vaddr>,
     starts: Vec<Vaddr>,
     roots: Vec<Vaddr>,
@@ -356,6 +368,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             image,
             maps,
             decoders,
+            memo: Memo::new(),
+            code: image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes),
             work: Vec::new(),
             starts: Vec::new(),
             roots: Vec::new(),
@@ -436,19 +450,19 @@ impl<'i, 'a> Explorer<'i, 'a> {
             let Some(s) = self.image.exec_at(va) else { continue };
             let (base, bytes) = (self.maps[s].va, self.image.exec_bytes(s));
             let has = |va: Vaddr| va - base < bytes.len() as u64;
-            while has(va) && self.maps[s].list[(va - base) as usize].len().is_none() && self.decode_in(s, va, &mut insn)
-            {
-                self.maps[s].record((va - base) as usize, &insn, bytes);
-                self.note_references(&insn);
-                let flow = flow_of(&insn);
-                if let Some(t) = direct_target(&insn) {
+            while has(va) && self.maps[s].list[(va - base) as usize].len().is_none() {
+                let at = (va - base) as usize;
+                let Some(mark) = self.meet(s, va, &bytes[at..], &mut insn) else { break };
+                self.maps[s].record(at, mark);
+                let len = usize::from(mark.bytes());
+                let (flow, next) = (mark.flow(), va + len as u64);
+                if let Some(t) = mark.target(next, &bytes[at..at + len]) {
                     // Most branches stay in their section.
                     let mark = if has(t) { Some(self.maps[s].list[(t - base) as usize]) } else { self.mark(t) };
                     if mark.is_some_and(|m| m.len().is_none()) {
                         self.work.push(t);
                     }
                 }
-                let next = Vaddr(insn.next_ip());
                 let ends = matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop)
                     // A call at a function's very end does not return: constants may follow.
                     || matches!(flow, Flow::Call | Flow::IndirectCall) && self.is_frame_end(va, next);
@@ -462,6 +476,43 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 self.work.push(va);
             }
         }
+    }
+
+    /// The mark of the instruction at `va`, in section `s`, where `bytes` begin; notes what it names. None: it is none.
+    fn meet(&mut self, s: usize, va: Vaddr, bytes: &[u8], insn: &mut Instruction) -> Option<Mark> {
+        let quick = skeleton(bytes);
+        if let Some(quick) = &quick
+            && let Some(mark) = self.memo.get(quick.key)
+            && (mark.branches() || !self.may_name_code(quick, va, bytes))
+        {
+            return Some(mark);
+        }
+        if !self.decode_in(s, va, insn) {
+            return None;
+        }
+        self.note_references(insn);
+        let mark = Mark::start(insn, &bytes[..insn.len()]);
+        if let Some(quick) = quick {
+            self.memo.keep(quick.key, mark);
+        }
+        Some(mark)
+    }
+
+    /// Whether the numbers of an instruction may be an address of code.
+    fn may_name_code(&self, quick: &Skeleton, va: Vaddr, bytes: &[u8]) -> bool {
+        let word = |at: u8| i32::from_le_bytes(bytes[usize::from(at)..][..4].try_into().expect("four bytes"));
+        if quick.ip_relative {
+            let to = va + u64::from(quick.len) + i64::from(word(quick.disp32)) as u64;
+            if self.code.contains(&to.0) {
+                return true;
+            }
+        }
+        // Extended with its sign or with zeros.
+        let held = |at: u8| {
+            let value = word(at);
+            at != 0 && (self.code.contains(&(i64::from(value) as u64)) || self.code.contains(&u64::from(value as u32)))
+        };
+        !self.image.pie && (held(quick.imm32) || !quick.ip_relative && held(quick.disp32))
     }
 
     /// Whether the frame that describes `va` ends at `end`.

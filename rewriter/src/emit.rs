@@ -6,10 +6,13 @@
 //!
 //! Invariant: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
 
+mod script;
+
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
+use crate::ascending::Ascending;
 use crate::blocks::{Class, Recorder};
 use crate::cfg::Cfg;
 use crate::check::{self, Site, asm, strip};
@@ -18,11 +21,14 @@ use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::optimise::strips::Strip;
-use crate::optimise::{Check, Checks, State};
+use crate::optimise::{Checks, State};
 use crate::options::{self, Options, Poll};
-use crate::plan::{Action, Planner};
+use crate::plan::{Action, Decider};
 use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
+
+pub use script::Script;
+use script::cued;
 
 /// What a fixup's 32-bit field will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +112,49 @@ impl Place {
     }
 }
 
-/// An item of variable size at a position of the hot buffer.
+/// An item of variable size at a position of the hot buffer. Every fourth instruction has one, so it is small: a branch's two bytes in the
+/// buffer hold its condition and its delta.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     pub pos: u32,
-    pub kind: ItemKind,
+    /// Target, which is less than 2^30 as all numbers of instructions are; or [`Item::ALIGN`] with the fields of [`ItemKind::Align`].
+    packed: u32,
+}
+
+impl Item {
+    const NO_CC: u8 = 0xff;
+    const ALIGN: u32 = 1 << 31;
+    const REACHED: u32 = 1 << 16;
+
+    fn new(pos: u32, kind: ItemKind) -> Item {
+        let packed = match kind {
+            ItemKind::Branch { to, delta, .. } => {
+                debug_assert!(to.0 < Item::ALIGN && delta < 256);
+                to.0
+            }
+            ItemKind::Align { reached, place: Place { modulus, remainder } } => {
+                let reached = if reached { Item::REACHED } else { 0 };
+                Item::ALIGN | reached | u32::from(modulus) << 8 | u32::from(remainder)
+            }
+        };
+        Item { pos, packed }
+    }
+
+    /// Whether it is padding.
+    pub fn is_align(&self) -> bool {
+        self.packed & Item::ALIGN != 0
+    }
+
+    /// What it is; `hot`: the buffer it stands in.
+    pub fn kind(&self, hot: &[u8]) -> ItemKind {
+        if self.is_align() {
+            let place = Place { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
+            return ItemKind::Align { reached: self.packed & Item::REACHED != 0, place };
+        }
+        let (cc, delta) = (hot[self.pos as usize], hot[self.pos as usize + 1]);
+        let cc = (cc != Item::NO_CC).then_some(cc);
+        ItemKind::Branch { cc, to: InsnId(self.packed), delta: u32::from(delta) }
+    }
 }
 
 /// A place in an instruction's new code from which on rsp is lower than the program's.
@@ -199,7 +243,7 @@ pub struct Code {
     pub cold: Buffer,
     pub items: Vec<Item>,
     /// Hot position of each instruction, checks included; one more for the end.
-    pub begin: Vec<u32>,
+    pub begin: Ascending,
     pub vsib: Vec<VsibDesc>,
     /// Moves of rsp by the sequences, ascending, for the unwind tables.
     pub stack: Vec<StackPlace>,
@@ -211,7 +255,7 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
-    /// Where the guarded access of each ordinary check stands: bytes behind the beginning of its instruction's new code. Sorted.
+    /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,
     /// What the blocks contain, where they are counted.
     pub recorder: Recorder,
@@ -225,7 +269,8 @@ impl Code {
     }
 }
 
-/// Everything the emission reads.
+/// Everything the [`Script`] is written from.
+#[derive(Clone, Copy)]
 pub struct Input<'x, 'a> {
     pub image: &'x Image<'a>,
     pub insns: &'x Insns,
@@ -238,117 +283,100 @@ pub struct Input<'x, 'a> {
 }
 
 /// Emits all code.
-pub fn emit(input: &Input) -> Code {
-    let Input { image, insns, cfg, facts, checks, options, .. } = *input;
-    let mut code = Code { begin: Vec::with_capacity(insns.len() + 1), ..Code::default() };
+pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options) -> Code {
+    let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
-    let mut live = Vec::new();
-    let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
-    loads.sort();
-    // Jumps that share a load share its table.
-    loads.dedup_by_key(|l| l.0);
-    let mut loads = loads.into_iter().peekable();
-    let mut starts = places(insns, cfg).into_iter().peekable();
+    let Script { cued: bits, cues, planner, checks, places, loads, lengths } = script;
     let mut reader = Reader::new(image, insns);
-    let mut planner = Planner::new(options, facts);
-    let plain: Vec<bool> = facts.kinds().iter().map(|k| is_plain(&k.sample)).collect();
     let mut run = Run::default();
-    let mut planned = input.checks.list.iter().peekable();
-    let mut strips = input.checks.strips.iter().peekable();
     let mut insn = Instruction::default();
-    for b in cfg.ids() {
-        live.clear();
-        let mut on_stack = input.stack.at_start(b);
-        let block = &cfg.blocks[b.ix()];
-        let strip = strips.next_if(|s| s.first == block.first);
-        let mut open = None;
-        for (k, i) in (block.first.0..block.stop.0).enumerate() {
-            let id = InsnId(i);
-            if let Some((_, place)) = starts.next_if(|s| s.0 == id) {
-                run.copy(&mut code, image);
-                let reached = falls_into(insns, id);
-                code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Align { reached, place } });
-            }
-            let begin = code.hot.pos() + run.bytes();
-            code.begin.push(begin);
-            let kind = facts.kind(id);
-            let decided = planner.decide_kind(kind, on_stack);
-            let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
-            let polls_here = checks.polls.is_at(b, id);
-            let polled = polls_here || k == 0 && strip.is_some();
-            let marked = |c: &&Check| c.id == id;
-            let last = i + 1 == block.stop.0;
-            if unchecked
-                && plain[kind.ix()]
-                && !polled
-                && !last
-                && !options.blocks
-                && planned.peek().is_none_or(|c| !marked(c))
-                && loads.peek().is_none_or(|l| l.0 != id)
-            {
-                // Nothing is inserted, and nothing in it depends on where it stands.
-                run.add(&mut code, image, reader.place(id), insns.length(id));
-                on_stack = facts.stack(id).behind(on_stack);
-                continue;
-            }
+    let mut planned = checks.into_iter().flatten().peekable();
+    let mut strips = strips.iter().peekable();
+    let mut starts = places.iter().peekable();
+    let mut loads = loads.iter().peekable();
+    let mut lengths = lengths.iter();
+    let mut decider = Decider::default();
+    // The loop whose block is being emitted.
+    let mut strip: Option<&Strip> = None;
+    let mut open = None;
+    for (i, cue) in cued(bits, cues).take(insns.len()).enumerate() {
+        let id = InsnId(i as u32);
+        if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
             run.copy(&mut code, image);
-            if live.is_empty() {
-                input.live.before_each(cfg, facts, b, &mut live);
-            }
-            let bytes = reader.decode(id, &mut insn);
-            let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
-            let planned = planned.next_if(|c| c.id == id);
-            let wide = planned.and_then(|c| check::Wide::of(c, &insn));
-            let state = planned.map(|c| c.state);
-            let site = Site { id, insn: &insn, live: live[k], begin, count: options.count, table, wide };
-            if let Some(strip) = strip.filter(|_| k == 0) {
+            let reached = falls_into(insns, id);
+            code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+        }
+        let begin = code.hot.pos() + run.bytes();
+        code.begin.push(begin);
+        let Some(cue) = cue else {
+            // Nothing is inserted, and nothing in it depends on where it stands.
+            run.add(&mut code, image, reader.place(id), insns.length(id));
+            continue;
+        };
+        run.copy(&mut code, image);
+        let bytes = reader.decode(id, &mut insn);
+        let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
+        let planned = planned.next_if(|c| c.id == id);
+        let wide = planned.and_then(|c| check::Wide::of(c.state(), c.limit(), &insn));
+        let state = planned.map(|c| c.state());
+        let site = Site { id, insn: &insn, live: cue.live(), begin, count: options.count, table, wide };
+        if cue.is_first() {
+            strip = strips.next_if(|s| s.first == id);
+            if let Some(strip) = strip {
                 strip::enter(&mut code, strip);
             }
-            if options.blocks && k == 0 {
-                let counter = code.recorder.begin(id, block.stop.0 - block.first.0);
+            if options.blocks {
+                let length = *lengths.next().expect("one for each block");
+                let counter = code.recorder.begin(id, length);
                 check::count_block(&mut code, &site, counter);
             }
-            if let Some(strip) = strip.filter(|_| k == 0) {
-                open = Some(strip::head(&mut code, &site, strip));
-                code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
-            } else if polls_here {
-                let from = code.hot.pos();
-                check::poll(&mut code, &site);
-                if options.blocks {
-                    let inserted = code.inserted(from);
-                    code.recorder.mark(id, Class::Poll, inserted);
-                }
-            }
-            let from = code.hot.pos();
-            let action = match state {
-                Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
-                _ => decided.unwrap_or_else(|| planner.decide(&insn, on_stack)),
-            };
-            let done = action.and_then(|action| {
-                check::insert(&mut code, &site, &action)?;
-                if options.blocks && matches!(state, Some(State::Strip(_))) {
-                    code.recorder.mark(id, Class::Hoisted, 0);
-                } else if options.blocks {
-                    let inserted = code.inserted(from);
-                    code.recorder.action(id, &action, inserted);
-                }
-                Ok(())
-            });
-            if let Err(reason) = done {
-                let at = insns.va(id);
-                code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
-            }
-            if state.is_some() {
-                code.guarded.push((id, code.hot.pos() - begin));
-            }
-            relocate(&mut code, input, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
-            check::land_behind(&mut code, &site);
-            fall_through(&mut code, insns, id);
-            on_stack = facts.stack(id).behind(on_stack);
         }
-        if let Some(open) = open {
-            strip::tests(&mut code, &open, options.poll == Poll::Backedge, options.count, options.blocks);
+        if let Some(strip) = strip.filter(|_| cue.is_first()) {
+            open = Some(strip::head(&mut code, &site, strip));
+            code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
+        } else if cue.polls() {
+            let from = code.hot.pos();
+            check::poll(&mut code, &site);
+            if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.mark(id, Class::Poll, inserted);
+            }
+        }
+        let from = code.hot.pos();
+        let action = match state {
+            Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
+            _ => {
+                let on_stack = if cue.on_stack() { RegSet::of(insn.memory_base()) } else { RegSet::NONE };
+                let decided = planner.decide_kind(cue.kind, on_stack);
+                decided.unwrap_or_else(|| decider.decide(&insn, on_stack, options))
+            }
+        };
+        let done = action.and_then(|action| {
+            check::insert(&mut code, &site, &action)?;
+            if options.blocks && matches!(state, Some(State::Strip(_))) {
+                code.recorder.mark(id, Class::Hoisted, 0);
+            } else if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.action(id, &action, inserted);
+            }
+            Ok(())
+        });
+        if let Err(reason) = done {
+            let at = insns.va(id);
+            code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+        }
+        if planned.is_some_and(|c| c.is_named()) {
+            code.guarded.push((id, code.hot.pos() - begin));
+        }
+        relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
+        check::land_behind(&mut code, &site);
+        fall_through(&mut code, insns, id);
+        if cue.is_last() {
+            strip = None;
+            if let Some(open) = open.take() {
+                strip::tests(&mut code, &open, options.poll == Poll::Backedge, options.count, options.blocks);
+            }
         }
     }
     code.begin.push(code.hot.pos());
@@ -420,8 +448,7 @@ struct Original<'x, 'a> {
 }
 
 /// Emits the instruction itself.
-fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
-    let insns = input.insns;
+fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, table: Option<u32>) {
     let Original { id, insn, bytes, strip, .. } = *original;
     // The loop's own jump passes by what runs when it is entered.
     let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
@@ -475,20 +502,20 @@ fn relocate(code: &mut Code, input: &Input, original: &Original, table: Option<u
         _ if insn.mnemonic() == Mnemonic::Syscall => {
             check::syscall(&mut hot.bytes);
             let at = hot.bytes.len() - check::SYSCALL_TO_FIELD;
-            let delta = code.hot.pos() - code.begin[id.ix()];
+            let delta = code.hot.pos() - code.begin.get(id.ix());
             code.hot.fix(at, Target::Insn { id, delta });
         }
-        _ => copy(code, input, original, table),
+        _ => copy(code, image, original, table),
     }
 }
 
 fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
-    code.items.push(Item { pos: code.hot.pos(), kind: ItemKind::Branch { cc, to, delta } });
-    code.hot.bytes.extend([0, 0]);
+    code.items.push(Item::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
+    code.hot.bytes.extend([cc.unwrap_or(Item::NO_CC), delta as u8]);
 }
 
-fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>) {
-    let Original { id, insn, bytes, reader, .. } = *original;
+fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>) {
+    let Original { insn, bytes, reader, .. } = *original;
     let start = code.hot.bytes.len();
     if let Some(t) = table {
         let offsets = reader.constant_offsets(insn);
@@ -500,9 +527,9 @@ fn copy(code: &mut Code, input: &Input, original: &Original, table: Option<u32>)
     code.hot.bytes.extend(bytes);
     if insn.is_ip_rel_memory_operand() {
         if insn.memory_base() == Register::EIP {
-            let at = input.insns.va(id);
+            let at = Vaddr(insn.ip());
             let reason = "RIP-relative operand with 32-bit address size".to_owned();
-            code.refusals.push(Refusal { at, place: input.image.place(at), reason });
+            code.refusals.push(Refusal { at, place: image.place(at), reason });
             return;
         }
         let at = reader.constant_offsets(insn).displacement_offset();

@@ -2,6 +2,7 @@
 
 use crate::analysis::conventions;
 use crate::analysis::liveness::Liveness;
+use crate::analysis::stack::StackRegs;
 use crate::disasm::InsnId;
 use crate::error::Result;
 use crate::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
@@ -16,7 +17,8 @@ use crate::plan::{self, Action, Exempt, is_big};
 /// What is wrong with the file as a whole; refused instructions are part of the result.
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
     let analysed = analyse(input, name)?;
-    let Analysed { image, insns, cfg, facts, stack, .. } = &analysed;
+    let Analysed { image, insns, cfg, facts, .. } = &analysed;
+    let stack = &StackRegs::solve(cfg, facts);
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
     let conventions = conventions::find(image, insns, cfg, facts);
     let live = Liveness::solve(cfg, facts, &conventions);

@@ -4,6 +4,7 @@
 //! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
 //! Invariant: everything lies within a rel32 of everything else, because the input spans at most 1 GiB.
 
+use crate::ascending::Ascending;
 use crate::cfg::jump_tables::{Entries, JumpTable};
 use crate::disasm::{InsnId, Insns};
 use crate::elf_write::frames::StackMove;
@@ -32,7 +33,7 @@ pub struct Placed {
     /// The section that says what the blocks contain.
     pub blocks: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
-    begin: Vec<u32>,
+    begin: Ascending,
     /// (instruction, bytes of padding in front of it), sorted.
     padding: Vec<(InsnId, u32)>,
 }
@@ -59,7 +60,7 @@ pub struct Proofs<'x> {
 impl Placed {
     /// Where an instruction's new code begins, inserted checks included.
     pub fn begin(&self, id: InsnId) -> Vaddr {
-        self.code_va + u64::from(self.begin[id.ix()])
+        self.code_va + u64::from(self.begin.get(id.ix()))
     }
 
     /// Where the counters of blocks are; none if blocks are not counted.
@@ -72,32 +73,32 @@ impl Placed {
     pub fn end(&self, id: InsnId) -> Vaddr {
         let next = InsnId(id.0 + 1);
         let pad = self.padding.binary_search_by_key(&next, |p| p.0).map_or(0, |i| self.padding[i].1);
-        self.code_va + u64::from(self.begin[next.ix()] - pad)
+        self.code_va + u64::from(self.begin.get(next.ix()) - pad)
     }
 
     /// End of the hot code.
     pub fn hot_end(&self) -> Vaddr {
-        self.code_va + u64::from(*self.begin.last().expect("one more than instructions"))
+        self.code_va + u64::from(self.begin.last().expect("one more than instructions"))
     }
 }
 
 /// Bytes by which the items grow in front of each item, for one choice of branch sizes; one more for the end.
-fn grown(items: &[Item], long: &[bool], out: &mut Vec<u32>) {
+fn grown(hot: &[u8], items: &[Item], long: &[bool], out: &mut Vec<u32>) {
     out.clear();
     let mut grown = 0u32;
     for (item, long) in items.iter().zip(long) {
         out.push(grown);
-        grown += growth(item.kind, *long, item.pos + grown);
+        grown += growth(item.kind(hot), *long, item.pos + grown);
     }
     out.push(grown);
 }
 
 /// How many items stand in front of each instruction's new code, padding included; one more for the end.
-fn items_before(code: &Code) -> Vec<u32> {
+fn items_before(code: &Code) -> Ascending {
     let mut items = code.items.iter().peekable();
     let mut count = 0;
-    let before = |&begin: &u32| {
-        while items.next_if(|i| i.pos < begin || i.pos == begin && matches!(i.kind, ItemKind::Align { .. })).is_some() {
+    let before = |begin: u32| {
+        while items.next_if(|i| i.pos < begin || i.pos == begin && i.is_align()).is_some() {
             count += 1;
         }
         count
@@ -106,17 +107,17 @@ fn items_before(code: &Code) -> Vec<u32> {
 }
 
 /// Which branches need their long forms.
-fn relax(code: &Code, items_before: &[u32]) -> Vec<bool> {
+fn relax(code: &Code, items_before: &Ascending) -> Vec<bool> {
     let mut long = vec![false; code.items.len()];
     let mut shift = Vec::with_capacity(code.items.len() + 1);
     loop {
-        grown(&code.items, &long, &mut shift);
+        grown(&code.hot.bytes, &code.items, &long, &mut shift);
         let mut changed = false;
         for (k, item) in code.items.iter().enumerate() {
-            if let ItemKind::Branch { to, delta, .. } = item.kind
-                && !long[k]
+            if !long[k]
+                && let ItemKind::Branch { to, delta, .. } = item.kind(&code.hot.bytes)
             {
-                let target = code.begin[to.ix()] + shift[items_before[to.ix()] as usize] + delta;
+                let target = code.begin.get(to.ix()) + shift[items_before.get(to.ix()) as usize] + delta;
                 if i8::try_from(i64::from(target) - i64::from(item.pos + shift[k]) - 2).is_err() {
                     long[k] = true;
                     changed = true;
@@ -175,14 +176,12 @@ pub fn place(
     let before = items_before(&code);
     let long = relax(&code, &before);
     let mut shift = Vec::with_capacity(code.items.len() + 1);
-    grown(&code.items, &long, &mut shift);
+    grown(&code.hot.bytes, &code.items, &long, &mut shift);
     let padding = padding(&code, &before, &shift);
-    let mut begin = std::mem::take(&mut code.begin);
-    for (begin, items) in begin.iter_mut().zip(before) {
-        *begin += shift[items as usize];
-    }
-    let begin = begin;
-    let hot_bytes = *begin.last().expect("one more than instructions");
+    let begin: Ascending =
+        code.begin.iter().zip(before.iter()).map(|(begin, items)| begin + shift[items as usize]).collect();
+    drop((std::mem::take(&mut code.begin), before));
+    let hot_bytes = begin.last().expect("one more than instructions");
     let cold_at = hot_bytes.next_multiple_of(16);
     let code_bytes = u64::from(cold_at) + code.cold.bytes.len() as u64;
     let rodata_va = Vaddr((at.0 + code_bytes).next_multiple_of(4096));
@@ -199,7 +198,7 @@ pub fn place(
     if next - at > 1 << 30 {
         return Err(too_large());
     }
-    let begin_of = |id: InsnId| at + u64::from(begin[id.ix()]);
+    let begin_of = |id: InsnId| at + u64::from(begin.get(id.ix()));
     let value = |f: &Fixup, target: Target, here: Vaddr| -> i32 {
         let ip = here + 4 + u64::from(f.tail);
         let to = match target {
@@ -255,14 +254,14 @@ pub fn place(
 }
 
 /// The padding in front of each instruction that has some; `before`: how many items stand in front of each.
-fn padding(code: &Code, before: &[u32], shift: &[u32]) -> Vec<(InsnId, u32)> {
+fn padding(code: &Code, before: &Ascending, shift: &[u32]) -> Vec<(InsnId, u32)> {
     let mut out = Vec::new();
     let mut done = 0;
-    for (i, (&begin, &count)) in code.begin.iter().zip(before).enumerate() {
+    for (i, (begin, count)) in code.begin.iter().zip(before.iter()).enumerate() {
         for k in std::mem::replace(&mut done, count as usize)..count as usize {
-            let Item { pos, kind } = code.items[k];
-            if matches!(kind, ItemKind::Align { .. }) {
-                out.push((InsnId(i as u32), begin + shift[count as usize] - (pos + shift[k])));
+            let item = code.items[k];
+            if item.is_align() {
+                out.push((InsnId(i as u32), begin + shift[count as usize] - (item.pos + shift[k])));
             }
         }
     }
@@ -306,7 +305,8 @@ impl NewCode {
             out.extend_from_slice(&hot[done..item.pos as usize]);
             done = item.pos as usize;
             debug_assert_eq!(written + out.len(), at as usize);
-            match item.kind {
+            let kind = item.kind(&hot);
+            match kind {
                 ItemKind::Align { reached: false, place } => out.resize(out.len() + place.gap(at) as usize, TRAP),
                 ItemKind::Align { reached: true, place } => {
                     let mut gap = place.gap(at) as usize;
@@ -318,8 +318,8 @@ impl NewCode {
                 }
                 ItemKind::Branch { cc, to, delta } => {
                     done += 2;
-                    let size = 2 + growth(item.kind, long, at);
-                    let rel = i64::from(placed.begin[to.ix()] + delta) - i64::from(at) - i64::from(size);
+                    let size = 2 + growth(kind, long, at);
+                    let rel = i64::from(placed.begin.get(to.ix()) + delta) - i64::from(at) - i64::from(size);
                     match (cc, long) {
                         (Some(cc), false) => out.extend([0x70 | cc, rel as u8]),
                         (None, false) => out.extend([0xeb, rel as u8]),
@@ -348,10 +348,10 @@ impl NewCode {
 }
 
 /// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.
-fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &[u32], ranges: u32) -> (Vec<Claim>, Vec<Region>) {
+fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &Ascending, ranges: u32) -> (Vec<Claim>, Vec<Region>) {
     let guarded = |id: InsnId| {
         let delta = guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| guarded[k].1);
-        begin[id.ix()] + delta
+        begin.get(id.ix()) + delta
     };
     let claim = |c: &optimise::Claim| Claim {
         access: guarded(c.id),
@@ -359,8 +359,8 @@ fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &[u32], ranges: u32
         reason: c.reason,
     };
     let region = |r: &optimise::Region| Region {
-        start: begin[r.first.ix()],
-        end: begin[r.stop.ix()],
+        start: begin.get(r.first.ix()),
+        end: begin.get(r.stop.ix()),
         group: ranges + 16 * r.chain,
     };
     (proofs.claims.iter().map(claim).collect(), proofs.regions.iter().map(region).collect())

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+pub mod ascending;
 pub mod blocks;
 pub mod cache;
 pub mod cfg;
@@ -21,7 +22,9 @@ pub mod inspection;
 pub mod launch;
 pub mod layout;
 pub mod marker;
+pub mod memory;
 mod never_return;
+pub mod numbers;
 pub mod optimise;
 pub mod options;
 pub mod overhead;

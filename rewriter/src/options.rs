@@ -59,6 +59,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether anything is inserted into the code.
+    pub fn inserts(&self) -> bool {
+        self.checks != Checks::None || self.poll != Poll::None || self.blocks
+    }
+
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;

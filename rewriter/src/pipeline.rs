@@ -6,11 +6,12 @@ use crate::analysis::liveness::Liveness;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
 use crate::cfg::computed::{Computed, returns_to_pushed};
-use crate::cfg::{Cfg, End, jump_tables};
+use crate::cfg::jump_tables::{self, JumpTable};
+use crate::cfg::{Cfg, End};
 use crate::closure::Source;
 use crate::disasm::{Explorer, Insns};
 use crate::elf_write::{self, Program, frames};
-use crate::emit::{self, Code};
+use crate::emit::{self, Code, Script};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use crate::image::{Image, Kind, identify};
@@ -67,7 +68,6 @@ pub struct Analysed<'a> {
     pub cfg: Cfg,
     pub computed: Computed,
     pub facts: Facts,
-    pub stack: StackRegs,
 }
 
 /// Runs the stages up to the facts.
@@ -83,14 +83,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
         None => frames::FrameInfo::default(),
     };
     frame_info.fdes.sort_by_key(|f| f.start);
-    let mut explorer = Explorer::new(&image, &frame_info);
-    let (insns, tables) = loop {
-        let insns = explorer.finish();
-        let found = jump_tables::find(&image, &insns, &frame_info);
-        if !explorer.add_targets(found.new_targets) {
-            break (insns, found.tables);
-        }
-    };
+    let (insns, tables) = explore(&image, &frame_info);
     let frame = |va| {
         let i = frame_info.fdes.partition_point(|f| f.start <= va).checked_sub(1)?;
         let f = &frame_info.fdes[i];
@@ -109,8 +102,19 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     let facts = Facts::gather(&image, &insns);
-    let stack = StackRegs::solve(&cfg, &facts);
-    Ok(Analysed { image, insns, cfg, computed, facts, stack })
+    Ok(Analysed { image, insns, cfg, computed, facts })
+}
+
+/// All instructions and jump tables: tables lead to code, which may have more tables.
+fn explore(image: &Image, frame_info: &frames::FrameInfo) -> (Insns, Vec<JumpTable>) {
+    let mut explorer = Explorer::new(image, frame_info);
+    loop {
+        let insns = explorer.finish();
+        let found = jump_tables::find(image, &insns, frame_info);
+        if !explorer.add_targets(found.new_targets) {
+            return (insns, found.tables);
+        }
+    }
 }
 
 /// Says what is wrong with a file that is no program that can be rewritten, as far as that is seen at once.
@@ -195,10 +199,15 @@ pub fn rewrite_library_to(input: &[u8], name: &str, options: &Options, sink: &mu
 /// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
 /// instructions.
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
-    let Analysed { image, insns, cfg, computed, facts, stack } = analysed;
+    let Analysed { image, insns, cfg, computed, facts } = analysed;
     let (image, insns) = (&image, &insns);
-    let conventions = conventions::find(image, insns, &cfg, &facts);
-    let live = Liveness::solve(&cfg, &facts, &conventions);
+    // Only inserted sequences ask for these.
+    let (stack, live) = if options.inserts() {
+        let conventions = conventions::find(image, insns, &cfg, &facts);
+        (StackRegs::solve(&cfg, &facts), Liveness::solve(&cfg, &facts, &conventions))
+    } else {
+        (StackRegs::least(&cfg), Liveness::unknown(&cfg))
+    };
     let checks = optimise::run(&optimise::Input {
         image,
         insns,
@@ -209,7 +218,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         live: &live,
         options,
     });
-    let code = emit::emit(&emit::Input {
+    let script = Script::write(&emit::Input {
         image,
         insns,
         cfg: &cfg,
@@ -220,12 +229,15 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         options,
     });
     drop((facts, stack, live));
-    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts } = checks;
-    drop((list, strips, polls));
-    refuse(image, insns, &code)?;
-    let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::UnknownJmp)).count();
-    let blocks = code.recorder.encode(insns, || blocks::loops(insns, &cfg), &image.name);
+    let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
+    let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
+    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts } = checks;
+    drop((list, polls));
+    let code = emit::emit(image, insns, script, &strips, options);
+    drop(strips);
+    refuse(image, insns, &code)?;
+    let blocks = code.recorder.encode(insns, || loops, &image.name);
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let sites = code.sites;
     let (mut placed, code) = layout::place(code, insns, &tables, &proofs, image.end)?;
@@ -259,8 +271,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     })
 }
 
-/// What is left of the graph once code has been emitted.
-fn take_tables(cfg: Cfg) -> Vec<jump_tables::JumpTable> {
+/// What is left of the graph once the script is written.
+fn take_tables(cfg: Cfg) -> Vec<JumpTable> {
     cfg.tables
 }
 

@@ -93,7 +93,7 @@ fn an_interpreters_switch_is_recognised_around_calls_that_never_return() {
                 let last = blizzard::disasm::InsnId(block.stop.0 - 1);
                 let here = run.contains(&analysed.insns.va(last).0);
                 if here && analysed.insns.flow(last) == Flow::IndirectJmp {
-                    assert_eq!(block.end, End::Plain, "{kind} {level} at {}", analysed.insns.va(last));
+                    assert_eq!(block.end(), End::Plain, "{kind} {level} at {}", analysed.insns.va(last));
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Assembled {
         let analysed = self.analysed();
         let jump = analysed.insns.at(self.address(label)).unwrap();
         let block = analysed.cfg.block_of(jump);
-        let recognised = analysed.cfg.blocks[block.ix()].end == End::Plain;
+        let recognised = analysed.cfg.blocks[block.ix()].end() == End::Plain;
         recognised.then(|| analysed.cfg.succ(block).len())
     }
 

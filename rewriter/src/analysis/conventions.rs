@@ -55,7 +55,7 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Conventio
     let mut work: Vec<BlockId> = facts.switches.iter().map(|&id| cfg.block_of(id)).collect();
     while let Some(b) = work.pop() {
         if seen.insert(b) {
-            if cfg.blocks[b.ix()].end == End::Ret {
+            if cfg.blocks[b.ix()].end() == End::Ret {
                 found.switched.push(b);
             }
             work.extend(cfg.succ(b));

@@ -8,8 +8,10 @@ use super::access::{Access, access_of};
 use super::conventions::switches_stack;
 use super::effects::{Effects, effects};
 use super::stack::StackEffect;
+use crate::disasm::skeleton::{Memo, skeleton};
 use crate::disasm::{InsnId, Insns, Reader};
 use crate::image::Image;
+use crate::numbers::Numbers;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
@@ -74,15 +76,15 @@ fn small_number(insn: &Instruction) -> u64 {
 const SLOTS: usize = 1 << 13;
 
 /// Numbers shapes. The last ones are found without the map.
-struct Numbers {
+struct ShapeNumbers {
     last: Vec<(Shape, u32)>,
     all: HashMap<Shape, u32>,
 }
 
-impl Numbers {
-    fn new() -> Numbers {
+impl ShapeNumbers {
+    fn new() -> ShapeNumbers {
         // No instruction has the default shape: its code would be invalid.
-        Numbers { last: vec![(Shape::default(), 0); SLOTS], all: HashMap::new() }
+        ShapeNumbers { last: vec![(Shape::default(), 0); SLOTS], all: HashMap::new() }
     }
 
     /// The number of a shape, and whether it is new.
@@ -124,8 +126,8 @@ pub struct Facts {
     kinds: Vec<Kind>,
     /// By kind, apart from the rest because the analyses want these again and again.
     flows: Vec<(Effects, StackEffect)>,
-    /// By instruction.
-    of: Vec<KindId>,
+    /// By instruction: its kind.
+    of: Numbers,
     /// Instructions that load rsp from another context.
     pub switches: Vec<InsnId>,
 }
@@ -133,17 +135,17 @@ pub struct Facts {
 impl Facts {
     /// What an instruction does to registers and flags.
     pub fn effects(&self, id: InsnId) -> Effects {
-        self.flows[self.of[id.ix()].ix()].0
+        self.flows[self.kind(id).ix()].0
     }
 
     /// What it does to stack addresses.
     pub fn stack(&self, id: InsnId) -> StackEffect {
-        self.flows[self.of[id.ix()].ix()].1
+        self.flows[self.kind(id).ix()].1
     }
 
     /// Its kind.
     pub fn kind(&self, id: InsnId) -> KindId {
-        self.of[id.ix()]
+        KindId(self.of.get(id.ix()))
     }
 
     /// What instructions of each kind do to stack addresses.
@@ -159,11 +161,23 @@ impl Facts {
     /// Decodes everything once.
     pub fn gather(image: &Image, insns: &Insns) -> Facts {
         let mut factory = InstructionInfoFactory::new();
-        let mut facts = Facts { of: Vec::with_capacity(insns.len()), ..Facts::default() };
-        let mut numbers = Numbers::new();
+        let mut facts = Facts { of: Numbers::with_capacity(insns.len()), ..Facts::default() };
+        let mut numbers = ShapeNumbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
+        // Numbers of kinds, and whether they switch stacks.
+        let mut memo: Memo<(u32, bool)> = Memo::new();
         for i in 0..insns.len() as u32 {
+            let quick = skeleton(reader.tail(InsnId(i)));
+            if let Some(quick) = &quick
+                && let Some((number, switches)) = memo.get(quick.key)
+            {
+                facts.of.push(number);
+                if switches {
+                    facts.switches.push(InsnId(i));
+                }
+                continue;
+            }
             reader.decode(InsnId(i), &mut insn);
             let (number, new) = numbers.number(Shape::of(&insn));
             if new {
@@ -171,9 +185,13 @@ impl Facts {
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
                 facts.kinds.push(Kind { access: access_of(&insn, info), sample: insn });
             }
-            facts.of.push(KindId(number));
-            if switches_stack(&insn) {
+            facts.of.push(number);
+            let switches = switches_stack(&insn);
+            if switches {
                 facts.switches.push(InsnId(i));
+            }
+            if let Some(quick) = quick {
+                memo.keep(quick.key, (number, switches));
             }
         }
         facts
@@ -222,7 +240,7 @@ mod tests {
 
     #[test]
     fn numbers_survive_the_loss_of_a_slot() {
-        let mut numbers = Numbers::new();
+        let mut numbers = ShapeNumbers::new();
         let shapes: Vec<Shape> = (1..100_000).map(|k| Shape(k, k)).collect();
         for (k, shape) in shapes.iter().enumerate() {
             assert_eq!(numbers.number(*shape), (k as u32, true));

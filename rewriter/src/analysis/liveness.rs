@@ -38,6 +38,11 @@ impl Liveness {
         Liveness { out: s.out }
     }
 
+    /// Everything is live everywhere.
+    pub fn unknown(cfg: &Cfg) -> Liveness {
+        Liveness { out: vec![RegSet::ALL; cfg.blocks.len()] }
+    }
+
     /// Live behind the last instruction of `b`.
     pub fn live_out(&self, b: BlockId) -> RegSet {
         self.out[b.ix()]
@@ -104,7 +109,7 @@ impl<'x> Solver<'x> {
         let n = cfg.blocks.len();
         let mut wild: Vec<Wild> = Vec::new();
         let mut of_component = vec![TAME; n];
-        for b in cfg.ids().filter(|b| cfg.blocks[b.ix()].end == End::FramedJmp) {
+        for b in cfg.ids().filter(|b| cfg.blocks[b.ix()].end() == End::FramedJmp) {
             let of = &mut of_component[cfg.component[b.ix()] as usize];
             if *of == TAME {
                 *of = wild.len() as u32;
@@ -112,7 +117,7 @@ impl<'x> Solver<'x> {
             }
         }
         let wild_of: Vec<u32> = cfg.ids().map(|b| of_component[cfg.component[b.ix()] as usize]).collect();
-        for b in cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end, End::FramedJmp | End::Ret)) {
+        for b in cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::Ret)) {
             if let Some(w) = wild.get_mut(wild_of[b.ix()] as usize) {
                 w.ends.push(b);
             }
@@ -145,13 +150,16 @@ impl<'x> Solver<'x> {
 
     /// Notes that whoever entered at `b` uses `regs` after the return.
     fn need(&mut self, b: BlockId, regs: RegSet) {
+        if self.needed[b.ix()].contains(regs) {
+            return;
+        }
         let mut work = vec![b];
         while let Some(b) = work.pop() {
             if self.needed[b.ix()].contains(regs) {
                 continue;
             }
             self.needed[b.ix()] |= regs;
-            if self.cfg.blocks[b.ix()].end == End::Ret {
+            if self.cfg.blocks[b.ix()].end() == End::Ret {
                 self.queue(b);
             }
             work.extend(self.cfg.succ(b));
@@ -170,7 +178,7 @@ impl<'x> Solver<'x> {
         let cfg = self.cfg;
         let after = cfg.succ(b).iter().fold(RegSet::NONE, |l, s| l | self.live_in[s.ix()]);
         let wild = self.wild.get(self.wild_of[b.ix()] as usize);
-        let live = match cfg.blocks[b.ix()].end {
+        let live = match cfg.blocks[b.ix()].end() {
             End::Plain => after,
             End::Stop => RegSet::CALLEE_SAVED,
             End::Ret if self.switched.contains(&b) => RegSet::ALL,
@@ -205,7 +213,7 @@ impl<'x> Solver<'x> {
             let p = BlockId(self.preds.list[i]);
             self.queue(p);
             // `b` may be the return site of a call: then the callee's returns see more.
-            if let End::Call(callee) = cfg.blocks[p.ix()].end
+            if let End::Call(callee) = cfg.blocks[p.ix()].end()
                 && cfg.succ(p).contains(&b)
             {
                 self.need(callee, before);
@@ -222,14 +230,16 @@ struct Preds {
 
 impl Preds {
     fn new(cfg: &Cfg) -> Preds {
-        let mut pairs = Vec::new();
-        for b in cfg.ids() {
-            pairs.extend(cfg.succ(b).iter().map(|s| (s.0, b.0)));
-            if let End::Call(callee) = cfg.blocks[b.ix()].end {
-                pairs.push((callee.0, b.0));
-            }
-        }
-        let (from, list) = group(cfg.blocks.len(), &pairs);
+        let pairs = || {
+            cfg.ids().flat_map(|b| {
+                let callee = match cfg.blocks[b.ix()].end() {
+                    End::Call(callee) => Some((callee.0, b.0)),
+                    _ => None,
+                };
+                cfg.succ(b).iter().map(move |s| (s.0, b.0)).chain(callee)
+            })
+        };
+        let (from, list) = group(cfg.blocks.len(), pairs);
         Preds { from, list }
     }
 

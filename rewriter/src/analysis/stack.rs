@@ -4,7 +4,6 @@
 //! every block, only rsp is known. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 
 use super::facts::Facts;
-use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
@@ -92,17 +91,19 @@ impl StackRegs {
     pub fn solve(cfg: &Cfg, facts: &Facts) -> StackRegs {
         let n = cfg.blocks.len();
         let mut called = vec![false; n];
-        let mut pairs = Vec::new();
         for b in cfg.ids() {
-            if let End::Call(callee) = cfg.blocks[b.ix()].end {
+            if let End::Call(callee) = cfg.blocks[b.ix()].end() {
                 called[callee.ix()] = true;
             }
-            pairs.extend(cfg.succ(b).iter().map(|s| (s.0, b.0)));
         }
-        let (from, _) = group(n, &pairs);
         // Entered from somewhere that the graph does not show: only rsp is certain.
         let open: Vec<bool> = (0..n)
-            .map(|b| cfg.root[b] || called[b] || cfg.unresolved[cfg.component[b] as usize] || from[b] == from[b + 1])
+            .map(|b| {
+                cfg.root[b]
+                    || called[b]
+                    || cfg.unresolved[cfg.component[b] as usize]
+                    || cfg.preds(BlockId(b as u32)).len() == 0
+            })
             .collect();
         let mut start: Vec<u16> = open.iter().map(|o| if *o { ONLY_RSP } else { 0xffff }).collect();
         let mut work: Vec<u32> = (0..n as u32).rev().collect();
@@ -114,7 +115,7 @@ impl StackRegs {
             for i in cfg.blocks[id.ix()].first.0..cfg.blocks[id.ix()].stop.0 {
                 set = facts.stack(InsnId(i)).apply(set);
             }
-            if matches!(cfg.blocks[id.ix()].end, End::Call(_) | End::UnknownCall | End::DescriptorCall) {
+            if matches!(cfg.blocks[id.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall) {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
             }
             for s in cfg.succ(id) {
@@ -128,6 +129,11 @@ impl StackRegs {
             }
         }
         StackRegs { start }
+    }
+
+    /// What is certain without looking.
+    pub fn least(cfg: &Cfg) -> StackRegs {
+        StackRegs { start: vec![ONLY_RSP; cfg.blocks.len()] }
     }
 
     /// The set at the start of `b`.

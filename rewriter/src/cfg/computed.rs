@@ -16,12 +16,12 @@
 //!
 //! Not covered: code that adds a number to a function pointer it was handed, and calls the sum.
 
-use super::{Block, BlockId, Cfg, Components, End};
-use crate::analysis::group;
+use super::{Block, Cfg, Components, End};
 use crate::analysis::regs::RegSet;
 use crate::disasm::{Flow, InsnId, Insns, Label};
 use crate::ids::Vaddr;
 use crate::image::Image;
+use crate::ranks::Ranks;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 
@@ -30,12 +30,12 @@ const MAX_BACK: usize = 64;
 
 /// One bit for each instruction.
 #[derive(Debug)]
-pub struct Computed(Vec<bool>);
+pub struct Computed(Ranks);
 
 impl Computed {
     /// Whether a computed jump may lead to `id`.
     pub fn may_reach(&self, id: InsnId) -> bool {
-        self.0[id.ix()]
+        self.0.contains(id.ix())
     }
 
     /// Solves for a module. `frames`: `[start, end)`, sorted.
@@ -44,8 +44,7 @@ impl Computed {
         let function: Vec<u32> = (0..frames.len() as u32).map(|f| parts.find(f)).collect();
         let mut marked = vec![false; frames.len()];
         let mut out = vec![false; insns.len()];
-        let mut paths =
-            Paths { image, insns, cfg, frames, entering: Entering::new(cfg), frame_pointer: HashMap::new() };
+        let mut paths = Paths { image, insns, cfg, frames, frame_pointer: HashMap::new() };
         let mut unframed = Vec::new();
         let mut mark = |id: InsnId, marked: &mut [bool]| match frame_of(frames, insns.va(id)) {
             Some(f) => marked[function[f] as usize] = true,
@@ -64,7 +63,7 @@ impl Computed {
             let last = InsnId(block.stop.0 - 1);
             let flow = insns.flow(last);
             let jump = matches!(flow, Flow::IndirectJmp | Flow::Ret);
-            if !jump || !matches!(block.end, End::FramedJmp | End::UnknownJmp) {
+            if !jump || !matches!(block.end(), End::FramedJmp | End::UnknownJmp) {
                 continue;
             }
             if paths.loads_pointer(last) {
@@ -117,7 +116,7 @@ impl Computed {
             let over = insns.main_before(va).saturating_sub(1);
             out[i] |= out[over];
         }
-        Computed(out)
+        Computed(Ranks::of(out.into_iter()))
     }
 }
 
@@ -218,7 +217,6 @@ struct Paths<'x, 'a> {
     insns: &'x Insns,
     cfg: &'x Cfg,
     frames: &'x [(Vaddr, Vaddr)],
-    entering: Entering,
     /// By frame: whether its code makes rbp a frame pointer.
     frame_pointer: HashMap<usize, bool>,
 }
@@ -281,17 +279,17 @@ impl Paths<'_, '_> {
             if defined {
                 continue;
             }
-            let preds = self.entering.of(b);
+            let preds = self.cfg.preds(b);
             let root = self.cfg.root[b.ix()];
-            if !root && preds.is_empty() && self.is_padding(block) {
+            if !root && preds.len() == 0 && self.is_padding(block) {
                 continue;
             }
             let handed_over = root && is_argument(target) && self.insns.starts_function(block.first);
-            if (root || preds.is_empty()) && !handed_over {
+            if (root || preds.len() == 0) && !handed_over {
                 return false;
             }
-            for &p in preds {
-                let end = self.cfg.blocks[p as usize].end;
+            for p in preds {
+                let end = self.cfg.blocks[p.ix()].end();
                 let call = matches!(end, End::Call(_) | End::UnknownCall | End::DescriptorCall);
                 if call && target == Register::RAX {
                     continue;
@@ -299,7 +297,7 @@ impl Paths<'_, '_> {
                 if call && !RegSet::CALLEE_SAVED.contains(RegSet::of(target)) {
                     return false;
                 }
-                work.push((BlockId(p), self.cfg.blocks[p as usize].stop, target));
+                work.push((p, self.cfg.blocks[p.ix()].stop, target));
             }
         }
         true
@@ -418,24 +416,6 @@ fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Registe
     })
 }
 
-/// The blocks before each block.
-struct Entering {
-    from: Vec<u32>,
-    list: Vec<u32>,
-}
-
-impl Entering {
-    fn new(cfg: &Cfg) -> Entering {
-        let pairs: Vec<(u32, u32)> = cfg.ids().flat_map(|b| cfg.succ(b).iter().map(move |s| (s.0, b.0))).collect();
-        let (from, list) = group(cfg.blocks.len(), &pairs);
-        Entering { from, list }
-    }
-
-    fn of(&self, b: BlockId) -> &[u32] {
-        &self.list[self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize]
-    }
-}
-
 fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {
     let i = frames.partition_point(|f| f.0 <= va).checked_sub(1)?;
     (va < frames[i].1).then_some(i)
@@ -457,7 +437,7 @@ fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components
         }
         let Some(there) = frame_of(frames, to) else { continue };
         // One frame describes all of a PLT.
-        let plt = cfg.blocks[cfg.block_of(target).ix()].end == End::GotJmp;
+        let plt = cfg.blocks[cfg.block_of(target).ix()].end() == End::GotJmp;
         if !plt && (insn.flow == Flow::Cond || frames[there].0 != to) {
             parts.join(here as u32, there as u32);
         }

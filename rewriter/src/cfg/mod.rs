@@ -8,6 +8,7 @@ pub mod computed;
 pub mod jump_tables;
 mod returns;
 
+use crate::analysis::group;
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::ranks::Ranks;
@@ -53,9 +54,53 @@ pub struct Block {
     pub first: InsnId,
     /// One behind the last instruction.
     pub stop: InsnId,
-    pub end: End,
-    succ_from: u32,
-    succ_to: u32,
+    end: PackedEnd,
+}
+
+impl Block {
+    /// How it ends.
+    pub fn end(&self) -> End {
+        self.end.into()
+    }
+}
+
+/// An [`End`] in four bytes: every third instruction ends a block.
+#[derive(Clone, Copy)]
+struct PackedEnd(u32);
+
+/// The ends that are only a word; behind their indices, callees.
+const WORDS: [End; 8] = [
+    End::Plain,
+    End::UnknownCall,
+    End::DescriptorCall,
+    End::Ret,
+    End::GotJmp,
+    End::FramedJmp,
+    End::UnknownJmp,
+    End::Stop,
+];
+
+impl From<End> for PackedEnd {
+    fn from(end: End) -> PackedEnd {
+        let words = WORDS.len() as u32;
+        match end {
+            // A module has at most 2^30 bytes.
+            End::Call(b) => PackedEnd(words + b.0),
+            _ => PackedEnd(WORDS.iter().position(|w| *w == end).expect("all are listed") as u32),
+        }
+    }
+}
+
+impl From<PackedEnd> for End {
+    fn from(PackedEnd(end): PackedEnd) -> End {
+        WORDS.get(end as usize).copied().unwrap_or(End::Call(BlockId(end.wrapping_sub(WORDS.len() as u32))))
+    }
+}
+
+impl std::fmt::Debug for PackedEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        End::from(*self).fmt(f)
+    }
 }
 
 /// Calls of one frame, ascending, and where an exception that one of them lets through may continue.
@@ -81,6 +126,11 @@ pub struct Cfg {
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
     succ: Vec<BlockId>,
+    /// By block: where its successors begin in `succ`; one more for the end.
+    succ_from: Vec<u32>,
+    /// By block: where its predecessors begin in `preds`; one more for the end.
+    preds_from: Vec<u32>,
+    preds: Vec<u32>,
     /// The instructions that begin blocks.
     firsts: Ranks,
 }
@@ -139,6 +189,8 @@ impl Cfg {
         let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
         let mut blocks = Vec::with_capacity(firsts.len());
         let mut succ = Vec::new();
+        let mut succ_from = Vec::with_capacity(firsts.len() + 1);
+        succ_from.push(0);
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();
         let mut wild_jump = |b: usize, last: InsnId, sets: &mut Components| {
@@ -190,8 +242,15 @@ impl Cfg {
             for s in &succ[from as usize..] {
                 sets.join(b as u32, s.0);
             }
-            blocks.push(Block { first, stop, end, succ_from: from, succ_to: succ.len() as u32 });
+            blocks.push(Block { first, stop, end: end.into() });
+            succ_from.push(succ.len() as u32);
         }
+        succ.shrink_to_fit();
+        let edges = || {
+            let of = |b: usize| &succ[succ_from[b] as usize..succ_from[b + 1] as usize];
+            (0..blocks.len()).flat_map(move |b| of(b).iter().map(move |s| (s.0, b as u32)))
+        };
+        let (preds_from, preds) = group(blocks.len(), edges);
         let component: Vec<u32> = (0..blocks.len()).map(|b| sets.find(b as u32)).collect();
         let mut unresolved = vec![false; blocks.len()];
         for b in wild {
@@ -199,13 +258,18 @@ impl Cfg {
         }
         let root = firsts.iter().map(|f| root_insn[f.ix()]).collect();
         let loop_head = firsts.iter().map(|f| backward[f.ix()]).collect();
-        Cfg { blocks, tables, root, loop_head, component, unresolved, pads: Vec::new(), succ, firsts: begins }
+        let (firsts, pads) = (begins, Vec::new());
+        Cfg { blocks, tables, root, loop_head, component, unresolved, pads, succ, succ_from, preds_from, preds, firsts }
     }
 
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
     pub fn succ(&self, b: BlockId) -> &[BlockId] {
-        let b = &self.blocks[b.ix()];
-        &self.succ[b.succ_from as usize..b.succ_to as usize]
+        &self.succ[self.succ_from[b.ix()] as usize..self.succ_from[b.ix() + 1] as usize]
+    }
+
+    /// The blocks that `b` is a successor of, ascending.
+    pub fn preds(&self, b: BlockId) -> impl DoubleEndedIterator<Item = BlockId> + ExactSizeIterator {
+        self.preds[self.preds_from[b.ix()] as usize..self.preds_from[b.ix() + 1] as usize].iter().map(|p| BlockId(*p))
     }
 
     /// Adds the landing pads of the frames that have some: each frame's code range and its pads.
@@ -217,7 +281,7 @@ impl Cfg {
             let range = insns.main_range(start, stop);
             let mut from: Vec<BlockId> = range.map(|i| self.block_of(InsnId(i as u32))).collect();
             from.dedup();
-            from.retain(|b| matches!(self.blocks[b.ix()].end, End::Call(_) | End::UnknownCall | End::DescriptorCall));
+            from.retain(|b| matches!(self.blocks[b.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall));
             if !from.is_empty() && !to.is_empty() {
                 self.pads.push(Pads { from, to });
             }
@@ -252,8 +316,8 @@ pub struct Sources {
 impl Sources {
     /// Those of a whole module.
     pub fn new(insns: &Insns) -> Sources {
-        let branches = insns.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
-        let (from, list) = crate::analysis::group(insns.len(), &branches.collect::<Vec<_>>());
+        let branches = || insns.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
+        let (from, list) = group(insns.len(), branches);
         Sources { from, list }
     }
 

@@ -12,8 +12,8 @@ use crate::analysis::regs::RegSet;
 use crate::disasm::InsnId;
 use crate::emit::{Code, StackPlace, Target, operand_regs};
 use crate::ids::Vaddr;
+use crate::optimise::State;
 use crate::optimise::strips::Limit;
-use crate::optimise::{Check, State};
 use crate::plan::{Action, is_big};
 use asm::{Mem, RAX, RSP};
 use blizzard_rt::abi::{self, Counter, VsibDesc, miss_desc};
@@ -51,10 +51,10 @@ pub struct Wide {
 
 impl Wide {
     /// As the passes decided for `insn`.
-    pub fn of(check: &Check, insn: &Instruction) -> Option<Wide> {
-        let State::Own { lo, bytes, load, store, chain } = check.state else { return None };
+    pub fn of(state: State, limit: Option<Limit>, insn: &Instruction) -> Option<Wide> {
+        let State::Own { lo, bytes, load, store, chain } = state else { return None };
         let shift = lo.wrapping_sub(insn.memory_displacement64() as i32);
-        Some(Wide { shift, bytes: bytes.into(), load, store, chain, limit: check.limit })
+        Some(Wide { shift, bytes: bytes.into(), load, store, chain, limit })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Finding and reading the program that the user names.
 
 use crate::error::{Error, Result};
+use crate::memory::Mapped;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +15,7 @@ pub struct Input {
     pub path: PathBuf,
     /// As the user wrote it, for messages.
     pub name: String,
-    pub bytes: Vec<u8>,
+    pub bytes: Mapped,
     /// Permission bits without set-user-id and the like.
     pub mode: u32,
 }
@@ -32,7 +33,7 @@ pub fn read(path: &Path) -> Result<Input> {
     if !metadata.is_file() {
         return Err(Error::new(format!("{name}: is not a regular file")).help("name the program's file"));
     }
-    let bytes = fs::read(path).map_err(|e| cannot_read(&name, &e))?;
+    let bytes = File::open(path).and_then(|file| Mapped::of(&file)).map_err(|e| cannot_read(&name, &e))?;
     if bytes.is_empty() {
         return Err(Error::new(format!("{name}: is empty")));
     }

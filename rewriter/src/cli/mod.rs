@@ -18,6 +18,7 @@ mod stress;
 mod verify;
 mod workload;
 
+use crate::memory::give_back_large_blocks;
 use crate::options::{Checks, Options, Poll};
 use blizzard_rt::abi::MAX_NODES;
 use clap::{Args, Parser, Subcommand};
@@ -131,6 +132,7 @@ fn node_count(text: &str) -> Result<u32, String> {
 
 /// Runs the command that the process's arguments ask for.
 pub fn main() -> ExitCode {
+    give_back_large_blocks();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) if e.use_stderr() => {

@@ -16,12 +16,12 @@ mod search;
 
 use crate::cache::{Cache, Key, tool_identity};
 use crate::error::{Error, Result};
+use crate::memory::Mapped;
 use crate::options::Options;
 use crate::pipeline;
 use blizzard_rt::abi::closure_strings;
 use blizzard_rt::closure::entry_name;
 use std::fs::{self, File, Metadata};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -105,21 +105,21 @@ impl Cached {
         let shown = if path.starts_with("/proc") { &name } else { path };
         let shown = shown.display().to_string();
         let failed = |e: std::io::Error| Error::new(format!("{shown}: cannot be read")).because(e);
-        let mut file = File::open(path).map_err(failed)?;
+        let file = File::open(path).map_err(failed)?;
         let before = file.metadata().map_err(failed)?;
         let link = self.folder().join(entry_for(&before));
         if let Ok(found) = fs::canonicalize(&link) {
             return Ok(found);
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        if entry_for(&file.metadata().map_err(failed)?) != entry_for(&before) {
-            return Err(Error::new(format!("{shown}: has changed while it was read")).help("try again"));
-        }
+        let bytes = Mapped::of(&file).map_err(failed)?;
         let key = Key::of_library(&bytes, &self.options);
         let file_name = name.file_name().unwrap_or("library".as_ref());
         let made = self.cache.get_or_make(&key, file_name, 0o700, |sink| {
-            pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink).map(drop)
+            pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink)?;
+            if entry_for(&file.metadata().map_err(failed)?) != entry_for(&before) {
+                return Err(Error::new(format!("{shown}: has changed while it was read")).help("try again"));
+            }
+            Ok(())
         })?;
         self.link(&link, &made).map_err(|e| {
             Error::new(format!("cannot write to the cache folder {}", self.cache.root().display())).because(e)

@@ -5,6 +5,7 @@
 
 use super::marks::Mark;
 use super::{Flow, InsnId};
+use crate::ascending::Ascending;
 use crate::ranks::Ranks;
 
 /// One instruction.
@@ -27,7 +28,7 @@ impl Insn {
 /// Many.
 #[derive(Debug, Default)]
 pub struct List {
-    at: Vec<u32>,
+    at: Ascending,
     marks: Vec<Mark>,
     branches: Ranks,
     /// By branch; [`NO_TARGET`] where it leads to nothing decoded.
@@ -39,7 +40,7 @@ const NO_TARGET: u32 = u32::MAX;
 impl List {
     /// An empty list with room for `count`.
     pub fn with_capacity(count: usize) -> List {
-        List { at: Vec::with_capacity(count), marks: Vec::with_capacity(count), ..List::default() }
+        List { at: Ascending::with_capacity(count), marks: Vec::with_capacity(count), ..List::default() }
     }
 
     /// Adds an instruction without a target.
@@ -60,7 +61,7 @@ impl List {
     }
 
     pub fn at(&self, id: InsnId) -> u32 {
-        self.at[id.ix()]
+        self.at.get(id.ix())
     }
 
     pub fn length(&self, id: InsnId) -> u8 {
@@ -81,7 +82,7 @@ impl List {
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = Insn> {
         let mut targets = self.targets.iter();
-        self.at.iter().zip(&self.marks).map(move |(&at, mark)| {
+        self.at.iter().zip(&self.marks).map(move |(at, mark)| {
             let target = if mark.branches() { targets.next().copied().and_then(decoded) } else { None };
             Insn { at, len: mark.bytes(), flow: mark.flow(), target }
         })

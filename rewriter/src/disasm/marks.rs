@@ -10,18 +10,19 @@ use crate::ids::Vaddr;
 use iced_x86::Instruction;
 
 /// What is known of one byte. Low half: the length of the instruction that starts here; high half: how it ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark(u8);
 
-/// How an instruction ends, with the width of its branch displacement: index into this is the upper half of a [`Mark`].
+/// How an instruction ends, with the width of its branch displacement: index into this is the upper half of a [`Mark`]. The widest first: in
+/// front of a narrow one stand bytes that no wide one that leads to the same place has.
 const ENDS: [(Flow, Displacement); 12] = [
     (Flow::Next, Displacement::None),
-    (Flow::Cond, Displacement::Byte),
     (Flow::Cond, Displacement::Word),
+    (Flow::Cond, Displacement::Byte),
     (Flow::Cond, Displacement::Half),
     (Flow::Jmp, Displacement::None),
-    (Flow::Jmp, Displacement::Byte),
     (Flow::Jmp, Displacement::Word),
+    (Flow::Jmp, Displacement::Byte),
     (Flow::Call, Displacement::Word),
     (Flow::IndirectJmp, Displacement::None),
     (Flow::IndirectCall, Displacement::None),
@@ -48,7 +49,7 @@ impl Mark {
     pub const INSIDE: Mark = Mark(0xff);
 
     /// `insn`, whose bytes are `bytes`, starts here.
-    fn start(insn: &Instruction, bytes: &[u8]) -> Mark {
+    pub fn start(insn: &Instruction, bytes: &[u8]) -> Mark {
         let flow = flow_of(insn);
         if flow == Flow::Next {
             return Mark(insn.len() as u8);
@@ -109,10 +110,10 @@ impl Marks {
         Marks { va, list: vec![Mark::UNKNOWN; bytes], starts: 0 }
     }
 
-    /// Notes that `insn` starts at offset `at`, where none did before; `bytes`: the section's.
-    pub fn record(&mut self, at: usize, insn: &Instruction, bytes: &[u8]) {
-        let end = at + insn.len();
-        self.list[at] = Mark::start(insn, &bytes[at..end]);
+    /// Notes that an instruction with this mark starts at offset `at`, where none did before.
+    pub fn record(&mut self, at: usize, mark: Mark) {
+        let end = at + usize::from(mark.bytes());
+        self.list[at] = mark;
         self.starts += 1;
         for inner in &mut self.list[at + 1..end] {
             if *inner == Mark::UNKNOWN {
@@ -157,7 +158,7 @@ mod tests {
             let insn = Decoder::with_ip(64, code, 0x40_1000, DecoderOptions::NONE).decode();
             assert!(!insn.is_invalid() && insn.len() == code.len(), "{code:x?}");
             let mut marks = Marks::new(Vaddr(0x40_1000), code.len());
-            marks.record(0, &insn, code);
+            marks.record(0, Mark::start(&insn, code));
             let mark = marks.list[0];
             assert_eq!(mark.len(), Some(code.len()));
             assert_eq!(mark.flow(), flow_of(&insn), "{code:x?}");

@@ -7,7 +7,7 @@
 //! Leaving a check out takes nothing away: on every way to it the first check of that range stays.
 
 use super::collect::Code;
-use super::{Fuel, NO_REG, Range, State, Step};
+use super::{Fuel, Key, NO_REG, Range, State, Step};
 use crate::cfg::{BlockId, Cfg};
 use std::collections::VecDeque;
 
@@ -16,29 +16,72 @@ const KNOWN: usize = 6;
 /// How often what is known at a block may change before nothing is.
 const VISITS: u8 = 32;
 
-/// What is known at one place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known(Vec<Range>);
+/// What is known at one place: ranges, the oldest first.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    ranges: [Range; KNOWN],
+    count: u8,
+    /// The registers that they are named by.
+    named: u32,
+}
+
+/// Fills places that hold nothing.
+const NOTHING: Range = Range { key: Key { base: NO_REG, index: NO_REG, scale: 1 }, lo: 0, hi: 0, store: false };
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Known) -> bool {
+        self.list() == other.list()
+    }
+}
 
 impl Known {
+    const NONE: Known = Known { ranges: [NOTHING; KNOWN], count: 0, named: 0 };
+
+    fn list(&self) -> &[Range] {
+        &self.ranges[..usize::from(self.count)]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn clear(&mut self) {
+        *self = Known::NONE;
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Range) -> bool) {
+        let old = *self;
+        (self.count, self.named) = (0, 0);
+        old.list().iter().filter(|r| keep(r)).for_each(|r| self.push(*r));
+    }
+
+    fn push(&mut self, range: Range) {
+        self.ranges[usize::from(self.count)] = range;
+        self.count += 1;
+        self.named |= 1 << range.key.base | 1 << range.key.index;
+    }
+
     fn add(&mut self, range: Range) {
-        self.0.retain(|r| !range.covers(r));
-        if self.0.iter().any(|r| r.covers(&range)) {
+        if self.list().iter().any(|r| range.covers(r)) {
+            self.retain(|r| !range.covers(r));
+        }
+        if self.list().iter().any(|r| r.covers(&range)) {
             return;
         }
-        if self.0.len() == KNOWN {
-            self.0.remove(0);
+        if usize::from(self.count) == KNOWN {
+            self.ranges.copy_within(1.., 0);
+            self.count -= 1;
         }
-        self.0.push(range);
+        self.push(range);
     }
 
     /// What both know.
     fn meet(&self, other: &Known) -> Known {
-        let mut out = Known::default();
-        for a in &self.0 {
-            for b in other.0.iter().filter(|b| b.key == a.key) {
+        let mut out = Known::NONE;
+        for a in self.list() {
+            for b in other.list().iter().filter(|b| b.key == a.key) {
                 let (lo, hi) = (a.lo.max(b.lo), a.hi.min(b.hi));
-                if lo < hi && out.0.len() < KNOWN {
+                if lo < hi && usize::from(out.count) < KNOWN {
                     out.add(Range { key: a.key, lo, hi, store: a.store && b.store });
                 }
             }
@@ -48,12 +91,13 @@ impl Known {
 
     /// Behind an instruction.
     fn follow(&mut self, step: &Step) {
-        if self.0.is_empty() {
+        let moved = if step.dst < NO_REG { 1 << step.src } else { 0 };
+        if self.named & (u32::from(step.written) | moved) == 0 {
             return;
         }
-        let copies: Vec<Range> = self.0.iter().filter_map(|r| copied(r, step)).collect();
-        self.0.retain(|r| !step.writes(r.key.base) && !step.writes(r.key.index));
-        copies.into_iter().for_each(|r| self.add(r));
+        let before = *self;
+        self.retain(|r| !step.writes(r.key.base) && !step.writes(r.key.index));
+        before.list().iter().filter_map(|r| copied(r, step)).for_each(|r| self.add(r));
     }
 }
 
@@ -82,11 +126,11 @@ fn copied(r: &Range, step: &Step) -> Option<Range> {
 pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
     let at_start = solve(cfg, code);
     let mut gone: Vec<usize> = Vec::new();
-    for b in cfg.ids() {
-        let Some(mut known) = at_start[b.ix()].clone() else { continue };
-        walk(cfg, code, b, &mut known, |c, known| {
+    for b in cfg.ids().filter(|b| !code.checks_of(*b).is_empty()) {
+        let Some(mut known) = at_start.get(b) else { continue };
+        walk(code, (cfg.blocks[b.ix()].first.ix(), cfg.blocks[b.ix()].stop.ix()), b, &mut known, |c, known| {
             let proves = code.checks[c].proves();
-            if proves.is_some_and(|range| known.0.iter().any(|r| r.covers(&range))) {
+            if proves.is_some_and(|range| known.list().iter().any(|r| r.covers(&range))) {
                 gone.push(c);
             }
         });
@@ -105,36 +149,87 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
     gone.len() as u64
 }
 
-/// What is known at each block's start; `None` where nothing leads.
-fn solve(cfg: &Cfg, code: &Code) -> Vec<Option<Known>> {
+/// What is known at each block's start: at most starts nothing, at most others one range.
+struct AtStart {
+    /// By block: [`UNREACHED`], or where its ranges begin in `ranges` times eight, plus how many they are.
+    of: Vec<u32>,
+    ranges: Vec<Range>,
+}
+
+/// Nothing is seen to lead there.
+const UNREACHED: u32 = u32::MAX;
+const _: () = assert!(KNOWN < 7);
+
+impl AtStart {
+    fn get(&self, b: BlockId) -> Option<Known> {
+        if self.of[b.ix()] == UNREACHED {
+            return None;
+        }
+        let (from, count) = (self.of[b.ix()] / 8, self.of[b.ix()] % 8);
+        let mut known = Known::NONE;
+        self.ranges[from as usize..][..count as usize].iter().for_each(|r| known.push(*r));
+        Some(known)
+    }
+
+    fn set(&mut self, b: BlockId, known: &Known) {
+        let of = self.of[b.ix()];
+        let (mut from, count) = if of == UNREACHED { (0, 0) } else { (of / 8, of % 8) };
+        // What was known shrinks, as a rule.
+        if u32::from(known.count) > count {
+            from = self.ranges.len() as u32;
+            self.ranges.extend_from_slice(known.list());
+        } else {
+            self.ranges[from as usize..][..known.list().len()].copy_from_slice(known.list());
+        }
+        self.of[b.ix()] = 8 * from + u32::from(known.count);
+    }
+}
+
+fn solve(cfg: &Cfg, code: &Code) -> AtStart {
     let n = cfg.blocks.len();
-    let mut at_start: Vec<Option<Known>> = vec![None; n];
+    let mut at_start = AtStart { of: vec![UNREACHED; n], ranges: Vec::new() };
     let mut queued = vec![false; n];
+    // Blocks whose end is the same whatever is known at their start, and has been passed on.
+    let mut settled = vec![false; n];
     let mut visits = vec![0u8; n];
     let mut work: VecDeque<u32> = VecDeque::new();
     for b in cfg.ids().filter(|b| code.entry[b.ix()]) {
-        at_start[b.ix()] = Some(Known::default());
+        at_start.set(b, &Known::NONE);
         queued[b.ix()] = true;
         work.push_back(b.0);
     }
     while let Some(b) = work.pop_front() {
         let b = BlockId(b);
         queued[b.ix()] = false;
-        let mut known = at_start[b.ix()].clone().unwrap_or_default();
-        walk(cfg, code, b, &mut known, |_, _| {});
-        for s in cfg.succ(b) {
-            let slot = &mut at_start[s.ix()];
-            let mut met = match slot {
-                None => known.clone(),
+        if settled[b.ix()] {
+            continue;
+        }
+        let (first, stop) = (cfg.blocks[b.ix()].first.ix(), cfg.blocks[b.ix()].stop.ix());
+        let mut known = Known::NONE;
+        let from = match forgets(code, first, stop) {
+            Some(i) => {
+                settled[b.ix()] = true;
+                i
+            }
+            None => {
+                known = at_start.get(b).unwrap_or(Known::NONE);
+                first
+            }
+        };
+        walk(code, (from, stop), b, &mut known, |_, _| {});
+        for &s in cfg.succ(b) {
+            let old = at_start.get(s);
+            let mut met = match &old {
+                None => known,
                 Some(old) => old.meet(&known),
             };
-            if slot.as_ref() != Some(&met) {
+            if old != Some(met) {
                 // What shrinks so often is not worth following.
                 visits[s.ix()] = visits[s.ix()].saturating_add(1);
                 if visits[s.ix()] > VISITS {
-                    met.0.clear();
+                    met.clear();
                 }
-                *slot = Some(met);
+                at_start.set(s, &met);
                 if !std::mem::replace(&mut queued[s.ix()], true) {
                     work.push_back(s.0);
                 }
@@ -144,26 +239,33 @@ fn solve(cfg: &Cfg, code: &Code) -> Vec<Option<Known>> {
     at_start
 }
 
-/// Follows a block from what is known at its start to what is known at its end; `each` sees what is known in front of each check.
-fn walk(cfg: &Cfg, code: &Code, b: BlockId, known: &mut Known, mut each: impl FnMut(usize, &Known)) {
-    let block = &cfg.blocks[b.ix()];
-    let mut checks = code.checks_of(b).peekable();
+/// The last place among instructions `[first, stop)` where nothing is known, whatever was known before.
+fn forgets(code: &Code, first: usize, stop: usize) -> Option<usize> {
+    (first..stop).rev().find_map(|i| match code.steps[i] {
+        Step { ends: true, .. } => Some(i + 1),
+        Step { kills: true, .. } => Some(i),
+        _ => None,
+    })
+}
+
+/// Follows the instructions `[from, stop)` of a block, from what is known in front of them to what is known behind; `each` sees what is known
+/// in front of each check.
+fn walk(code: &Code, (from, stop): (usize, usize), b: BlockId, known: &mut Known, mut each: impl FnMut(usize, &Known)) {
+    let mut checks = code.checks_of(b).skip_while(|c| code.checks[*c].id.ix() < from).peekable();
     // Nothing is known here, and nothing learnt.
-    if known.0.is_empty() && checks.peek().is_none() {
+    if known.is_empty() && checks.peek().is_none() {
         return;
     }
-    for i in block.first.ix()..block.stop.ix() {
+    for i in from..stop {
         let step = &code.steps[i];
         if step.kills {
-            known.0.clear();
+            known.clear();
         }
         if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i) {
+            // What was known decides about the check, but may count no more behind it.
+            each(c, known);
             if code.checks[c].interrupts() {
-                // What was known decides about the check, but counts no more behind it.
-                each(c, known);
-                known.0.clear();
-            } else {
-                each(c, known);
+                known.clear();
             }
             if let Some(range) = code.checks[c].proves() {
                 known.add(range);
@@ -171,7 +273,7 @@ fn walk(cfg: &Cfg, code: &Code, b: BlockId, known: &mut Known, mut each: impl Fn
         }
         known.follow(step);
         if step.ends {
-            known.0.clear();
+            known.clear();
         }
     }
 }

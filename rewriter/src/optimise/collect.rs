@@ -6,20 +6,21 @@
 use super::polls::Polls;
 use super::{Check, Input, Key, NO_REG, State, Step};
 use crate::analysis::access::{Place, Plain};
-use crate::analysis::facts::Kind;
+use crate::analysis::facts::{Kind, KindId};
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Reader};
+use crate::numbers::Numbers;
 use crate::plan::{Action, Planner, is_big};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use std::collections::HashMap;
 
 /// What the passes work on.
 #[derive(Debug, Default)]
 pub struct Code {
     /// Sorted by instruction.
     pub checks: Vec<Check>,
-    /// One for each instruction.
-    pub steps: Vec<Step>,
+    pub steps: Steps,
     /// By block: control may come from places that the graph does not show.
     pub entry: Vec<bool>,
     /// Blocks that end with a jump to their own beginning, and what is live there.
@@ -35,10 +36,73 @@ impl Code {
     }
 }
 
+/// What each instruction does. Few do something that no other does.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// By instruction: index into `distinct`.
+    of: Numbers,
+    distinct: Vec<Step>,
+    known: HashMap<Step, u32>,
+    /// By kind of instruction and flags of the step: the last number, which is found without the map.
+    last: Vec<u32>,
+}
+
+impl Steps {
+    fn with_capacity(count: usize) -> Steps {
+        Steps { of: Numbers::with_capacity(count), ..Steps::default() }
+    }
+
+    fn number(&mut self, step: Step) -> u32 {
+        let fresh = self.distinct.len() as u32;
+        let number = *self.known.entry(step).or_insert(fresh);
+        if number == fresh {
+            self.distinct.push(step);
+        }
+        number
+    }
+
+    fn push(&mut self, kind: KindId, step: Step) {
+        let flags = usize::from(step.kills) | usize::from(step.only_polls) << 1 | usize::from(step.ends) << 2;
+        let slot = 8 * kind.ix() + flags;
+        if self.last.len() <= slot {
+            self.last.resize(slot + 1, 0);
+        }
+        let mut number = self.last[slot];
+        if self.distinct.get(number as usize) != Some(&step) {
+            number = self.number(step);
+            self.last[slot] = number;
+        }
+        self.of.push(number);
+    }
+
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Those of instructions that follow each other.
+    pub fn range(&self, range: std::ops::Range<usize>) -> impl DoubleEndedIterator<Item = &Step> {
+        range.map(|i| &self[i])
+    }
+
+    /// Lets checks in front of an instruction not count for it.
+    pub fn kill(&mut self, i: usize) {
+        let step = Step { kills: true, ..self[i] };
+        let number = self.number(step);
+        self.of.set(i, number);
+    }
+}
+
+impl std::ops::Index<usize> for Steps {
+    type Output = Step;
+    fn index(&self, i: usize) -> &Step {
+        &self.distinct[self.of.get(i) as usize]
+    }
+}
+
 /// Collects.
 pub fn collect(input: &Input, polls: &Polls) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
-    let mut code = Code { steps: Vec::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
+    let mut code = Code { steps: Steps::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
     let mut planner = Planner::new(options, facts);
     let steps: Vec<KindStep> = facts
         .kinds()
@@ -98,7 +162,7 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 }
                 code.loops.push((b, live_before[0]));
             }
-            code.steps.push(step);
+            code.steps.push(kind, step);
             on_stack = facts.stack(id).behind(on_stack);
         }
     }
@@ -112,7 +176,7 @@ fn entries(cfg: &Cfg) -> Vec<bool> {
     let mut has_pred = vec![false; cfg.blocks.len()];
     for b in cfg.ids() {
         cfg.succ(b).iter().for_each(|s| has_pred[s.ix()] = true);
-        match cfg.blocks[b.ix()].end {
+        match cfg.blocks[b.ix()].end() {
             End::Call(callee) => entry[callee.ix()] = true,
             End::Plain
             | End::UnknownCall

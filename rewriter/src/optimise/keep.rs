@@ -11,7 +11,6 @@ use super::collect::Code;
 use super::polls::Polls;
 use super::strips::Strip;
 use super::{Check, Checks, Claim, Counts, Key, Range, Region, SPAN, State};
-use crate::analysis::group;
 use crate::cfg::{BlockId, Cfg};
 use crate::disasm::InsnId;
 use blizzard_rt::abi::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
@@ -65,9 +64,6 @@ impl Needs {
 struct Walk<'x> {
     cfg: &'x Cfg,
     code: &'x Code,
-    /// Predecessors: those of block `b` are `preds[from[b]..from[b + 1]]`.
-    from: Vec<u32>,
-    preds: Vec<u32>,
 }
 
 /// Follows everything, and turns the list of checks into the result.
@@ -149,13 +145,10 @@ fn give_back(code: &mut Code, list: &[usize]) {
 
 /// Follows each covered access; also the indices of those that must have their checks back.
 fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<usize>) {
-    let pairs: Vec<(u32, u32)> = cfg.ids().flat_map(|b| cfg.succ(b).iter().map(move |s| (s.0, b.0))).collect();
-    let (from, preds) = group(cfg.blocks.len(), &pairs);
-    drop(pairs);
     let mut needs = Needs { first: vec![NONE; code.steps.len()], entries: Vec::new() };
     let mut claims = Vec::new();
     let mut given_back = Vec::new();
-    let walk = Walk { cfg, code, from, preds };
+    let walk = Walk { cfg, code };
     for c in 0..walk.code.checks.len() {
         let (reason, followed) = match walk.code.checks[c].state {
             State::Own { .. } => continue,
@@ -215,8 +208,7 @@ impl Walk<'_> {
             if self.code.entry[b.ix()] {
                 return None;
             }
-            for &p in &self.preds[self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize] {
-                let p = BlockId(p);
+            for p in self.cfg.preds(b) {
                 if !seen.contains(&(p, range)) {
                     seen.push((p, range));
                     work.push((p, self.cfg.blocks[p.ix()].stop.ix(), range));

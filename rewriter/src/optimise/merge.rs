@@ -115,8 +115,8 @@ fn join(code: &mut Code, c: usize, values: &[Value; 17], open: &mut [Group], fue
 /// Whether the registers of the access are, back at the first one, those of the first one: equal values in other registers could not be
 /// followed from there.
 fn is_named_alike(code: &Code, access: &Check, first: &Check) -> bool {
-    let steps = &code.steps[first.id.ix()..access.id.ix()];
-    let back = steps.iter().rev().try_fold(access.access(), |range, step| range.before(step));
+    let steps = code.steps.range(first.id.ix()..access.id.ix());
+    let back = steps.rev().try_fold(access.access(), |range, step| range.before(step));
     back.is_some_and(|range| range.key == first.key)
 }
 

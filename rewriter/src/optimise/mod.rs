@@ -84,7 +84,7 @@ impl Range {
 }
 
 /// What an instruction does to addresses and to what has been checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// General registers it may change.
     written: u16,
@@ -257,7 +257,8 @@ pub fn run(input: &Input) -> Checks {
     } else {
         Polls::none(input.cfg)
     };
-    if !options.merge && !options.across && !options.strips {
+    let checks = options.checks.loads() || options.checks.stores();
+    if !checks || !options.merge && !options.across && !options.strips {
         return Checks { polls, counts, ..Checks::default() };
     }
     let mut code = collect::collect(input, &polls);

@@ -62,7 +62,7 @@ struct Placing {
 /// Whether a block ends with a jump that may lead anywhere.
 fn is_wild(insns: &Insns, cfg: &Cfg, b: BlockId) -> bool {
     let block = &cfg.blocks[b.ix()];
-    matches!(block.end, End::FramedJmp | End::UnknownJmp)
+    matches!(block.end(), End::FramedJmp | End::UnknownJmp)
         && insns.flow(InsnId(block.stop.0 - 1)) == Flow::IndirectJmp
         && cfg.unresolved[cfg.component[b.ix()] as usize]
 }
@@ -217,7 +217,7 @@ enum State {
 fn everywhere(cfg: &Cfg, b: BlockId) -> Vec<BlockId> {
     let mut out = Vec::new();
     within(cfg, b, &mut out);
-    if let End::Call(callee) = cfg.blocks[b.ix()].end {
+    if let End::Call(callee) = cfg.blocks[b.ix()].end() {
         out.push(callee);
     }
     out

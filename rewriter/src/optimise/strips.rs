@@ -120,7 +120,7 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
             code.checks[c].state = State::Strip(strips.len() as u32);
         }
         // The tests may enter the runtime, whether it polls elsewhere or not.
-        code.steps[strip.first.ix()].kills = true;
+        code.steps.kill(strip.first.ix());
         strips.push(strip);
     }
     strips
@@ -173,8 +173,8 @@ fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<
 /// Whether a check may be expected to join that of an earlier access of its block, when checks are merged.
 fn is_near(code: &Code, earlier: usize, later: usize) -> bool {
     let (first, check) = (&code.checks[earlier], &code.checks[later]);
-    let steps = &code.steps[first.id.ix()..check.id.ix()];
-    let there = steps.iter().rev().try_fold(check.access(), |range, step| range.before(step));
+    let steps = code.steps.range(first.id.ix()..check.id.ix());
+    let there = steps.rev().try_fold(check.access(), |range, step| range.before(step));
     let near = |r: Range| {
         let own = first.access();
         r.key == own.key && i64::from(r.hi.max(own.hi)) - i64::from(r.lo.min(own.lo)) <= SPAN
@@ -185,7 +185,7 @@ fn is_near(code: &Code, earlier: usize, later: usize) -> bool {
 /// By how much a register steps in each iteration; `None`: not by a constant.
 fn stepped(code: &Code, first: usize, stop: usize, reg: u8) -> Option<i64> {
     let at_end = Range { key: Key { base: reg, index: NO_REG, scale: 1 }, lo: 0, hi: 1, store: false };
-    let at_head = code.steps[first..stop].iter().rev().try_fold(at_end, |range, step| range.before(step))?;
+    let at_head = code.steps.range(first..stop).rev().try_fold(at_end, |range, step| range.before(step))?;
     (at_head.key.base == reg).then_some(i64::from(at_head.lo))
 }
 
@@ -194,7 +194,7 @@ fn candidate(code: &Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> 
     if check.masked {
         return None;
     }
-    let range = code.steps[first..check.id.ix()].iter().rev().try_fold(check.access(), |r, step| r.before(step))?;
+    let range = code.steps.range(first..check.id.ix()).rev().try_fold(check.access(), |r, step| r.before(step))?;
     let of = |reg: u8| if reg == NO_REG { Some(0) } else { steps[usize::from(reg)] };
     let stride = of(range.key.base)? + i64::from(range.key.scale) * of(range.key.index)?;
     // Within the tags that one strip may look at, two iterations find room.

@@ -61,16 +61,33 @@ pub struct Plan {
     pub refusals: Vec<Refusal>,
 }
 
-/// Decides one instruction at a time.
-pub struct Planner<'x> {
-    options: &'x Options,
-    factory: InstructionInfoFactory,
+/// Decides for kinds of instructions, and for one instruction at a time.
+pub struct Planner {
+    options: Options,
+    decider: Decider,
     /// By kind.
     decisions: Vec<Decision>,
 }
 
+/// Decides for one instruction.
+pub struct Decider(InstructionInfoFactory);
+
+impl Default for Decider {
+    fn default() -> Self {
+        Decider(InstructionInfoFactory::new())
+    }
+}
+
+impl Decider {
+    /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
+    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet, options: &Options) -> Decided {
+        let info = self.0.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
+        decide_access(insn, &access_of(insn, info), on_stack, options)
+    }
+}
+
 /// What is inserted before an instruction, or why it is refused.
-type Decided = Result<Action, &'static str>;
+pub type Decided = Result<Action, &'static str>;
 
 /// What is inserted before all instructions of a kind.
 #[derive(Clone, Copy, Debug)]
@@ -86,11 +103,11 @@ enum Decision {
     ByInstruction,
 }
 
-impl<'x> Planner<'x> {
+impl Planner {
     /// Decides as `options` ask, for instructions that `facts` describe.
-    pub fn new(options: &'x Options, facts: &Facts) -> Self {
+    pub fn new(options: &Options, facts: &Facts) -> Self {
         let decisions = facts.kinds().iter().map(|k| decision(k, options)).collect();
-        Planner { options, factory: InstructionInfoFactory::new(), decisions }
+        Planner { options: *options, decider: Decider::default(), decisions }
     }
 
     /// What is inserted before all instructions of `kind`; `on_stack`: registers that hold a stack address before it. `None`: it must be
@@ -105,10 +122,14 @@ impl<'x> Planner<'x> {
         }
     }
 
-    /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
+    /// Whether what is inserted before instructions of `kind` depends on their base, and the base holds a stack address.
+    pub fn is_based_on(&self, kind: KindId, on_stack: RegSet) -> bool {
+        matches!(self.decisions[kind.ix()], Decision::Based { base, .. } if on_stack.meets(base))
+    }
+
+    /// As [`Decider::decide`].
     pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Decided {
-        let info = self.factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
-        decide_access(insn, &access_of(insn, info), on_stack, self.options)
+        self.decider.decide(insn, on_stack, &self.options)
     }
 }
 

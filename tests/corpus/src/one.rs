@@ -3,12 +3,16 @@
 //! The result of the hidden subcommand `corpus one` goes to standard output as JSON.
 
 use crate::inside::{Job, Status, argv};
-use blizzard::image::{Image, Kind};
+use blizzard::closure::Source;
+use blizzard::image::{Kind, identify};
+use blizzard::memory::{Mapped, give_back_large_blocks};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline::{self, Report};
+use blizzard::sink::AtomicFile;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSection, SectionKind};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -127,27 +131,30 @@ fn try_rewrite(file: &Path, variant: Variant, limit: Duration) -> Result<Fate, S
 /// The file cannot be read or the result cannot be printed; a refusal is a result.
 pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
     let started = Instant::now();
-    let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let failed = |e: std::io::Error| format!("{}: {e}", file.display());
+    // As `blizzard rewrite` does it: the input is mapped, and the output goes to a file.
+    give_back_large_blocks();
+    let bytes = File::open(file).and_then(|file| Mapped::of(&file)).map_err(failed)?;
     let name = file.display().to_string();
     let options = variant.options();
-    let library = Image::parse(&bytes, &name).is_ok_and(|image| image.kind == Kind::Library);
-    let result = if library {
-        pipeline::rewrite_library(&bytes, &name, &options)
-    } else {
-        pipeline::rewrite(&bytes, &name, &options)
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let mut output = AtomicFile::new(folder.path().join("output"), 0o700);
+    let result = match identify(&bytes, &name) {
+        Ok(Kind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
+        _ => pipeline::rewrite_program(&bytes, &name, &options, &Source::None, &mut output),
     };
+    if let Some(e) = output.failure() {
+        return Err(failed(e));
+    }
     let fate = match result {
-        Ok(rewritten) => {
-            let Report { text_bytes, checks, .. } = rewritten.report;
-            Fate::Rewritten(Figures {
-                text_bytes,
-                input_bytes: bytes.len() as u64,
-                output_bytes: rewritten.bytes.len() as u64,
-                checks,
-                seconds: started.elapsed().as_secs_f64(),
-                max_rss_kb: 0,
-            })
-        }
+        Ok(Report { text_bytes, output_bytes, checks, .. }) => Fate::Rewritten(Figures {
+            text_bytes,
+            input_bytes: bytes.len() as u64,
+            output_bytes,
+            checks,
+            seconds: started.elapsed().as_secs_f64(),
+            max_rss_kb: 0,
+        }),
         Err(error) => {
             let mut reasons: Vec<_> = error.refusals.iter().map(|r| r.reason.clone()).collect();
             reasons.sort();

@@ -1,0 +1,106 @@
+//! A list of numbers that rise slowly.
+
+/// The list: a little more than two bytes for each number, as long as no [`RUN`] of them spans more than 2^16.
+#[derive(Clone, Debug)]
+pub enum Ascending {
+    /// The first of each run, and what each adds to it.
+    Near {
+        firsts: Vec<u32>,
+        added: Vec<u16>,
+    },
+    Wide(Vec<u32>),
+}
+
+/// Numbers that share a first one.
+const RUN: usize = 32;
+
+impl Default for Ascending {
+    fn default() -> Self {
+        Ascending::with_capacity(0)
+    }
+}
+
+impl Ascending {
+    /// An empty list with room for `count` numbers.
+    pub fn with_capacity(count: usize) -> Ascending {
+        Ascending::Near { firsts: Vec::with_capacity(count.div_ceil(RUN)), added: Vec::with_capacity(count) }
+    }
+
+    /// The number at `i`.
+    pub fn get(&self, i: usize) -> u32 {
+        match self {
+            Ascending::Near { firsts, added } => firsts[i / RUN] + u32::from(added[i]),
+            Ascending::Wide(list) => list[i],
+        }
+    }
+
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Ascending::Near { added, .. } => added.len(),
+            Ascending::Wide(list) => list.len(),
+        }
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<u32> {
+        self.len().checked_sub(1).map(|i| self.get(i))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// Adds one that is not below the last.
+    pub fn push(&mut self, number: u32) {
+        match self {
+            Ascending::Wide(list) => list.push(number),
+            Ascending::Near { firsts, added } => {
+                if added.len().is_multiple_of(RUN) {
+                    firsts.push(number);
+                }
+                let first = *firsts.last().expect("each run has one");
+                match number.checked_sub(first).map(u16::try_from) {
+                    Some(Ok(more)) => added.push(more),
+                    _ => {
+                        let mut wide = Vec::with_capacity(added.capacity());
+                        wide.extend(self.iter());
+                        wide.push(number);
+                        *self = Ascending::Wide(wide);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl FromIterator<u32> for Ascending {
+    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Ascending {
+        let numbers = numbers.into_iter();
+        let mut out = Ascending::with_capacity(numbers.size_hint().0);
+        numbers.for_each(|n| out.push(n));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_kept_whether_they_rise_slowly_or_not() {
+        let slow: Vec<u32> = (0..1000).map(|k| 7 * k + k % 3).collect();
+        let mut fast = slow.clone();
+        fast.extend([80_000, 3_000_000, 3_000_001]);
+        let fallen = [5, 9, 4];
+        for numbers in [&slow[..], &fast, &fallen, &[]] {
+            let list: Ascending = numbers.iter().copied().collect();
+            assert_eq!(list.iter().collect::<Vec<_>>(), numbers);
+            assert_eq!((list.len(), list.last()), (numbers.len(), numbers.last().copied()));
+        }
+        let list: Ascending = slow.iter().copied().collect();
+        assert!(matches!(list, Ascending::Near { .. }));
+    }
+}

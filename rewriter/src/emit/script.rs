@@ -1,0 +1,248 @@
+//! Facts, Cfg, Checks -> [`Script`]: what the emission must know of each instruction, in few bytes.
+//!
+//! Purpose: the new code is several times the old one's size, so what was found out about the old code is given back before it is made. Most
+//! instructions are copied as they are; of each other one the script keeps its kind, what is live before it, and where in its block it stands.
+
+use super::{Input, Place, is_plain, places};
+use crate::analysis::facts::KindId;
+use crate::analysis::regs::RegSet;
+use crate::disasm::{Flow, InsnId};
+use crate::optimise::strips::Limit;
+use crate::optimise::{Check, Checks, State};
+use crate::plan::{Action, Planner};
+
+/// What is known of an instruction that is not just copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Cue {
+    /// Live registers and flags, and the bits below.
+    bits: u32,
+    pub kind: KindId,
+}
+
+/// Its block begins with it.
+const FIRST: u32 = 1 << 24;
+/// Its block ends with it.
+const LAST: u32 = 1 << 25;
+/// A poll stands in front of it.
+const POLL: u32 = 1 << 26;
+/// The base of its operand holds a stack address.
+const ON_STACK: u32 = 1 << 27;
+const _: () = assert!(RegSet::ALL.0 < FIRST);
+
+impl Cue {
+    pub fn live(self) -> RegSet {
+        RegSet(self.bits & RegSet::ALL.0)
+    }
+
+    pub fn is_first(self) -> bool {
+        self.bits & FIRST != 0
+    }
+
+    pub fn is_last(self) -> bool {
+        self.bits & LAST != 0
+    }
+
+    pub fn polls(self) -> bool {
+        self.bits & POLL != 0
+    }
+
+    pub fn on_stack(self) -> bool {
+        self.bits & ON_STACK != 0
+    }
+}
+
+/// What the emission needs of a [`Check`], in 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub id: InsnId,
+    /// Of [`State::Own`]; else the index that the state holds.
+    number: u32,
+    /// First range of the chain, or [`NO_CHAIN`].
+    chain: u32,
+    bytes: u8,
+    /// The bits below.
+    about: u8,
+}
+
+const NO_CHAIN: u32 = u32::MAX;
+const LOAD: u8 = 1;
+const STORE: u8 = 2;
+const UP: u8 = 4;
+const DOWN: u8 = 8;
+const NAMED: u8 = 16;
+/// Shift of the state's index.
+const STATE: u8 = 5;
+
+impl Planned {
+    fn new(check: &Check) -> Planned {
+        let limit = match check.limit {
+            None => 0,
+            Some(Limit::Up) => UP,
+            Some(Limit::Down) => DOWN,
+        };
+        let mut out = Planned { id: check.id, number: 0, chain: NO_CHAIN, bytes: 0, about: limit };
+        let state = match check.state {
+            State::Own { lo, bytes, load, store, chain } => {
+                (out.number, out.bytes, out.chain) = (lo as u32, bytes, chain.unwrap_or(NO_CHAIN));
+                out.about |= if load { LOAD } else { 0 } | if store { STORE } else { 0 };
+                0
+            }
+            State::Merged(leader) => {
+                out.number = leader;
+                1
+            }
+            State::Dominated => 2,
+            State::Strip(strip) => {
+                out.number = strip;
+                3
+            }
+        };
+        out.about |= state << STATE;
+        out
+    }
+
+    /// What has become of the check.
+    pub fn state(&self) -> State {
+        match self.about >> STATE {
+            0 => State::Own {
+                lo: self.number as i32,
+                bytes: self.bytes,
+                load: self.about & LOAD != 0,
+                store: self.about & STORE != 0,
+                chain: (self.chain != NO_CHAIN).then_some(self.chain),
+            },
+            1 => State::Merged(self.number),
+            2 => State::Dominated,
+            _ => State::Strip(self.number),
+        }
+    }
+
+    /// Whether a claim names it.
+    pub fn is_named(&self) -> bool {
+        self.about & NAMED != 0
+    }
+
+    /// The limit that a miss takes back.
+    pub fn limit(&self) -> Option<Limit> {
+        match self.about & (UP | DOWN) {
+            0 => None,
+            UP => Some(Limit::Up),
+            _ => Some(Limit::Down),
+        }
+    }
+}
+
+/// A list in pieces, so that what has been read can be given back.
+pub type Pieces<T> = Vec<Vec<T>>;
+
+/// Entries of a piece.
+const PIECE: usize = 1 << 16;
+
+fn add<T>(pieces: &mut Pieces<T>, entry: T) {
+    match pieces.last_mut() {
+        Some(piece) if piece.len() < PIECE => piece.push(entry),
+        _ => {
+            let mut piece = Vec::with_capacity(PIECE);
+            piece.push(entry);
+            pieces.push(piece);
+        }
+    }
+}
+
+/// The script of a module.
+pub struct Script {
+    /// One bit for each instruction that has a cue.
+    pub cued: Vec<u64>,
+    pub cues: Pieces<Cue>,
+    pub planner: Planner,
+    /// By instruction.
+    pub checks: Pieces<Planned>,
+    /// Where each function goes.
+    pub places: Vec<(InsnId, Place)>,
+    /// Loads of jump tables, with the tables' indices; sorted.
+    pub loads: Vec<(InsnId, u32)>,
+    /// Instructions of each block, where blocks are counted.
+    pub lengths: Vec<u32>,
+}
+
+impl Script {
+    /// Writes it.
+    pub fn write(input: &Input) -> Script {
+        let Input { insns, cfg, facts, options, .. } = *input;
+        let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
+        loads.sort();
+        // Jumps that share a load share its table.
+        loads.dedup_by_key(|l| l.0);
+        let mut script = Script {
+            cued: vec![0; insns.len().div_ceil(64)],
+            cues: Vec::new(),
+            planner: Planner::new(options, facts),
+            checks: planned(input.checks),
+            places: places(insns, cfg),
+            loads: Vec::new(),
+            lengths: Vec::new(),
+        };
+        let plain: Vec<bool> = facts.kinds().iter().map(|k| is_plain(&k.sample)).collect();
+        let mut planned = input.checks.list.iter().peekable();
+        let mut strips = input.checks.strips.iter().peekable();
+        let mut load = loads.iter().peekable();
+        let mut live = Vec::new();
+        for b in cfg.ids() {
+            live.clear();
+            let mut on_stack = input.stack.at_start(b);
+            let block = &cfg.blocks[b.ix()];
+            let strip = strips.next_if(|s| s.first == block.first).is_some();
+            if options.blocks {
+                script.lengths.push(block.stop.0 - block.first.0);
+            }
+            for (k, i) in (block.first.0..block.stop.0).enumerate() {
+                let id = InsnId(i);
+                let kind = facts.kind(id);
+                let decided = script.planner.decide_kind(kind, on_stack);
+                let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
+                let polls = input.checks.polls.is_at(b, id);
+                let (first, last) = (k == 0, i + 1 == block.stop.0);
+                let goes_on = || !last || insns.flow(id) == Flow::Next && insns.next(id) == Some(InsnId(i + 1));
+                let named = planned.next_if(|c| c.id == id).is_some() | load.next_if(|l| l.0 == id).is_some();
+                if !unchecked || !plain[kind.ix()] || polls || strip && first || options.blocks || named || !goes_on() {
+                    if live.is_empty() {
+                        input.live.before_each(cfg, facts, b, &mut live);
+                    }
+                    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+                    let bits = live[k].0
+                        | flag(first, FIRST)
+                        | flag(last, LAST)
+                        | flag(polls, POLL)
+                        | flag(script.planner.is_based_on(kind, on_stack), ON_STACK);
+                    script.cued[i as usize / 64] |= 1 << (i % 64);
+                    add(&mut script.cues, Cue { bits, kind });
+                }
+                on_stack = facts.stack(id).behind(on_stack);
+            }
+        }
+        script.loads = loads;
+        script
+    }
+}
+
+/// The cue of each instruction, in order.
+pub fn cued(bits: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = Option<Cue>> {
+    let mut cues = cues.into_iter().flatten();
+    (0..64 * bits.len()).map(move |i| if bits[i / 64] >> (i % 64) & 1 != 0 { cues.next() } else { None })
+}
+
+/// The checks, and which of them claims name.
+fn planned(checks: &Checks) -> Pieces<Planned> {
+    let count = checks.list.last().map_or(0, |c| c.id.ix() + 1);
+    let mut named = vec![0u64; count.div_ceil(64)];
+    for id in checks.claims.iter().flat_map(|c| [Some(c.id), c.cover]).flatten() {
+        named[id.ix() / 64] |= 1 << (id.ix() % 64);
+    }
+    let mut out = Vec::new();
+    for c in &checks.list {
+        let about = if named[c.id.ix() / 64] >> (c.id.ix() % 64) & 1 != 0 { NAMED } else { 0 };
+        let planned = Planned::new(c);
+        add(&mut out, Planned { about: planned.about | about, ..planned });
+    }
+    out
+}

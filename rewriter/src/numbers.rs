@@ -1,0 +1,88 @@
+//! A list of numbers that are nearly always small.
+
+/// The list: two bytes for each number, as long as all are below 2^16.
+#[derive(Clone, Debug)]
+pub enum Numbers {
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Numbers::Narrow(Vec::new())
+    }
+}
+
+impl Numbers {
+    /// An empty list with room for `count` small numbers.
+    pub fn with_capacity(count: usize) -> Numbers {
+        Numbers::Narrow(Vec::with_capacity(count))
+    }
+
+    /// The number at `i`.
+    pub fn get(&self, i: usize) -> u32 {
+        match self {
+            Numbers::Narrow(list) => list[i].into(),
+            Numbers::Wide(list) => list[i],
+        }
+    }
+
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Numbers::Narrow(list) => list.len(),
+            Numbers::Wide(list) => list.len(),
+        }
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, number: u32) {
+        match (&mut *self, u16::try_from(number)) {
+            (Numbers::Narrow(list), Ok(small)) => list.push(small),
+            (Numbers::Wide(list), _) => list.push(number),
+            (Numbers::Narrow(_), Err(_)) => {
+                self.widen();
+                self.push(number);
+            }
+        }
+    }
+
+    /// Replaces the one at `i`.
+    pub fn set(&mut self, i: usize, number: u32) {
+        match (&mut *self, u16::try_from(number)) {
+            (Numbers::Narrow(list), Ok(small)) => list[i] = small,
+            (Numbers::Wide(list), _) => list[i] = number,
+            (Numbers::Narrow(_), Err(_)) => {
+                self.widen();
+                self.set(i, number);
+            }
+        }
+    }
+
+    fn widen(&mut self) {
+        if let Numbers::Narrow(list) = self {
+            let mut wide = Vec::with_capacity(list.capacity());
+            wide.extend(list.iter().map(|n| u32::from(*n)));
+            *self = Numbers::Wide(wide);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_number_widens_the_list_and_loses_none() {
+        let mut list = Numbers::with_capacity(4);
+        let numbers = [0, 1, 0xffff, 0x1_0000, 7, u32::MAX];
+        numbers.iter().for_each(|n| list.push(*n));
+        assert_eq!((0..list.len()).map(|i| list.get(i)).collect::<Vec<_>>(), numbers);
+        let mut list = Numbers::default();
+        (0..3).for_each(|n| list.push(n));
+        list.set(1, 9);
+        list.set(2, 0x2_0000);
+        assert_eq!((0..list.len()).map(|i| list.get(i)).collect::<Vec<_>>(), [0, 9, 0x2_0000]);
+    }
+}

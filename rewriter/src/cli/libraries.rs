@@ -3,15 +3,18 @@
 use crate::cache::Cache;
 use crate::closure::{Cached, Source, libraries_of};
 use crate::error::{Error, Result};
+use crate::memory::Mapped;
 use crate::options::Options;
 use crate::pipeline;
 use crate::sink::{AtomicFile, write_atomically};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Folder of a bundle's libraries, relative to its program.
@@ -45,12 +48,7 @@ impl LibraryOptions {
 /// A library cannot be rewritten.
 pub fn prepare(program: &Path, source: &Source) -> Result<Vec<(PathBuf, PathBuf)>> {
     let Source::Cache(cached) = source else { return Ok(Vec::new()) };
-    let mut made = Vec::new();
-    each(&libraries_of(program)?, |path| {
-        made.push((path.to_owned(), cached.add(path)?));
-        Ok(())
-    })?;
-    Ok(made)
+    each(&libraries_of(program)?, |path| Ok((path.to_owned(), cached.add(path)?)))
 }
 
 /// Rewrites the libraries of `program`, and `added` ones, into the bundle at `folder`.
@@ -70,14 +68,19 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
     }
     all.sort();
     all.dedup();
+    for path in &all {
+        for name in names_of(path) {
+            if let Some(other) = names.insert(name, path.to_owned()) {
+                return Err(Error::new(format!("{} and {} have the same name", path.display(), other.display())));
+            }
+        }
+    }
     each(&all, |path| {
         let shown = path.display().to_string();
-        let bytes = fs::read(path).map_err(|e| Error::new(format!("{shown}: cannot be read")).because(e))?;
+        let bytes = File::open(path).and_then(|file| Mapped::of(&file));
+        let bytes = bytes.map_err(|e| Error::new(format!("{shown}: cannot be read")).because(e))?;
         let mut made: Option<PathBuf> = None;
         for name in names_of(path) {
-            if let Some(other) = names.insert(name.clone(), path.to_owned()) {
-                return Err(Error::new(format!("{shown} and {} have the same name", other.display())));
-            }
             let to = folder.join(name);
             let failed = |e: std::io::Error| Error::new(format!("cannot write {}", to.display())).because(e);
             match &made {
@@ -97,6 +100,7 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
         }
         Ok(())
     })
+    .map(drop)
 }
 
 /// The names under which a library may be asked for: its file's and its soname.
@@ -112,18 +116,69 @@ fn names_of(path: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// Does `work` for each library, with progress on a terminal.
-fn each(libraries: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<()> {
+/// Does `work` for each library, several at once, with progress on a terminal; the results in the order of the libraries. After a failure no
+/// more are begun; of several failures it is the first library's.
+fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync) -> Result<Vec<T>> {
     let style = ProgressStyle::with_template("{spinner} rewriting {msg} ({pos} of {len} libraries)");
     // Draws on standard error, and only if that is a terminal.
     let bar = ProgressBar::new(libraries.len() as u64).with_style(style.expect("the template is well-formed"));
     bar.enable_steady_tick(Duration::from_millis(200));
-    let done = libraries.iter().try_for_each(|path| {
-        bar.set_message(path.file_name().unwrap_or(OsStr::new("?")).display().to_string());
-        work(path)?;
-        bar.inc(1);
-        Ok(())
+    // The largest first, so that no processor is left with it at the end.
+    let mut order: Vec<usize> = (0..libraries.len()).collect();
+    order.sort_by_key(|&k| Reverse(fs::metadata(&libraries[k]).map_or(0, |m| m.len())));
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let worker = || {
+        let mut done = Vec::new();
+        while !failed.load(Ordering::Relaxed)
+            && let Some(&k) = order.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let path = &libraries[k];
+            bar.set_message(path.file_name().unwrap_or(OsStr::new("?")).display().to_string());
+            let result = work(path);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            done.push((k, result));
+            bar.inc(1);
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(libraries.len());
+    let mut done: Vec<(usize, Result<T>)> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        let mut done = worker();
+        for other in others {
+            done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
     });
     bar.finish_and_clear();
-    done
+    done.sort_by_key(|(k, _)| *k);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(count: usize) -> Vec<PathBuf> {
+        (0..count).map(|k| PathBuf::from(format!("/absent/{k}"))).collect()
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_libraries() {
+        for count in [0, 1, 2, 40] {
+            let libraries = paths(count);
+            assert_eq!(each(&libraries, |path| Ok(path.to_owned())).unwrap(), libraries);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_reported_and_ends_the_work() {
+        let begun = AtomicUsize::new(0);
+        let error = each(&paths(1000), |path| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::new(path.display().to_string()))
+        });
+        assert!(error.unwrap_err().what.starts_with("/absent/"));
+        assert!(begun.into_inner() < 1000);
+    }
 }

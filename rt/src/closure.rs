@@ -183,6 +183,9 @@ pub enum FileKind {
     Rewritten { info: ModuleInfo, low: u64, bytes: u64 },
 }
 
+/// How many program headers are read with one call: a start-up reads those of each library several times.
+const PHDRS_AT_ONCE: usize = 20;
+
 /// Looks at the file's headers.
 pub fn kind_of(fd: i32) -> FileKind {
     // SAFETY: integers only.
@@ -193,18 +196,23 @@ pub fn kind_of(fd: i32) -> FileKind {
         return FileKind::Other;
     }
     let (mut low, mut end, mut info) = (u64::MAX, 0, None);
-    for i in 0..usize::from(ehdr.phnum).min(MAX_PHDRS) {
+    let count = usize::from(ehdr.phnum).min(MAX_PHDRS);
+    let mut headers = [Phdr::ZERO; PHDRS_AT_ONCE];
+    for first in (0..count).step_by(PHDRS_AT_ONCE) {
+        let headers = &mut headers[..PHDRS_AT_ONCE.min(count - first)];
+        let at = ehdr.phoff.saturating_add((first * size_of::<Phdr>()) as u64);
         // SAFETY: integers only.
-        let Some(p) = (unsafe { read_at::<Phdr>(fd, ehdr.phoff.saturating_add((i * size_of::<Phdr>()) as u64)) })
-        else {
+        if !unsafe { read_slice_at(fd, headers, at) } {
             return FileKind::Other;
-        };
-        if p.p_type == abi::PT_BLIZZARD {
-            // SAFETY: integers only.
-            info = unsafe { read_at::<[u64; ModuleInfo::WORDS]>(fd, p.offset) }.map(ModuleInfo::from_words);
-        } else if p.p_type == PT_LOAD {
-            low = low.min(p.vaddr & !(PAGE_BYTES - 1));
-            end = end.max(p.vaddr.saturating_add(p.memsz));
+        }
+        for p in headers {
+            if p.p_type == abi::PT_BLIZZARD {
+                // SAFETY: integers only.
+                info = unsafe { read_at::<[u64; ModuleInfo::WORDS]>(fd, p.offset) }.map(ModuleInfo::from_words);
+            } else if p.p_type == PT_LOAD {
+                low = low.min(p.vaddr & !(PAGE_BYTES - 1));
+                end = end.max(p.vaddr.saturating_add(p.memsz));
+            }
         }
     }
     match info {
@@ -221,11 +229,22 @@ pub fn kind_of(fd: i32) -> FileKind {
 /// Every bit pattern must be a valid `T`.
 unsafe fn read_at<T: Copy>(fd: i32, offset: u64) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: the storage of `value`, zero-initialised.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
-    let got = sys::pread(fd, bytes, offset).ok()?;
-    // SAFETY: the caller says every bit pattern is valid.
-    (got == size_of::<T>()).then(|| unsafe { value.assume_init() })
+    // SAFETY: the storage of `value`, zero-initialised: the caller says every bit pattern is valid.
+    let slice = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr(), 1) };
+    // SAFETY: as the caller says.
+    let read = unsafe { read_slice_at(fd, slice, offset) };
+    // SAFETY: as above.
+    read.then(|| unsafe { value.assume_init() })
+}
+
+/// Fills structures of integers; false when the file ends before they do.
+///
+/// # Safety
+/// Every bit pattern must be a valid `T`.
+unsafe fn read_slice_at<T: Copy>(fd: i32, to: &mut [T], offset: u64) -> bool {
+    // SAFETY: the storage of `to`.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), size_of_val(to)) };
+    sys::pread(fd, bytes, offset) == Ok(bytes.len())
 }
 
 /// Opens the rewritten form of the dynamic loader `path`, or the original when libraries are not rewritten.

@@ -66,6 +66,11 @@ pub(crate) struct Phdr {
     pub align: u64,
 }
 
+impl Phdr {
+    /// Of type PT_NULL.
+    pub const ZERO: Phdr = Phdr { p_type: 0, flags: 0, offset: 0, vaddr: 0, paddr: 0, filesz: 0, memsz: 0, align: 0 };
+}
+
 /// A loaded interpreter.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
@@ -119,6 +124,16 @@ impl File<'_> {
         Ok(())
     }
 
+    /// Reads structures of plain integers.
+    ///
+    /// # Safety
+    /// Every bit pattern must be a valid `T`.
+    unsafe fn read_slice<T: Copy>(&self, to: &mut [T], offset: u64) -> Result<(), LoadError> {
+        // SAFETY: the storage of `to`.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), size_of_val(to)) };
+        self.read_exact(bytes, offset)
+    }
+
     /// Reads a structure of plain integers.
     ///
     /// # Safety
@@ -163,13 +178,9 @@ pub fn load(fd: &Fd) -> Result<Loaded, LoadError> {
     if count == 0 || count > MAX_PHDRS || ehdr.phentsize as usize != size_of::<Phdr>() {
         return Err(LoadError::BadSegments);
     }
-    let mut phdrs =
-        [Phdr { p_type: 0, flags: 0, offset: 0, vaddr: 0, paddr: 0, filesz: 0, memsz: 0, align: 0 }; MAX_PHDRS];
-    for (i, slot) in phdrs[..count].iter_mut().enumerate() {
-        let at = ehdr.phoff.checked_add((i * size_of::<Phdr>()) as u64).ok_or(LoadError::BadSegments)?;
-        // SAFETY: integers only.
-        *slot = unsafe { file.read_struct(at) }?;
-    }
+    let mut phdrs = [Phdr::ZERO; MAX_PHDRS];
+    // SAFETY: integers only.
+    unsafe { file.read_slice(&mut phdrs[..count], ehdr.phoff) }?;
     let loads = || phdrs[..count].iter().filter(|p| p.p_type == PT_LOAD);
     let span = span_of(loads())?;
     let file_bytes = sys::fstat(fd.0).map_err(LoadError::Read)?.st_size as u64;

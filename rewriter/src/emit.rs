@@ -10,6 +10,7 @@ mod script;
 
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
+use crate::analysis::red_zone::RedZone;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
 use crate::ascending::Ascending;
@@ -278,6 +279,7 @@ pub struct Input<'x, 'a> {
     pub facts: &'x Facts,
     pub stack: &'x StackRegs,
     pub live: &'x Liveness,
+    pub red_zone: &'x RedZone,
     pub checks: &'x Checks,
     pub options: &'x Options,
 }
@@ -320,7 +322,8 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         let planned = planned.next_if(|c| c.id == id);
         let wide = planned.and_then(|c| check::Wide::of(c.state(), c.limit(), &insn));
         let state = planned.map(|c| c.state());
-        let site = Site { id, insn: &insn, live: cue.live(), begin, count: options.count, table, wide };
+        let (live, red_zone) = (cue.live(), cue.has_red_zone());
+        let site = Site { id, insn: &insn, live, begin, count: options.count, table, wide, red_zone };
         if cue.is_first() {
             strip = strips.next_if(|s| s.first == id);
             if let Some(strip) = strip {

@@ -34,6 +34,10 @@ pub struct Options {
     pub merge: bool,
     /// Checks of what has been tested on every way are left out.
     pub across: bool,
+    /// Checks are widened for that to what is certainly accessed behind them.
+    pub ahead: bool,
+    /// Sequences that need a register keep its value in the red zone, where the function keeps nothing there.
+    pub red_zone: bool,
     /// Loops test tags once for several iterations.
     pub strips: bool,
     /// Polls stand only where a cycle of the code needs them.
@@ -51,6 +55,8 @@ impl Default for Options {
             blocks: false,
             merge: true,
             across: true,
+            ahead: true,
+            red_zone: true,
             strips: true,
             place_polls: true,
             fuel: None,
@@ -67,16 +73,19 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { checks, poll, count, blocks, merge, across, strips, place_polls, fuel } = *self;
+        let Options { checks, poll, count, blocks, merge, across, ahead, red_zone, strips, place_polls, fuel } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, strips, place_polls].map(|b| bit(b).to_string()).join("-");
+        let bits = [count, blocks, merge, across, ahead, red_zone, strips, place_polls];
+        let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
 
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, merge, across, strips, place_polls, fuel] = parts[..] else { return None };
+        let [checks, poll, count, blocks, merge, across, ahead, red_zone, strips, place_polls, fuel] = parts[..] else {
+            return None;
+        };
         let bit = |s: &str| match s {
             "0" => Some(false),
             "1" => Some(true),
@@ -89,6 +98,8 @@ impl Options {
             blocks: bit(blocks)?,
             merge: bit(merge)?,
             across: bit(across)?,
+            ahead: bit(ahead)?,
+            red_zone: bit(red_zone)?,
             strips: bit(strips)?,
             place_polls: bit(place_polls)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },

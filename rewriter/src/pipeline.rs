@@ -3,6 +3,7 @@
 use crate::analysis::conventions;
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
+use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
 use crate::cfg::computed::{Computed, returns_to_pushed};
@@ -42,9 +43,10 @@ pub struct Report {
     pub polls: u64,
     pub string_gates: u64,
     pub vsib_gates: u64,
-    /// Sequences that save the status flags, and that spill a register.
+    /// Sequences that save the status flags, and that spill a register; of these, those that keep it in the red zone.
     pub flag_saves: u64,
     pub spills: u64,
+    pub red_zone: u64,
     /// What the optimiser's passes did.
     pub optimiser: Counts,
     pub jump_tables: usize,
@@ -68,6 +70,8 @@ pub struct Analysed<'a> {
     pub cfg: Cfg,
     pub computed: Computed,
     pub facts: Facts,
+    /// Where functions begin and end, as the frames say.
+    pub frames: Vec<(Vaddr, Vaddr)>,
 }
 
 /// Runs the stages up to the facts.
@@ -102,7 +106,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     let facts = Facts::gather(&image, &insns);
-    Ok(Analysed { image, insns, cfg, computed, facts })
+    Ok(Analysed { image, insns, cfg, computed, facts, frames: ranges })
 }
 
 /// All instructions and jump tables: tables lead to code, which may have more tables.
@@ -199,7 +203,7 @@ pub fn rewrite_library_to(input: &[u8], name: &str, options: &Options, sink: &mu
 /// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
 /// instructions.
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
-    let Analysed { image, insns, cfg, computed, facts } = analysed;
+    let Analysed { image, insns, cfg, computed, facts, frames } = analysed;
     let (image, insns) = (&image, &insns);
     // Only inserted sequences ask for these.
     let (stack, live) = if options.inserts() {
@@ -218,6 +222,11 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         live: &live,
         options,
     });
+    let red_zone = if options.red_zone && options.inserts() {
+        RedZone::solve(&cfg, insns, &facts, &frames)
+    } else {
+        RedZone::default()
+    };
     let script = Script::write(&emit::Input {
         image,
         insns,
@@ -225,10 +234,11 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         facts: &facts,
         stack: &stack,
         live: &live,
+        red_zone: &red_zone,
         checks: &checks,
         options,
     });
-    drop((facts, stack, live));
+    drop((facts, stack, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
@@ -259,6 +269,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         vsib_gates: sites.vsib,
         flag_saves: sites.flag_saves,
         spills: sites.spills,
+        red_zone: sites.red_zone,
         optimiser: counts,
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,

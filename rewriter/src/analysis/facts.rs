@@ -7,6 +7,7 @@
 use super::access::{Access, access_of};
 use super::conventions::switches_stack;
 use super::effects::{Effects, effects};
+use super::red_zone;
 use super::stack::StackEffect;
 use crate::disasm::skeleton::{Memo, skeleton};
 use crate::disasm::{InsnId, Insns, Reader};
@@ -130,6 +131,8 @@ pub struct Facts {
     of: Numbers,
     /// Instructions that load rsp from another context.
     pub switches: Vec<InsnId>,
+    /// Instructions that may reach below rsp.
+    pub rsp_uses: Vec<(InsnId, red_zone::Use)>,
 }
 
 impl Facts {
@@ -165,7 +168,8 @@ impl Facts {
         let mut numbers = ShapeNumbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
-        // Numbers of kinds, and whether they switch stacks.
+        // Numbers of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
+        // each.
         let mut memo: Memo<(u32, bool)> = Memo::new();
         for i in 0..insns.len() as u32 {
             let quick = skeleton(reader.tail(InsnId(i)));
@@ -190,7 +194,8 @@ impl Facts {
             if switches {
                 facts.switches.push(InsnId(i));
             }
-            if let Some(quick) = quick {
+            facts.rsp_uses.extend(red_zone::use_of(&insn).map(|how| (InsnId(i), how)));
+            if let Some(quick) = quick.filter(|_| !red_zone::may_use(&insn)) {
                 memo.keep(quick.key, (number, switches));
             }
         }

@@ -5,6 +5,7 @@ pub mod conventions;
 pub mod effects;
 pub mod facts;
 pub mod liveness;
+pub mod red_zone;
 pub mod regs;
 pub mod stack;
 

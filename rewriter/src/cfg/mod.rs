@@ -327,15 +327,15 @@ impl Sources {
     }
 }
 
-/// Union-find over blocks.
-struct Components(Vec<u32>);
+/// Union-find over blocks, or anything numbered.
+pub(crate) struct Components(Vec<u32>);
 
 impl Components {
-    fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         Components((0..n as u32).collect())
     }
 
-    fn find(&mut self, mut a: u32) -> u32 {
+    pub(crate) fn find(&mut self, mut a: u32) -> u32 {
         while self.0[a as usize] != a {
             self.0[a as usize] = self.0[self.0[a as usize] as usize];
             a = self.0[a as usize];
@@ -343,7 +343,7 @@ impl Components {
         a
     }
 
-    fn join(&mut self, a: u32, b: u32) {
+    pub(crate) fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.find(a), self.find(b));
         if a != b {
             self.0[a.max(b) as usize] = a.min(b);

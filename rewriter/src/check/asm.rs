@@ -172,6 +172,11 @@ pub fn store64(out: &mut Vec<u8>, mem: Mem, reg: u8) {
     wide(out, 0x89, reg, mem);
 }
 
+/// `mov reg, qword ptr mem`
+pub fn load64(out: &mut Vec<u8>, reg: u8, mem: Mem) {
+    wide(out, 0x8b, reg, mem);
+}
+
 /// `mov qword ptr mem, imm32`, sign-extended
 pub fn store64_imm(out: &mut Vec<u8>, mem: Mem, imm: i32) {
     wide(out, 0xc7, 0, mem);

@@ -33,6 +33,8 @@ pub struct Site<'x> {
     pub table: Option<u32>,
     /// What the check of its memory operand tests, where a pass has decided that.
     pub wide: Option<Wide>,
+    /// The program keeps nothing in the red zone.
+    pub red_zone: bool,
 }
 
 /// An ordinary check that may cover other accesses than its own.
@@ -76,8 +78,9 @@ pub struct Counts {
     pub vsib: u64,
     /// Sequences that had to save the status flags.
     pub flag_saves: u64,
-    /// Sequences that had to spill a register.
+    /// Sequences that had to spill a register; of these, those that keep it in the red zone.
     pub spills: u64,
+    pub red_zone: u64,
 }
 
 const RED_ZONE: i32 = 128;
@@ -88,6 +91,8 @@ type Done = Result<(), &'static str>;
 #[derive(Clone, Debug, Default)]
 struct Saved {
     spilled: Vec<u8>,
+    /// They lie in the red zone: rsp is the program's.
+    red_zone: bool,
     /// Status flags are in ax; rax itself in this register, unless it was dead.
     flags: Option<Option<u8>>,
     /// pushfq below the red zone (bit strings).
@@ -101,7 +106,7 @@ impl Saved {
 
     /// Bytes by which rsp is lower than the program's.
     fn rsp_moved(&self) -> i32 {
-        let slots = self.spilled.len() as i32 + i32::from(self.pushed_flags);
+        let slots = if self.red_zone { 0 } else { self.spilled.len() as i32 + i32::from(self.pushed_flags) };
         if slots == 0 { 0 } else { RED_ZONE + 8 * slots }
     }
 
@@ -123,6 +128,10 @@ impl Saved {
             if let Some(r) = rax {
                 asm::mov(out, RAX, r);
             }
+        }
+        if self.red_zone {
+            self.spilled.iter().enumerate().for_each(|(k, &r)| asm::load64(out, r, in_red_zone(k)));
+            return;
         }
         for &r in self.spilled.iter().rev() {
             asm::pop(out, r);
@@ -182,7 +191,12 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
         saved.spilled.push(r);
         pool.push(r);
     }
-    if !saved.spilled.is_empty() {
+    if !saved.spilled.is_empty() && site.red_zone {
+        code.sites.spills += 1;
+        code.sites.red_zone += 1;
+        saved.red_zone = true;
+        saved.spilled.iter().enumerate().for_each(|(k, &r)| asm::store64(out, in_red_zone(k), r));
+    } else if !saved.spilled.is_empty() {
         code.sites.spills += 1;
         asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
         code.stack.push(site.stack_place(out.len(), RED_ZONE));
@@ -196,6 +210,11 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
         saved.flags = Some((!rax_free).then(|| pool.registers[usize::from(want_scratch)]));
     }
     Scratch { saved, s }
+}
+
+/// Where the `k`th register is kept in the red zone.
+fn in_red_zone(k: usize) -> Mem {
+    Mem::base(RSP, -8 * (k as i32 + 1))
 }
 
 /// Saves the status flags if [`open`] found them live.
@@ -444,7 +463,7 @@ fn open_bit_string(code: &mut Code, site: &Site, p: &Plain) -> Result<(Saved, u8
     let avoid = place_regs(site.insn, p.at);
     let mut spare = (0..16u8).filter(|r| *r != RSP && !avoid.contains(RegSet(1 << r)));
     let (s, t) = (spare.next().expect("sixteen registers"), spare.next().expect("sixteen registers"));
-    let saved = Saved { spilled: vec![s, t], flags: None, pushed_flags: true };
+    let saved = Saved { spilled: vec![s, t], pushed_flags: true, ..Saved::default() };
     let out = &mut code.hot.bytes;
     asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
     code.stack.push(site.stack_place(out.len(), RED_ZONE));

@@ -85,6 +85,12 @@ struct PassOptions {
     /// Leave no check out because it repeats what was tested on every way to it
     #[arg(long, help_heading = "Passes")]
     no_across: bool,
+    /// Widen no check to what is certainly accessed behind it, over branches
+    #[arg(long, help_heading = "Passes")]
+    no_ahead: bool,
+    /// Keep no register in the red zone; move the stack pointer instead
+    #[arg(long, help_heading = "Passes")]
+    no_red_zone: bool,
     /// Let no loop test tags once for several iterations
     #[arg(long, help_heading = "Passes")]
     no_strips: bool,
@@ -106,6 +112,8 @@ impl RewriteOptions {
             blocks: self.count_blocks,
             merge: !self.passes.no_merge,
             across: !self.passes.no_across,
+            ahead: !self.passes.no_ahead,
+            red_zone: !self.passes.no_red_zone,
             strips: !self.passes.no_strips,
             place_polls: !self.passes.no_poll_placement,
             fuel: self.passes.fuel,

@@ -171,6 +171,8 @@ mod tests {
             blocks: true,
             merge: false,
             across: false,
+            ahead: false,
+            red_zone: false,
             strips: false,
             place_polls: false,
             fuel: Some(7),

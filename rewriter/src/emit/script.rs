@@ -27,6 +27,8 @@ const LAST: u32 = 1 << 25;
 const POLL: u32 = 1 << 26;
 /// The base of its operand holds a stack address.
 const ON_STACK: u32 = 1 << 27;
+/// The program keeps nothing below rsp.
+const RED_ZONE: u32 = 1 << 28;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
 
 impl Cue {
@@ -48,6 +50,11 @@ impl Cue {
 
     pub fn on_stack(self) -> bool {
         self.bits & ON_STACK != 0
+    }
+
+    /// Whether inserted code may use the red zone.
+    pub fn has_red_zone(self) -> bool {
+        self.bits & RED_ZONE != 0
     }
 }
 
@@ -192,6 +199,7 @@ impl Script {
             let mut on_stack = input.stack.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
+            let red_zone = input.red_zone.is_free(b);
             if options.blocks {
                 script.lengths.push(block.stop.0 - block.first.0);
             }
@@ -213,6 +221,7 @@ impl Script {
                         | flag(first, FIRST)
                         | flag(last, LAST)
                         | flag(polls, POLL)
+                        | flag(red_zone, RED_ZONE)
                         | flag(script.planner.is_based_on(kind, on_stack), ON_STACK);
                     script.cued[i as usize / 64] |= 1 << (i % 64);
                     add(&mut script.cues, Cue { bits, kind });

@@ -6,7 +6,7 @@
 use super::decode::{Insn, NONE, REP, REPNE, WIDE};
 use super::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use super::guarded::Target;
-use super::sites::{Context, Kind, Proven, Site};
+use super::sites::{Context, Kind, Proven, Site, TWO_TAGS};
 use super::symbolic::{Lin, State, Val};
 use blizzard_rt::abi::{self, miss_desc, string_desc};
 
@@ -136,6 +136,10 @@ fn asked(cx: &Context, target: &Target, site: &mut Site, at: Lin, desc: u32) -> 
         return Err("the cold stub passes another address than the access's".into());
     }
     let bytes = desc & miss_desc::SIZE_MASK;
+    // One tag tells of one byte. A stub may call a gate on several ways: what one of them does not ask for is not accessible behind it.
+    if bytes > tested.bytes || tested.bytes < TWO_TAGS && bytes != tested.bytes {
+        return Err(other_size(bytes, tested.bytes));
+    }
     let before = target.lin.disp - at.disp;
     if before + i64::from(target.size) > i64::from(bytes) || bytes > 64 {
         return Err(other_size(bytes, target.size));

@@ -24,6 +24,7 @@ mod oldcode;
 mod original;
 mod polls;
 mod raw;
+mod red_zone;
 mod returns;
 mod sites;
 mod stack;
@@ -137,6 +138,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
+    red_zone::judge(&m, &text, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &g, &mut audit);
     if cx.polls {
         polls::prove(&m, &text, &sites, &g, &mut audit);

@@ -59,6 +59,8 @@ pub struct Site {
     /// The limit that each of its ways through a gate takes back behind it.
     pub takes_back: Option<u64>,
     pub strip: Option<Box<Strip>>,
+    /// Registers are kept in the red zone meanwhile.
+    pub red_zone: bool,
     pub problem: Option<String>,
 }
 
@@ -255,6 +257,7 @@ impl Site {
             touched: 0,
             takes_back: None,
             strip: None,
+            red_zone: false,
             problem: None,
         }
     }
@@ -456,6 +459,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         touched: hot.touched,
         takes_back: None,
         strip: None,
+        red_zone: hot.state.uses_red_zone(),
         problem: None,
     };
     // Which target each test is about.
@@ -503,6 +507,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             let at_access = exit.to == access.va && k + 1 == hot.passed.len().max(1);
             let on = at_access || (at_next && k + 1 < hot.passed.len());
             let behind = exit.to == access.end();
+            site.red_zone |= exit.state.uses_red_zone();
             let dirty = exit.state.dirty();
             let dirty_flags = ALL_FLAGS & !exit.state.clean;
             if exit.state.rsp() != Some(0) {
@@ -571,7 +576,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
 }
 
 /// Two tags tell of so many bytes from the tested address on, wherever in its block it lies.
-const TWO_TAGS: u32 = 65;
+pub(super) const TWO_TAGS: u32 = 65;
 
 /// What the test of an access proves at most: it may begin before the access, and may be one for stores.
 fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &mut Kind) -> Result<Proven, String> {

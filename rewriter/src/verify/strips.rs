@@ -237,7 +237,7 @@ impl Walk<'_, '_> {
         if to != self.body {
             return Err(format!("the tests lead to {to:#x} at {from:#x}, which is not the loop's body"));
         }
-        if state.rsp() != Some(0) || state.undo_pending() {
+        if state.rsp() != Some(0) || state.undo_pending() || state.uses_red_zone() {
             return Err(format!("the tests leave something to be undone at {from:#x}"));
         }
         let (word, value) = state.limit.ok_or_else(|| format!("the tests set no limit before {from:#x}"))?;

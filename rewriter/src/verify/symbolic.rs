@@ -10,6 +10,8 @@ use super::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
 use super::strips;
 use blizzard_rt::abi;
 
+/// Bytes below rsp that belong to the program.
+const RED_ZONE: i64 = 128;
 /// Furthest tag from that of an address which inserted code looks at: the table ends a page behind the last address of a program.
 const FURTHEST: u64 = 60;
 
@@ -155,8 +157,18 @@ impl State {
         (0..16).filter(|&r| !self.intact(r)).fold(0, |m, r| m | 1 << r)
     }
 
+    /// Registers are, or were, kept in the red zone: below rsp as it was, and not below 128 bytes more.
+    pub fn uses_red_zone(&self) -> bool {
+        self.slots.iter().any(|s| s.0 >= -RED_ZONE)
+    }
+
     /// Something saved has not been put back yet.
     pub fn undo_pending(&self) -> bool {
+        let in_red_zone =
+            |s: &(i64, Val)| s.0 >= -RED_ZONE && (0..16).any(|r| s.1 == Val::Lin(Lin::reg(r)) && !self.intact(r));
+        if self.slots.iter().any(in_red_zone) {
+            return true;
+        }
         let rax_elsewhere = || (0..16).any(|r| r != RAX && self.regs[r as usize] == Val::Lin(Lin::reg(RAX)));
         self.rsp() != Some(0)
             || matches!(self.regs[RAX as usize], Val::Flags { .. })
@@ -287,6 +299,19 @@ impl State {
             }
             (0x89 | 0x8b, None) if wide && i.r0 < 16 && i.r1 < 16 && i.r0 != RSP => {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
+            }
+            (0x89, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.explicit_register() < 16 => {
+                if self.rsp() != Some(0) || !(-RED_ZONE..=-8).contains(&m.disp) {
+                    return None;
+                }
+                self.set_slot(m.disp, self.regs[i.explicit_register() as usize]);
+            }
+            (0x8b, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.r0 < 16 && i.r0 != RSP => {
+                let known = self.slots.iter().any(|s| s.0 == m.disp);
+                if self.rsp() != Some(0) || !(-RED_ZONE..=-8).contains(&m.disp) || !known {
+                    return None;
+                }
+                self.regs[i.r0 as usize] = self.slot(m.disp);
             }
             (0x89, Some(m)) if wide && i.explicit_register() < 16 => {
                 let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;

@@ -8,6 +8,7 @@ mod decoding;
 mod mutations;
 mod planted;
 mod polls;
+mod red_zone;
 mod strips;
 mod systematic;
 

@@ -125,10 +125,11 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
     if a.op == 0x04 && b.is_nop() && stub_leads(file, va).is_some_and(|to| dead(&own_code(file), to, OF)) {
         return Some("the overflow flag was put back where nothing reads it before it is overwritten, or at a call");
     }
-    if a.op == 0x9e && dead(&own_code(file), va, ALL_FLAGS & !OF) {
-        // What became of it is a prefix that means nothing to the next instruction, or changes the carry only.
+    let goes_on = if in_cold(file, va) { stub_leads(file, va) } else { Some(va) };
+    if a.op == 0x9e && goes_on.is_some_and(|to| dead(&own_code(file), to, ALL_FLAGS & !OF)) {
+        // What became of it is a prefix that means nothing to the next instruction, or changes the carry only, or ah, which is put back.
         let byte = mutant.iter().zip(file).find(|(m, f)| m != f).map(|(m, _)| *m);
-        if matches!(byte, Some(0x26 | 0x2e | 0x36 | 0x3e | 0x67 | 0x90 | 0xf5 | 0xf8 | 0xf9)) {
+        if matches!(byte, Some(0x26 | 0x2e | 0x36 | 0x3e | 0x67 | 0x90 | 0x9f | 0xf5 | 0xf8 | 0xf9)) {
             return Some("flags were put back that nothing reads before they are overwritten, or at a call");
         }
     }

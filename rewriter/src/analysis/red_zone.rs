@@ -1,0 +1,204 @@
+//! Cfg, Facts -> [`RedZone`]: functions that keep nothing below the stack pointer.
+//!
+//! The 128 bytes below rsp belong to the program (psABI 3.2.2, the red zone): no signal handler touches them. Where a function keeps
+//! nothing there, inserted code may, from one instruction of the program to the next: cheaper than moving rsp out of the way. A
+//! function is a connected part of the graph together with all other code between the same function starts.
+//!
+//! **What is believed**: who reaches below rsp names a place there, with a constant, or goes there from a copy of rsp or with an index.
+//! Compilers do the latter in functions that call nothing only, because only these may have anything below (a call would overwrite
+//! it); tail calls do not count. Hand-written code that keeps something below while it calls what it knows names the place: then its callees
+//! keep off, too.
+
+use super::facts::Facts;
+use crate::cfg::{BlockId, Cfg, Components, End};
+use crate::disasm::{InsnId, Insns};
+use crate::ids::Vaddr;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// How an instruction uses rsp, apart from what pushes, calls and returns do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It names a place below.
+    Named,
+    /// What it reads, writes or makes may lie below.
+    Below,
+    /// It makes an address on the stack, or forms one with an index.
+    Address,
+}
+
+/// Whether an instruction that differs from `insn` in its displacement only may use rsp.
+pub fn may_use(insn: &Instruction) -> bool {
+    let stack = |r: Register| r.full_register() == Register::RSP;
+    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+    named || stack(insn.memory_base()) || insn.mnemonic() == Mnemonic::Enter
+}
+
+/// The use that `insn` makes of rsp.
+pub fn use_of(insn: &Instruction) -> Option<Use> {
+    let stack = |r: Register| r.full_register() == Register::RSP;
+    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+    let based = stack(insn.memory_base());
+    if !named && !based {
+        return (insn.mnemonic() == Mnemonic::Enter).then_some(Use::Below);
+    }
+    let lea = insn.mnemonic() == Mnemonic::Lea;
+    let copies =
+        insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP;
+    if copies && insn.op0_kind() == OpKind::Register {
+        return Some(Use::Address);
+    }
+    let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
+    let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
+    let far = based && (insn.memory_index() != Register::None || (insn.memory_displacement64() as i64) < 0);
+    if named {
+        let source = (1..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+        let by_itself =
+            matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And) && !far;
+        let lowers = lea && insn.memory_index() == Register::None;
+        return (!moves || source || !by_itself && !lowers).then_some(Use::Below);
+    }
+    match (far, lea) {
+        _ if below => Some(Use::Named),
+        (false, false) => None,
+        _ => Some(Use::Address),
+    }
+}
+
+/// The result.
+#[derive(Debug, Default)]
+pub struct RedZone {
+    /// By block.
+    free: Vec<bool>,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl RedZone {
+    /// Looks at all functions. `frames`: where they begin and end, as the frames say.
+    pub fn solve(cfg: &Cfg, insns: &Insns, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> RedZone {
+        let n = cfg.blocks.len();
+        // Connected parts, and what lies between the same starts.
+        let mut sets = Components::new(n + insns.starts.len());
+        for b in cfg.ids() {
+            let stretch = insns.starts.partition_point(|s| *s <= cfg.blocks[b.ix()].first);
+            if let Some(stretch) = stretch.checked_sub(1) {
+                sets.join(cfg.component[b.ix()], (n + stretch) as u32);
+            }
+        }
+        let group: Vec<usize> = cfg.ids().map(|b| sets.find(cfg.component[b.ix()]) as usize).collect();
+        let mut function = vec![NOWHERE; n];
+        for (f, &(start, stop)) in frames.iter().enumerate() {
+            for i in insns.main_range(start, stop) {
+                function[cfg.block_of(InsnId(i as u32)).ix()] = f as u32;
+            }
+        }
+        let mut below = vec![false; n + insns.starts.len()];
+        let (mut named, mut address) = (below.clone(), below.clone());
+        let mut calls = vec![false; frames.len()];
+        let mut takes = calls.clone();
+        for &(id, how) in &facts.rsp_uses {
+            let b = cfg.block_of(id).ix();
+            match how {
+                Use::Named => named[group[b]] = true,
+                Use::Below => below[group[b]] = true,
+                Use::Address => {
+                    address[group[b]] = true;
+                    takes.get_mut(function[b] as usize).into_iter().for_each(|t| *t = true);
+                }
+            }
+        }
+        // From whom to whom direct calls lead.
+        let mut callees: Vec<(usize, usize)> = Vec::new();
+        for b in cfg.ids() {
+            let block = &cfg.blocks[b.ix()];
+            let call = match block.end() {
+                End::Call(callee) => {
+                    callees.push((group[b.ix()], group[callee.ix()]));
+                    // A call of what follows pushes its own address, no more.
+                    cfg.blocks[callee.ix()].first != block.stop
+                }
+                End::UnknownCall | End::DescriptorCall => true,
+                End::UnknownJmp => {
+                    below[group[b.ix()]] = true;
+                    false
+                }
+                End::Plain | End::Ret | End::GotJmp | End::FramedJmp | End::Stop => false,
+            };
+            if call && let Some(calls) = calls.get_mut(function[b.ix()] as usize) {
+                *calls = true;
+            }
+        }
+        while callees.iter().any(|&(from, to)| named[from] && !named[to]) {
+            callees.iter().for_each(|&(from, to)| named[to] |= named[from]);
+        }
+        let free = |b: usize| {
+            let f = function[b] as usize;
+            let takes = takes.get(f).map_or(address[group[b]], |takes| *takes && !calls[f]);
+            !below[group[b]] && !named[group[b]] && !takes
+        };
+        RedZone { free: (0..n).map(free).collect() }
+    }
+
+    /// Whether nothing of the program lies below rsp in `b`.
+    pub fn is_free(&self, b: BlockId) -> bool {
+        self.free.get(b.ix()).is_some_and(|free| *free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    #[test]
+    fn uses_of_the_stack_pointer_are_told_apart() {
+        let of = |code: &[u8]| use_of(&Decoder::new(64, code, DecoderOptions::NONE).decode());
+        // mov rax, [rsp-8]; mov [rsp-128], rax; lea rax, [rsp-16]
+        let named: [&[u8]; 3] =
+            [&[0x48, 0x8b, 0x44, 0x24, 0xf8], &[0x48, 0x89, 0x44, 0x24, 0x80], &[0x48, 0x8d, 0x44, 0x24, 0xf0]];
+        for code in named {
+            assert_eq!(of(code), Some(Use::Named), "{code:x?}");
+        }
+        // mov rax, [rsp+rcx*8]; mov rax, [rsp+rcx*8-8]; lea rax, [rsp+rcx]; mov rbp, rsp; lea rdi, [rsp+16]
+        let address: [&[u8]; 5] = [
+            &[0x48, 0x8b, 0x04, 0xcc],
+            &[0x48, 0x8b, 0x44, 0xcc, 0xf8],
+            &[0x48, 0x8d, 0x04, 0x0c],
+            &[0x48, 0x89, 0xe5],
+            &[0x48, 0x8d, 0x7c, 0x24, 0x10],
+        ];
+        for code in address {
+            assert_eq!(of(code), Some(Use::Address), "{code:x?}");
+        }
+        let below: [&[u8]; 6] = [
+            // add rax, rsp; push rsp; xchg rax, rsp; mov [rsp+8], rsp; mov eax, esp; enter 16, 0
+            &[0x48, 0x01, 0xe0],
+            &[0x54],
+            &[0x48, 0x94],
+            &[0x48, 0x89, 0x64, 0x24, 0x08],
+            &[0x89, 0xe0],
+            &[0xc8, 0x10, 0, 0],
+        ];
+        for code in below {
+            assert_eq!(of(code), Some(Use::Below), "{code:x?}");
+        }
+        let none: [&[u8]; 11] = [
+            // sub rsp, 40; add rsp, 40; and rsp, -16; mov rsp, rbp; lea rsp, [rsp-128]; mov rax, [rsp+8]; mov [rsp], rax
+            &[0x48, 0x83, 0xec, 0x28],
+            &[0x48, 0x83, 0xc4, 0x28],
+            &[0x48, 0x83, 0xe4, 0xf0],
+            &[0x48, 0x89, 0xec],
+            &[0x48, 0x8d, 0x64, 0x24, 0x80],
+            &[0x48, 0x8b, 0x44, 0x24, 0x08],
+            &[0x48, 0x89, 0x04, 0x24],
+            // push rax; pop rcx; ret; leave
+            &[0x50],
+            &[0x59],
+            &[0xc3],
+            &[0xc9],
+        ];
+        for code in none {
+            assert_eq!(of(code), None, "{code:x?}");
+        }
+    }
+}

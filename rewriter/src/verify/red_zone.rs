@@ -1,0 +1,120 @@
+//! Whether inserted code that keeps registers below the stack pointer overwrites nothing of the program's.
+//!
+//! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
+//! names a place below rsp; if its function calls something, or makes no address on the stack and forms none with an index; and if no
+//! caller, nor its callers, name a place below their own rsp.
+//! Source: psABI section 3.2.2; `rewriter/src/analysis/red_zone.rs` says what is believed.
+
+use super::audit::Audit;
+use super::decode::{Code, Insn, NONE};
+use super::effects::{Flow, RSP};
+use super::graph::{End, Graph};
+use super::module::Module;
+use super::sites::{Sites, get};
+use crate::ids::Vaddr;
+use std::collections::HashMap;
+
+/// What the code of one part does.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    below: bool,
+    named: bool,
+    address: bool,
+}
+
+/// What the code of one function does.
+#[derive(Clone, Copy, Default)]
+struct Function {
+    address: bool,
+    calls: bool,
+}
+
+/// Judges all sites that keep something below rsp.
+pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
+    if !sites.list.iter().any(|s| s.red_zone) {
+        return;
+    }
+    let mut parts = vec![Part::default(); g.starts.len()];
+    let mut functions: HashMap<u64, Function> = HashMap::new();
+    for b in 0..g.starts.len() {
+        let part = &mut parts[g.component[b] as usize];
+        for i in g.range(b, text).filter(|&k| !get(&sites.inserted, k)).map(|k| &text.insns[k]) {
+            let function = m.function_at(i.va).map(|f| f.0);
+            let mut in_function = function.map(|f| functions.entry(f).or_default());
+            match use_of(i) {
+                Some(Use::Named) => part.named = true,
+                Some(Use::Below) => part.below = true,
+                Some(Use::Address) => {
+                    part.address = true;
+                    in_function.iter_mut().for_each(|f| f.address = true);
+                }
+                None => {}
+            }
+            if matches!(i.flow, Flow::Call | Flow::CallInd) {
+                in_function.iter_mut().for_each(|f| f.calls = true);
+            }
+        }
+        if matches!(g.ends[b], End::Unresolved { framed: false }) {
+            part.below = true;
+        }
+    }
+    let part_of = |b: usize| g.component[b] as usize;
+    let callees: Vec<(usize, usize)> = (0..g.starts.len())
+        .filter_map(|b| match g.ends[b] {
+            End::Call(Some(callee)) => Some((part_of(b), part_of(callee as usize))),
+            _ => None,
+        })
+        .collect();
+    while callees.iter().any(|&(from, to)| parts[from].named && !parts[to].named) {
+        callees.iter().for_each(|&(from, to)| parts[to].named |= parts[from].named);
+    }
+    for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
+        let part = parts[g.component[g.block_of(s.access)] as usize];
+        let va = text.insns[s.access].va;
+        let function = m.function_at(va).and_then(|f| functions.get(&f.0));
+        if part.below || part.named || function.map_or(part.address, |f| f.address && !f.calls) {
+            audit.finding(
+                Vaddr(va),
+                m.place(va),
+                "a check keeps a register below rsp, where the function may keep values",
+            );
+        }
+    }
+}
+
+/// How an instruction uses rsp, apart from what pushes, calls and returns do.
+enum Use {
+    /// Names a place below.
+    Named,
+    /// Reaches below, perhaps.
+    Below,
+    /// Makes an address on the stack, or forms one with an index.
+    Address,
+}
+
+fn use_of(i: &Insn) -> Option<Use> {
+    let based = i.mem.filter(|m| m.base == RSP);
+    let named = i.r0 == RSP || i.r1 == RSP;
+    if matches!(i.op, 0x89 | 0x8b) && i.mem.is_none() && i.r1 == RSP && i.r0 != RSP && i.r0_bytes == 8 {
+        return Some(Use::Address);
+    }
+    let far = based.is_some_and(|m| m.index != NONE || m.disp < 0);
+    if named {
+        // mov, add, sub, and; lea without an index.
+        let moves = match (i.op, i.ext) {
+            (0x89 | 0x8b | 0x01 | 0x03 | 0x29 | 0x2b | 0x21 | 0x23, _) | (0x81 | 0x83, 0 | 4 | 5) => !far,
+            (0x8d, _) => i.mem.is_some_and(|m| m.index == NONE),
+            _ => false,
+        };
+        let only_changes = i.r0 == RSP && i.r0_bytes == 8 && i.r1 != RSP;
+        return (!moves || !only_changes).then_some(Use::Below);
+    }
+    match (based, i.op) {
+        // enter
+        (_, 0xc8) => Some(Use::Below),
+        (Some(m), _) if far && m.index == NONE => Some(Use::Named),
+        (Some(_), _) if far => Some(Use::Address),
+        (Some(_), 0x8d) => Some(Use::Address),
+        _ => None,
+    }
+}

@@ -61,6 +61,7 @@ fn render(inspection: &Inspection) -> String {
         merged,
         strips,
         stripped,
+        widened,
         dominated,
         chained,
         regions,
@@ -69,7 +70,9 @@ fn render(inspection: &Inspection) -> String {
         polls_recursive,
         polls_moved,
     } = inspection.optimiser;
-    line(format!("  covered     {merged} merged, {dominated} dominated; {chained} chained stubs, {regions} regions"));
+    line(format!(
+        "  covered     {merged} merged, {dominated} dominated ({widened} widened for them); {chained} chained stubs, {regions} regions"
+    ));
     line(format!("  loops       {strips} test tags for several iterations, of {stripped} accesses"));
     if given_back > 0 {
         line(format!("  given back  {given_back} covered accesses that could not be followed"));
@@ -145,6 +148,7 @@ mod tests {
                 merged: 2,
                 strips: 1,
                 stripped: 2,
+                widened: 5,
                 dominated: 1,
                 chained: 3,
                 regions: 4,
@@ -158,7 +162,7 @@ mod tests {
         let expected = "\
 p: 99 bytes of code, 30 instructions, 1 functions
   checked     3 loads, 2 stores
-  covered     2 merged, 1 dominated; 3 chained stubs, 4 regions
+  covered     2 merged, 1 dominated (5 widened for them); 3 chained stubs, 4 regions
   loops       1 test tags for several iterations, of 2 accesses
   by runtime  1 string instructions, gathers, scatters, state saves
   polls       4; 5 left out, 1 because of recursion, 2 moved

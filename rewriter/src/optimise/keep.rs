@@ -61,7 +61,8 @@ impl Needs {
     }
 }
 
-struct Walk<'x> {
+/// Goes back from covered accesses.
+pub struct Walk<'x> {
     cfg: &'x Cfg,
     code: &'x Code,
 }
@@ -148,12 +149,22 @@ fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<u
     let mut needs = Needs { first: vec![NONE; code.steps.len()], entries: Vec::new() };
     let mut claims = Vec::new();
     let mut given_back = Vec::new();
-    let walk = Walk { cfg, code };
+    let walk = Walk::new(cfg, code);
+    let cover = |list: Vec<(usize, Range)>| {
+        let mut covers: Vec<InsnId> = list.iter().map(|&(c, _)| code.checks[c].id).collect();
+        covers.sort_unstable();
+        covers.dedup();
+        match covers.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        }
+    };
+    let back = |c, needs: &mut Needs| walk.back(c, |i, range| needs.add(i, range)).map(cover);
     for c in 0..walk.code.checks.len() {
         let (reason, followed) = match walk.code.checks[c].state {
             State::Own { .. } => continue,
-            State::Merged(_) => (claim_reason::MERGED, walk.back(c, &mut needs)),
-            State::Dominated => (claim_reason::DOMINATED, walk.back(c, &mut needs)),
+            State::Merged(_) => (claim_reason::MERGED, back(c, &mut needs)),
+            State::Dominated => (claim_reason::DOMINATED, back(c, &mut needs)),
             State::Strip(k) => (claim_reason::STRIP, walk.to_head(c, &strips[k as usize], &mut needs).map(|()| None)),
         };
         match followed {
@@ -164,16 +175,21 @@ fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<u
     (needs, claims, given_back)
 }
 
-impl Walk<'_> {
-    /// From a covered access back to its checks. `None`: it cannot be followed. Else the one access whose check covers it on every
-    /// way, if it is one.
-    fn back(&self, c: usize, needs: &mut Needs) -> Option<Option<InsnId>> {
+impl<'x> Walk<'x> {
+    /// Through the code as it is.
+    pub fn new(cfg: &'x Cfg, code: &'x Code) -> Walk<'x> {
+        Walk { cfg, code }
+    }
+
+    /// From a covered access back to the checks that cover it: their indices, and what they cover. `pass` is told in front of which
+    /// instructions what is relied upon, and says whether it can be. `None`: it cannot be followed.
+    pub fn back(&self, c: usize, mut pass: impl FnMut(usize, Range) -> bool) -> Option<Vec<(usize, Range)>> {
         let check = &self.code.checks[c];
         let access = check.access();
-        if !needs.add(check.id.ix(), access) {
+        if !pass(check.id.ix(), access) {
             return None;
         }
-        let mut covers: Vec<InsnId> = Vec::new();
+        let mut covers = Vec::new();
         // (block, instruction behind the last one to look at, range there)
         let mut work = vec![(self.cfg.block_of(check.id), check.id.ix(), access)];
         let mut seen: Vec<(BlockId, Range)> = Vec::new();
@@ -192,13 +208,18 @@ impl Walk<'_> {
                     return None;
                 }
                 range = range.before(step)?;
-                let own = checks.next_if(|own| own.id.ix() == i);
-                if let Some(own) = own.filter(|own| own.proves().is_some_and(|p| p.covers(&range))) {
-                    covers.push(own.id);
+                let own = checks.next_if(|&own| self.code.checks[own].id.ix() == i);
+                let steps = || self.code.steps.range(first..i);
+                let proves = |own: usize| {
+                    let proven = self.code.checks[own].proves()?;
+                    range.named_like(&proven, steps()).filter(|range| proven.covers(range)).map(|range| (own, range))
+                };
+                if let Some(cover) = own.and_then(proves) {
+                    covers.push(cover);
                     found = true;
                     break;
                 }
-                if step.kills || own.is_some_and(Check::interrupts) || !needs.add(i, range) {
+                if step.kills || own.is_some_and(|own| self.code.checks[own].interrupts()) || !pass(i, range) {
                     return None;
                 }
             }
@@ -215,12 +236,7 @@ impl Walk<'_> {
                 }
             }
         }
-        covers.sort_unstable();
-        covers.dedup();
-        match covers.as_slice() {
-            [one] => Some(Some(*one)),
-            _ => Some(None),
-        }
+        Some(covers)
     }
 
     /// From an access to the tests at the head of its loop, in straight line. `None`: too much is relied upon.
@@ -236,9 +252,9 @@ impl Walk<'_> {
     }
 
     /// The checks of a block in front of an instruction, the last first.
-    fn checks_before(&self, b: BlockId, behind: usize) -> std::iter::Peekable<impl Iterator<Item = &Check>> {
-        let range = self.code.checks_of(b);
-        self.code.checks[range].iter().rev().skip_while(move |c| c.id.ix() >= behind).peekable()
+    fn checks_before(&self, b: BlockId, behind: usize) -> std::iter::Peekable<impl Iterator<Item = usize>> {
+        let all = &self.code.checks;
+        self.code.checks_of(b).rev().skip_while(move |&c| all[c].id.ix() >= behind).peekable()
     }
 }
 

@@ -59,7 +59,7 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
         if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i) {
             if matches!(code.checks[c].state, State::Strip(_)) {
                 // It has no check.
-            } else if !code.checks[c].masked && join(code, c, &values, &mut open, fuel) {
+            } else if !code.checks[c].masked && join(code, c, &values, &mut open, cfg.blocks[b.ix()].first.ix(), fuel) {
                 merged += 1;
             } else {
                 if code.checks[c].unclean {
@@ -83,7 +83,14 @@ fn place(check: &Check, values: &[Value; 17]) -> (u32, u32, i64) {
 }
 
 /// Joins a check to a group, if it can.
-fn join(code: &mut Code, c: usize, values: &[Value; 17], open: &mut [Group], fuel: &mut Fuel) -> bool {
+fn join(
+    code: &mut Code,
+    c: usize,
+    values: &[Value; 17],
+    open: &mut [Group],
+    block_first: usize,
+    fuel: &mut Fuel,
+) -> bool {
     let check = code.checks[c];
     let (base, index, at) = place(&check, values);
     let end = at + i64::from(check.bytes);
@@ -96,7 +103,7 @@ fn join(code: &mut Code, c: usize, values: &[Value; 17], open: &mut [Group], fue
         let lo = i32::try_from(i64::from(first.disp) + g.lo.min(at) - g.at);
         if let Ok(lo) = lo
             && check.id.ix() - first.id.ix() < STEPS
-            && is_named_alike(code, &check, first)
+            && is_named_alike(code, &check, first, block_first)
             && fuel.take()
         {
             (g.lo, g.hi) = (g.lo.min(at), g.hi.max(end));
@@ -112,12 +119,12 @@ fn join(code: &mut Code, c: usize, values: &[Value; 17], open: &mut [Group], fue
     false
 }
 
-/// Whether the registers of the access are, back at the first one, those of the first one: equal values in other registers could not be
-/// followed from there.
-fn is_named_alike(code: &Code, access: &Check, first: &Check) -> bool {
+/// Whether the registers of the access can be followed back to the first one, and are those of the first one there, or hold the same.
+fn is_named_alike(code: &Code, access: &Check, first: &Check, block_first: usize) -> bool {
     let steps = code.steps.range(first.id.ix()..access.id.ix());
     let back = steps.rev().try_fold(access.access(), |range, step| range.before(step));
-    back.is_some_and(|range| range.key == first.key)
+    let before = code.steps.range(block_first..first.id.ix());
+    back.is_some_and(|range| range.named_like(&first.access(), before).is_some())
 }
 
 /// Opens a group with one access.

@@ -7,6 +7,7 @@
 //! | [`polls`] | `--no-poll-placement` | polls only where every cycle has one |
 //! | [`strips`] | `--no-strips` | a loop tests tags once for several iterations |
 //! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first |
+//! | [`ahead`] | `--no-ahead` | checks are widened to what is certainly accessed behind them, over branches, for the next pass |
 //! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out |
 //! | [`keep`] | | finds for each covered access the checks it relies on, and what must be put right where they may be lost |
 //!
@@ -19,6 +20,7 @@
 //! Source: design section 5 (merged checks; restart the group).
 
 pub mod across;
+pub mod ahead;
 pub mod collect;
 pub mod keep;
 pub mod merge;
@@ -42,6 +44,9 @@ pub const NO_REG: u8 = 16;
 /// Most bytes that one check covers: two blocks at most, each of them touched by an access.
 pub const SPAN: i64 = 64;
 
+/// Instructions back that registers are followed to see that they hold the same.
+pub const ALIKE: usize = 64;
+
 /// What an address is formed from, the displacement aside. Registers are numbers in encoding order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -63,6 +68,19 @@ impl Range {
     /// Whether what allows `self` allows `other`.
     pub fn covers(&self, other: &Range) -> bool {
         self.key == other.key && self.lo <= other.lo && other.hi <= self.hi && (self.store || !other.store)
+    }
+
+    /// The same addresses in terms of the registers that `like` is named by, where those hold the same plus a constant: both are followed
+    /// back through `steps`, which are in front of both, until their registers are the same.
+    pub fn named_like<'s>(&self, like: &Range, steps: impl DoubleEndedIterator<Item = &'s Step>) -> Option<Range> {
+        let (mut own, mut other) = (*self, *like);
+        let mut steps = steps.rev().take(ALIKE);
+        while own.key != other.key {
+            let step = steps.next()?;
+            (own, other) = (own.before(step)?, other.before(step)?);
+        }
+        let moved = |at: i32| at.checked_add(like.lo.checked_sub(other.lo)?);
+        Some(Range { key: like.key, lo: moved(own.lo)?, hi: moved(own.hi)?, store: self.store })
     }
 
     /// The same addresses in front of an instruction, when `self` stands behind it. `None`: it changes a register in another way
@@ -187,6 +205,8 @@ pub struct Counts {
     /// Loops that test tags once for several iterations, and accesses that those tests cover.
     pub strips: u64,
     pub stripped: u64,
+    /// Checks widened to what is certainly accessed behind them.
+    pub widened: u64,
     /// Checks left out because checks on every way have tested the same.
     pub dominated: u64,
     /// Checks whose stub acquires more than their own range.
@@ -267,7 +287,13 @@ pub fn run(input: &Input) -> Checks {
         counts.merged = merge::run(input.cfg, &mut code, &mut fuel);
     }
     if options.across {
+        let widened = if options.ahead { ahead::run(input.cfg, &mut code) } else { Vec::new() };
         counts.dominated = across::run(input.cfg, &mut code, &mut fuel);
+        if !widened.is_empty() {
+            counts.widened = ahead::narrow(input.cfg, &mut code, &widened);
+            // One whose own accesses are known was kept for what turned out to be of no use.
+            counts.dominated += across::run(input.cfg, &mut code, &mut fuel);
+        }
     }
     Checks { polls, ..keep::run(input.cfg, code, strips, counts) }
 }

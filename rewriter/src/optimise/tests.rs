@@ -77,6 +77,15 @@ fn neighbours_in_a_block_share_a_check() {
         ("mov al, [rdi]\n add rdi, 5\n mov cl, [rdi]\n lea rsi, [rdi+2]\n mov dl, [rsi+9]", 2),
         ("mov rax, [rdi+rsi*4]\n mov rcx, [rdi+rsi*4+8]\n mov rdx, [rdi+rsi*8]", 1),
         ("mov rax, [rdi]\n mov rcx, [rsi]\n mov rdx, [rdi+8]\n mov r8, [rsi+8]", 2),
+        // Other registers that hold the same, plus a constant; and such that hold it in part, or not on every way.
+        ("mov r9, rdi\n mov rax, [rdi]\n mov rcx, [r9+8]", 1),
+        ("lea r9, [rdi+4]\n mov rax, [rdi]\n xor edi, edi\n mov [r9+8], rdi", 1),
+        ("mov r9, rdi\n mov rax, [rdi+rsi]\n mov rcx, [r9+rsi+8]\n mov rdx, [r9+r8]", 1),
+        ("mov r9, rdi\n add rdi, 8\n mov rax, [rdi]\n add r9, 4\n mov rcx, [r9]", 1),
+        ("mov r9d, edi\n mov rax, [rdi]\n mov rcx, [r9+8]", 0),
+        ("cmovz r9, rdi\n mov rax, [rdi]\n mov rcx, [r9+8]", 0),
+        ("mov r9, rdi\n add rdi, rsi\n mov rax, [rdi]\n mov rcx, [r9+8]", 0),
+        ("mov r9, rdi\n test rsi, rsi\n jz 1f\n mov r9, rsi\n1: mov rax, [rdi]\n mov rcx, [r9+8]", 0),
         // An access between 64 bytes and more belongs to no group of the first.
         ("mov rax, [rdi]\n mov rcx, [rdi+57]", 0),
         ("mov rax, [rdi]\n mov rcx, [rdi+56]", 1),
@@ -145,6 +154,46 @@ fn checks_on_every_way_are_not_repeated() {
     ] {
         let done = counts(body);
         assert_eq!((done.merged, done.dominated, done.given_back), (0, dominated, 0), "{body}");
+    }
+}
+
+#[test]
+fn checks_are_widened_over_branches() {
+    let branch = "mov rax, [rdi]\n test rax, rax\n jz 1f\n";
+    for (rest, widened, dominated) in [
+        // Behind the join, in both arms, in one arm only.
+        ("nop\n1: mov rcx, [rdi+8]", 1, 1),
+        ("mov rcx, [rdi+8]\n jmp 2f\n1: mov rdx, [rdi+8]\n2: nop", 1, 2),
+        ("mov rcx, [rdi+8]\n jmp 2f\n1: mov ecx, [rdi+8]\n2: nop", 1, 1),
+        ("mov rcx, [rdi+8]\n1: nop", 0, 0),
+        // As far as both arms touch.
+        ("mov rcx, [rdi+8]\n jmp 2f\n1: mov rcx, [rdi+16]\n2: nop", 1, 1),
+        ("mov rcx, [rdi+8]\n jmp 2f\n1: mov rcx, [rdi-8]\n2: nop", 0, 0),
+        // A store in both arms makes it a check for stores; one in one arm does not.
+        ("mov [rdi], rcx\n jmp 2f\n1: mov [rdi], edx\n2: nop", 1, 2),
+        ("mov [rdi], rcx\n jmp 2f\n1: mov rcx, [rdi]\n2: nop", 0, 1),
+        // Further than one check looks.
+        ("nop\n1: mov rcx, [rdi+57]", 0, 0),
+        ("nop\n1: mov rcx, [rdi+56]", 1, 1),
+        // Under another name, and moved; with another value in one arm.
+        ("nop\n1: lea rsi, [rdi+8]\n mov rcx, [rsi+8]", 1, 1),
+        ("mov rdi, rsi\n1: mov rcx, [rdi+8]", 0, 0),
+        ("add rdi, 8\n1: mov rcx, [rdi+8]", 0, 0),
+        // The runtime may be entered, or the function left.
+        ("call g\n1: mov rcx, [rdi+8]", 0, 0),
+        ("ret\n1: mov rcx, [rdi+8]", 0, 0),
+        ("nop\n1: rep movsb\n mov rcx, [rdi+8]", 0, 0),
+        // A loop in between polls, or may have no end.
+        ("nop\n1: dec rax\n jnz 1b\n mov rcx, [rdi+8]", 0, 0),
+    ] {
+        let body = format!("{branch}{rest}");
+        let done = counts(&body);
+        assert_eq!((done.widened, done.dominated, done.given_back), (widened, dominated, 0), "{body}");
+        let off = Options { ahead: false, ..Options::default() };
+        let done = with(&body, off).0;
+        assert_eq!(done.widened, 0, "{body}");
+        let unpolled = Options { poll: Poll::None, ..Options::default() };
+        assert_eq!(with(&body, unpolled).0.widened, widened, "{body}");
     }
 }
 
@@ -238,7 +287,10 @@ fn switches_and_fuel_are_obeyed() {
     let all = Options::default();
     for (options, merged, dominated, left) in [
         (all, 2, 1, 2),
-        (Options { merge: false, ..all }, 0, 1, 4),
+        (Options { merge: false, ahead: false, ..all }, 0, 1, 4),
+        // What is certainly executed in the same block is certainly executed.
+        (Options { merge: false, ..all }, 0, 3, 2),
+        (Options { ahead: false, ..all }, 2, 1, 2),
         (Options { across: false, ..all }, 2, 0, 3),
         (Options { merge: false, across: false, ..all }, 0, 0, 5),
         (Options { fuel: Some(0), ..all }, 0, 0, 5),

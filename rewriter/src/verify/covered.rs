@@ -16,7 +16,7 @@ use super::audit::Audit;
 use super::decode::{ADDR32, Insn, MASKED, NONE, WIDE};
 use super::effects::{Access, Flow, RSP, Touch, bit};
 use super::gates::{Ranged, chain};
-use super::graph::Graph;
+use super::graph::{End, Graph};
 use super::module::{Claimed, Module};
 use super::sites::{Context, Kind, Proven, Site, Sites, get};
 use super::strips::{Limit, Test};
@@ -33,6 +33,8 @@ type Use = Option<(i64, i64, bool)>;
 
 /// Instructions on all ways back of one claim.
 const STEPS: usize = 20_000;
+/// Set in the address of a region, where a stub may be, too.
+const REGION: u64 = 1 << 63;
 /// Iterations that one strip may have: a peer waits so long.
 const STRIP: i64 = 4096;
 
@@ -102,7 +104,7 @@ pub(super) fn prove(
         audit.finding(Vaddr(place), m.place(place), why);
     }
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
-        if let Err(why) = justified(cx, sites, s) {
+        if let Err(why) = justified(cx, sites, g, s) {
             let va = cx.text.insns[s.access].va;
             audit.finding(Vaddr(va), m.place(va), why);
         }
@@ -141,8 +143,8 @@ struct Prover<'x, 'a> {
     entry: Vec<u64>,
     trapped: Vec<u64>,
     chains: HashMap<u64, Vec<Ranged>>,
-    /// By chain, for each of its ranges.
-    uses: HashMap<u64, Vec<Use>>,
+    /// By chain and the place where it is used, for each of its ranges.
+    uses: HashMap<(u64, u64), Vec<Use>>,
 }
 
 impl<'x, 'a> Prover<'x, 'a> {
@@ -273,7 +275,13 @@ impl<'x, 'a> Prover<'x, 'a> {
     /// The site's check makes the need accessible.
     fn proves(&self, site: &Site, need: &Need) -> bool {
         let masked = self.cx.text.insns[site.access].has(MASKED);
-        site.problem.is_none() && !masked && site.proves.is_some_and(|p| need.is_covered(&p))
+        site.problem.is_none() && !masked && site.proves.is_some_and(|p| self.is_covered(site, need, &p))
+    }
+
+    /// Whether the site's check covers the need, in the same registers or in others that hold the same.
+    fn is_covered(&self, site: &Site, need: &Need, proven: &Proven) -> bool {
+        let Some(by) = apart(self.cx, self.sites, self.g, site, &need.lin, &proven.lin) else { return false };
+        Need { lin: Lin { disp: proven.lin.disp.wrapping_add(by), ..proven.lin }, ..*need }.is_covered(proven)
     }
 
     /// The tests at the head of a loop make the need of an iteration accessible, whichever way it began.
@@ -301,6 +309,7 @@ impl<'x, 'a> Prover<'x, 'a> {
         }
         let step = self.around(site, &Need { lin: Lin::reg(strip.counter), bytes: 1, store: false })?;
         let stride = self.around(site, need)?;
+        let place = text.insns[site.access].va;
         let ways: Vec<_> = strip.ways.iter().map(|w| (w.limit, w.tests.as_slice(), w.chain)).collect();
         if ways.is_empty() {
             return bad("no way leads into the loop");
@@ -311,7 +320,7 @@ impl<'x, 'a> Prover<'x, 'a> {
                 Limit::Plus(by) if step != 0 && by % step == 0 && (1..=STRIP).contains(&(by / step)) => by / step,
                 Limit::Plus(_) => return bad("the compared register does not step onto the limit"),
             };
-            let acquired = iterations == 1 && chain.is_some_and(|at| self.in_chain(at, need));
+            let acquired = iterations == 1 && chain.is_some_and(|at| self.in_chain(at, place, need));
             let known = tested(tests, need);
             let is_known = |j: i64| {
                 let first = need.lin.disp.wrapping_add(j.wrapping_mul(stride));
@@ -359,16 +368,17 @@ impl<'x, 'a> Prover<'x, 'a> {
             return Err(format!("the check before {va:#x} changes a register that the need is named by"));
         }
         let Some(at) = site.chain else { return Err(format!("a miss before {va:#x} may give the block away")) };
-        if !self.in_chain(at, need) {
+        if !self.in_chain(at, va, need) {
             return Err(format!("a miss before {va:#x} does not acquire what is needed"));
         }
         Ok(())
     }
 
-    fn in_chain(&mut self, at: u64, need: &Need) -> bool {
+    /// Whether the chain at `at`, used at `place`, acquires the need.
+    fn in_chain(&mut self, at: u64, place: u64, need: &Need) -> bool {
         let rodata = self.cx.rodata;
         let list = self.chains.entry(at).or_insert_with(|| chain(rodata, at).unwrap_or_default());
-        let uses = self.uses.entry(at).or_insert_with(|| vec![None; list.len()]);
+        let uses = self.uses.entry((at, place)).or_insert_with(|| vec![None; list.len()]);
         let mut found = false;
         for (_, used) in list.iter().zip(uses).filter(|(r, _)| need.is_covered(&r.proven)) {
             let (lo, hi) = (need.lin.disp, need.lin.disp + i64::from(need.bytes));
@@ -383,19 +393,19 @@ impl<'x, 'a> Prover<'x, 'a> {
     fn unused(&mut self) -> Vec<(u64, String)> {
         let own = |s: &Site| usize::from(s.strip.is_none());
         let stubs = self.sites.list.iter().filter_map(|s| Some((s.chain?, self.cx.text.insns[s.access].va, own(s))));
-        let regions = self.m.regions.iter().map(|r| (r.2, r.0, 0));
-        let mut all: Vec<(u64, u64, usize)> = stubs.chain(regions).collect();
-        // A chain of both kinds is judged by its stub.
-        all.sort_unstable_by_key(|&(at, place, own)| (at, std::cmp::Reverse(own), place));
-        all.dedup_by_key(|c| c.0);
+        let regions = self.m.regions.iter().map(|r| (r.2, r.0 | REGION, 0));
+        let all: Vec<(u64, u64, usize)> = stubs.chain(regions).collect();
         let mut out = Vec::new();
         for (at, place, own) in all {
             let Ok(list) = chain(self.cx.rodata, at) else { continue };
             for (k, r) in list.iter().enumerate().skip(own) {
-                let used = self.uses.get(&at).and_then(|u| *u.get(k)?);
+                let used = self.uses.get(&(at, place)).and_then(|u| *u.get(k)?);
                 let (lo, store) = (r.proven.lin.disp, r.proven.store);
                 if used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
-                    out.push((place, format!("the chain at {at:#x} acquires in range {k} what nothing needs")));
+                    out.push((
+                        place & !REGION,
+                        format!("the chain at {at:#x} acquires in range {k} what nothing needs"),
+                    ));
                 }
             }
         }
@@ -405,14 +415,12 @@ impl<'x, 'a> Prover<'x, 'a> {
     /// Whoever continues at an instruction acquires the need.
     fn in_region(&mut self, k: usize, need: &Need) -> Result<(), String> {
         let i = &self.cx.text.insns[k];
-        // Padding: nothing leads there.
-        if i.is_nop() && !get(&self.trapped, k) {
-            return Ok(());
-        }
         let at = self.m.regions.partition_point(|r| r.0 <= i.va);
         let region = at.checked_sub(1).map(|r| self.m.regions[r]).filter(|r| i.va < r.1);
         match region {
-            Some((_, _, at)) if self.in_chain(at, need) => Ok(()),
+            Some((from, _, at)) if self.in_chain(at, from | REGION, need) => Ok(()),
+            // Padding: nothing leads there.
+            _ if i.is_nop() && !get(&self.trapped, k) => Ok(()),
             _ => Err(format!("whoever continues at {:#x} does not acquire what is needed", i.va)),
         }
     }
@@ -448,49 +456,126 @@ fn repeated(bit: u32, tags: u8) -> u32 {
     (0..u32::from(tags)).fold(0, |mask, k| mask | bit << (8 * k))
 }
 
-/// What a check tests beyond its own access is for accesses that are certainly executed when it is.
-fn justified(cx: &Context, sites: &Sites, site: &Site) -> Result<(), String> {
+/// Instructions of the program on all ways forward from one check.
+const AHEAD: usize = 8000;
+
+/// What is touched on one way from a check, of addresses that are formed as the checked one is: from, to, whether it is stored to.
+type Touched = Vec<(i64, i64, bool)>;
+
+/// What a check tests beyond its own access is for accesses that are certainly executed when it is, whichever way the program goes.
+fn justified(cx: &Context, sites: &Sites, g: &Graph, site: &Site) -> Result<(), String> {
     let (Some(proven), i) = (site.proves, &cx.text.insns[site.access]) else { return Ok(()) };
     let Some((own, access)) = ordinary(i).filter(|o| (Lin { disp: proven.lin.disp, ..o.0 }) == proven.lin) else {
         return Ok(());
     };
-    let within = |lo: i64, hi: i64| lo <= proven.lin.disp && proven.lin.disp + i64::from(proven.bytes) <= hi;
-    let (mut lo, mut hi) = (own.disp, own.disp + i64::from(i.size));
-    let mut store = access.writes() && cx.check_stores;
-    if within(lo, hi) && store >= proven.store {
+    let (lo, hi) = (proven.lin.disp, proven.lin.disp + i64::from(proven.bytes));
+    let within = lo >= own.disp && hi <= own.disp + i64::from(i.size);
+    if within && (access.writes() && cx.check_stores) >= proven.store {
         return Ok(());
     }
-    // Registers as those they were at the check, plus a constant.
-    let mut values: [Option<(u8, i64)>; 16] = std::array::from_fn(|r| Some((r as u8, 0)));
-    for k in site.access..cx.text.insns.len().min(site.access + STEPS) {
-        let i = &cx.text.insns[k];
-        if get(&sites.inserted, k) {
+    // Registers as those they were at the check, plus a constant; the ones that the address is formed from, where they hold the same.
+    let named = [proven.lin.base, proven.lin.index].into_iter().filter(|&r| r < 16);
+    let values: [Option<(u8, i64)>; 16] = std::array::from_fn(|r| {
+        let r = r as u8;
+        let same = |to: u8| Some((to, apart(cx, sites, g, site, &Lin::reg(r), &Lin::reg(to))?));
+        named.clone().find_map(same).or(Some((r, 0)))
+    });
+    let mut work = vec![(site.access, values, Touched::new())];
+    let mut steps = 0;
+    while let Some((from, mut values, mut touched)) = work.pop() {
+        let block = g.block_of(from);
+        let mut enough = false;
+        for k in from..g.range(block, cx.text).end {
+            let i = &cx.text.insns[k];
+            if get(&sites.inserted, k) {
+                continue;
+            }
+            steps += 1;
+            if steps > AHEAD {
+                return Err("the ways from a check to what it is as wide for are too long".into());
+            }
+            if let Some((lin, access)) = ordinary(i).filter(|_| !i.has(MASKED))
+                && let Some(lin) = renamed(&lin, &values)
+                && (Lin { disp: lin.disp, ..proven.lin }) == lin
+            {
+                touched.push((lin.disp, lin.disp + i64::from(i.size), access.writes() && cx.check_stores));
+                enough = is_touched(lo, &touched) && is_touched(hi - 1, &touched);
+                enough &= !proven.store || touched.iter().any(|t| t.2);
+                if enough {
+                    break;
+                }
+            }
+            if !matches!(i.flow, Flow::Next | Flow::Cond | Flow::Jump) {
+                break;
+            }
+            let new = moved(i).map(|(to, from, plus)| (to, values[usize::from(from)].map(|(r, off)| (r, off + plus))));
+            (0..16u8).filter(|&r| i.fx.writes & bit(r) != 0).for_each(|r| values[usize::from(r)] = None);
+            if let Some((to, value)) = new {
+                values[usize::from(to)] = value;
+            }
+        }
+        if enough {
             continue;
         }
-        if let Some((lin, access)) = ordinary(i).filter(|_| !i.has(MASKED))
-            && let Some(lin) = renamed(&lin, &values)
-            && (Lin { disp: lin.disp, ..proven.lin }) == lin
-        {
-            (lo, hi) = (lo.min(lin.disp), hi.max(lin.disp + i64::from(i.size)));
-            store |= access.writes() && cx.check_stores;
+        // Where control leads is known, and not back: what a loop does next is not certain.
+        let ways = match g.ends[block] {
+            End::Fall | End::Jump(_) | End::Cond(_) => g.succ(block),
+            _ => &[],
+        };
+        if ways.is_empty() || ways.iter().any(|&s| s as usize <= block) {
+            return Err(lacks(&proven, &touched));
         }
-        if i.flow != Flow::Next {
-            break;
-        }
-        let new = moved(i).map(|(to, from, plus)| (to, values[usize::from(from)].map(|(r, off)| (r, off + plus))));
-        (0..16u8).filter(|&r| i.fx.writes & bit(r) != 0).for_each(|r| values[usize::from(r)] = None);
-        if let Some((to, value)) = new {
-            values[usize::from(to)] = value;
-        }
-    }
-    if !within(lo, hi) {
-        let (says, has) = (proven.bytes, hi - lo);
-        return Err(format!("the descriptor says {says} bytes, the accesses that are certainly executed have {has}"));
-    }
-    if proven.store && !store {
-        return Err("the check asks for the right to store, and nothing that is certainly executed stores".into());
+        work.extend(ways.iter().map(|&s| (g.starts[s as usize] as usize, values, touched.clone())));
     }
     Ok(())
+}
+
+/// By how much an address is above another one in front of a site, if by a constant: both are followed back in the site's block until they
+/// are formed from the same registers.
+fn apart(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one: &Lin, other: &Lin) -> Option<i64> {
+    let need = |lin: &Lin| Need { lin: *lin, bytes: 1, store: false };
+    let (mut one, mut other) = (need(one), need(other));
+    let first = g.range(g.block_of(site.access), cx.text).start;
+    let mut k = site.start;
+    let mut steps = 0;
+    while (Lin { disp: 0, ..one.lin }) != (Lin { disp: 0, ..other.lin }) {
+        // No more than names can be followed by whoever claims it.
+        if k <= first || steps > STEPS {
+            return None;
+        }
+        k -= 1;
+        steps += 1;
+        if get(&sites.inserted, k) {
+            let at = sites.list.partition_point(|s| s.start <= k).checked_sub(1)?;
+            let before = &sites.list[at];
+            if before.access != k + 1 || before.dirty & (one.registers() | other.registers()) != 0 {
+                return None;
+            }
+            k = before.start;
+            continue;
+        }
+        one = undo(&cx.text.insns[k], one).ok()?;
+        other = undo(&cx.text.insns[k], other).ok()?;
+    }
+    Some(one.lin.disp.wrapping_sub(other.lin.disp))
+}
+
+/// Whether the block of the byte at `x` is touched: the byte is, or lies between two that are, less than a block apart.
+fn is_touched(x: i64, touched: &Touched) -> bool {
+    let below = touched.iter().filter(|t| t.0 <= x).map(|t| x.min(t.1 - 1)).max();
+    let above = touched.iter().filter(|t| t.1 > x).map(|t| x.max(t.0)).min();
+    matches!((below, above), (Some(y), Some(z)) if z - y < abi::BLOCK_BYTES as i64)
+}
+
+/// What the accesses of one way lack.
+fn lacks(proven: &Proven, touched: &Touched) -> String {
+    let (lo, hi) = (proven.lin.disp, proven.lin.disp + i64::from(proven.bytes));
+    if is_touched(lo, touched) && is_touched(hi - 1, touched) {
+        return "the check asks for the right to store, and nothing that is certainly executed stores".into();
+    }
+    let has = touched.iter().map(|t| t.1).max().unwrap_or(lo) - touched.iter().map(|t| t.0).min().unwrap_or(lo);
+    let says = proven.bytes;
+    format!("the descriptor says {says} bytes, the accesses that are certainly executed have {has}")
 }
 
 /// An address in terms of other registers.

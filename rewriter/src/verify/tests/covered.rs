@@ -149,6 +149,24 @@ fn finds_faults_in_what_covers() {
     }
 }
 
+/// What a stub asked the gate for on the way that was looked at last counted for all its ways.
+#[test]
+fn finds_a_way_of_a_stub_that_asks_for_less() {
+    let less = "r3: lea rsp, [rsp-128]
+ push rax
+ mov rax, rdi
+ xchg [rsp], rax
+ push 16 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp a1
+s2: mov rax, rcx";
+    let two = covered().with("s2: mov rax, rcx", less).with("ja r1", "ja r3");
+    two.found("descriptor says");
+    two.with("push 16 + LOAD", "push 8 + LOAD").with("push 24 + LOAD", "push 16 + LOAD").found("descriptor says");
+    two.with("push 16 + LOAD", "push 24 + LOAD").accepted();
+}
+
 #[test]
 fn finds_what_may_take_blocks_away() {
     for (from, to, words) in [
@@ -206,6 +224,60 @@ fn finds_what_may_take_blocks_away() {
             );
         }
         p.found("the runtime may be entered");
+    }
+}
+
+/// The covered access names another register, which holds the same.
+#[test]
+fn finds_registers_that_do_not_hold_the_same() {
+    let alike = covered()
+        .with("c1: mov rax, rdi", "mov r9, rdi\nc1: mov rax, rdi")
+        .with("u1: mov rax, [rdi+16]", "u1: mov rax, [r9+16]")
+        .with(" .byte 1, 16, 1, 1", " .byte 1, 16, 1, 1 # own")
+        .with(" .byte 7, 16, 1, 0", " .byte 9, 16, 1, 0");
+    alike.accepted();
+    let moved = |to: &str| alike.with("mov r9, rdi\n", &format!("{to}\n"));
+    moved("add r9, 1\n mov r9, rdi").accepted();
+    moved("lea r9, [rdi+8]\n sub r9, 8").accepted();
+    moved("sub rdi, 8\n mov r9, rdi\n add rdi, 8\n add r9, 8").accepted();
+    for to in [
+        "mov r9, rsi",
+        "mov r9d, edi",
+        "cmovz r9, rdi",
+        "lea r9, [rdi+1]",
+        "lea r9, [rdi-1]",
+        "lea r9, [rdi+rsi]",
+        "mov r9, rdi\n imul r9, r9, 1",
+        "mov r9, rdi\n add rdi, 8",
+        "mov r9, rdi\n pop rdi",
+        "mov r9, rdi\n jz 1f\n mov r9, rsi\n1: nop",
+        "mov r9, rdi\nagain: nop",
+    ] {
+        let p = moved(to);
+        let p = if to.contains("again") { p.with("u1_end: ret", "u1_end: jz again\nlast: ret") } else { p };
+        p.found("");
+    }
+}
+
+/// The check at `a1` is as wide as what both ways touch behind the branch.
+#[test]
+fn finds_what_is_not_touched_on_every_way() {
+    let mut both = covered()
+        .with("m1: nop", "m1: test esi, esi\n jz v1")
+        .with("u1_end: ret", "u1_end: ret\nv1: mov rax, [rdi+16]\nv1_end: ret");
+    both.claims += "\n .long v1, a1, 2";
+    both.regions += "\n .long v1, v1_end, keep";
+    both.accepted();
+    for (from, to) in [
+        ("v1: mov rax, [rdi+16]", "v1: mov rax, [rdi+15]"),
+        ("v1: mov rax, [rdi+16]", "v1: mov rax, [rsi+16]"),
+        ("v1: mov rax, [rdi+16]", "v1: lea rax, [rdi+16]"),
+        ("v1: mov rax, [rdi+16]", "v1: jmp m1\n mov rax, [rdi+16]"),
+        ("v1: mov rax, [rdi+16]", "v1: call f\n mov rax, [rdi+16]"),
+        ("v1: mov rax, [rdi+16]", "v1: mov rax, [rdi+600]"),
+        ("jz v1", "jz m2\n jmp u1\nm2: jp u1_end\n jmp v1"),
+    ] {
+        both.with(from, to).found("certainly executed");
     }
 }
 

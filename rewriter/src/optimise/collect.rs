@@ -170,7 +170,8 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
     code
 }
 
-/// Blocks where nothing is known of what ran before.
+/// Blocks where nothing is known of what ran before: where control enters from places that the graph does not show, and all of a part that
+/// only exceptions lead to, since its function, of which the graph shows no more, may have jumps to anywhere.
 fn entries(cfg: &Cfg) -> Vec<bool> {
     let mut entry = cfg.root.clone();
     let mut has_pred = vec![false; cfg.blocks.len()];
@@ -187,9 +188,13 @@ fn entries(cfg: &Cfg) -> Vec<bool> {
             | End::UnknownJmp
             | End::Stop => {}
         }
-        entry[b.ix()] |= cfg.unresolved[cfg.component[b.ix()] as usize];
     }
-    entry.iter_mut().zip(has_pred).for_each(|(e, has)| *e |= !has);
+    let mut entered = vec![false; cfg.blocks.len()];
+    cfg.ids().filter(|b| entry[b.ix()]).for_each(|b| entered[cfg.component[b.ix()] as usize] = true);
+    for b in cfg.ids() {
+        let part = cfg.component[b.ix()] as usize;
+        entry[b.ix()] |= cfg.unresolved[part] || !entered[part] || !has_pred[b.ix()];
+    }
     entry
 }
 

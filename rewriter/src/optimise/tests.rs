@@ -302,3 +302,38 @@ fn switches_and_fuel_are_obeyed() {
         assert_eq!((done.merged, done.dominated, checks), (merged, dominated, left), "{options:?}");
     }
 }
+
+/// Every register is live at the access: one is kept in the red zone, or where the function may use that, further down.
+#[test]
+fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
+    let adds: String = ["rbx", "rcx", "rdx", "rsi", "rdi", "rbp"].map(|r| format!(" add rax, {r}\n")).concat();
+    let more: String = (8..16).map(|r| format!(" add rax, r{r}\n")).collect();
+    let spills = |behind: &str, options: Options| {
+        let input = program(&format!(" add rax, [rdi]\n{adds}{more} {behind}"));
+        let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
+        let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
+        assert!(audit.is_clean(), "{behind}\n{audit}");
+        (rewritten.report.spills, rewritten.report.red_zone)
+    };
+    for (behind, kept) in [
+        ("nop", 1),
+        ("push rax\n pop rcx", 1),
+        ("sub rsp, 24\n mov [rsp+8], rax\n add rsp, 24", 1),
+        // It may lie below, and does where it is named.
+        ("mov [rsp-8], rax", 0),
+        ("lea rcx, [rsp-64]\n call g", 0),
+        ("push rsp\n pop rcx\n call g", 0),
+        // Whoever calls nothing may go down from an address; whoever calls would lose it.
+        ("lea rcx, [rsp+8]", 0),
+        ("mov rcx, rsp", 0),
+        ("lea rcx, [rsp+rax*8]", 0),
+        ("lea rcx, [rsp+8]\n call g", 1),
+        ("mov rcx, rsp\n call g", 1),
+        ("lea rcx, [rsp+rax*8]\n call g", 1),
+        // A tail call is none.
+        ("lea rcx, [rsp+8]\n jmp g", 0),
+    ] {
+        assert_eq!(spills(behind, Options::default()), (1, kept), "{behind}");
+        assert_eq!(spills(behind, Options { red_zone: false, ..Options::default() }), (1, 0), "{behind}");
+    }
+}

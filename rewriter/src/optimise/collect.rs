@@ -23,6 +23,8 @@ pub struct Code {
     pub steps: Steps,
     /// By block: control may come from places that the graph does not show.
     pub entry: Vec<bool>,
+    /// By component: to any block of it.
+    pub wild: Vec<bool>,
     /// Blocks that end with a jump to their own beginning, and what is live there.
     pub loops: Vec<(BlockId, RegSet)>,
     /// By block: its first check; one more for the end.
@@ -102,7 +104,9 @@ impl std::ops::Index<usize> for Steps {
 /// Collects.
 pub fn collect(input: &Input, polls: &Polls) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
-    let mut code = Code { steps: Steps::with_capacity(insns.len()), entry: entries(cfg), ..Code::default() };
+    let wild = wild(cfg);
+    let entry = entries(cfg, &wild);
+    let mut code = Code { steps: Steps::with_capacity(insns.len()), entry, wild, ..Code::default() };
     let mut planner = Planner::new(options, facts);
     let steps: Vec<KindStep> = facts
         .kinds()
@@ -170,9 +174,26 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
     code
 }
 
-/// Blocks where nothing is known of what ran before: where control enters from places that the graph does not show, and all of a part that
-/// only exceptions lead to, since its function, of which the graph shows no more, may have jumps to anywhere.
-fn entries(cfg: &Cfg) -> Vec<bool> {
+/// By component: a jump may lead to any of its blocks. That is so where it has an unresolved jump, or where a part of the same function
+/// has one, which only exceptions connect with it.
+fn wild(cfg: &Cfg) -> Vec<bool> {
+    let mut wild = cfg.unresolved.clone();
+    let mut more = true;
+    while std::mem::take(&mut more) {
+        for pads in &cfg.pads {
+            let parts = || pads.from.iter().chain(&pads.to).map(|b| cfg.component[b.ix()] as usize);
+            let (any, all) = (parts().any(|c| wild[c]), parts().all(|c| wild[c]));
+            if any && !all {
+                parts().for_each(|c| wild[c] = true);
+                more = true;
+            }
+        }
+    }
+    wild
+}
+
+/// Blocks where nothing is known of what ran before.
+fn entries(cfg: &Cfg, wild: &[bool]) -> Vec<bool> {
     let mut entry = cfg.root.clone();
     let mut has_pred = vec![false; cfg.blocks.len()];
     for b in cfg.ids() {
@@ -188,13 +209,10 @@ fn entries(cfg: &Cfg) -> Vec<bool> {
             | End::UnknownJmp
             | End::Stop => {}
         }
+        entry[b.ix()] |= wild[cfg.component[b.ix()] as usize];
     }
-    let mut entered = vec![false; cfg.blocks.len()];
-    cfg.ids().filter(|b| entry[b.ix()]).for_each(|b| entered[cfg.component[b.ix()] as usize] = true);
-    for b in cfg.ids() {
-        let part = cfg.component[b.ix()] as usize;
-        entry[b.ix()] |= cfg.unresolved[part] || !entered[part] || !has_pred[b.ix()];
-    }
+    cfg.pads.iter().flat_map(|p| &p.to).for_each(|pad| entry[pad.ix()] = true);
+    entry.iter_mut().zip(has_pred).for_each(|(e, has)| *e |= !has);
     entry
 }
 

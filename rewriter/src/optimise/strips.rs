@@ -134,7 +134,7 @@ fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<
         let step = &code.steps[i];
         step.ends || step.kills && !(i == first && step.only_polls)
     };
-    if cfg.unresolved[cfg.component[b.ix()] as usize] || live.meets(RegSet::FLAGS) || (first..stop).any(interrupted) {
+    if code.wild[cfg.component[b.ix()] as usize] || live.meets(RegSet::FLAGS) || (first..stop).any(interrupted) {
         return None;
     }
     let steps: [Option<i64>; 16] = std::array::from_fn(|r| stepped(code, first, stop, r as u8));

@@ -125,6 +125,16 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
     if a.op == 0x04 && b.is_nop() && stub_leads(file, va).is_some_and(|to| dead(&own_code(file), to, OF)) {
         return Some("the overflow flag was put back where nothing reads it before it is overwritten, or at a call");
     }
+    // What lies between two bytes less than a block apart lies in the block of one of them.
+    if let (0x8d, 0x8d, Some(m), Some(n)) = (a.op, b.op, a.mem, b.mem)
+        && in_cold(file, va)
+        && (a.r0, m.base, m.index, m.scale) == (b.r0, n.base, n.index, n.scale)
+        && (1..64).contains(&(n.disp - m.disp))
+    {
+        return Some(
+            "the tests of a loop look at a byte further on than the last one, less than a block behind the first",
+        );
+    }
     let goes_on = if in_cold(file, va) { stub_leads(file, va) } else { Some(va) };
     if a.op == 0x9e && goes_on.is_some_and(|to| dead(&own_code(file), to, ALL_FLAGS & !OF)) {
         // What became of it is a prefix that means nothing to the next instruction, or changes the carry only, or ah, which is put back.

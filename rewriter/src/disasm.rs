@@ -368,7 +368,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             image,
             maps,
             decoders,
-            memo: Memo::new(),
+            memo: Memo::default(),
             code: image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes),
             work: Vec::new(),
             starts: Vec::new(),

@@ -170,7 +170,7 @@ impl Facts {
         let mut insn = Instruction::default();
         // Numbers of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
         // each.
-        let mut memo: Memo<(u32, bool)> = Memo::new();
+        let mut memo: Memo<(u32, bool)> = Memo::default();
         for i in 0..insns.len() as u32 {
             let quick = skeleton(reader.tail(InsnId(i)));
             if let Some(quick) = &quick

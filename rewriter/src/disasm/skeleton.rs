@@ -187,12 +187,14 @@ pub struct Memo<T>(Vec<(u64, T)>);
 /// Entries of a memo: small enough for the cache.
 const SLOTS: usize = 1 << 13;
 
-impl<T: Copy + Default> Memo<T> {
-    /// Nothing is known.
-    pub fn new() -> Self {
+/// Nothing is known.
+impl<T: Copy + Default> Default for Memo<T> {
+    fn default() -> Self {
         Memo(vec![(0, T::default()); SLOTS])
     }
+}
 
+impl<T: Copy> Memo<T> {
     fn slot(key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (SLOTS - 1)
     }

@@ -77,7 +77,8 @@ impl Steps {
         self.of.push(number);
     }
 
-    pub fn len(&self) -> usize {
+    /// One for each instruction.
+    pub fn count(&self) -> usize {
         self.of.len()
     }
 

@@ -146,7 +146,7 @@ fn give_back(code: &mut Code, list: &[usize]) {
 
 /// Follows each covered access; also the indices of those that must have their checks back.
 fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<usize>) {
-    let mut needs = Needs { first: vec![NONE; code.steps.len()], entries: Vec::new() };
+    let mut needs = Needs { first: vec![NONE; code.steps.count()], entries: Vec::new() };
     let mut claims = Vec::new();
     let mut given_back = Vec::new();
     let walk = Walk::new(cfg, code);

@@ -163,3 +163,17 @@ fn main() {
         assert_eq!(old, new, "{level}");
     }
 }
+
+#[test]
+fn another_code_has_another_build_id() {
+    // perf took the symbols of the original, which it had kept under the same id, for those of the rewritten program.
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = build(folder.path(), "gcc", "f.c", SOURCE, &["-O2", "-Wl,--build-id=sha1"]);
+    let id = |bytes: &[u8]| object::File::parse(bytes).unwrap().build_id().unwrap().unwrap().to_vec();
+    let (old, new) = (std::fs::read(old).unwrap(), std::fs::read(new).unwrap());
+    assert_eq!((id(&old).len(), id(&new).len()), (20, 20));
+    let without_passes = Options { merge: false, strips: false, ..Options::default() };
+    let other = pipeline::rewrite(&old, "f", &without_passes).unwrap();
+    assert!(id(&old) != id(&new) && id(&new) != id(&other.bytes));
+    assert_eq!(id(&new), id(&pipeline::rewrite(&old, "f", &Options::default()).unwrap().bytes));
+}

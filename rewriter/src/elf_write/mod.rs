@@ -26,6 +26,7 @@ use blizzard_rt::abi::{self, ModuleInfo, module_flags};
 use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
 use output::Output;
+use sha2::{Digest, Sha256};
 use std::ops::Range;
 
 /// What reports say of the output.
@@ -157,11 +158,15 @@ pub fn write(
     // The code first: it is the largest thing in memory.
     let code_off = page_for(file.len(), placed.code_va);
     file.fill_to(code_off);
-    code.write(placed, |piece| file.extend(piece));
+    let mut hash = Sha256::new();
+    code.write(placed, |piece| {
+        hash.update(piece);
+        file.extend(piece);
+    });
     let code_bytes = placed.code_bytes;
     debug_assert_eq!(file.len() - code_off, code_bytes);
     let left = old_code::patch(&mut file, image, insns, computed, placed);
-    notes::clear_promises(&mut file, image.data, phdrs.old());
+    notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
     let debug = debug::rewrite(&mut file, image, &map);
 

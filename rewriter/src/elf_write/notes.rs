@@ -1,23 +1,27 @@
-//! What the output may no longer promise about itself.
+//! What the output may no longer say about itself.
 //!
 //! Purpose: a file that is marked for indirect-branch tracking (IBT) has `endbr64` wherever an indirect branch may lead, and
 //! one for the shadow stack (SHSTK) returns only where it was called from. Old addresses hold springboards and trap bytes, no
 //! `endbr64`; and the runtime's handlers have not been tried with a shadow stack. So both marks are taken from the output's
-//! copy of the notes; loader and kernel then run it without. Input: the output file and its program headers. Invariant: nothing but
-//! these two bits changes.
-//! Source: psABI for x86-64 section 13.1 (`.note.gnu.property`), gABI chapter 5 (note sections).
+//! copy of the notes; loader and kernel then run it without. And its build id is another one, since its code is: debuggers and profilers
+//! look symbols up by it, and took those of the original. Input: the output file and its program headers. Invariant: nothing but
+//! these two bits and the build id changes.
+//! Source: psABI for x86-64 section 13.1 (`.note.gnu.property`), gABI chapter 5 (note sections), `ld --build-id`.
 
 use super::output::Output;
 use object::LittleEndian as LE;
 use object::elf::{self, ProgramHeader64};
+use sha2::{Digest, Sha256};
 use std::ops::Range;
 
+const NT_GNU_BUILD_ID: u32 = 3;
 const NT_GNU_PROPERTY_TYPE_0: u32 = 5;
 const GNU_PROPERTY_X86_FEATURE_1_AND: u32 = 0xc000_0002;
 const IBT_AND_SHSTK: u32 = 3;
 
-/// Clears the marks in every note of the output, which begins with a copy of the `input`.
-pub fn clear_promises(out: &mut Output, input: &[u8], phdrs: &[ProgramHeader64<LE>]) {
+/// Clears the marks in every note of the output, which begins with a copy of the `input`, and makes a build id of the old one and of `code`,
+/// which has seen the new code.
+pub fn correct(out: &mut Output, input: &[u8], phdrs: &[ProgramHeader64<LE>], code: &Sha256) {
     for p in phdrs {
         if matches!(p.p_type.get(LE), elf::PT_NOTE | elf::PT_GNU_PROPERTY) {
             let (off, bytes) = (p.p_offset.get(LE) as usize, p.p_filesz.get(LE) as usize);
@@ -25,6 +29,11 @@ pub fn clear_promises(out: &mut Output, input: &[u8], phdrs: &[ProgramHeader64<L
             if let Some(notes) = off.checked_add(bytes).and_then(|end| input.get(off..end)) {
                 for (at, value) in cleared(notes, align) {
                     out.patch((off + at) as u64, &value.to_le_bytes());
+                }
+                for id in gnu_notes(notes, align, NT_GNU_BUILD_ID) {
+                    let hash = code.clone().chain_update(&notes[id.clone()]).finalize();
+                    let new = &hash[..id.len().min(hash.len())];
+                    out.patch((off + id.start) as u64, new);
                 }
             }
         }
@@ -35,23 +44,27 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Offsets and new values of the words that hold marks.
-fn cleared(notes: &[u8], align: usize) -> Vec<(usize, u32)> {
+/// The contents of the GNU notes of one kind.
+fn gnu_notes(notes: &[u8], align: usize, wanted: u32) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut at = 0;
     while let (Some(name), Some(desc), Some(kind)) = (word(notes, at), word(notes, at + 4), word(notes, at + 8)) {
         let name_at = at + 12;
         let desc_at = (name_at + name as usize).next_multiple_of(align);
         let end = desc_at + desc as usize;
-        if kind == NT_GNU_PROPERTY_TYPE_0 && notes.get(name_at..name_at + 4) == Some(b"GNU\0") && end <= notes.len() {
-            for feature in features(notes, desc_at..end) {
-                let value = word(notes, feature).expect("lies in the note") & !IBT_AND_SHSTK;
-                out.push((feature, value));
-            }
+        if kind == wanted && notes.get(name_at..name_at + 4) == Some(b"GNU\0") && end <= notes.len() {
+            out.push(desc_at..end);
         }
         at = end.next_multiple_of(align);
     }
     out
+}
+
+/// Offsets and new values of the words that hold marks.
+fn cleared(notes: &[u8], align: usize) -> Vec<(usize, u32)> {
+    let all = gnu_notes(notes, align, NT_GNU_PROPERTY_TYPE_0);
+    let features = all.into_iter().flat_map(|desc| features(notes, desc));
+    features.map(|at| (at, word(notes, at).expect("lies in the note") & !IBT_AND_SHSTK)).collect()
 }
 
 /// Where the feature words of a property note stand.

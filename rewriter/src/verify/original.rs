@@ -73,7 +73,11 @@ impl<'a> Original<'a> {
         let h = elf.elf_header();
         let phdrs = h.e_phoff(endian);
         let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
-        Ok(Original { file, segments, exec, headers: vec![std::ops::Range { start: 0, end: 64 }, table], notes })
+        // Another file has another build id.
+        let id = elf.build_id().ok().flatten().unwrap_or(&[]);
+        let id_at = (id.as_ptr() as u64).saturating_sub(file.as_ptr() as u64);
+        let id = if id.is_empty() { 0..0 } else { id_at..id_at + id.len() as u64 };
+        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.

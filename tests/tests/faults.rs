@@ -262,11 +262,13 @@ fn a_call_that_comes_before_its_handler_waits() {
             }
         };
         let node = Pid::from_raw(number).unwrap();
-        kill_process(node, Signal::STOP).unwrap();
-        early += u32::from(!has_handler(node));
-        let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
-        assert!(sent.success());
-        kill_process(node, Signal::CONT).unwrap();
+        // On a busy machine the run may be over by now.
+        if kill_process(node, Signal::STOP).is_ok() {
+            early += u32::from(!has_handler(node));
+            let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
+            assert!(sent.success());
+            kill_process(node, Signal::CONT).unwrap();
+        }
         running.started();
         let ended = running.end(Duration::from_secs(60));
         assert_eq!(ended.ending, Ending::Exit(0), "{}", ended.errors);

@@ -242,8 +242,7 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
              *rewriting s* and *memory/text* (peak memory over bytes of text) are for all checks; *growth* is the output file \
              over the input file; *null* and *checked* are slow-downs against the original, all with all libraries rewritten; \
              *traps* are trap bytes hit by the null rewrite, of program and libraries.\n\
-             The machine did other work at the same time: single slow-downs are noisy, by a third and more where the original takes \
-             little time.\n\n",
+             Single slow-downs are noisy, by a third and more where the original takes little time.\n\n",
         );
         if rows.len() < *listed {
             write!(out, "Stopped after {} of {listed} programs.\n\n", rows.len()).expect("a string");

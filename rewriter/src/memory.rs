@@ -8,13 +8,26 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 
 /// The bytes of a file, mapped: the kernel can take their memory back at any time.
 ///
-/// Whoever changes the file meanwhile changes what is read, as with any other way to read it in several steps; whoever truncates it ends this
-/// process (SIGBUS) before it has given an output its name.
+/// Whoever changes the file meanwhile changes what is read, so what was made of it counts only if [`Mapped::is_unchanged`] says so behind it;
+/// whoever truncates it ends this process (SIGBUS) before it has given an output its name.
 #[derive(Debug)]
-pub struct Mapped(Option<Mmap>);
+pub struct Mapped {
+    map: Option<Mmap>,
+    file: File,
+    before: State,
+}
+
+/// What a change of a file changes: its size, and when it was written and when anything of it was changed, in seconds and nanoseconds.
+type State = (u64, [i64; 4]);
+
+fn state(file: &File) -> io::Result<State> {
+    let m = file.metadata()?;
+    Ok((m.size(), [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()]))
+}
 
 impl Mapped {
     /// Maps all of `file`.
@@ -22,20 +35,27 @@ impl Mapped {
     /// # Errors
     /// The kernel's.
     pub fn of(file: &File) -> io::Result<Mapped> {
-        if file.metadata()?.len() == 0 {
-            return Ok(Mapped(None));
+        let before = state(file)?;
+        let own = file.try_clone()?;
+        if before.0 == 0 {
+            return Ok(Mapped { map: None, file: own, before });
         }
         // SAFETY: the mapping is private and read-only, and lives as long as what borrows it. What is read are bytes, of which every value is
         // one; nothing relies on reading the same twice, because all that is believed of an input is checked where it is used
         // (bounds are those of the mapping, which do not change).
-        unsafe { Mmap::map(file) }.map(|map| Mapped(Some(map)))
+        unsafe { Mmap::map(file) }.map(|map| Mapped { map: Some(map), file: own, before })
+    }
+
+    /// Whether nobody has written to the file since it was mapped.
+    pub fn is_unchanged(&self) -> bool {
+        state(&self.file).is_ok_and(|now| now == self.before)
     }
 }
 
 impl Deref for Mapped {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or(&[])
+        self.map.as_deref().unwrap_or(&[])
     }
 }
 
@@ -55,6 +75,7 @@ pub fn give_back_large_blocks() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_file_is_seen_whole_and_an_empty_one_as_nothing() {
@@ -64,6 +85,9 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             let mapped = Mapped::of(&File::open(&path).unwrap()).unwrap();
             assert_eq!(&mapped[..], bytes);
+            assert!(mapped.is_unchanged());
+            std::fs::OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(b"more")).unwrap();
+            assert!(!mapped.is_unchanged());
         }
     }
 }

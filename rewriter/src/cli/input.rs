@@ -46,6 +46,11 @@ pub fn read(path: &Path) -> Result<Input> {
     Ok(Input { path: path.to_owned(), name, bytes, mode: metadata.permissions().mode() & 0o777 })
 }
 
+/// The error about a file that was written to while it was rewritten: nothing that was made of it counts.
+pub fn has_changed(name: &str) -> Error {
+    Error::new(format!("{name}: has changed while it was read")).help("try again")
+}
+
 fn cannot_read(name: &str, e: &std::io::Error) -> Error {
     match e.kind() {
         ErrorKind::NotFound => Error::new(format!("{name}: no such file")),

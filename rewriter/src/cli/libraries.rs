@@ -89,6 +89,9 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
                     let rewritten = pipeline::rewrite_library_to(&bytes, &shown, options, &mut file);
                     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
                     rewritten?;
+                    if !bytes.is_unchanged() {
+                        return Err(super::input::has_changed(&shown));
+                    }
                     file.finish().map_err(failed)?;
                     made = Some(to);
                 }

@@ -66,6 +66,9 @@ impl RewriteCommand {
         let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file);
         file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
         rewritten?;
+        if !input.bytes.is_unchanged() {
+            return Err(input::has_changed(&input.name));
+        }
         match &self.bundle {
             None => drop(libraries::prepare(&input.path, &source)?),
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,

@@ -61,7 +61,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 const MAX_STEPS: usize = 20_000;
 
 /// Most register copies that one search follows.
-const MAX_COPIES: u32 = 16;
+const MAX_COPIES: usize = 16;
 
 /// What one round found.
 pub struct Found {
@@ -283,7 +283,7 @@ impl<'x, 'a> Finder<'x, 'a> {
         self.copied_load(at, reg, MAX_COPIES)
     }
 
-    fn copied_load(&self, at: InsnId, reg: Register, copies: u32) -> Option<InsnId> {
+    fn copied_load(&self, at: InsnId, reg: Register, copies: usize) -> Option<InsnId> {
         let copies = copies.checked_sub(1)?;
         let def = self.only_def(at, reg)?;
         let insn = self.decode(def);
@@ -325,41 +325,48 @@ impl<'x, 'a> Finder<'x, 'a> {
         None
     }
 
-    /// The value of `reg` before `at`, if it is the same address on every path.
+    /// The value of `reg` before `at`, if it is the same address on every path. Copies are followed, also around a loop: a register that goes
+    /// through others and comes back adds no value of its own.
     fn constant(&self, at: InsnId, reg: Register) -> Option<Vaddr> {
-        self.copied_constant(at, reg, MAX_COPIES)
-    }
-
-    /// `copies`: how many register copies may still be followed; two that copy each other around a loop have no end.
-    fn copied_constant(&self, at: InsnId, reg: Register, copies: u32) -> Option<Vaddr> {
-        let copies = copies.checked_sub(1)?;
-        let Reach::Defs(defs) = self.reach(at, reg.full_register()) else { return None };
+        let mut seen = vec![(at, reg.full_register())];
+        let mut followed = 0;
         let mut value = None;
-        for def in defs {
-            let insn = self.decode(def);
-            let v = match insn.mnemonic() {
-                Mnemonic::Lea if insn.is_ip_rel_memory_operand() && insn.op0_register().is_gpr64() => {
-                    Vaddr(insn.ip_rel_memory_address())
-                }
-                Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
-                    self.copied_constant(def, insn.op1_register(), copies)?
-                }
-                Mnemonic::Mov
-                    if insn.op0_register().is_gpr()
-                        && matches!(
-                            insn.op1_kind(),
-                            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                        )
-                        && !self.image.pie =>
-                {
-                    Vaddr(insn.immediate(1))
-                }
-                _ => return None,
-            };
-            if value.is_some_and(|old| old != v) {
+        while let Some(&(at, reg)) = seen.get(followed) {
+            followed += 1;
+            if followed > MAX_COPIES {
                 return None;
             }
-            value = Some(v);
+            let Reach::Defs(defs) = self.reach(at, reg) else { return None };
+            for def in defs {
+                let insn = self.decode(def);
+                let v = match insn.mnemonic() {
+                    Mnemonic::Lea if insn.is_ip_rel_memory_operand() && insn.op0_register().is_gpr64() => {
+                        Vaddr(insn.ip_rel_memory_address())
+                    }
+                    Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
+                        let copied = (def, insn.op1_register());
+                        if !seen.contains(&copied) {
+                            seen.push(copied);
+                        }
+                        continue;
+                    }
+                    Mnemonic::Mov
+                        if insn.op0_register().is_gpr()
+                            && matches!(
+                                insn.op1_kind(),
+                                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+                            )
+                            && !self.image.pie =>
+                    {
+                        Vaddr(insn.immediate(1))
+                    }
+                    _ => return None,
+                };
+                if value.is_some_and(|old| old != v) {
+                    return None;
+                }
+                value = Some(v);
+            }
         }
         value
     }

@@ -322,18 +322,40 @@ impl<'x> Finder<'x> {
         }
     }
 
-    /// The value of register `r` in front of instruction `at`, where it is the same on every way.
+    /// The value of register `r` in front of instruction `at`, where it is the same on every way. A register that goes through others around a
+    /// loop and comes back adds no value.
     fn value(&self, at: usize, r: u8, depth: u32) -> Option<Val> {
         let depth = depth.checked_sub(1).filter(|_| r < 16)?;
+        let mut places = vec![(at, r)];
+        let mut looked_at = 0;
         let mut value = None;
-        for def in self.definitions(at, r)? {
-            let v = self.result(def, r, depth)?;
-            if value.is_some_and(|old| old != v) {
+        while let Some(&(at, r)) = places.get(looked_at) {
+            looked_at += 1;
+            if looked_at > DEPTH as usize {
                 return None;
             }
-            value = Some(v);
+            for def in self.definitions(at, r)? {
+                if let Some(from) = self.copied(def, r) {
+                    if !places.contains(&(def, from)) {
+                        places.push((def, from));
+                    }
+                    continue;
+                }
+                let v = self.result(def, r, depth)?;
+                if value.is_some_and(|old| old != v) {
+                    return None;
+                }
+                value = Some(v);
+            }
         }
         value
+    }
+
+    /// The register that an instruction copies to `r`.
+    fn copied(&self, k: usize, r: u8) -> Option<u8> {
+        let i = &self.text.insns[k];
+        let copies = matches!(i.op, 0x89 | 0x8b) && i.mem.is_none() && i.has(WIDE) && !i.has(ADDR32);
+        (copies && i.r0 == r && i.r1 < 16).then_some(i.r1)
     }
 
     /// What an instruction leaves in register `r`.
@@ -355,7 +377,6 @@ impl<'x> Finder<'x> {
                 _ => None,
             },
             (0x8b | 0x63, Some(_)) => self.load(k, depth),
-            (0x89 | 0x8b, None) if wide => self.value(k, i.r1, depth),
             (0x63, None) if wide => extended(self.value(k, i.r1, depth)?),
             (0x98, None) if wide && r == 0 => extended(self.value(k, 0, depth)?),
             (0xb8..=0xbf | 0xc7, None) if wide || i.r0_bytes == 4 => {

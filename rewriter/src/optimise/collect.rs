@@ -9,7 +9,7 @@ use crate::analysis::access::{Place, Plain};
 use crate::analysis::facts::{Kind, KindId};
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
-use crate::disasm::{Flow, InsnId, Reader};
+use crate::disasm::{Flow, InsnId, Reader, is_padlock};
 use crate::numbers::Numbers;
 use crate::plan::{Action, Planner, is_big};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -285,6 +285,11 @@ fn step(insn: &Instruction, written: RegSet) -> Step {
             | Mnemonic::Int3
             | Mnemonic::Into
     );
+    if is_padlock(insn) {
+        // It becomes one that never ends: nothing is known behind it.
+        step.kills = true;
+        step.written = u16::MAX;
+    }
     step.ends = step.kills;
     let counts = matches!(insn.mnemonic(), Mnemonic::Inc | Mnemonic::Dec);
     if insn.op_count() != 2 && !counts || insn.op0_kind() != OpKind::Register || !insn.op0_register().is_gpr64() {

@@ -5,6 +5,7 @@
 //! an entry of [`Code::undecoded`].
 
 use super::effects::{self, Effects, Flow, Operand, Touch};
+use super::newer;
 use super::raw::{Enc, Raw};
 use capstone::arch::x86::{X86OperandType, X86Reg};
 use capstone::prelude::*;
@@ -217,7 +218,7 @@ fn piece(bytes: &[u8], base: u64, from: usize, to: usize) -> (Vec<Insn>, Vec<Und
                 let resync = iter.addr() != i.end();
                 (Some(i), resync)
             }
-            _ => (vector_without_capstone(b, va), true),
+            _ => (newer::decode(b, va), true),
         };
         match next {
             Some(i) => {
@@ -252,7 +253,7 @@ pub fn decode_at(bytes: &[u8], base: u64, addresses: &[u64]) -> Vec<Insn> {
         }
         let b = &rest[..rest.len().min(15)];
         let known = iter.next().and_then(|i| d.insn(&i, b)).filter(|i| usize::from(i.len) <= b.len());
-        let found = known.or_else(|| vector_without_capstone(b, va));
+        let found = known.or_else(|| newer::decode(b, va));
         if found.is_none_or(|i| iter.addr() != i.end()) {
             let next = found.map_or(va + 1, |i| i.end());
             iter.reset(start(next).unwrap_or(&[]), next);
@@ -380,7 +381,7 @@ impl Decoder {
 
 /// Builds the record from what is known about an instruction.
 #[allow(clippy::too_many_arguments)]
-fn record(
+pub(super) fn record(
     raw: &Raw,
     va: u64,
     len: u8,
@@ -444,32 +445,6 @@ fn record(
         flow,
         bits,
     }
-}
-
-/// A VEX or EVEX instruction too new for Capstone: its length follows from the encoding; what it touches is
-/// [`Touch::Opaque`] when it has a memory operand.
-fn vector_without_capstone(b: &[u8], va: u64) -> Option<Insn> {
-    let raw = Raw::parse(b)?;
-    let plausible = match raw.enc {
-        Enc::Vex => matches!(raw.map, 1..=3),
-        Enc::Evex => matches!(raw.map, 1..=6) && raw.map != 4,
-        _ => false,
-    };
-    if !plausible {
-        return None;
-    }
-    let imm8 = raw.map == 3 || (raw.map == 1 && matches!(raw.op, 0x70..=0x73 | 0xc2 | 0xc4..=0xc6));
-    let len = raw.bytes_before_imm(b)? + usize::from(imm8);
-    if len > b.len() {
-        return None;
-    }
-    // Which registers it uses is not known either.
-    let mut i = record(&raw, va, len as u8, &[], None, 0, 0xffff, 0);
-    i.fx.writes = 0xffff;
-    if raw.modrm.is_some() && !raw.reg_form() {
-        i.touch = Touch::Opaque;
-    }
-    Some(i)
 }
 
 type Names = (u8, X86Reg::Type, X86Reg::Type, X86Reg::Type, X86Reg::Type, X86Reg::Type);

@@ -164,6 +164,10 @@ pub fn touch(r: &Raw, has_mem: bool) -> Touch {
     if r.enc == Enc::Legacy && r.map == 1 && r.op == 0x01 && r.modrm == Some(0xfc) {
         return Touch::ZeroLine;
     }
+    if r.enc == Enc::Legacy && r.map == 1 && matches!(r.op, 0xa6 | 0xa7) {
+        // PadLock: what the registers point to.
+        return Touch::Opaque;
+    }
     if !has_mem {
         return Touch::None;
     }

@@ -20,6 +20,7 @@ mod graph;
 mod guarded;
 mod live;
 mod module;
+mod newer;
 mod oldcode;
 mod original;
 mod polls;

@@ -56,3 +56,33 @@ fn a_load_from_a_constant_address_of_the_runtime_is_the_programs() {
     assert_eq!(findings(&function("movabs rax, [0x800000000]")), [""; 0]);
     assert_eq!(findings(&function("movabs [0x800000000], rax")).len(), 1);
 }
+
+#[test]
+fn instructions_newer_than_the_decoder_are_accesses_like_others() {
+    // cargo's OpenSSL: vpmadd52luq ymm5, ymm1, [rsi + 32]; the address must be read right, too. The assembler may not know it.
+    let bytes = ".byte 0xc4,0xe2,0xf5,0xb4,0x6e,0x20";
+    assert_eq!(findings(&function(&format!("mov rax, [rdi]\n{bytes}\nmov [rsi + 64], rax"))), [""; 0]);
+    // cmpnlexadd [r9 + r10*4 + 16], ecx, edx
+    assert_eq!(findings(&function(".byte 0xc4,0x82,0x69,0xef,0x4c,0x91,0x10\nmov [rdi], ecx")), [""; 0]);
+}
+
+#[test]
+fn nothing_is_known_behind_an_instruction_that_becomes_undefined() {
+    // OpenSSL's PadLock: what stood in front of rep xcryptcbc counted for accesses behind it, where the audit sees no way.
+    let body = "lea rax, [rdx - 16]\nmov [rdx], rcx\n.byte 0xf3,0x0f,0xa7,0xd0\nmovdqa xmm0, [rax]\nmovdqa [rdx - 16], xmm0\nmov [rdx], rcx";
+    assert_eq!(findings(&function(body)), [""; 0]);
+    // rep xsha512.
+    assert_eq!(findings(&function("mov rax, [rdx]\n.byte 0xf3,0x0f,0xa6,0xe0\nmov rcx, [rdx]")), [""; 0]);
+}
+
+#[test]
+fn what_lies_between_two_bytes_a_block_apart_lies_in_the_block_of_one_of_them() {
+    // cargo: behind [r13 + 8] one way has [r13 + 16] and [r13 + 24], the other [r13 + 72]; the check of the first looks at 24 bytes, which the
+    // audit took for too many. A byte further, and there may be a block between.
+    for other in [72, 73] {
+        let body = format!(
+            "cmp byte ptr [r13 + 8], 0\nje 1f\ncmp qword ptr [r13 + 16], 0\nje 1f\nmov rdi, [r13 + 24]\ncall r12\n1: cmp byte ptr [r13 + {other}], 0"
+        );
+        assert_eq!(findings(&function(&body)), [""; 0], "{other}");
+    }
+}

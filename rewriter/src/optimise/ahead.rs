@@ -6,7 +6,7 @@
 //! then; [`narrow`] takes back what nothing relies on.
 //!
 //! **Invariant.** A check that was widened looks at no more than [`SPAN`] bytes, and on each way each of them lies between two touched bytes
-//! less than a block apart, so in the block of one of them.
+//! at most a block apart, so in the block of one of them.
 
 use super::collect::Code;
 use super::keep::Walk;

@@ -560,11 +560,12 @@ fn apart(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one: &Lin, other: 
     Some(one.lin.disp.wrapping_sub(other.lin.disp))
 }
 
-/// Whether the block of the byte at `x` is touched: the byte is, or lies between two that are, less than a block apart.
+/// Whether the block of the byte at `x` is touched: the byte is, or lies between two that are, at most a block apart, so that no whole
+/// block lies between theirs.
 fn is_touched(x: i64, touched: &Touched) -> bool {
     let below = touched.iter().filter(|t| t.0 <= x).map(|t| x.min(t.1 - 1)).max();
     let above = touched.iter().filter(|t| t.1 > x).map(|t| x.max(t.0)).min();
-    matches!((below, above), (Some(y), Some(z)) if z - y < abi::BLOCK_BYTES as i64)
+    matches!((below, above), (Some(y), Some(z)) if z - y <= abi::BLOCK_BYTES as i64)
 }
 
 /// What the accesses of one way lack.

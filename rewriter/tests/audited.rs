@@ -86,3 +86,30 @@ fn what_lies_between_two_bytes_a_block_apart_lies_in_the_block_of_one_of_them() 
         assert_eq!(findings(&function(&body)), [""; 0], "{other}");
     }
 }
+
+#[test]
+fn a_sum_of_two_registers_has_one_name() {
+    // x264: [rdx + rcx] and [rcx + rdx + 4] had checks of their own, and the audit found the nearer one where the other was claimed.
+    let body = "mov eax, [rdx + rcx]\nmov r8d, [rcx + rdx + 4]\nmov r9d, [rdx + rcx + 8]\nmov r10d, [rcx + rdx + 12]\nadd rax, r8\nadd rax, r9\nadd rax, r10";
+    assert_eq!(findings(&function(body)), [""; 0]);
+    let copied = "mov r11, rdx\nmov rsi, rcx\nmov eax, [r11 + rsi]\nmov r8d, [rcx + rdx + 4]\nmov r9d, [rsi + r11 + 8]";
+    assert_eq!(findings(&function(copied)), [""; 0]);
+}
+
+#[test]
+fn a_fence_reads_no_register() {
+    // libavutil's random seed: lfence has the opcode of xrstor, which reads edx and eax, so rdx seemed live in front of it.
+    let body = format!("mov rcx, [rdi]\nlfence\nrdtsc\n{}", use_all_but(&[]));
+    assert_eq!(findings(&function(&body)), [""; 0]);
+}
+
+#[test]
+fn a_frame_that_leaves_its_expression_by_a_register_alone_is_followed() {
+    // libgcrypt's SHA-1: def_cfa_register behind def_cfa_expression, which the standard does not define; nothing of the table was compared.
+    let none = use_all_but(&[]);
+    let body = format!(
+        "push rbx\n.cfi_def_cfa_offset 16\nmov rax, rsp\n.cfi_def_cfa_register rax\n\
+        .cfi_escape 0x0f,5,0x77,40,6,0x23,8\nmov [rdi], rax\n.cfi_def_cfa_register rsp\nmov [rsi], rax\n{none}pop rbx\n.cfi_def_cfa_offset 8"
+    );
+    assert_eq!(findings(&function(&body)), [""; 0]);
+}

@@ -119,6 +119,7 @@ fn copied(r: &Range, step: &Step) -> Option<Range> {
     }
     out.lo = i32::try_from(i64::from(out.lo) - moved).ok()?;
     out.hi = i32::try_from(i64::from(out.hi) - moved).ok()?;
+    out.key = Key::new(out.key.base, out.key.index, out.key.scale);
     Some(out)
 }
 

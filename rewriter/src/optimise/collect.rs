@@ -240,11 +240,7 @@ fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bo
     if is_big(p) || table || insn.is_ip_rel_memory_operand() {
         return None;
     }
-    let key = Key {
-        base: number(insn.memory_base())?,
-        index: number(insn.memory_index())?,
-        scale: if insn.memory_index() == Register::None { 1 } else { insn.memory_index_scale() as u8 },
-    };
+    let key = Key::new(number(insn.memory_base())?, number(insn.memory_index())?, insn.memory_index_scale() as u8);
     let disp = i32::try_from(insn.memory_displacement64() as i64).ok()?;
     disp.checked_add(i32::from(bytes))?;
     let bytes = bytes as u8;

@@ -79,7 +79,9 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
 fn place(check: &Check, values: &[Value; 17]) -> (u32, u32, i64) {
     let (base, index) = (values[usize::from(check.key.base)], values[usize::from(check.key.index)]);
     let at = i64::from(check.disp) + base.off + i64::from(check.key.scale) * index.off;
-    (base.root, index.root, at)
+    // As in a key: a sum has one name.
+    let swapped = check.key.scale == 1 && index.root < base.root;
+    if swapped { (index.root, base.root, at) } else { (base.root, index.root, at) }
 }
 
 /// Joins a check to a group, if it can.

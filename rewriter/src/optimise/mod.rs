@@ -47,12 +47,22 @@ pub const SPAN: i64 = 64;
 /// Instructions back that registers are followed to see that they hold the same.
 pub const ALIKE: usize = 64;
 
-/// What an address is formed from, the displacement aside. Registers are numbers in encoding order.
+/// What an address is formed from, the displacement aside. Registers are numbers in encoding order; of two that count once each the lower one
+/// is the base, so that a sum has one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub base: u8,
     pub index: u8,
     pub scale: u8,
+}
+
+impl Key {
+    /// The key of an address that is formed so.
+    pub fn new(base: u8, index: u8, scale: u8) -> Key {
+        let scale = if index == NO_REG { 1 } else { scale };
+        let (base, index) = if scale == 1 && index < base { (index, base) } else { (base, index) };
+        Key { base, index, scale }
+    }
 }
 
 /// Bytes relative to a [`Key`] at some place, and what may be done to them.
@@ -97,6 +107,7 @@ impl Range {
         }
         self.lo = i32::try_from(i64::from(self.lo) + moved).ok()?;
         self.hi = i32::try_from(i64::from(self.hi) + moved).ok()?;
+        self.key = Key::new(self.key.base, self.key.index, self.key.scale);
         Some(self)
     }
 }

@@ -493,7 +493,7 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 1, 0xa5 | 0xad) => rw(cx, 0, 0),
         // xsave, xrstor, xsaveopt: which components, in edx:eax; tpause, umwait: until when. fxsave and the others of the group
         // read neither.
-        (Enc::Legacy, 1, 0xae) if matches!(r.reg(), 4..=6) => rw(ax | dx, 0, 0),
+        (Enc::Legacy, 1, 0xae) if matches!(r.reg(), 4..=6) && !(r.reg_form() && r.pp == 0) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 1, 0xb0 | 0xb1) => rw(ax, 0, ax),
         (Enc::Legacy, 1, 0xc7) if !r.reg_form() => rw(ax | bx | cx | dx, 0, ax | dx),
         (Enc::Legacy, 1, 0xf7) | (Enc::Vex, 1, 0xf7) => rw(di, 0, 0),

@@ -200,8 +200,11 @@ type Found = BTreeMap<u16, (bool, Vec<u8>)>;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     cfa: Rule,
+    /// The offset last named: what a register gets that is named where the frame address is found by an expression. The standard does not
+    /// allow that; assembly has it, and libgcc and LLVM's libunwind agree on it.
+    offset: i32,
     found: Found,
-    remembered: Vec<(Rule, Found)>,
+    remembered: Vec<(Rule, i32, Found)>,
     /// At the function's entry.
     first: Found,
 }
@@ -225,13 +228,10 @@ impl Rules {
     pub fn apply(&mut self, op: &Out, expression: Option<&[u8]>) {
         let bytes = || expression.unwrap_or_default().to_vec();
         match *op {
-            Out::Cfa(register, offset) => self.cfa = Rule::Register(register, offset),
-            Out::CfaRegister(register) => {
-                if let Rule::Register(old, _) = &mut self.cfa {
-                    *old = register;
-                }
-            }
+            Out::Cfa(register, offset) => (self.cfa, self.offset) = (Rule::Register(register, offset), offset),
+            Out::CfaRegister(register) => self.cfa = Rule::Register(register, self.offset),
             Out::CfaOffset(offset) => {
+                self.offset = offset;
                 if let Rule::Register(_, old) = &mut self.cfa {
                     *old = offset;
                 }
@@ -248,8 +248,8 @@ impl Rules {
                 self.found.remove(&register.0);
                 self.found.extend(self.first.get(&register.0).map(|rule| (register.0, rule.clone())));
             }
-            Out::RememberState => self.remembered.push((self.cfa.clone(), self.found.clone())),
-            Out::RestoreState => (self.cfa, self.found) = self.remembered.pop().unwrap_or_default(),
+            Out::RememberState => self.remembered.push((self.cfa.clone(), self.offset, self.found.clone())),
+            Out::RestoreState => (self.cfa, self.offset, self.found) = self.remembered.pop().unwrap_or_default(),
             _ => {}
         }
     }

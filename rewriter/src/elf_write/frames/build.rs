@@ -147,7 +147,9 @@ fn map_unit(
         return Ok(());
     }
     let parts = pieces::pieces(&runs);
-    let rules = Rules::initial(input, fde)?;
+    // Most functions have no code that moves rsp.
+    let moved = runs.iter().any(|run| !map.stack_moves(run.new.clone()).is_empty());
+    let rules = if moved { Some(Rules::initial(input, fde)?) } else { None };
     out.report.split += usize::from(parts.len() > 1);
     let tables = unit.lsda.as_ref().map(|lsda| Ok::<_, String>((lsda, lsda.tables()?))).transpose()?;
     let mut first = true;
@@ -182,12 +184,12 @@ fn map_unit(
 }
 
 /// The steps of the piece that `runs` form. The first run repeats all steps before it. `rules` are those at the function's
-/// entry.
+/// entry, where inserted code moves rsp.
 fn place(
     steps: &[Step],
     runs: &[Run],
     map: &dyn CodeMap,
-    mut rules: Rules,
+    mut rules: Option<Rules>,
 ) -> std::result::Result<Vec<(u32, gimli::write::CallFrameInstruction)>, String> {
     let start = runs[0].new.start;
     let mut placed = Vec::with_capacity(runs[runs.len() - 1].steps);
@@ -195,10 +197,13 @@ fn place(
     for run in runs {
         let at = offset(run.new.start - start)?;
         for step in &steps[done..run.steps] {
-            rules.apply(&step.op, step.expression.as_deref());
+            if let Some(rules) = &mut rules {
+                rules.apply(&step.op, step.expression.as_deref());
+            }
             placed.push((at, step.op.clone()));
         }
         done = run.steps;
+        let Some(rules) = &rules else { continue };
         for m in map.stack_moves(run.new.clone()) {
             let at = offset(m.at - start)?;
             placed.extend(rules.lowered(m.lower_by).into_iter().map(|op| (at, op)));

@@ -58,6 +58,11 @@ impl Returns {
             })
             .collect();
         callers.sort_unstable();
+        // Entered not only by branches and from in front.
+        let mut odd = vec![0u64; n.div_ceil(64)];
+        for id in callers.iter().chain(&overlapping).map(|entered| entered.0) {
+            odd[id.ix() / 64] |= 1 << (id.ix() % 64);
+        }
         let mut set = vec![false; n];
         let mut work = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
@@ -68,33 +73,42 @@ impl Returns {
                 work.push(id);
             }
         }
-        while let Some(id) = work.pop() {
-            if std::mem::replace(&mut set[id.ix()], true) {
-                continue;
-            }
-            let mut enter = |p: InsnId| {
-                let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| n == id || set[n.ix()]);
-                let ready = match insns.flow(p) {
-                    Flow::Call => insns.target(p).is_none_or(|t| t == id || set[t.ix()]) && next_returns(),
-                    Flow::IndirectCall => match leads(&through_words, p) {
-                        None => next_returns(),
-                        Some(Leads::To(t)) => (t == id || set[t.ix()]) && next_returns(),
-                        Some(Leads::Away) => false,
-                    },
-                    _ => true,
+        while let Some(mut id) = work.pop() {
+            // Most are entered from the one in front alone.
+            while !std::mem::replace(&mut set[id.ix()], true) {
+                let mut enter = |p: InsnId| {
+                    let next_returns = || !at_end(p) && insns.next(p).is_some_and(|n| set[n.ix()]);
+                    let ready = match insns.flow(p) {
+                        Flow::Call => insns.target(p).is_none_or(|t| set[t.ix()]) && next_returns(),
+                        Flow::IndirectCall => match leads(&through_words, p) {
+                            None => next_returns(),
+                            Some(Leads::To(t)) => set[t.ix()] && next_returns(),
+                            Some(Leads::Away) => false,
+                        },
+                        _ => true,
+                    };
+                    if ready && !set[p.ix()] {
+                        work.push(p);
+                    }
                 };
-                if ready && !set[p.ix()] {
-                    work.push(p);
+                sources.of(id).for_each(&mut enter);
+                if odd[id.ix() / 64] >> (id.ix() % 64) & 1 != 0 {
+                    for list in [&callers, &overlapping] {
+                        let first = list.partition_point(|entered| entered.0 < id);
+                        list[first..].iter().take_while(|entered| entered.0 == id).for_each(|entered| enter(entered.1));
+                    }
                 }
-            };
-            if id.0 > 0 && insns.next(InsnId(id.0 - 1)) == Some(id) {
-                enter(InsnId(id.0 - 1));
+                let Some(before) = id.0.checked_sub(1).map(InsnId).filter(|&p| insns.next(p) == Some(id)) else {
+                    break;
+                };
+                match insns.flow(before) {
+                    Flow::Call | Flow::IndirectCall => {
+                        enter(before);
+                        break;
+                    }
+                    Flow::Next | Flow::Cond | Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => id = before,
+                }
             }
-            sources.of(id).for_each(&mut enter);
-            let first = callers.partition_point(|c| c.0 < id);
-            callers[first..].iter().take_while(|c| c.0 == id).for_each(|c| enter(c.1));
-            let first = overlapping.partition_point(|o| o.0 < id);
-            overlapping[first..].iter().take_while(|o| o.0 == id).for_each(|o| enter(o.1));
         }
         Returns { reached: set, through_words, ends }
     }

@@ -89,24 +89,36 @@ static ONE_BYTE: [u8; 256] = one_byte();
 static TWO_BYTE: [u8; 256] = two_byte();
 
 /// Reads one at the beginning of `bytes`.
+#[inline]
 pub fn skeleton(bytes: &[u8]) -> Option<Skeleton> {
     let bytes: &[u8; LONGEST] = bytes.first_chunk()?;
+    // What stands in front of displacement and immediate has at most six bytes; those that have been read are shifted out.
+    let mut front = u64::from_le_bytes(*bytes.first_chunk().expect("eight of fifteen"));
     let mut at = 0;
-    let prefix = match bytes[0] {
+    let mut next = || {
+        let byte = front as u8;
+        front >>= 8;
+        at += 1;
+        byte
+    };
+    let mut op = next();
+    let prefix = match op {
         0x66 => 1,
         0xf2 => 2,
         0xf3 => 3,
         _ => 0u64,
     };
-    at += usize::from(prefix != 0);
-    let rex = if bytes[at] & 0xf0 == 0x40 { bytes[at] } else { 0 };
-    at += usize::from(rex != 0);
-    let mut op = bytes[at];
-    at += 1;
+    if prefix != 0 {
+        op = next();
+    }
+    let mut rex = 0;
+    if op & 0xf0 == 0x40 {
+        rex = op;
+        op = next();
+    }
     let two = op == 0x0f;
     let what = if two {
-        op = bytes[at];
-        at += 1;
+        op = next();
         TWO_BYTE[usize::from(op)]
     } else {
         ONE_BYTE[usize::from(op)]
@@ -118,12 +130,10 @@ pub fn skeleton(bytes: &[u8]) -> Option<Skeleton> {
     let (mut modrm, mut sib) = (0, 0);
     let mut what = what;
     if what & MODRM != 0 {
-        modrm = bytes[at];
-        at += 1;
+        modrm = next();
         let (form, rm) = (modrm >> 6, modrm & 7);
         if form != 3 && rm == 4 {
-            sib = bytes[at];
-            at += 1;
+            sib = next();
         }
         let disp = match form {
             0 if rm == 5 => {
@@ -195,17 +205,20 @@ impl<T: Copy + Default> Default for Memo<T> {
 }
 
 impl<T: Copy> Memo<T> {
+    #[inline]
     fn slot(key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (SLOTS - 1)
     }
 
     /// What was kept for a key.
+    #[inline]
     pub fn get(&self, key: u64) -> Option<T> {
         let (known, value) = self.0[Self::slot(key)];
         (known == key).then_some(value)
     }
 
     /// Keeps `value`, until another key needs its place.
+    #[inline]
     pub fn keep(&mut self, key: u64, value: T) {
         self.0[Self::slot(key)] = (key, value);
     }

@@ -17,6 +17,7 @@ use crate::ascending::Ascending;
 use crate::blocks::{Class, Recorder};
 use crate::cfg::Cfg;
 use crate::check::{self, Site, asm, strip};
+use crate::disasm::skeleton::{Skeleton, skeleton};
 use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
@@ -29,7 +30,7 @@ use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 pub use script::Script;
-use script::cued;
+use script::{Part, parts};
 
 /// What a fixup's 32-bit field will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,7 @@ impl Place {
     const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
 
     /// Bytes of padding at offset `at` of the new code, which begins at a page.
+    #[inline]
     pub fn gap(self, at: u32) -> u32 {
         u32::from(self.remainder).wrapping_sub(at) % u32::from(self.modulus)
     }
@@ -142,11 +144,13 @@ impl Item {
     }
 
     /// Whether it is padding.
+    #[inline]
     pub fn is_align(&self) -> bool {
         self.packed & Item::ALIGN != 0
     }
 
     /// What it is; `hot`: the buffer it stands in.
+    #[inline]
     pub fn kind(&self, hot: &[u8]) -> ItemKind {
         if self.is_align() {
             let place = Place { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
@@ -180,16 +184,19 @@ pub struct Buffer {
 
 impl Buffer {
     /// The next position.
+    #[inline]
     pub fn pos(&self) -> u32 {
         self.bytes.len() as u32
     }
 
     /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
+    #[inline]
     pub fn fix(&mut self, pos: usize, target: Target) {
         self.fix_before(pos, 0, target);
     }
 
     /// As [`Buffer::fix`], where `tail` bytes of the instruction follow.
+    #[inline]
     pub fn fix_before(&mut self, pos: usize, tail: u8, target: Target) {
         let mut delta = 0;
         let (kind, number) = match target {
@@ -219,6 +226,7 @@ impl Buffer {
     }
 
     /// Where a field leads that has not been filled in.
+    #[inline]
     pub fn target(&self, f: &Fixup) -> Target {
         let at = f.pos as usize;
         let number = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes"));
@@ -284,12 +292,15 @@ pub struct Input<'x, 'a> {
     pub options: &'x Options,
 }
 
+/// Instructions behind which what has been read of the input is given back.
+const AT_ONCE: usize = 1 << 18;
+
 /// Emits all code.
 pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options) -> Code {
     let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
-    let Script { cued: bits, cues, planner, checks, places, loads, lengths } = script;
+    let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;
     let mut reader = Reader::new(image, insns);
     let mut run = Run::default();
     let mut insn = Instruction::default();
@@ -302,8 +313,11 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
     // The loop whose block is being emitted.
     let mut strip: Option<&Strip> = None;
     let mut open = None;
-    for (i, cue) in cued(bits, cues).take(insns.len()).enumerate() {
+    for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
         let id = InsnId(i as u32);
+        if i % AT_ONCE == 0 {
+            image.give_back();
+        }
         if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
             run.copy(&mut code, image);
             let reached = falls_into(insns, id);
@@ -311,10 +325,18 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         }
         let begin = code.hot.pos() + run.bytes();
         code.begin.push(begin);
-        let Some(cue) = cue else {
-            // Nothing is inserted, and nothing in it depends on where it stands.
-            run.add(&mut code, image, reader.place(id), insns.length(id));
-            continue;
+        let cue = match part {
+            Part::Copied => {
+                // Nothing is inserted, and nothing in it depends on where it stands.
+                run.add(&mut code, image, reader.place(id), insns.length(id));
+                continue;
+            }
+            Part::Moved => {
+                run.copy(&mut code, image);
+                shift(&mut code, image, insns, &mut reader, id, &mut insn);
+                continue;
+            }
+            Part::Cued(cue) => cue,
         };
         run.copy(&mut code, image);
         let bytes = reader.decode(id, &mut insn);
@@ -382,6 +404,7 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             }
         }
     }
+    run.copy(&mut code, image);
     code.begin.push(code.hot.pos());
     code
 }
@@ -409,11 +432,13 @@ struct Run {
 }
 
 impl Run {
+    #[inline]
     fn bytes(&self) -> u32 {
         (self.to - self.from) as u32
     }
 
     /// Adds `len` bytes at an offset of a section.
+    #[inline]
     fn add(&mut self, code: &mut Code, image: &Image, (section, at): (usize, usize), len: u8) {
         if self.section != section || self.to != at {
             self.copy(code, image);
@@ -423,6 +448,7 @@ impl Run {
     }
 
     /// Puts them into the hot buffer.
+    #[inline]
     fn copy(&mut self, code: &mut Code, image: &Image) {
         if self.from < self.to {
             code.hot.bytes.extend_from_slice(&image.exec_bytes(self.section)[self.from..self.to]);
@@ -431,12 +457,62 @@ impl Run {
     }
 }
 
-/// Whether an instruction is copied as it is, wherever it stands.
-fn is_plain(insn: &Instruction) -> bool {
-    direct_target(insn).is_none()
-        && !insn.is_ip_rel_memory_operand()
-        && insn.mnemonic() != Mnemonic::Syscall
-        && !is_padlock(insn)
+/// What it takes to emit an instruction elsewhere. All of a kind have one form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// It is copied as it is, wherever it stands.
+    Plain,
+    /// A jump, a call or an operand relative to the instruction itself.
+    Distance,
+    /// It is replaced, or its distance has no long form.
+    Other,
+}
+
+impl Form {
+    fn of(insn: &Instruction) -> Form {
+        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) {
+            return Form::Other;
+        }
+        if direct_target(insn).is_some() {
+            let long = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near() || insn.is_call_near();
+            return if long { Form::Distance } else { Form::Other };
+        }
+        match insn.is_ip_rel_memory_operand() {
+            false => Form::Plain,
+            true if insn.memory_base() == Register::RIP => Form::Distance,
+            true => Form::Other,
+        }
+    }
+}
+
+/// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
+fn shift(code: &mut Code, image: &Image, insns: &Insns, reader: &mut Reader, id: InsnId, insn: &mut Instruction) {
+    let bytes = reader.tail(id);
+    let condition = match bytes {
+        [op @ 0x70..=0x7f, ..] | [0x0f, op @ 0x80..=0x8f, ..] => Some(op & 15),
+        _ => None,
+    };
+    let (flow, target) = (insns.flow(id), insns.target(id));
+    match (flow, target, condition) {
+        (Flow::Jmp, Some(to), _) => return branch(code, None, to, 0),
+        (Flow::Cond, Some(to), Some(_)) => branch(code, condition, to, 0),
+        (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
+        _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
+            Some(Skeleton { len, disp32, .. }) => {
+                let at = usize::from(disp32);
+                let distance = i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                let start = code.hot.bytes.len();
+                code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
+                let to = insns.end(id) + i64::from(distance) as u64;
+                code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
+            }
+            None => {
+                let bytes = reader.decode(id, insn);
+                relocate(code, image, insns, &Original { id, insn, bytes, reader, strip: None }, None);
+            }
+        },
+    }
+    fall_through(code, insns, id);
 }
 
 /// An instruction of the input.
@@ -472,11 +548,7 @@ fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, 
             hot.fix(at, Target::Old(to));
             asm::xchg_rsp_rax(&mut hot.bytes);
         }
-        (Flow::Call, Some(to)) => {
-            hot.bytes.extend([0xe8, 0, 0, 0, 0]);
-            let at = hot.bytes.len() - 4;
-            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
-        }
+        (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
         (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
             hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
             let at = hot.bytes.len() - 4;
@@ -512,11 +584,18 @@ fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, 
     }
 }
 
+#[inline]
 fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
     code.items.push(Item::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
     code.hot.bytes.extend([cc.unwrap_or(Item::NO_CC), delta as u8]);
 }
 
+fn call(code: &mut Code, to: Target) {
+    let at = asm::call32(&mut code.hot.bytes);
+    code.hot.fix(at, to);
+}
+
+#[inline]
 fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>) {
     let Original { insn, bytes, reader, .. } = *original;
     let start = code.hot.bytes.len();
@@ -567,6 +646,7 @@ fn falls_into(insns: &Insns, id: InsnId) -> bool {
 }
 
 /// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
+#[inline]
 fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
     let flow = insns.flow(id);
     if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {

@@ -1,17 +1,28 @@
 //! Facts, Cfg, Checks -> [`Script`]: what the emission must know of each instruction, in few bytes.
 //!
 //! Purpose: the new code is several times the old one's size, so what was found out about the old code is given back before it is made. Most
-//! instructions are copied as they are; of each other one the script keeps its kind, what is live before it, and where in its block it stands.
+//! instructions are copied as they are, and of most others only a distance changes, which their own bytes tell: a bit for each says so. Of the rest, for
+//! which something is inserted as a rule, the script keeps kind, what is live before it, and where in its block it stands.
 
-use super::{Input, Place, is_plain, places};
+use super::{Form, Input, Place, places};
 use crate::analysis::facts::KindId;
 use crate::analysis::regs::RegSet;
-use crate::disasm::{Flow, InsnId};
+use crate::disasm::{Flow, InsnId, Insns};
 use crate::optimise::strips::Limit;
 use crate::optimise::{Check, Checks, State};
-use crate::plan::{Action, Planner};
+use crate::plan::Planner;
 
-/// What is known of an instruction that is not just copied.
+/// How an instruction is emitted.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// As it is.
+    Copied,
+    /// Nothing is inserted, but a distance in it changes, or what runs behind it stands elsewhere.
+    Moved,
+    Cued(Cue),
+}
+
+/// What is known of an instruction that something is inserted for, or that is unusual.
 #[derive(Clone, Copy, Debug)]
 pub struct Cue {
     /// Live registers and flags, and the bits below.
@@ -32,27 +43,33 @@ const RED_ZONE: u32 = 1 << 28;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
 
 impl Cue {
+    #[inline]
     pub fn live(self) -> RegSet {
         RegSet(self.bits & RegSet::ALL.0)
     }
 
+    #[inline]
     pub fn is_first(self) -> bool {
         self.bits & FIRST != 0
     }
 
+    #[inline]
     pub fn is_last(self) -> bool {
         self.bits & LAST != 0
     }
 
+    #[inline]
     pub fn polls(self) -> bool {
         self.bits & POLL != 0
     }
 
+    #[inline]
     pub fn on_stack(self) -> bool {
         self.bits & ON_STACK != 0
     }
 
     /// Whether inserted code may use the red zone.
+    #[inline]
     pub fn has_red_zone(self) -> bool {
         self.bits & RED_ZONE != 0
     }
@@ -109,6 +126,7 @@ impl Planned {
     }
 
     /// What has become of the check.
+    #[inline]
     pub fn state(&self) -> State {
         match self.about >> STATE {
             0 => State::Own {
@@ -125,11 +143,13 @@ impl Planned {
     }
 
     /// Whether a claim names it.
+    #[inline]
     pub fn is_named(&self) -> bool {
         self.about & NAMED != 0
     }
 
     /// The limit that a miss takes back.
+    #[inline]
     pub fn limit(&self) -> Option<Limit> {
         match self.about & (UP | DOWN) {
             0 => None,
@@ -145,6 +165,7 @@ pub type Pieces<T> = Vec<Vec<T>>;
 /// Entries of a piece.
 const PIECE: usize = 1 << 16;
 
+#[inline]
 fn add<T>(pieces: &mut Pieces<T>, entry: T) {
     match pieces.last_mut() {
         Some(piece) if piece.len() < PIECE => piece.push(entry),
@@ -160,6 +181,8 @@ fn add<T>(pieces: &mut Pieces<T>, entry: T) {
 pub struct Script {
     /// One bit for each instruction that has a cue.
     pub cued: Vec<u64>,
+    /// One bit for each [`Part::Moved`].
+    pub moved: Vec<u64>,
     pub cues: Pieces<Cue>,
     pub planner: Planner,
     /// By instruction.
@@ -182,6 +205,7 @@ impl Script {
         loads.dedup_by_key(|l| l.0);
         let mut script = Script {
             cued: vec![0; insns.len().div_ceil(64)],
+            moved: vec![0; insns.len().div_ceil(64)],
             cues: Vec::new(),
             planner: Planner::new(options, facts),
             checks: planned(input.checks),
@@ -189,7 +213,7 @@ impl Script {
             loads: Vec::new(),
             lengths: Vec::new(),
         };
-        let plain: Vec<bool> = facts.kinds().iter().map(|k| is_plain(&k.sample)).collect();
+        let forms: Vec<Form> = facts.kinds().iter().map(|k| Form::of(&k.sample)).collect();
         let mut planned = input.checks.list.iter().peekable();
         let mut strips = input.checks.strips.iter().peekable();
         let mut load = loads.iter().peekable();
@@ -199,20 +223,24 @@ impl Script {
             let mut on_stack = input.stack.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
-            let red_zone = input.red_zone.is_free(b);
             if options.blocks {
                 script.lengths.push(block.stop.0 - block.first.0);
             }
             for (k, i) in (block.first.0..block.stop.0).enumerate() {
                 let id = InsnId(i);
                 let kind = facts.kind(id);
-                let decided = script.planner.decide_kind(kind, on_stack);
-                let unchecked = matches!(decided, Some(Ok(Action::Nothing | Action::Exempt(_))));
                 let polls = input.checks.polls.is_at(b, id);
                 let (first, last) = (k == 0, i + 1 == block.stop.0);
-                let goes_on = || !last || insns.flow(id) == Flow::Next && insns.next(id) == Some(InsnId(i + 1));
                 let named = planned.next_if(|c| c.id == id).is_some() | load.next_if(|l| l.0 == id).is_some();
-                if !unchecked || !plain[kind.ix()] || polls || strip && first || options.blocks || named || !goes_on() {
+                let quiet = script.planner.is_quiet(kind, on_stack) && !polls && !named && !options.blocks;
+                let form = forms[kind.ix()];
+                let bit = 1 << (i % 64);
+                let in_place = || !last || falls_on(insns, id);
+                if quiet && form == Form::Plain && in_place() && (!strip || !first && !last) {
+                    // Copied as it is.
+                } else if quiet && !strip && form != Form::Other && leads_to_code(insns, id) {
+                    script.moved[i as usize / 64] |= bit;
+                } else {
                     if live.is_empty() {
                         input.live.before_each(cfg, facts, b, &mut live);
                     }
@@ -221,9 +249,9 @@ impl Script {
                         | flag(first, FIRST)
                         | flag(last, LAST)
                         | flag(polls, POLL)
-                        | flag(red_zone, RED_ZONE)
+                        | flag(input.red_zone.is_free(b), RED_ZONE)
                         | flag(script.planner.is_based_on(kind, on_stack), ON_STACK);
-                    script.cued[i as usize / 64] |= 1 << (i % 64);
+                    script.cued[i as usize / 64] |= bit;
                     add(&mut script.cues, Cue { bits, kind });
                 }
                 on_stack = facts.stack(id).behind(on_stack);
@@ -234,10 +262,38 @@ impl Script {
     }
 }
 
-/// The cue of each instruction, in order.
-pub fn cued(bits: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = Option<Cue>> {
+/// Whether what runs behind the last instruction of a block, if anything, is what follows it.
+#[inline]
+fn falls_on(insns: &Insns, id: InsnId) -> bool {
+    match insns.flow(id) {
+        Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => true,
+        Flow::Next | Flow::Cond | Flow::Call | Flow::IndirectCall => insns.next(id) == Some(InsnId(id.0 + 1)),
+    }
+}
+
+/// Whether an instruction that branches directly leads to decoded code, and is no call that only wants its own address.
+#[inline]
+fn leads_to_code(insns: &Insns, id: InsnId) -> bool {
+    match insns.flow(id) {
+        Flow::Cond | Flow::Jmp => insns.target(id).is_some(),
+        Flow::Call => insns.target(id).is_some_and(|to| insns.va(to) != insns.end(id)),
+        Flow::Next | Flow::IndirectJmp | Flow::IndirectCall | Flow::Ret | Flow::Stop => true,
+    }
+}
+
+/// How each instruction is emitted, in order.
+pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = Part> {
     let mut cues = cues.into_iter().flatten();
-    (0..64 * bits.len()).map(move |i| if bits[i / 64] >> (i % 64) & 1 != 0 { cues.next() } else { None })
+    (0..64 * cued.len()).map(move |i| {
+        let has = |bits: &[u64]| bits[i / 64] >> (i % 64) & 1 != 0;
+        if has(&cued) {
+            Part::Cued(cues.next().expect("one for each bit"))
+        } else if has(&moved) {
+            Part::Moved
+        } else {
+            Part::Copied
+        }
+    })
 }
 
 /// The checks, and which of them claims name.

@@ -67,6 +67,31 @@ pub struct Planner {
     decider: Decider,
     /// By kind.
     decisions: Vec<Decision>,
+    quiet: Vec<Quiet>,
+}
+
+/// Whether nothing is inserted before instructions of a kind: those whose base holds a stack address, and others.
+#[derive(Clone, Copy, Debug)]
+struct Quiet {
+    base: RegSet,
+    on_stack: bool,
+    elsewhere: bool,
+}
+
+impl Quiet {
+    fn of(decision: &Decision) -> Quiet {
+        let quiet = |d: &Decided| matches!(d, Ok(Action::Nothing | Action::Exempt(_)));
+        match decision {
+            Decision::Always(decided) => {
+                let quiet = quiet(decided);
+                Quiet { base: RegSet::NONE, on_stack: quiet, elsewhere: quiet }
+            }
+            Decision::Based { base, on_stack, elsewhere } => {
+                Quiet { base: *base, on_stack: quiet(on_stack), elsewhere: quiet(elsewhere) }
+            }
+            Decision::ByInstruction => Quiet { base: RegSet::NONE, on_stack: false, elsewhere: false },
+        }
+    }
 }
 
 /// Decides for one instruction.
@@ -106,12 +131,14 @@ enum Decision {
 impl Planner {
     /// Decides as `options` ask, for instructions that `facts` describe.
     pub fn new(options: &Options, facts: &Facts) -> Self {
-        let decisions = facts.kinds().iter().map(|k| decision(k, options)).collect();
-        Planner { options: *options, decider: Decider::default(), decisions }
+        let decisions: Vec<Decision> = facts.kinds().iter().map(|k| decision(k, options)).collect();
+        let quiet = decisions.iter().map(Quiet::of).collect();
+        Planner { options: *options, decider: Decider::default(), decisions, quiet }
     }
 
     /// What is inserted before all instructions of `kind`; `on_stack`: registers that hold a stack address before it. `None`: it must be
     /// decoded for [`Planner::decide`].
+    #[inline]
     pub fn decide_kind(&self, kind: KindId, on_stack: RegSet) -> Option<Decided> {
         match self.decisions[kind.ix()] {
             Decision::Always(decided) => Some(decided),
@@ -122,7 +149,15 @@ impl Planner {
         }
     }
 
+    /// Whether certainly nothing is inserted before an instruction of `kind`; arguments as of [`Planner::decide_kind`].
+    #[inline]
+    pub fn is_quiet(&self, kind: KindId, on_stack: RegSet) -> bool {
+        let Quiet { base, on_stack: on, elsewhere } = self.quiet[kind.ix()];
+        if on_stack.meets(base) { on } else { elsewhere }
+    }
+
     /// Whether what is inserted before instructions of `kind` depends on their base, and the base holds a stack address.
+    #[inline]
     pub fn is_based_on(&self, kind: KindId, on_stack: RegSet) -> bool {
         matches!(self.decisions[kind.ix()], Decision::Based { base, .. } if on_stack.meets(base))
     }

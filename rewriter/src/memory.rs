@@ -1,10 +1,11 @@
-//! How the rewriter holds large things: inputs are mapped, and large blocks go back to the kernel when they are freed.
+//! How the rewriter holds large things: inputs are mapped, and given back when a stage has read them; large blocks go back to the kernel
+//! when they are freed.
 //!
 //! Invariant: the only `unsafe` of the stages is here.
 
 #![allow(unsafe_code)]
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
@@ -46,6 +47,17 @@ impl Mapped {
         unsafe { Mmap::map(file) }.map(|map| Mapped { map: Some(map), file: own, before })
     }
 
+    /// Gives back the memory of what has been read. What is read again comes from the file again.
+    pub fn give_back(&self) {
+        if let Some(map) = &self.map {
+            // SAFETY: the mapping is private and has never been written to, so the kernel may drop its pages whenever it likes, asked or
+            // not: a read behind that brings the same byte of the file back, or, where somebody has changed the file, another one, which
+            // is no worse than what `of` says of every read.
+            // That it fails is of no interest: then the pages stay.
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// Whether nobody has written to the file since it was mapped.
     pub fn is_unchanged(&self) -> bool {
         state(&self.file).is_ok_and(|now| now == self.before)
@@ -56,6 +68,38 @@ impl Deref for Mapped {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.map.as_deref().unwrap_or(&[])
+    }
+}
+
+/// The bytes of an input, wherever they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a> {
+    pub all: &'a [u8],
+    mapped: Option<&'a Mapped>,
+}
+
+impl Bytes<'_> {
+    /// Gives back the memory of those that have been read, if they can be read again.
+    pub fn give_back(self) {
+        self.mapped.inspect(|mapped| mapped.give_back());
+    }
+}
+
+impl<'a> From<&'a Mapped> for Bytes<'a> {
+    fn from(mapped: &'a Mapped) -> Self {
+        Bytes { all: mapped, mapped: Some(mapped) }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Bytes<'a> {
+    fn from(all: &'a [u8]) -> Self {
+        Bytes { all, mapped: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Bytes<'a> {
+    fn from(all: &'a Vec<u8>) -> Self {
+        Bytes { all, mapped: None }
     }
 }
 
@@ -86,6 +130,9 @@ mod tests {
             let mapped = Mapped::of(&File::open(&path).unwrap()).unwrap();
             assert_eq!(&mapped[..], bytes);
             assert!(mapped.is_unchanged());
+            // What was given back is there again.
+            Bytes::from(&mapped).give_back();
+            assert_eq!(Bytes::from(&mapped).all, bytes);
             std::fs::OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(b"more")).unwrap();
             assert!(!mapped.is_unchanged());
         }

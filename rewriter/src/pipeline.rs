@@ -17,6 +17,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use crate::image::{Image, Kind, identify};
 use crate::layout;
+use crate::memory::Bytes;
 use crate::optimise::{self, Counts};
 use crate::options::Options;
 use crate::rt_blob::Blob;
@@ -78,7 +79,7 @@ pub struct Analysed<'a> {
 ///
 /// # Errors
 /// What is wrong with the input.
-pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
+pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'a>> {
     let image = Image::parse(input, name)?;
     refuse_rewritten(&image)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
@@ -106,6 +107,7 @@ pub fn analyse<'a>(input: &'a [u8], name: &str) -> Result<Analysed<'a>> {
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     let facts = Facts::gather(&image, &insns);
+    image.give_back();
     Ok(Analysed { image, insns, cfg, computed, facts, frames: ranges })
 }
 
@@ -138,7 +140,7 @@ pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
 ///
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
-pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
+pub fn rewrite<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
     in_memory(|sink| rewrite_program(input, name, options, &Source::None, sink))
 }
 
@@ -146,7 +148,7 @@ pub fn rewrite(input: &[u8], name: &str, options: &Options) -> Result<Rewritten>
 ///
 /// # Errors
 /// As [`rewrite`].
-pub fn rewrite_library(input: &[u8], name: &str, options: &Options) -> Result<Rewritten> {
+pub fn rewrite_library<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
     in_memory(|sink| rewrite_library_to(input, name, options, sink))
 }
 
@@ -164,8 +166,8 @@ pub fn in_memory(rewrite: impl FnOnce(&mut dyn Sink) -> Result<Report>) -> Resul
 ///
 /// # Errors
 /// As [`rewrite`], or that nothing can be written to the sink.
-pub fn rewrite_program(
-    input: &[u8],
+pub fn rewrite_program<'a>(
+    input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
     libraries: &Source,
@@ -178,15 +180,16 @@ pub fn rewrite_program(
 ///
 /// # Errors
 /// As [`rewrite_program`].
-pub fn rewrite_with_runtime(
-    input: &[u8],
+pub fn rewrite_with_runtime<'a>(
+    input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
     libraries: &Source,
     blob: &Blob,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
-    expect_program(input, name)?;
+    let input = input.into();
+    expect_program(input.all, name)?;
     let analysed = analyse(input, name)?;
     let program = Program { blob, closure: &libraries.record() };
     build(analysed, options, Some(&program), sink)
@@ -196,7 +199,12 @@ pub fn rewrite_with_runtime(
 ///
 /// # Errors
 /// As [`rewrite_program`].
-pub fn rewrite_library_to(input: &[u8], name: &str, options: &Options, sink: &mut dyn Sink) -> Result<Report> {
+pub fn rewrite_library_to<'a>(
+    input: impl Into<Bytes<'a>>,
+    name: &str,
+    options: &Options,
+    sink: &mut dyn Sink,
+) -> Result<Report> {
     build(analyse(input, name)?, options, None, sink)
 }
 

@@ -154,7 +154,10 @@ pub fn write(
         frame_input.is_some(),
     )?;
     let mut file = Output::new(sink);
-    image.data.chunks(PIECE_BYTES).for_each(|piece| file.extend(piece));
+    for piece in image.data.chunks(PIECE_BYTES) {
+        file.extend(piece);
+        image.give_back();
+    }
     // The code first: it is the largest thing in memory.
     let code_off = page_for(file.len(), placed.code_va);
     file.fill_to(code_off);

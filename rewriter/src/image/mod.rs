@@ -9,6 +9,7 @@ mod pointers;
 
 use crate::error::{Error, Result};
 use crate::ids::{FileOff, Vaddr};
+use crate::memory::Bytes;
 use goblin::elf::{Elf, program_header as ph, section_header as sh};
 
 /// A loadable segment.
@@ -56,6 +57,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Image<'a> {
     pub data: &'a [u8],
+    source: Bytes<'a>,
     pub name: String,
     pub kind: Kind,
     /// ET_DYN: loaded at an address chosen at run time.
@@ -90,7 +92,9 @@ impl<'a> Image<'a> {
     ///
     /// # Errors
     /// Says what kind of file it is when it is not an x86-64 Linux executable that can be rewritten.
-    pub fn parse(data: &'a [u8], name: &str) -> Result<Image<'a>> {
+    pub fn parse(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
+        let source = input.into();
+        let data = source.all;
         let elf = read_elf(data, name)?;
         let segments = load_segments(&elf, data, name)?;
         let base = Vaddr(segments[0].va.0 & !0xfff);
@@ -118,6 +122,7 @@ impl<'a> Image<'a> {
         }
         let mut image = Image {
             data,
+            source,
             name: name.to_owned(),
             kind: kind_of(&elf),
             pie,
@@ -157,13 +162,20 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
+    /// Gives back the memory of what stages have read of the file: called where a stage ends that has read much of it.
+    pub fn give_back(&self) {
+        self.source.give_back();
+    }
+
     /// The index of the executable section that contains `va`.
+    #[inline]
     pub fn exec_at(&self, va: Vaddr) -> Option<usize> {
         let i = self.exec.partition_point(|s| s.va <= va).checked_sub(1)?;
         (va - self.exec[i].va < self.exec[i].bytes).then_some(i)
     }
 
     /// The bytes of an executable section.
+    #[inline]
     pub fn exec_bytes(&self, i: usize) -> &'a [u8] {
         let s = &self.exec[i];
         &self.data[s.off.0 as usize..(s.off.0 + s.bytes) as usize]

@@ -293,6 +293,7 @@ pub fn run(input: &Input) -> Checks {
         return Checks { polls, counts, ..Checks::default() };
     }
     let mut code = collect::collect(input, &polls);
+    input.image.give_back();
     let strips = if options.strips { strips::run(input.cfg, &mut code, &mut fuel) } else { Vec::new() };
     if options.merge {
         counts.merged = merge::run(input.cfg, &mut code, &mut fuel);

@@ -1,4 +1,11 @@
-//! A list of numbers that rise slowly.
+//! A list of numbers that rise slowly, in two bytes each.
+//!
+//! Purpose: there are lists with one position for each instruction (where it stands, where its new code begins), of a module that has millions. Such
+//! numbers rise by a few bytes from one to the next, so what a short run of them has in common is kept once. Input: numbers in the order of the list, one at a
+//! time. Output: any of them by index, in constant time, all in order, and the last.
+//!
+//! Invariants: what is read is what was put in, whatever the numbers are. Where one falls below the first of its run, or is 2^16 or more
+//! above it, the whole list becomes one of four bytes each, once and for good; this costs memory only.
 
 /// The list: a little more than two bytes for each number, as long as no [`RUN`] of them spans more than 2^16.
 #[derive(Clone, Debug)]
@@ -27,6 +34,7 @@ impl Ascending {
     }
 
     /// The number at `i`.
+    #[inline]
     pub fn get(&self, i: usize) -> u32 {
         match self {
             Ascending::Near { firsts, added } => firsts[i / RUN] + u32::from(added[i]),
@@ -36,6 +44,7 @@ impl Ascending {
 
     /// How many there are.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Ascending::Near { added, .. } => added.len(),
@@ -44,16 +53,19 @@ impl Ascending {
     }
 
     /// The last one.
+    #[inline]
     pub fn last(&self) -> Option<u32> {
         self.len().checked_sub(1).map(|i| self.get(i))
     }
 
     /// All of them.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         (0..self.len()).map(|i| self.get(i))
     }
 
     /// Adds one that is not below the last.
+    #[inline]
     pub fn push(&mut self, number: u32) {
         match self {
             Ascending::Wide(list) => list.push(number),

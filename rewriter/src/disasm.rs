@@ -38,6 +38,7 @@ pub struct InsnId(pub u32);
 
 impl InsnId {
     /// As a slice index.
+    #[inline]
     pub fn ix(self) -> usize {
         self.0 as usize
     }
@@ -96,6 +97,7 @@ pub struct Insns {
 
 impl Insns {
     /// The instruction that starts at `va`.
+    #[inline]
     pub fn at(&self, va: Vaddr) -> Option<InsnId> {
         self.index.at(va)
     }
@@ -106,52 +108,62 @@ impl Insns {
     }
 
     /// How many instructions of the main run start before `va`.
+    #[inline]
     pub fn main_before(&self, va: Vaddr) -> usize {
         self.index.main_before(va)
     }
 
     /// How many there are.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// All, in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Insn> {
         self.list.iter()
     }
 
     /// Offset of an instruction from [`Image::base`].
+    #[inline]
     pub fn offset(&self, id: InsnId) -> u32 {
         self.list.at(id)
     }
 
     /// Its bytes.
+    #[inline]
     pub fn length(&self, id: InsnId) -> u8 {
         self.list.length(id)
     }
 
     /// How control leaves it.
+    #[inline]
     pub fn flow(&self, id: InsnId) -> Flow {
         self.list.flow(id)
     }
 
     /// Target of a direct branch, where it is decoded code.
+    #[inline]
     pub fn target(&self, id: InsnId) -> Option<InsnId> {
         self.list.target(id)
     }
 
     /// Where an instruction stands in the input.
+    #[inline]
     pub fn va(&self, id: InsnId) -> Vaddr {
         self.base + u64::from(self.list.at(id))
     }
 
     /// The address behind an instruction.
+    #[inline]
     pub fn end(&self, id: InsnId) -> Vaddr {
         self.va(id) + u64::from(self.list.length(id))
     }
 
     /// The instruction that runs after `id` when it does not branch. None: it never falls through, or into nothing decoded.
+    #[inline]
     pub fn next(&self, id: InsnId) -> Option<InsnId> {
         match self.list.flow(id) {
             Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => None,
@@ -167,6 +179,7 @@ impl Insns {
     }
 
     /// Indices of the main run's instructions that start in `[start, stop)`.
+    #[inline]
     pub fn main_range(&self, start: Vaddr, stop: Vaddr) -> std::ops::Range<usize> {
         self.main_before(start)..self.main_before(stop)
     }
@@ -200,6 +213,7 @@ impl<'x, 'a> Reader<'x, 'a> {
     }
 
     /// Offset of `id` in its section, which becomes the current one.
+    #[inline]
     fn seek(&mut self, id: InsnId) -> usize {
         let va = self.insns.va(id);
         let held = |s: &crate::image::ExecSection| va >= s.va && va - s.va < s.bytes;
@@ -211,12 +225,14 @@ impl<'x, 'a> Reader<'x, 'a> {
     }
 
     /// The section that holds `id`, and its offset there.
+    #[inline]
     pub fn place(&mut self, id: InsnId) -> (usize, usize) {
         let at = self.seek(id);
         (self.section, at)
     }
 
     /// The bytes from `id` to the end of its section.
+    #[inline]
     pub fn tail(&mut self, id: InsnId) -> &'a [u8] {
         let at = self.seek(id);
         &self.image.exec_bytes(self.section)[at..]
@@ -419,12 +435,14 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
     }
 
+    #[inline]
     fn mark(&self, va: Vaddr) -> Option<Mark> {
         let s = self.image.exec_at(va)?;
         Some(self.maps[s].list[(va - self.maps[s].va) as usize])
     }
 
     /// Whether nothing is known of a byte of code.
+    #[inline]
     fn is_unknown(&self, va: Vaddr) -> bool {
         self.mark(va) == Some(Mark::UNKNOWN)
     }
@@ -435,6 +453,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// As [`Explorer::decode_at`], for an address in section `s`.
+    #[inline]
     fn decode_in(&mut self, s: usize, va: Vaddr, insn: &mut Instruction) -> bool {
         let d = &mut self.decoders[s];
         d.set_position((va - self.maps[s].va) as usize).expect("the address lies in the section");
@@ -479,6 +498,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// The mark of the instruction at `va`, in section `s`, where `bytes` begin; notes what it names. None: it is none.
+    #[inline]
     fn meet(&mut self, s: usize, va: Vaddr, bytes: &[u8], insn: &mut Instruction) -> Option<Mark> {
         let quick = skeleton(bytes);
         if let Some(quick) = &quick
@@ -499,6 +519,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// Whether the numbers of an instruction may be an address of code.
+    #[inline]
     fn may_name_code(&self, quick: &Skeleton, va: Vaddr, bytes: &[u8]) -> bool {
         let word = |at: u8| i32::from_le_bytes(bytes[usize::from(at)..][..4].try_into().expect("four bytes"));
         if quick.ip_relative {
@@ -516,6 +537,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// Whether the frame that describes `va` ends at `end`.
+    #[inline]
     fn is_frame_end(&self, va: Vaddr, end: Vaddr) -> bool {
         let fdes = &self.frames.fdes;
         let i = fdes.partition_point(|f| f.start <= va);

@@ -25,6 +25,7 @@ impl fmt::Display for Vaddr {
 
 impl Add<u64> for Vaddr {
     type Output = Vaddr;
+    #[inline]
     fn add(self, bytes: u64) -> Vaddr {
         Vaddr(self.0.wrapping_add(bytes))
     }
@@ -32,6 +33,7 @@ impl Add<u64> for Vaddr {
 
 impl Sub<Vaddr> for Vaddr {
     type Output = u64;
+    #[inline]
     fn sub(self, other: Vaddr) -> u64 {
         self.0.wrapping_sub(other.0)
     }

@@ -59,6 +59,7 @@ pub struct Proofs<'x> {
 
 impl Placed {
     /// Where an instruction's new code begins, inserted checks included.
+    #[inline]
     pub fn begin(&self, id: InsnId) -> Vaddr {
         self.code_va + u64::from(self.begin.get(id.ix()))
     }
@@ -70,6 +71,7 @@ impl Placed {
     }
 
     /// The address behind everything emitted for an instruction (padding of the next one not included).
+    #[inline]
     pub fn end(&self, id: InsnId) -> Vaddr {
         let next = InsnId(id.0 + 1);
         let pad = self.padding.binary_search_by_key(&next, |p| p.0).map_or(0, |i| self.padding[i].1);

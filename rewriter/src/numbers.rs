@@ -1,4 +1,11 @@
-//! A list of numbers that are nearly always small.
+//! A list of numbers that are nearly always small, in two bytes each.
+//!
+//! Purpose: there are lists with one number of a kind or of an effect for each instruction, of a module that has millions; kinds are a few thousand, as a
+//! rule. Input: numbers in the order of the list, one at a time; any of them may be replaced. Output: any of them by index, in constant
+//! time.
+//!
+//! Invariants: what is read is what was put in last, whatever the numbers are. The first number of 2^16 or more makes the whole list one of
+//! four bytes each, once and for good; this costs memory only.
 
 /// The list: two bytes for each number, as long as all are below 2^16.
 #[derive(Clone, Debug)]
@@ -20,6 +27,7 @@ impl Numbers {
     }
 
     /// The number at `i`.
+    #[inline]
     pub fn get(&self, i: usize) -> u32 {
         match self {
             Numbers::Narrow(list) => list[i].into(),
@@ -29,6 +37,7 @@ impl Numbers {
 
     /// How many there are.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Numbers::Narrow(list) => list.len(),
@@ -37,6 +46,7 @@ impl Numbers {
     }
 
     /// Adds one.
+    #[inline]
     pub fn push(&mut self, number: u32) {
         match (&mut *self, u16::try_from(number)) {
             (Numbers::Narrow(list), Ok(small)) => list.push(small),
@@ -49,6 +59,7 @@ impl Numbers {
     }
 
     /// Replaces the one at `i`.
+    #[inline]
     pub fn set(&mut self, i: usize, number: u32) {
         match (&mut *self, u16::try_from(number)) {
             (Numbers::Narrow(list), Ok(small)) => list[i] = small,

@@ -1,4 +1,11 @@
 //! A set of numbers as bits, with running counts: how many members are below a number.
+//!
+//! Purpose: lists that have an entry for some instructions only (those that begin a block, those that branch) need no index of four bytes for
+//! every instruction: the entry's place is how many members stand before it. Input: whether each number is a member, or the bits themselves. Output:
+//! membership and rank of any number, in constant time.
+//!
+//! Invariants: the set does not change. `before(i)` counts the members below `i` and not `i` itself; behind the last word nothing is a
+//! member, and the rank is the number of all. A module has less than 2^32 members.
 
 /// The set. Most of its memory is one bit for each number below the highest one.
 #[derive(Debug, Default)]
@@ -36,11 +43,13 @@ impl Ranks {
     }
 
     /// Whether `i` is a member; nothing behind the highest word is.
+    #[inline]
     pub fn contains(&self, i: usize) -> bool {
         self.bits.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 != 0)
     }
 
     /// How many members are below `i`.
+    #[inline]
     pub fn before(&self, i: usize) -> u32 {
         match self.bits.get(i / 64) {
             Some(word) => self.before[i / 64] + (word & ((1 << (i % 64)) - 1)).count_ones(),

@@ -49,6 +49,7 @@ impl Shape {
         Shape((insn.code() as u64) << 48 | regs, kinds | small_number(insn) << 20 | prefixes << 32)
     }
 
+    #[inline]
     fn slot(self, slots: usize) -> usize {
         let mixed = (self.0 ^ self.1.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 40) as usize & (slots - 1)
@@ -89,6 +90,7 @@ impl ShapeNumbers {
     }
 
     /// The number of a shape, and whether it is new.
+    #[inline]
     fn number(&mut self, shape: Shape) -> (u32, bool) {
         let slot = &mut self.last[shape.slot(SLOTS)];
         if slot.0 == shape {
@@ -107,6 +109,7 @@ pub struct KindId(u32);
 
 impl KindId {
     /// As a slice index.
+    #[inline]
     pub fn ix(self) -> usize {
         self.0 as usize
     }
@@ -137,16 +140,19 @@ pub struct Facts {
 
 impl Facts {
     /// What an instruction does to registers and flags.
+    #[inline]
     pub fn effects(&self, id: InsnId) -> Effects {
         self.flows[self.kind(id).ix()].0
     }
 
     /// What it does to stack addresses.
+    #[inline]
     pub fn stack(&self, id: InsnId) -> StackEffect {
         self.flows[self.kind(id).ix()].1
     }
 
     /// Its kind.
+    #[inline]
     pub fn kind(&self, id: InsnId) -> KindId {
         KindId(self.of.get(id.ix()))
     }

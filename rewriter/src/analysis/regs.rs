@@ -23,24 +23,29 @@ impl RegSet {
     pub const PASSED: RegSet = RegSet(0xffff & !(1 << 11));
 
     /// The set of the full register that contains `r`; empty for anything but general registers.
+    #[inline]
     pub fn of(r: Register) -> RegSet {
         let full = r.full_register();
         if full.is_gpr64() { RegSet(1 << full.number()) } else { RegSet::NONE }
     }
 
+    #[inline]
     pub fn contains(self, other: RegSet) -> bool {
         self.0 & other.0 == other.0
     }
 
+    #[inline]
     pub fn meets(self, other: RegSet) -> bool {
         self.0 & other.0 != 0
     }
 
+    #[inline]
     pub fn without(self, other: RegSet) -> RegSet {
         RegSet(self.0 & !other.0)
     }
 
     /// The general registers of the set, in encoding order.
+    #[inline]
     pub fn gprs(self) -> impl Iterator<Item = u8> {
         (0..16u8).filter(move |r| self.0 >> r & 1 != 0)
     }
@@ -48,12 +53,14 @@ impl RegSet {
 
 impl BitOr for RegSet {
     type Output = RegSet;
+    #[inline]
     fn bitor(self, o: RegSet) -> RegSet {
         RegSet(self.0 | o.0)
     }
 }
 
 impl BitOrAssign for RegSet {
+    #[inline]
     fn bitor_assign(&mut self, o: RegSet) {
         self.0 |= o.0;
     }
@@ -61,6 +68,7 @@ impl BitOrAssign for RegSet {
 
 impl BitAnd for RegSet {
     type Output = RegSet;
+    #[inline]
     fn bitand(self, o: RegSet) -> RegSet {
         RegSet(self.0 & o.0)
     }
@@ -68,6 +76,7 @@ impl BitAnd for RegSet {
 
 impl Not for RegSet {
     type Output = RegSet;
+    #[inline]
     fn not(self) -> RegSet {
         RegSet(!self.0 & Self::ALL.0)
     }

@@ -63,15 +63,18 @@ impl StackEffect {
     }
 
     /// Registers that the instruction may change, rsp aside.
+    #[inline]
     pub fn written(self) -> RegSet {
         RegSet(u32::from(!self.keep))
     }
 
     /// The set behind the instruction, from the one before it.
+    #[inline]
     pub fn behind(self, set: RegSet) -> RegSet {
         RegSet(u32::from(self.apply(set.0 as u16)))
     }
 
+    #[inline]
     fn apply(self, set: u16) -> u16 {
         let copied = self.dst < 16 && set >> self.src & 1 != 0;
         (set & self.keep) | if copied { 1 << self.dst } else { 0 }
@@ -137,6 +140,7 @@ impl StackRegs {
     }
 
     /// The set at the start of `b`.
+    #[inline]
     pub fn at_start(&self, b: BlockId) -> RegSet {
         RegSet(u32::from(self.start[b.ix()]))
     }

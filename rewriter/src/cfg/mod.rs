@@ -20,6 +20,7 @@ pub struct BlockId(pub u32);
 
 impl BlockId {
     /// As a slice index.
+    #[inline]
     pub fn ix(self) -> usize {
         self.0 as usize
     }
@@ -59,6 +60,7 @@ pub struct Block {
 
 impl Block {
     /// How it ends.
+    #[inline]
     pub fn end(&self) -> End {
         self.end.into()
     }
@@ -81,6 +83,7 @@ const WORDS: [End; 8] = [
 ];
 
 impl From<End> for PackedEnd {
+    #[inline]
     fn from(end: End) -> PackedEnd {
         let words = WORDS.len() as u32;
         match end {
@@ -92,6 +95,7 @@ impl From<End> for PackedEnd {
 }
 
 impl From<PackedEnd> for End {
+    #[inline]
     fn from(PackedEnd(end): PackedEnd) -> End {
         WORDS.get(end as usize).copied().unwrap_or(End::Call(BlockId(end.wrapping_sub(WORDS.len() as u32))))
     }
@@ -263,11 +267,13 @@ impl Cfg {
     }
 
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
+    #[inline]
     pub fn succ(&self, b: BlockId) -> &[BlockId] {
         &self.succ[self.succ_from[b.ix()] as usize..self.succ_from[b.ix() + 1] as usize]
     }
 
     /// The blocks that `b` is a successor of, ascending.
+    #[inline]
     pub fn preds(&self, b: BlockId) -> impl DoubleEndedIterator<Item = BlockId> + ExactSizeIterator {
         self.preds[self.preds_from[b.ix()] as usize..self.preds_from[b.ix() + 1] as usize].iter().map(|p| BlockId(*p))
     }
@@ -297,11 +303,13 @@ impl Cfg {
     }
 
     /// The block that contains an instruction.
+    #[inline]
     pub fn block_of(&self, i: InsnId) -> BlockId {
         BlockId(self.firsts.before(i.ix() + 1) - 1)
     }
 
     /// All block numbers.
+    #[inline]
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
         (0..self.blocks.len() as u32).map(BlockId)
     }
@@ -322,6 +330,7 @@ impl Sources {
     }
 
     /// What branches to `id`, ascending.
+    #[inline]
     pub fn of(&self, id: InsnId) -> impl Iterator<Item = InsnId> {
         self.list[self.from[id.ix()] as usize..self.from[id.ix() + 1] as usize].iter().map(|i| InsnId(*i))
     }
@@ -335,6 +344,7 @@ impl Components {
         Components((0..n as u32).collect())
     }
 
+    #[inline]
     pub(crate) fn find(&mut self, mut a: u32) -> u32 {
         while self.0[a as usize] != a {
             self.0[a as usize] = self.0[self.0[a as usize] as usize];
@@ -343,6 +353,7 @@ impl Components {
         a
     }
 
+    #[inline]
     pub(crate) fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.find(a), self.find(b));
         if a != b {

@@ -20,6 +20,7 @@ pub struct Insn {
 
 impl Insn {
     /// Target of a direct branch, where it is decoded code.
+    #[inline]
     pub fn target(&self) -> Option<InsnId> {
         self.target
     }
@@ -44,6 +45,7 @@ impl List {
     }
 
     /// Adds an instruction without a target.
+    #[inline]
     pub fn push(&mut self, at: u32, mark: Mark) {
         self.at.push(at);
         self.marks.push(mark);
@@ -56,22 +58,27 @@ impl List {
         debug_assert_eq!(self.targets.len(), self.branches.before(self.len()) as usize);
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.at.len()
     }
 
+    #[inline]
     pub fn at(&self, id: InsnId) -> u32 {
         self.at.get(id.ix())
     }
 
+    #[inline]
     pub fn length(&self, id: InsnId) -> u8 {
         self.marks[id.ix()].bytes()
     }
 
+    #[inline]
     pub fn flow(&self, id: InsnId) -> Flow {
         self.marks[id.ix()].flow()
     }
 
+    #[inline]
     pub fn target(&self, id: InsnId) -> Option<InsnId> {
         if !self.marks[id.ix()].branches() {
             return None;
@@ -80,6 +87,7 @@ impl List {
     }
 
     /// All of them, in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Insn> {
         let mut targets = self.targets.iter();
         self.at.iter().zip(&self.marks).map(move |(at, mark)| {
@@ -89,6 +97,7 @@ impl List {
     }
 }
 
+#[inline]
 fn decoded(target: u32) -> Option<InsnId> {
     (target != NO_TARGET).then_some(InsnId(target))
 }

@@ -61,31 +61,37 @@ impl Mark {
     }
 
     /// The length of the instruction that starts here, if one does.
+    #[inline]
     pub fn len(self) -> Option<usize> {
         (self != Mark::UNKNOWN && self != Mark::INSIDE).then_some(usize::from(self.0 & 15))
     }
 
     /// The same of what is known to be a start.
+    #[inline]
     pub fn bytes(self) -> u8 {
         self.0 & 15
     }
 
     /// How control leaves the instruction that starts here.
+    #[inline]
     pub fn flow(self) -> Flow {
         ENDS[usize::from(self.0 >> 4)].0
     }
 
     /// Where the instruction that starts here branches directly. `next`: the address behind it; `bytes` end there.
+    #[inline]
     pub fn target(self, next: Vaddr, bytes: &[u8]) -> Option<Vaddr> {
         displaced(ENDS[usize::from(self.0 >> 4)].1, next, bytes)
     }
 
     /// Whether [`Mark::target`] may give one.
+    #[inline]
     pub fn branches(self) -> bool {
         ENDS[usize::from(self.0 >> 4)].1 != Displacement::None
     }
 }
 
+#[inline]
 fn displaced(width: Displacement, next: Vaddr, bytes: &[u8]) -> Option<Vaddr> {
     match width {
         Displacement::None => None,
@@ -111,6 +117,7 @@ impl Marks {
     }
 
     /// Notes that an instruction with this mark starts at offset `at`, where none did before.
+    #[inline]
     pub fn record(&mut self, at: usize, mark: Mark) {
         let end = at + usize::from(mark.bytes());
         self.list[at] = mark;

@@ -50,6 +50,7 @@ impl Starts {
     }
 
     /// The instruction that starts at `va`.
+    #[inline]
     pub fn at(&self, va: Vaddr) -> Option<InsnId> {
         let s = &self.sections[self.sections.partition_point(|s| s.va <= va).checked_sub(1)?];
         let at = va - s.va;
@@ -66,6 +67,7 @@ impl Starts {
     }
 
     /// How many instructions of the main run start before `va`.
+    #[inline]
     pub fn main_before(&self, va: Vaddr) -> usize {
         let Some(i) = self.sections.partition_point(|s| s.va < va).checked_sub(1) else { return 0 };
         let s = &self.sections[i];

@@ -29,6 +29,7 @@ impl<'x> Output<'x> {
     }
 
     /// Bytes so far.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.tail_at + self.tail.len() as u64
     }
@@ -50,6 +51,7 @@ impl<'x> Output<'x> {
     }
 
     /// Appends.
+    #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.tail.len() + bytes.len() > PIECE_BYTES {
             self.flush();

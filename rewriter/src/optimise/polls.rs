@@ -44,6 +44,7 @@ impl Polls {
     }
 
     /// Whether a poll stands in front of an instruction of a block.
+    #[inline]
     pub fn is_at(&self, b: BlockId, id: InsnId) -> bool {
         self.at[b.ix()] == id.0
     }

@@ -78,7 +78,12 @@ enum Sub {
     #[command(name = inside::SUBCOMMAND, hide = true)]
     Inside { orders: PathBuf },
     #[command(name = one::SUBCOMMAND, hide = true)]
-    One { file: PathBuf, variant: Variant },
+    One {
+        file: PathBuf,
+        variant: Variant,
+        #[arg(long)]
+        audit: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +96,9 @@ struct SweepArgs {
     /// Which rewrite
     #[arg(long, value_enum, default_value = "null")]
     variant: Variant,
+    /// Audit each output against its original, as `blizzard verify --original` does
+    #[arg(long)]
+    audit: bool,
     /// Put the summary into RESULTS.md, also for other folders than the usual ones
     #[arg(long)]
     record: bool,
@@ -108,7 +116,7 @@ pub fn main() -> ExitCode {
         Some(Sub::Sweep(arguments)) => run_sweep(&arguments),
         Some(Sub::Report) => report::write_results(&folder()).map(|()| true),
         Some(Sub::Inside { orders }) => inside::supervise(&orders).map(|()| true),
-        Some(Sub::One { file, variant }) => one::execute(&file, variant).map(|()| true),
+        Some(Sub::One { file, variant, audit }) => one::execute(&file, variant, audit).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -256,14 +264,15 @@ fn run_sweep(arguments: &SweepArgs) -> Result<bool, String> {
     let usual = ["/usr/bin", "/usr/sbin", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from);
     let record = arguments.record || arguments.folders.is_empty();
     let folders = if arguments.folders.is_empty() { usual.to_vec() } else { arguments.folders.clone() };
-    let summary = sweep::sweep(&folders, arguments.deep, arguments.variant);
+    let summary = sweep::sweep(&folders, arguments.deep, arguments.variant, arguments.audit);
     print!("{}", summary.markdown());
-    let good = summary.crashed.is_empty();
+    let good = summary.crashed.is_empty() && summary.open.is_empty();
     if record {
         let path = folder().join("results/sweep.json");
         let old: Option<SweepResults> = report::load(&path)?;
         let mut results = SweepResults { at: Circumstances::now(), sweeps: old.map(|o| o.sweeps).unwrap_or_default() };
-        results.sweeps.retain(|s| (&s.folders, &s.variant) != (&summary.folders, &summary.variant));
+        let kind = |s: &sweep::Summary| (s.folders.clone(), s.variant.clone(), s.audited > 0);
+        results.sweeps.retain(|s| kind(s) != kind(&summary));
         results.sweeps.push(summary);
         report::store(&path, &results)?;
         report::write_results(&folder())?;

@@ -9,9 +9,11 @@ use blizzard::memory::{Mapped, give_back_large_blocks};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline::{self, Report};
 use blizzard::sink::AtomicFile;
+use blizzard::verify::verify_with;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSection, SectionKind};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,6 +81,17 @@ pub struct Figures {
     /// Reading, rewriting, no writing.
     pub seconds: f64,
     pub max_rss_kb: u64,
+    /// What the audit could not prove; `None` where there was none.
+    #[serde(default)]
+    pub open: Option<Open>,
+}
+
+/// The audit's open claims.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    pub claims: usize,
+    /// The first, as text.
+    pub first: Option<String>,
 }
 
 /// Bytes of executable sections; `None` for what is not a 64-bit x86 program or library.
@@ -93,16 +106,21 @@ pub fn text_bytes(bytes: &[u8]) -> Option<u64> {
     Some(elf.sections().filter(|s| s.kind() == SectionKind::Text).map(|s| s.size()).sum())
 }
 
-/// Rewrites `file`, program or library, in a process of its own with a time limit.
-pub fn rewrite(file: &Path, variant: Variant, limit: Duration) -> Fate {
-    try_rewrite(file, variant, limit).unwrap_or_else(Fate::Crashed)
+/// Rewrites `file`, program or library, in a process of its own with a time limit. `audit`: and audits the result; the peak memory is then that
+/// of the audit.
+pub fn rewrite(file: &Path, variant: Variant, audit: bool, limit: Duration) -> Fate {
+    try_rewrite(file, variant, audit, limit).unwrap_or_else(Fate::Crashed)
 }
 
-fn try_rewrite(file: &Path, variant: Variant, limit: Duration) -> Result<Fate, String> {
+fn try_rewrite(file: &Path, variant: Variant, audit: bool, limit: Duration) -> Result<Fate, String> {
     let folder = tempfile::Builder::new().prefix("blizzard-corpus-one-").tempdir().map_err(|e| e.to_string())?;
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let job = Job {
-        argv: argv([own.as_os_str(), SUBCOMMAND.as_ref(), file.as_os_str(), variant.name().as_ref()]),
+        argv: argv(
+            [own.as_os_str(), SUBCOMMAND.as_ref(), file.as_os_str(), variant.name().as_ref()]
+                .into_iter()
+                .chain(audit.then_some(OsStr::new("--audit"))),
+        ),
         env: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
         cwd: folder.path().to_owned(),
         stdout: folder.path().join("stdout"),
@@ -125,11 +143,11 @@ fn try_rewrite(file: &Path, variant: Variant, limit: Duration) -> Result<Fate, S
     Ok(fate)
 }
 
-/// What `corpus one FILE VARIANT` does.
+/// What `corpus one FILE VARIANT [--audit]` does.
 ///
 /// # Errors
 /// The file cannot be read or the result cannot be printed; a refusal is a result.
-pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
+pub fn execute(file: &Path, variant: Variant, audit: bool) -> Result<(), String> {
     let started = Instant::now();
     let failed = |e: std::io::Error| format!("{}: {e}", file.display());
     // As `blizzard rewrite` does it: the input is mapped, and the output goes to a file.
@@ -138,7 +156,8 @@ pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
     let name = file.display().to_string();
     let options = variant.options();
     let folder = tempfile::tempdir().map_err(failed)?;
-    let mut output = AtomicFile::new(folder.path().join("output"), 0o700);
+    let path = folder.path().join("output");
+    let mut output = AtomicFile::new(&path, 0o700);
     let result = match identify(&bytes, &name) {
         Ok(Kind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
         _ => pipeline::rewrite_program(&bytes, &name, &options, &Source::None, &mut output),
@@ -146,15 +165,18 @@ pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
     if let Some(e) = output.failure() {
         return Err(failed(e));
     }
+    let seconds = started.elapsed().as_secs_f64();
     let fate = match result {
-        Ok(Report { text_bytes, output_bytes, checks, .. }) => Fate::Rewritten(Figures {
-            text_bytes,
-            input_bytes: bytes.len() as u64,
-            output_bytes,
-            checks,
-            seconds: started.elapsed().as_secs_f64(),
-            max_rss_kb: 0,
-        }),
+        Ok(Report { text_bytes, output_bytes, checks, .. }) => {
+            let open = if audit {
+                output.finish().map_err(failed)?;
+                Some(open_claims(&path, &name, &bytes)?)
+            } else {
+                None
+            };
+            let input_bytes = bytes.len() as u64;
+            Fate::Rewritten(Figures { text_bytes, input_bytes, output_bytes, checks, seconds, max_rss_kb: 0, open })
+        }
         Err(error) => {
             let mut reasons: Vec<_> = error.refusals.iter().map(|r| r.reason.clone()).collect();
             reasons.sort();
@@ -169,4 +191,12 @@ pub fn execute(file: &Path, variant: Variant) -> Result<(), String> {
     let text = serde_json::to_string(&fate).map_err(|e| e.to_string())?;
     println!("{text}");
     Ok(())
+}
+
+/// What the audit of the file at `path` against the input leaves open.
+fn open_claims(path: &Path, name: &str, input: &[u8]) -> Result<Open, String> {
+    let output = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let audit = verify_with(&output, name, Some(input)).map_err(|e| e.to_string())?;
+    let first = audit.open.first().map(|f| format!("{:#x} ({}): {}", f.at, f.place, f.reason));
+    Ok(Open { claims: audit.open.len(), first })
 }

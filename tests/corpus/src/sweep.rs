@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Time limit of one file.
 const LIMIT: Duration = Duration::from_secs(300);
+/// The same, with the audit.
+const AUDIT_LIMIT: Duration = Duration::from_secs(1800);
 
 /// What a sweep found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -37,10 +39,16 @@ pub struct Summary {
     pub greediest: Option<(f64, String)>,
     /// The longest rewrite.
     pub longest: Option<(f64, String)>,
+    /// Files whose rewrite was audited against the original.
+    #[serde(default)]
+    pub audited: usize,
+    /// File -> how many claims the audit left open, and the first.
+    #[serde(default)]
+    pub open: BTreeMap<String, (usize, String)>,
 }
 
-/// Sweeps `folders`, not entering their subfolders unless `deep`.
-pub fn sweep(folders: &[PathBuf], deep: bool, variant: Variant) -> Summary {
+/// Sweeps `folders`, not entering their subfolders unless `deep`. `audit`: each output is audited against its original.
+pub fn sweep(folders: &[PathBuf], deep: bool, variant: Variant, audit: bool) -> Summary {
     let files = find(folders, deep);
     let mut summary = Summary {
         folders: folders.iter().map(|f| f.display().to_string()).collect(),
@@ -56,8 +64,13 @@ pub fn sweep(folders: &[PathBuf], deep: bool, variant: Variant) -> Summary {
     for file in &files {
         let name = file.display().to_string();
         bar.set_message(name.clone());
-        match one::rewrite(file, variant, LIMIT) {
-            Fate::Rewritten(figures) => summary.add(&name, &figures),
+        match one::rewrite(file, variant, audit, if audit { AUDIT_LIMIT } else { LIMIT }) {
+            Fate::Rewritten(figures) => {
+                if let Some(one::Open { claims, first: Some(first) }) = &figures.open {
+                    bar.suspend(|| eprintln!("{claims} claims open in {name}: {first}"));
+                }
+                summary.add(&name, &figures);
+            }
             Fate::Refused { reasons, .. } => {
                 bar.suspend(|| eprintln!("refused {name}: {}", reasons.join("; ")));
                 summary.refused.entry(group(&reasons)).or_default().push(name);
@@ -128,6 +141,10 @@ impl Summary {
         self.input_bytes += f.input_bytes;
         self.output_bytes += f.output_bytes;
         self.seconds += f.seconds;
+        if let Some(open) = &f.open {
+            self.audited += 1;
+            self.open.extend(open.first.clone().map(|first| (name.to_owned(), (open.claims, first))));
+        }
         fn keep(slot: &mut Option<(f64, String)>, value: f64, name: &str, larger: bool) {
             if slot.as_ref().is_none_or(|(v, _)| if larger { value > *v } else { value < *v }) {
                 *slot = Some((value, name.to_owned()));
@@ -136,6 +153,8 @@ impl Summary {
         keep(&mut self.longest, f.seconds, name, true);
         if f.text_bytes >= 1_000_000 {
             keep(&mut self.slowest, f.text_bytes as f64 / 1e6 / f.seconds, name, false);
+        }
+        if f.text_bytes >= 1_000_000 && f.open.is_none() {
             keep(&mut self.greediest, f.max_rss_kb as f64 * 1024.0 / f.text_bytes as f64, name, true);
         }
     }
@@ -173,6 +192,12 @@ impl Summary {
         }
         if let Some((v, name)) = &self.greediest {
             line(format!("most memory of the same: {v:.0} times the text ({name})"));
+        }
+        if self.audited > 0 {
+            line(format!("{} audited against their originals: {} with open claims", self.audited, self.open.len()));
+        }
+        for (file, (claims, first)) in &self.open {
+            line(format!("{claims} claims open in {file}, the first: {first}"));
         }
         for (reason, files) in &self.refused {
             let shown = files.iter().take(6).cloned().collect::<Vec<_>>().join(", ");

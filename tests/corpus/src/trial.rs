@@ -167,7 +167,7 @@ impl Plan {
     fn figures(&self, files: &[PathBuf], variant: Variant) -> Result<Figures, Outcome> {
         let mut sum = Figures::default();
         for file in files {
-            match one::rewrite(file, variant, Duration::from_secs(300)) {
+            match one::rewrite(file, variant, false, Duration::from_secs(300)) {
                 Fate::Rewritten(f) => {
                     sum.text_bytes += f.text_bytes;
                     sum.input_bytes += f.input_bytes;

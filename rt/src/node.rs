@@ -1,16 +1,15 @@
-//! The node: what the gates, the entry and the launcher need of it, and the object that a node of a larger run is.
+//! The node: the object that a node of a run of several is.
 //!
-//! Purpose: [`start`] decides which kind of run this is and maps everything; the other functions are the ways into the runtime. In a
-//! run of several nodes they all lead to the one [`Node`], which receives messages only while one of them runs. Input: the
-//! launcher's [`Boot`] word, misses, polls, calls. Output: tags, messages, the end of the run.
+//! Purpose: a [`Node`] makes blocks accessible, handles messages and waits for them; it receives messages only while one of its calls runs. `process` has
+//! the one of this process, and the ways into the runtime. Input: misses, polls, calls, messages. Output: tags, messages, the end of the run.
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
-//! **Invariants**: nothing here runs before [`start`], which the entry calls before any rewritten instruction; the node is used by one
-//! call at a time ([`GLOBAL`]'s `inside`); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
-use crate::abi::{self, Counter, node_phase};
+mod process;
+
+use crate::abi::Counter;
 use crate::buffer::Queue;
-use crate::coherence::{Coherence, Lane};
+use crate::coherence::Coherence;
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
 use crate::homes::{HomeTable, Homes};
@@ -18,32 +17,19 @@ use crate::instruments::{self, Step};
 use crate::msg::{self, Receiver, Rejection};
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
-use crate::single::Single;
 use crate::stats::{self, Wait, WaitClock};
 use crate::sync::Sync;
-use crate::syscall_gate::{self, signals};
+use crate::sys;
 use crate::tags::Space;
 use crate::tempest::{self, Host};
-use crate::transport::{self, Message, Patience, Transport, Urgency};
-use crate::{api, entry, print, segment, sys};
-use core::cell::UnsafeCell;
-use core::fmt::{self, Write};
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
+use crate::transport::{Message, Patience, Transport, Urgency};
+use core::fmt;
+use core::sync::atomic::Ordering;
+pub use process::{
+    Boot, Call, api, before_call, detach_child, enter_kernel, exiting, fail, is_inside, miss, miss_lanes, nodes,
+    number, poll, region, restart, set_created, start, tempest_settings, with_host, with_host_at_gate, with_run,
+};
 
-/// Who this node is, from [`abi::BOOT_ENV`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boot {
-    pub fd: i32,
-    pub node: u32,
-    /// Where blocks are counted.
-    pub blocks: Option<i32>,
-}
-
-/// Exit status of a node that could not be started, as shells use it.
-const EXIT_CANNOT_START: i32 = 127;
-/// Exit status of a node that stops the run, or stops because another one has stopped it.
-const EXIT_FAILED: i32 = 1;
 /// Messages that one poll handles at most; the doorbell stays set when there are more.
 const POLL_BUDGET: u32 = 256;
 
@@ -317,9 +303,9 @@ impl Node {
 
     /// Gives the node to the program's handler that `run` calls: until it returns, the functions of `tempest.h` find the node here.
     pub fn lend<R>(&mut self, run: impl FnOnce() -> R) -> R {
-        GLOBAL.lent.store(self, Ordering::Relaxed);
+        process::lent(self);
         let result = run();
-        GLOBAL.lent.store(core::ptr::null_mut(), Ordering::Relaxed);
+        process::lent(core::ptr::null_mut());
         result
     }
 
@@ -338,457 +324,14 @@ impl Node {
     /// Stops because somebody else has ended the run.
     #[cold]
     fn stop(&self) -> ! {
-        end_process(EXIT_FAILED, "the run was ended by another node")
+        process::end_process(process::EXIT_FAILED, "the run was ended by another node")
     }
 
     /// Reports an error and ends the run.
     #[cold]
     pub fn fail(&self, message: fmt::Arguments<'_>) -> ! {
-        fail_run(&self.region, self.context, EXIT_FAILED, message)
+        process::fail_run(&self.region, self.context, process::EXIT_FAILED, message)
     }
-}
-
-/// Leaves the message in the context page, ends the run for all nodes, and then this process.
-fn fail_run(region: &Region, context: Context, status: i32, message: fmt::Arguments<'_>) -> ! {
-    let mut line = print::Line::new();
-    // A failing Display leaves what was written before it.
-    let _ = write!(line, "{message}");
-    context.set_message(line.as_bytes());
-    announce(region, context, status);
-    end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
-}
-
-/// Marks this node as failed and wakes all others.
-fn announce(region: &Region, context: Context, status: i32) {
-    context.exit_status().store(status as u32, Ordering::Relaxed);
-    context.phase().store(node_phase::FAILED, Ordering::SeqCst);
-    transport::abort(region);
-}
-
-/// Ends the process; a test, which has several nodes in one process, ends the node's thread.
-fn end_process(status: i32, why: &str) -> ! {
-    if cfg!(test) {
-        panic!("{why}");
-    }
-    sys::exit_group(status)
-}
-
-/// Kinds of runs.
-mod mode {
-    /// Before [`super::start`].
-    pub const NONE: u32 = 0;
-    pub const SINGLE: u32 = 1;
-    pub const SEVERAL: u32 = 2;
-    /// A process forked from a node of a run of several.
-    pub const DETACHED: u32 = 3;
-}
-
-/// What a failing process must know.
-#[derive(Clone, Copy)]
-struct Identity {
-    node: u32,
-    nodes: u32,
-    /// Launched: the region and the own context page in it.
-    launched: Option<(Region, Context)>,
-}
-
-/// The process's node.
-struct Global {
-    mode: AtomicU32,
-    /// Some call is inside [`Node`].
-    inside: AtomicBool,
-    /// The node, while a handler of the program runs inside it.
-    lent: AtomicPtr<Node>,
-    /// The program runs: errors are its own.
-    started: AtomicBool,
-    identity: UnsafeCell<Identity>,
-    node: UnsafeCell<MaybeUninit<Node>>,
-    single: UnsafeCell<MaybeUninit<Single>>,
-}
-
-// SAFETY: `identity`, `node` and `single` are written by `start` before any other use; `node` is then used under `inside`, the others
-// by shared reference.
-unsafe impl core::marker::Sync for Global {}
-
-static GLOBAL: Global = Global {
-    mode: AtomicU32::new(mode::NONE),
-    inside: AtomicBool::new(false),
-    lent: AtomicPtr::new(core::ptr::null_mut()),
-    started: AtomicBool::new(false),
-    identity: UnsafeCell::new(Identity { node: 0, nodes: 1, launched: None }),
-    node: UnsafeCell::new(MaybeUninit::uninit()),
-    single: UnsafeCell::new(MaybeUninit::uninit()),
-};
-
-fn identity() -> Identity {
-    // SAFETY: written by `start` only, on the only thread there is then.
-    unsafe { *GLOBAL.identity.get() }
-}
-
-/// What a call of the program leads to.
-pub enum Call<'a> {
-    Single(&'a Single),
-    Several(&'a mut Node),
-}
-
-/// Runs a call of the program's interface; `name` is for error lines.
-pub fn with_run<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
-    if tempest::in_handler() {
-        refuse_in_handler(name);
-    }
-    tempest::entered(false);
-    with_call(name, run)
-}
-
-/// A function that may wait was called where nothing may.
-#[cold]
-fn refuse_in_handler(name: &str) -> ! {
-    fail(format_args!("{name} in the {}: a handler must not wait (Tempest 1.2.1, section 2)", tempest::running()))
-}
-
-/// Runs a function of `tempest.h`, also inside a handler of the program; `name` is for error lines.
-pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
-    let lent = GLOBAL.lent.load(Ordering::Relaxed);
-    if !lent.is_null() {
-        // SAFETY: `lend` holds the only reference and does not use it before the handler returns; the handler is this thread's, and
-        // functions of the interface do not nest.
-        return run(Host::Node(unsafe { &mut *lent }));
-    }
-    with_call(name, |call| match call {
-        Call::Single(_) => run(Host::Alone),
-        Call::Several(node) => run(Host::Node(node)),
-    })
-}
-
-/// [`with_host`] for a gate.
-pub fn with_host_at_gate<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
-    tempest::entered(true);
-    match GLOBAL.mode.load(Ordering::Relaxed) {
-        mode::SEVERAL => enter(name, |node| {
-            node.begin();
-            let result = run(Host::Node(node));
-            node.leave();
-            result
-        }),
-        _ => run(Host::Alone),
-    }
-}
-
-/// What the launcher has set for `tempest.h`.
-pub fn tempest_settings() -> tempest::Settings {
-    match identity().launched {
-        Some((region, _)) => tempest::Settings::of(region.header()),
-        None => tempest::Settings::DEFAULT,
-    }
-}
-
-fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
-    match GLOBAL.mode.load(Ordering::Relaxed) {
-        // SAFETY: initialised by `start` before it set the mode.
-        mode::SINGLE => run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() })),
-        mode::SEVERAL => {
-            let result = enter(name, |node| {
-                node.begin();
-                let result = run(Call::Several(node));
-                node.leave();
-                result
-            });
-            // A call of the program is a safe point, as a poll is.
-            signals::safe_point();
-            result
-        }
-        mode::DETACHED => fail(format_args!(
-            "{name} was called in a process forked from a node: only the node itself takes part in the run"
-        )),
-        _ => fail(format_args!("{name} was called before the runtime was started")),
-    }
-}
-
-/// Uses the node; ends the run if a call is inside already.
-fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
-    // No exchange: what could come between the two is a signal handler on this very thread, which leaves the word as it found it.
-    if GLOBAL.inside.load(Ordering::Relaxed) {
-        fail(format_args!(
-            "{name} inside the runtime: a signal handler that interrupted it used shared memory; block the signal or let the \
-             handler only set a flag"
-        ));
-    }
-    GLOBAL.inside.store(true, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
-    let result = run(unsafe { (*GLOBAL.node.get()).assume_init_mut() });
-    compiler_fence(Ordering::SeqCst);
-    GLOBAL.inside.store(false, Ordering::Relaxed);
-    result
-}
-
-/// Maps tag table, context pages and segment, and makes the node. Ends the process with an error line when that fails.
-///
-/// # Safety
-/// Called once, by the entry, before the program runs.
-pub unsafe fn start(boot: Option<Boot>) {
-    // SAFETY: once, before anything else; the descriptor is the launcher's.
-    unsafe {
-        or_fail(segment::map_tag_table());
-        match boot {
-            None => start_single(None),
-            Some(boot) => start_launched(boot),
-        }
-        let Identity { nodes, node, launched } = identity();
-        or_fail(segment::fill_private_context(entry::gates(nodes == 1), nodes, node));
-        if let Some((_, context)) = launched {
-            if nodes > 1 {
-                // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
-                // `syscall_gate::enable` has installed one.
-                sys::set_signal_mask(sys::signal_mask() | 1 << (abi::CALL_SIGNAL - 1));
-            }
-            context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
-            context.phase().store(node_phase::RUNNING, Ordering::Release);
-        }
-    }
-    GLOBAL.started.store(true, Ordering::Relaxed);
-}
-
-fn or_fail<T, E: fmt::Display>(result: Result<T, E>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(e) => fail(format_args!("{e}")),
-    }
-}
-
-fn require_memory<T>(result: sys::Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(e) => fail(format_args!("cannot reserve the runtime's own memory: {e}")),
-    }
-}
-
-/// # Safety
-/// As [`start`].
-unsafe fn start_single(region: Option<(i32, &Region)>) {
-    let zero = const { NodeId::new(0).expect("0 is a node") };
-    let bytes = region.map_or(abi::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
-    // SAFETY: once, before the program runs; the statics are not in use yet.
-    unsafe {
-        or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
-        or_fail(segment::map_segment(bytes));
-        (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
-    }
-    GLOBAL.mode.store(mode::SINGLE, Ordering::Release);
-}
-
-/// # Safety
-/// As [`start`].
-unsafe fn start_launched(boot: Boot) {
-    let region = or_fail(Region::map(boot.fd));
-    let header = *region.header();
-    let me = match NodeId::new(boot.node).filter(|_| boot.node < header.nodes) {
-        Some(me) => me,
-        None => fail(format_args!("the launcher calls this node {} of {}", boot.node, header.nodes)),
-    };
-    // SAFETY: once, before the program runs; the statics are not in use yet.
-    unsafe {
-        *GLOBAL.identity.get() =
-            Identity { node: boot.node, nodes: header.nodes, launched: Some((region, region.context(me))) };
-        if header.nodes == 1 {
-            start_single(Some((boot.fd, &region)));
-        } else {
-            or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
-            or_fail(segment::map_segment(header.segment_bytes));
-            or_fail(segment::invalidate_segment(boot.fd, &header));
-            let space = Space::program(header.segment_bytes);
-            (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
-            GLOBAL.mode.store(mode::SEVERAL, Ordering::Release);
-        }
-    }
-    // The mappings stay; the program must not see the descriptor.
-    let _ = sys::close(boot.fd);
-}
-
-/// The region of a launched run.
-pub fn region() -> Option<Region> {
-    identity().launched.map(|(region, _)| region)
-}
-
-/// In a process that was just forked from node 0: it is node `me` from here on, for error messages too.
-pub fn set_created(me: NodeId) {
-    let Identity { nodes, launched, .. } = identity();
-    let launched = launched.map(|(region, _)| (region, region.context(me)));
-    // SAFETY: the child has one thread, and nobody holds a reference: `identity` copies.
-    unsafe { *GLOBAL.identity.get() = Identity { node: me.index() as u32, nodes, launched } };
-}
-
-/// In a process that was just forked from node 0: puts a fresh node in place of the parent's.
-///
-/// # Safety
-/// As [`Node::new`]; no call is inside the node.
-pub unsafe fn restart(region: Region, me: NodeId, space: Space) {
-    // SAFETY: the parent's node is in place; its memory is this process's own copy, which the drop gives back. One thread.
-    unsafe {
-        let entered = (*GLOBAL.node.get()).assume_init_ref().sync.collectives.entered();
-        (*GLOBAL.node.get()).assume_init_drop();
-        let node = (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
-        node.sync.collectives.continue_from(entered);
-    }
-    region.context(me).phase().store(node_phase::RUNNING, Ordering::Release);
-}
-
-/// Releases created nodes before a system call that may block, or when they have waited for a while.
-pub fn before_call(may_block: bool) {
-    if forks::is_holding() && is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
-        enter("a system call", |node| if may_block { node.release() } else { node.release_if_due() });
-    }
-}
-
-/// This node's number.
-pub fn number() -> u32 {
-    identity().node
-}
-
-/// Number of nodes of this run.
-#[inline]
-pub fn nodes() -> u32 {
-    // SAFETY: as in `identity`.
-    unsafe { (*GLOBAL.identity.get()).nodes }
-}
-
-fn is_several() -> bool {
-    GLOBAL.mode.load(Ordering::Relaxed) == mode::SEVERAL
-}
-
-/// Returns when every block of the range allows the access. `masked`: blocks of memory that was never allocated do not matter.
-pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
-    if tempest::is_active() && tempest::faults::touches_user(&[Lane { addr, bytes, store, masked }]) {
-        return tempest::faults::miss(&[Lane { addr, bytes, store, masked }]);
-    }
-    if !is_several() {
-        return;
-    }
-    // SAFETY: only reads tags, which no call changes while this thread is here.
-    let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
-    if node.is_accessible(addr, bytes, store) {
-        return node.count(Counter::FalseMisses);
-    }
-    at_gate("a miss", |node| node.miss(addr, bytes, store, masked));
-}
-
-/// As [`miss`], for several ranges; on return all allow their access at once.
-pub fn miss_lanes(lanes: &[Lane]) {
-    if tempest::is_active() && tempest::faults::touches_user(lanes) {
-        return tempest::faults::miss(lanes);
-    }
-    if !is_several() {
-        return;
-    }
-    // SAFETY: as in `miss`.
-    let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
-    if lanes.iter().all(|l| node.is_accessible(l.addr, l.bytes, l.store)) {
-        return node.count(Counter::FalseMisses);
-    }
-    at_gate("a miss", |node| {
-        node.begin();
-        node.access_lanes(lanes);
-        node.leave();
-    });
-}
-
-/// [`enter`] for what the program's own code does between two of its instructions.
-fn at_gate<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
-    if tempest::in_handler() {
-        refuse_in_handler(name);
-    }
-    tempest::entered(true);
-    enter(name, run)
-}
-
-/// Runs what is pending after the doorbell was set.
-pub fn poll() {
-    if tempest::in_handler() {
-        return;
-    }
-    tempest::entered(true);
-    // A signal handler that interrupted the runtime polls too; the interrupted call does the work.
-    if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
-        enter("a poll", Node::poll);
-    } else if let Some((region, context)) = identity().launched.filter(|_| !is_several()) {
-        // A run of one node: only the launcher rings.
-        context.poll().store(0, Ordering::Relaxed);
-        if region.abort().load(Ordering::Relaxed) != 0 {
-            sys::exit_group(EXIT_FAILED);
-        }
-        tempest::run_events(&mut Host::Alone, || false);
-    } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() {
-        syscall_gate::silence_doorbell();
-        tempest::run_events(&mut Host::Alone, || false);
-    }
-}
-
-/// Before a system call that may wait, its memory accessible: tells the peers to call this node by a signal. False when something has to be
-/// done first: then the caller polls and prepares the call again.
-pub fn enter_kernel() -> bool {
-    if !is_several() || GLOBAL.inside.load(Ordering::Relaxed) {
-        return true;
-    }
-    tempest::entered(true);
-    enter("a system call", Node::enter_kernel)
-}
-
-/// Whether a call is inside the runtime; a signal handler that interrupted it must not enter.
-pub fn is_inside() -> bool {
-    GLOBAL.inside.load(Ordering::Relaxed)
-}
-
-/// The program exits; returns when the process may really end. With status 0 in a run of several nodes: when all have got so far. With
-/// another status the run ends.
-pub fn exiting(status: i32) {
-    let Some((region, context)) = identity().launched else { return };
-    if tempest::in_handler() && status == 0 {
-        refuse_in_handler("exit");
-    }
-    tempest::entered(true);
-    let several = is_several();
-    if several && !GLOBAL.inside.load(Ordering::Relaxed) {
-        enter("exit", Node::fold_times);
-    }
-    if status != 0 {
-        return announce(&region, context, status);
-    }
-    context.exit_status().store(0, Ordering::Relaxed);
-    context.phase().store(node_phase::DONE, Ordering::SeqCst);
-    if several {
-        enter("exit", |node| {
-            node.begin();
-            node.finish();
-            node.fold_times();
-            node.transport.make_sure();
-            node.transport.say_gone();
-        });
-    }
-}
-
-/// In a process that was just forked from this one, on its only thread: takes no part in the run any more. The caller gives it
-/// a context page of its own.
-pub fn detach_child() {
-    if is_several() {
-        GLOBAL.mode.store(mode::DETACHED, Ordering::Relaxed);
-    }
-    // SAFETY: the child has one thread, and nobody holds a reference: `identity` copies.
-    unsafe { (*GLOBAL.identity.get()).launched = None };
-}
-
-/// Reports an error and ends the run. In a launched run the launcher prints the message, else it goes to standard error.
-pub fn fail(message: fmt::Arguments<'_>) -> ! {
-    let status = if GLOBAL.started.load(Ordering::Relaxed) { EXIT_FAILED } else { EXIT_CANNOT_START };
-    if let Some((region, context)) = identity().launched {
-        fail_run(&region, context, status, message);
-    }
-    print::error(message);
-    sys::exit_group(status)
-}
-
-/// The functions for client libraries.
-pub fn api() -> *const abi::BzApi {
-    &raw const api::TABLE
 }
 
 #[cfg(test)]

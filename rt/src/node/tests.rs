@@ -5,7 +5,8 @@
 //! memory.
 
 use super::*;
-use crate::abi::{BLOCK_BYTES, SEGMENT_BASE, protocol_number};
+use crate::abi::{self, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
+use crate::coherence::Lane;
 use crate::coherence::shuffle::Bag;
 use crate::homes::{Attributes, PAGE_BYTES, Placement};
 use crate::protocol::Tag;
@@ -13,6 +14,7 @@ use crate::region::testing::TestRegion;
 use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
 use crate::tags::Block;
+use crate::transport;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
@@ -35,7 +37,7 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// More nodes than the flat form of a collective takes, and more than there are processors.
 const TREE_NODES: u32 = 11;
 
-fn sum(of: Type) -> Collective {
+pub fn sum(of: Type) -> Collective {
     Collective::Reduce(Reduction { combine: Combine::Sum, of })
 }
 

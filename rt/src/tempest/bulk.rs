@@ -3,40 +3,33 @@
 //! Purpose: move large buffers from memory to memory. Input: calls of both ends, messages of the other end. Output: data in the
 //! destination's buffer, callbacks.
 //!
-//! The source offers its buffer (BULK_SEND), and copies it piece by piece into its [staging area](staging) whenever it is in the runtime (BULK_STAGED); the
-//! destination copies the pieces out (BULK_TAKEN) and says when it has all of them (BULK_DONE). A source that computes does not get on
-//! with that; then the destination takes what is left with a copy out of the other process's memory (`process_vm_readv`), a part per [`step`] so that other
-//! events do not wait for long. A source stages one transfer at a time. Others are taken by such copies alone, or, where the
-//! kernel forbids that, asked for (BULK_ASK), a window at a time, and sent in messages (BULK_PIECE).
+//! Here: the endpoints of channels, and what the program says and hears. The source offers its buffer (BULK_SEND), and the destination says when it has all of it
+//! (BULK_DONE). In between the data goes one of three ways:
+//! * `staged`: piece by piece through the source's [staging area](super::staging), while the source is in the runtime;
+//! * `direct`: copied out of the other process's memory, where the source computes, or stages another transfer;
+//! * `asked`: in messages, where the kernel forbids such copies.
+//!
 //! Data goes where the buffer says, whatever the tags are; tags do not change.
 //!
 //! **Invariants**: a channel is named by its source's node and number; only the destination writes the buffer, between an offer and its
 //! end, so an endpoint that was reset is never written to. What the other end does against the rules of section 3.4 ends the run with
 //! the rule's name.
 
-use super::staging::Area;
+mod asked;
+mod direct;
+mod staged;
+
 use super::{Host, Invocation, with};
 use crate::abi::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
-use crate::abi::{BLOCK_BYTES, Counter, STAGE_PIECE_BYTES, STAGE_PLACES};
+use crate::abi::{Counter, STAGE_PIECE_BYTES};
 use crate::buffer::{Queue, Zeroed};
 use crate::msg::id;
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::stats;
-use crate::sys::{self, Errno};
 use crate::transport::Message;
-
-/// Bytes that one step copies.
-const PIECE_BYTES: u64 = 1 << 20;
-/// Pieces that a source stages with its offer, and after each that is taken.
-const FIRST_PIECES: u32 = 4;
-const NEXT_PIECES: u32 = 2;
-/// Cycles of the time-stamp counter, about 10 us, after which a destination no longer waits for a source's next piece. A source that is in the runtime
-/// needs 2 us for one.
-const PATIENCE_CYCLES: u64 = 26_000;
-/// Bytes that one BULK_ASK asks for.
-const WINDOW_BYTES: u64 = 32 << 10;
+pub use direct::step;
 
 /// States of a source's endpoint.
 mod source {
@@ -189,17 +182,7 @@ impl Bulk {
     }
 
     fn is_starving(&self) -> bool {
-        self.awaits_pieces() && stats::cycles().saturating_sub(self.since) > PATIENCE_CYCLES
-    }
-
-    /// Begins to stage a transfer, if no other one is under way; its number, or 0.
-    fn begin_staging(&mut self, channel: u64) -> u32 {
-        if self.staging.is_some() {
-            return 0;
-        }
-        self.number = self.number.checked_add(1).unwrap_or(1);
-        self.staging = Some(Staging { channel, number: self.number, put: 0, taken: 0 });
-        self.number
+        self.awaits_pieces() && stats::cycles().saturating_sub(self.since) > staged::PATIENCE_CYCLES
     }
 
     /// The next callback to run.
@@ -352,113 +335,12 @@ pub fn send(host: &mut Host<'_>, dest: NodeId, channel: i32, buffer: u64, bytes:
         t.bulk.sources.set(index, source);
         index
     });
-    let me = host.me();
-    let number = match host.node() {
-        Some(node) if dest != me && bytes != 0 => {
-            let area = Area::of(&node.region(), me);
-            let number = with(|t| t.bulk.begin_staging(index));
-            if number != 0 {
-                area.begin(number);
-            }
-            number
-        }
-        _ => 0,
-    };
+    let number = if dest != host.me() && bytes != 0 { staged::begin(host, index) } else { 0 };
     let args = [index, bytes, number.into()];
     host.send(dest, Message { handler: id::BULK_SEND, addr: buffer, args, ..Message::default() });
     if number != 0 {
-        stage(host, FIRST_PIECES);
+        staged::stage(host, staged::FIRST_PIECES);
     }
-}
-
-/// Stages the next pieces of the transfer that is staged here, as far as there is room.
-fn stage(host: &mut Host<'_>, most: u32) {
-    let me = host.me();
-    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return };
-    for _ in 0..most {
-        let next = with(|t| {
-            let staging = t.bulk.staging.as_mut()?;
-            let source = t.bulk.sources.get(staging.channel)?;
-            let (piece, at) = (staging.put, staging.put * STAGE_PIECE_BYTES);
-            if at >= source.bytes || piece - staging.taken >= STAGE_PLACES || !area.claim_next(staging.number, piece) {
-                return None;
-            }
-            staging.put += 1;
-            let bytes = STAGE_PIECE_BYTES.min(source.bytes - at);
-            // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
-            unsafe { area.put(piece, source.buffer + at, bytes) };
-            Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
-        });
-        let Some((to, args)) = next else { return };
-        host.send(to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
-    }
-}
-
-/// The destination has taken so many pieces.
-fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
-    let known = with(|t| {
-        let of_sender = t.bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
-        let staging = t.bulk.staging.as_mut();
-        let Some(staging) = staging.filter(|s| of_sender && s.channel == channel && u64::from(s.number) == number)
-        else {
-            return false;
-        };
-        let fits = (staging.taken..=staging.put).contains(&pieces);
-        if fits {
-            staging.taken = pieces;
-        }
-        fits
-    });
-    if known { stage(host, NEXT_PIECES) } else { reject(host) }
-}
-
-/// A piece is in the source's area.
-fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
-    let area = host.node().map(|node| Area::of(&node.region(), from));
-    let found = with(|t| t.bulk.find(from, channel));
-    let expected = |d: &Destination| {
-        d.state == destination::FILLING
-            && d.number != 0
-            && u64::from(d.number) == number
-            && piece == d.got
-            && piece < d.limit.min(d.pieces())
-    };
-    let (Some(area), Some((at, mut d))) = (area, found.filter(|(_, d)| expected(d))) else { return reject(host) };
-    let offset = piece * STAGE_PIECE_BYTES;
-    // SAFETY: inside the program's own buffer, checked when it was given.
-    unsafe { area.take(piece, d.buffer + offset, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
-    d.got += 1;
-    with(|t| {
-        t.bulk.destinations.set(at, d);
-        t.bulk.since = stats::cycles();
-    });
-    if d.is_staged() && d.has_all_pieces() {
-        with(|t| t.bulk.awaiting -= 1);
-        return complete(host, at, d);
-    }
-    host.send(from, Message { handler: id::BULK_TAKEN, args: [channel, d.got, number], ..Message::default() });
-    if d.has_all_pieces() && d.done == d.bytes {
-        complete(host, at, d);
-    }
-}
-
-/// Takes over what the sources that keep this node waiting have not staged.
-fn take_over(host: &mut Host<'_>) {
-    let Some(region) = host.node().map(|node| node.region()) else { return };
-    with(|t| {
-        t.bulk.since = stats::cycles();
-        for at in 0..t.bulk.destinations.len() {
-            let Some(mut d) = t.bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
-            let Some(src) = NodeId::new(d.src.into()) else { continue };
-            if let Some(limit) = Area::of(&region, src).claim_rest(d.number, d.pieces()).filter(|&limit| limit >= d.got)
-            {
-                (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
-                t.bulk.destinations.set(at, d);
-                t.bulk.awaiting -= 1;
-                t.bulk.filling += 1;
-            }
-        }
-    });
 }
 
 /// `TPPI_is_channel_ready`.
@@ -537,10 +419,10 @@ pub fn deliver(host: &mut Host<'_>, from: NodeId, message: &Message) {
     let [channel, a, b] = message.args;
     match message.handler {
         id::BULK_SEND => offered(from, channel, a, message.addr, b),
-        id::BULK_STAGED => staged(host, from, channel, a, b),
-        id::BULK_TAKEN => taken(host, from, channel, a, b),
-        id::BULK_ASK => asked(host, from, channel, a, b),
-        id::BULK_PIECE => piece(host, from, channel, a, b, message),
+        id::BULK_STAGED => staged::staged(host, from, channel, a, b),
+        id::BULK_TAKEN => staged::taken(host, from, channel, a, b),
+        id::BULK_ASK => asked::asked(host, from, channel, a, b),
+        id::BULK_PIECE => asked::piece(host, from, channel, a, b, message),
         handler => {
             let known = with(|t| {
                 let found = t.bulk.sources.get(channel).filter(|s| s.state != source::FREE);
@@ -597,56 +479,6 @@ fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64, number: u64) {
     });
 }
 
-/// Takes the next piece of the first transfer; false when there is none.
-pub fn step(host: &mut Host<'_>) -> bool {
-    let me = host.me();
-    if with(|t| t.bulk.is_starving()) {
-        take_over(host);
-    }
-    let Some((at, mut d)) = with(|t| {
-        let filling = t.bulk.filling != 0;
-        let all = &t.bulk.destinations;
-        let mut found = (0..all.len()).filter_map(|at| Some((at, all.get(at)?)));
-        let is_due = |d: &Destination| d.is_direct() && (d.number == 0 || d.done < d.bytes);
-        if filling { found.find(|(_, d)| is_due(d)) } else { None }
-    }) else {
-        return false;
-    };
-    let Some(src) = NodeId::new(d.src.into()) else { return false };
-    let bytes = PIECE_BYTES.min(d.bytes - d.done);
-    if src == me {
-        // SAFETY: both buffers are the program's own, checked when they were given; they may overlap.
-        unsafe { core::ptr::copy((d.from + d.done) as *const u8, (d.buffer + d.done) as *mut u8, bytes as usize) };
-    } else if with(|t| t.bulk.refused) {
-        return ask(host, at, d);
-    } else {
-        let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
-        // SAFETY: the program's own buffer, checked when it was given.
-        match unsafe { sys::read_process(process, d.from + d.done, d.buffer + d.done, bytes) } {
-            Ok(()) => {}
-            Err(Errno(libc::EPERM | libc::ENOSYS)) => {
-                with(|t| t.bulk.refused = true);
-                return ask(host, at, d);
-            }
-            Err(e) => node::fail(format_args!(
-                "cannot copy {bytes} bytes at {:#x} from the memory of node {} to {:#x}: {e}",
-                d.from + d.done,
-                d.src,
-                d.buffer + d.done
-            )),
-        }
-    }
-    d.done += bytes;
-    with(|t| t.bulk.destinations.set(at, d));
-    if d.done == d.bytes {
-        with(|t| t.bulk.filling -= 1);
-        if d.has_all_pieces() {
-            complete(host, at, d);
-        }
-    }
-    true
-}
-
 /// All data is there.
 fn complete(host: &mut Host<'_>, at: u64, mut d: Destination) {
     count_bytes(d.bytes);
@@ -663,72 +495,4 @@ fn complete(host: &mut Host<'_>, at: u64, mut d: Destination) {
 fn count_bytes(bytes: u64) {
     // SAFETY: the context page is mapped for the whole run.
     unsafe { Context::at(crate::abi::CONTEXT_SHARED) }.add(Counter::BulkBytes, bytes);
-}
-
-/// From here on the data comes in messages.
-fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
-    d.asking = true;
-    with(|t| {
-        t.bulk.destinations.set(at, d);
-        t.bulk.filling -= 1;
-    });
-    ask_for_window(host, at, d);
-    true
-}
-
-fn ask_for_window(host: &mut Host<'_>, at: u64, mut d: Destination) {
-    if d.done == d.bytes {
-        if d.has_all_pieces() {
-            complete(host, at, d);
-        }
-        return;
-    }
-    d.asked = (d.done + WINDOW_BYTES).min(d.bytes);
-    with(|t| t.bulk.destinations.set(at, d));
-    let Some(src) = NodeId::new(d.src.into()) else { return };
-    let args = [d.channel.into(), d.done, d.asked - d.done];
-    host.send(src, Message { handler: id::BULK_ASK, args, ..Message::default() });
-}
-
-/// The destination asks for a window of the buffer.
-fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64) {
-    let source = with(|t| t.bulk.sources.get(channel));
-    let source = source.filter(|s| s.state == source::SENDING && usize::from(s.dest) == from.index());
-    let Some(source) = source.filter(|s| bytes <= WINDOW_BYTES && offset <= s.bytes && bytes <= s.bytes - offset)
-    else {
-        return reject(host);
-    };
-    let mut at = offset;
-    while at < offset + bytes {
-        let now = BLOCK_BYTES.min(offset + bytes - at);
-        let mut data = [0u64; 8];
-        // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
-        unsafe {
-            core::ptr::copy_nonoverlapping((source.buffer + at) as *const u8, data.as_mut_ptr().cast(), now as usize);
-        }
-        let args = [channel, at, now];
-        host.send(from, Message { handler: id::BULK_PIECE, length: 64, args, data, ..Message::default() });
-        at += now;
-    }
-}
-
-/// A piece of what was asked for.
-fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64, message: &Message) {
-    let found = with(|t| t.bulk.find(from, channel));
-    let expected = |d: &Destination| {
-        d.state == destination::FILLING
-            && d.asking
-            && offset == d.done
-            && bytes <= BLOCK_BYTES
-            && bytes <= d.asked - d.done
-    };
-    let Some((at, mut d)) = found.filter(|(_, d)| expected(d)) else { return reject(host) };
-    let to = d.buffer + offset;
-    // SAFETY: inside the program's own buffer, checked when it was given.
-    unsafe { core::ptr::copy_nonoverlapping(message.data.as_ptr().cast::<u8>(), to as *mut u8, bytes as usize) };
-    d.done += bytes;
-    with(|t| t.bulk.destinations.set(at, d));
-    if d.done == d.asked {
-        ask_for_window(host, at, d);
-    }
 }

@@ -5,6 +5,7 @@
 //! handler must be able to send).
 //!
 //! * [`message`]: what travels. * [`ring`], [`shuttle`]: how it travels; [`link`] chooses. * [`doorbell`]: how a receiver learns of it.
+//! * `wait`: how a node waits for it. * `watch`: what a node that waits sees of its peers.
 //!
 //! # Who rings the doorbell
 //!
@@ -19,7 +20,7 @@
 //!
 //! Fences are not in the way of a miss. A sender that finds a spinning receiver, or a running one that waits for the answer, believes it for the moment and looks
 //! again behind a fence ([`Transport::make_sure`]) when it has waited in vain for a while, or before it sleeps or leaves the runtime; not at all if the
-//! peer's next message acknowledges everything (`taken`). A wait that is soon over does not say that it is one ([`QUIET_LOOKS`]): the node has
+//! peer's next message acknowledges everything (`taken`). A wait that is soon over does not say that it is one (`wait`): the node has
 //! said all the time that it runs, so at its end there is nothing to take back.
 //!
 //! **Invariant**: messages from one node to another arrive in the order of sending. What does not fit into a ring waits in the
@@ -32,52 +33,24 @@ pub mod message;
 mod models;
 pub mod ring;
 pub mod shuttle;
+mod wait;
+mod watch;
 
-use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES, activity};
+use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
-use crate::{stats, sys, tempest};
-use core::hint::spin_loop;
+use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
 use link::Link;
 pub use message::{LINE_BYTES, Message};
-
-/// A node calls a peer that leaves its doorbell unanswered at most so often.
-const CALL_EVERY_NS: u64 = 2_000_000;
-
-/// A node that only yields looks at its peers after so many yields.
-const YIELDS_UNWATCHED: u32 = 1024;
-
-/// Looks at the rings in a row, with nothing else in between but a pause each.
-const STRETCH: u32 = 8;
-/// Pauses in front of each look while messages of programs and of the synchronisation come and go.
-const TALKING_PAUSES: u32 = 3;
-/// After so many looks in vain, longer than a miss takes, a node makes sure that who must know of its messages does.
-const UNSURE_LOOKS: u32 = 24;
-/// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
-const QUIET_LOOKS: u32 = 32;
-
-/// What this node has seen of a peer's life.
-#[derive(Clone, Copy, Default)]
-struct Watch {
-    /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
-    beat: u32,
-    owed_since_ns: u64,
-    called_ns: u64,
-}
-
-/// A peer that has not answered for too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Silent {
-    pub node: NodeId,
-    pub pid: u32,
-    pub for_ms: u64,
-}
+pub use wait::{Idled, Patience};
+pub use watch::Silent;
+use watch::Watch;
 
 /// One other node.
 struct Peer {
@@ -86,28 +59,6 @@ struct Peer {
     /// What did not fit into `out`.
     overflow: Queue<Message>,
     context: Context,
-}
-
-/// How long a wait has been going on; [`Transport::idle`] advances it.
-#[derive(Clone, Copy, Default)]
-pub struct Patience {
-    /// Looks with a pause in between.
-    looks: u32,
-    /// Their number is used up.
-    is_spun_out: bool,
-    /// Looks with a yield, since the last sleep.
-    yields: u32,
-    /// The word `activity` says that this node looks at its rings by itself.
-    is_announced: bool,
-}
-
-/// What one step of waiting was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Idled {
-    /// Looks at the rings.
-    pub looks: u32,
-    /// It was a sleep.
-    pub slept: bool,
 }
 
 /// One node's end of all rings.
@@ -336,187 +287,9 @@ impl Transport {
         self.peers[..self.nodes].iter().flatten().any(|peer| peer.link.is_ready())
     }
 
-    /// From here on the node looks at its rings by itself, and peers see it.
-    fn begin_wait(&self, patience: &mut Patience) {
-        if !patience.is_announced {
-            patience.is_announced = true;
-            doorbell_of(&self.own).begin_wait();
-        }
-    }
-
-    /// The end of a wait: back to the program. If peers were told of the wait, tells them that it is over, and sets the own doorbell if anything is
-    /// left to do. Otherwise they have rung meanwhile for what is not an answer, and a doorbell that rang for what has been handled is cleared.
-    #[inline]
-    pub fn end_wait(&self, patience: &Patience) {
-        if patience.is_announced {
-            doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
-        } else if self.own.poll().load(Ordering::Relaxed) != 0 {
-            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::wants_poll();
-            doorbell_of(&self.own).silence(has_work);
-        }
-    }
-
-    /// Sets the own doorbell, so that the next poll is taken.
-    pub fn remind(&self) {
-        self.own.poll().store(1, Ordering::Relaxed);
-    }
-
-    /// Clears the own doorbell; afterwards the caller must look at all rings.
-    pub fn answer_doorbell(&self) {
-        self.beat();
-        doorbell_of(&self.own).answer();
-    }
-
-    /// Tells whoever watches that this node looks at its rings.
-    #[inline]
-    fn beat(&self) {
-        let beat = self.own.beat();
-        beat.store(beat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// Before a system call that may wait: from here on peers call this node by a signal. False, and nothing has changed, when a
-    /// message is there.
-    pub fn enter_kernel(&mut self) -> bool {
-        self.beat();
-        self.make_sure();
-        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due())
-    }
-
-    /// This node takes no more part in the run: nobody waits for it.
-    pub fn say_gone(&self) {
-        self.own.activity().swap(activity::GONE, Ordering::SeqCst);
-    }
-
-    /// The peer that [`Transport::idle`] has found silent for too long.
-    pub const fn silent(&self) -> Option<Silent> {
-        self.silent
-    }
-
-    /// The peer to or from which [`Transport::idle`] has found a ring overwritten.
-    pub const fn damaged(&self) -> Option<NodeId> {
-        self.damaged
-    }
-
     /// Whether somebody has ended the run.
     pub fn is_aborted(&self) -> bool {
         self.region.abort().load(Ordering::Relaxed) != 0
-    }
-
-    /// No sleep is longer than this, in nanoseconds, until the next call.
-    pub fn limit_sleep(&mut self, limit_ns: u64) {
-        self.sleep_limit_ns = limit_ns;
-    }
-
-    /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep.
-    #[inline]
-    pub fn idle(&mut self, patience: &mut Patience, most_looks: u32) -> Idled {
-        self.beat();
-        self.drain();
-        if !patience.is_spun_out {
-            let most = STRETCH.min(most_looks).min(self.spins.now().saturating_sub(patience.looks)).max(1);
-            // Each look at the shuttle takes its line away from the peer that is about to write it.
-            let pauses = if self.is_talking { TALKING_PAUSES } else { 1 };
-            for look in 1..=most {
-                for _ in 0..pauses {
-                    spin_loop();
-                }
-                if self.any_ready() {
-                    patience.looks += look;
-                    return Idled { looks: look, slept: false };
-                }
-            }
-            patience.looks += most;
-            if patience.looks >= UNSURE_LOOKS {
-                self.make_sure();
-            }
-            if patience.looks >= QUIET_LOOKS {
-                self.begin_wait(patience);
-            }
-            if patience.looks >= self.spins.now() {
-                patience.is_spun_out = true;
-                self.begin_wait(patience);
-                self.spins.in_vain(&self.waiting);
-            }
-            return Idled { looks: most, slept: false };
-        }
-        self.make_sure();
-        if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
-            // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
-            patience.yields += 1;
-            self.unwatched += 1;
-            if self.unwatched >= YIELDS_UNWATCHED {
-                self.watch();
-            }
-            let began = stats::cycles();
-            sys::sched_yield();
-            self.yields.took(stats::cycles().saturating_sub(began));
-            Idled { looks: 1, slept: false }
-        } else {
-            patience.yields = 0;
-            self.yields.slept();
-            let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
-            self.sleep(limit_ns.min(self.sleep_limit_ns));
-            Idled { looks: 1, slept: true }
-        }
-    }
-
-    /// A message came: the wait begins again.
-    #[inline]
-    pub fn answered(&mut self, patience: &mut Patience) {
-        if patience.looks != 0 && !patience.is_spun_out {
-            self.spins.answered(&self.waiting);
-        }
-        *patience = Patience { is_announced: patience.is_announced, ..Patience::default() };
-    }
-
-    /// Looks at the peers: calls those that leave their doorbell unanswered, and notes one that has not shown a sign of life for too long
-    /// although it owes one. A node owes a beat while it waits for messages itself, and while its doorbell is set. True when a peer's
-    /// doorbell is unanswered: then this node looks again soon.
-    #[cold]
-    fn watch(&mut self) -> bool {
-        self.unwatched = 0;
-        let now = sys::monotonic_ns();
-        let limit_ms = u64::from(self.region.header().peer_timeout_ms);
-        // When this node itself did not run (stopped, or its machine was), it has seen nothing in that time.
-        let paused = now.saturating_sub(self.watched_ns) > 1_000_000_000;
-        self.watched_ns = now;
-        let mut unanswered = false;
-        for (number, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { watch, context, link, .. }) = peer else { continue };
-            if !link.is_sound() {
-                self.damaged = NodeId::new(number as u32);
-            }
-            let doing = context.activity().load(Ordering::Relaxed);
-            let rung = context.poll().load(Ordering::Relaxed) != 0;
-            let beat = context.beat().load(Ordering::Relaxed);
-            let pid = context.pid().load(Ordering::Relaxed);
-            let owes = rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
-            if !owes || beat != watch.beat || paused || doing == activity::GONE || pid == 0 {
-                *watch = Watch { beat, owed_since_ns: now, ..*watch };
-                continue;
-            }
-            let for_ms = now.saturating_sub(watch.owed_since_ns) / 1_000_000;
-            if limit_ms != 0 && for_ms >= limit_ms {
-                self.silent = NodeId::new(number as u32).map(|node| Silent { node, pid, for_ms });
-            }
-            if rung && matches!(doing, activity::RUNNING | activity::KERNEL | activity::CALLED) {
-                unanswered = true;
-                // Less and less often: a node that computes answers at its next poll in any case.
-                let pause_ns = CALL_EVERY_NS.max(now.saturating_sub(watch.owed_since_ns) / 2);
-                if now.saturating_sub(watch.owed_since_ns) >= CALL_EVERY_NS
-                    && now.saturating_sub(watch.called_ns) >= pause_ns
-                {
-                    watch.called_ns = now;
-                    call(pid);
-                }
-            }
-        }
-        unanswered
-    }
-
-    #[cold]
-    fn sleep(&self, limit_ns: u64) {
-        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due(), limit_ns);
     }
 }
 
@@ -560,6 +333,7 @@ pub fn abort(region: &Region) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::activity;
     use crate::region::testing::TestRegion;
 
     fn pair(slots: u32, cpus: u32) -> (TestRegion, Transport, Transport) {

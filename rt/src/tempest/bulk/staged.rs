@@ -1,0 +1,136 @@
+//! Bulk data piece by piece through the source's staging area.
+//!
+//! Purpose: a transfer at the speed of memory while both ends are in the runtime. The source copies pieces into its [`Area`] (BULK_STAGED), the
+//! destination copies them out (BULK_TAKEN). A source that computes does not get on with that; then the destination claims what is left and copies it
+//! itself ([`super::direct`]). A source stages one transfer at a time.
+//! Input: offers, messages of the other end. Output: data in the destination's buffer.
+//! **Invariant**: each piece is either staged by the source or claimed by the destination, never both ([`Area`] says which).
+
+use super::super::staging::Area;
+use super::super::{Host, with};
+use super::{Bulk, Destination, Staging, complete, destination, reject};
+use crate::abi::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use crate::msg::id;
+use crate::protocol::NodeId;
+use crate::stats;
+use crate::transport::Message;
+
+/// Pieces that a source stages with its offer, and after each that is taken.
+pub(super) const FIRST_PIECES: u32 = 4;
+const NEXT_PIECES: u32 = 2;
+/// Cycles of the time-stamp counter, about 10 us, after which a destination no longer waits for a source's next piece. A source that is in the runtime
+/// needs 2 us for one.
+pub(super) const PATIENCE_CYCLES: u64 = 26_000;
+
+impl Bulk {
+    /// Begins to stage a transfer, if no other one is under way; its number, or 0.
+    fn begin_staging(&mut self, channel: u64) -> u32 {
+        if self.staging.is_some() {
+            return 0;
+        }
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        self.staging = Some(Staging { channel, number: self.number, put: 0, taken: 0 });
+        self.number
+    }
+}
+
+/// Begins to stage the transfer of this node's channel, if no other one is under way; its number, or 0.
+pub(super) fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
+    let me = host.me();
+    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return 0 };
+    let number = with(|t| t.bulk.begin_staging(channel));
+    if number != 0 {
+        area.begin(number);
+    }
+    number
+}
+
+/// Stages the next pieces of the transfer that is staged here, as far as there is room.
+pub(super) fn stage(host: &mut Host<'_>, most: u32) {
+    let me = host.me();
+    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return };
+    for _ in 0..most {
+        let next = with(|t| {
+            let staging = t.bulk.staging.as_mut()?;
+            let source = t.bulk.sources.get(staging.channel)?;
+            let (piece, at) = (staging.put, staging.put * STAGE_PIECE_BYTES);
+            if at >= source.bytes || piece - staging.taken >= STAGE_PLACES || !area.claim_next(staging.number, piece) {
+                return None;
+            }
+            staging.put += 1;
+            let bytes = STAGE_PIECE_BYTES.min(source.bytes - at);
+            // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
+            unsafe { area.put(piece, source.buffer + at, bytes) };
+            Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
+        });
+        let Some((to, args)) = next else { return };
+        host.send(to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
+    }
+}
+
+/// The destination has taken so many pieces.
+pub(super) fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
+    let known = with(|t| {
+        let of_sender = t.bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
+        let staging = t.bulk.staging.as_mut();
+        let Some(staging) = staging.filter(|s| of_sender && s.channel == channel && u64::from(s.number) == number)
+        else {
+            return false;
+        };
+        let fits = (staging.taken..=staging.put).contains(&pieces);
+        if fits {
+            staging.taken = pieces;
+        }
+        fits
+    });
+    if known { stage(host, NEXT_PIECES) } else { reject(host) }
+}
+
+/// A piece is in the source's area.
+pub(super) fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
+    let area = host.node().map(|node| Area::of(&node.region(), from));
+    let found = with(|t| t.bulk.find(from, channel));
+    let expected = |d: &Destination| {
+        d.state == destination::FILLING
+            && d.number != 0
+            && u64::from(d.number) == number
+            && piece == d.got
+            && piece < d.limit.min(d.pieces())
+    };
+    let (Some(area), Some((at, mut d))) = (area, found.filter(|(_, d)| expected(d))) else { return reject(host) };
+    let offset = piece * STAGE_PIECE_BYTES;
+    // SAFETY: inside the program's own buffer, checked when it was given.
+    unsafe { area.take(piece, d.buffer + offset, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
+    d.got += 1;
+    with(|t| {
+        t.bulk.destinations.set(at, d);
+        t.bulk.since = stats::cycles();
+    });
+    if d.is_staged() && d.has_all_pieces() {
+        with(|t| t.bulk.awaiting -= 1);
+        return complete(host, at, d);
+    }
+    host.send(from, Message { handler: id::BULK_TAKEN, args: [channel, d.got, number], ..Message::default() });
+    if d.has_all_pieces() && d.done == d.bytes {
+        complete(host, at, d);
+    }
+}
+
+/// Takes over what the sources that keep this node waiting have not staged.
+pub(super) fn take_over(host: &mut Host<'_>) {
+    let Some(region) = host.node().map(|node| node.region()) else { return };
+    with(|t| {
+        t.bulk.since = stats::cycles();
+        for at in 0..t.bulk.destinations.len() {
+            let Some(mut d) = t.bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
+            let Some(src) = NodeId::new(d.src.into()) else { continue };
+            if let Some(limit) = Area::of(&region, src).claim_rest(d.number, d.pieces()).filter(|&limit| limit >= d.got)
+            {
+                (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
+                t.bulk.destinations.set(at, d);
+                t.bulk.awaiting -= 1;
+                t.bulk.filling += 1;
+            }
+        }
+    });
+}

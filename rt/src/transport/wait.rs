@@ -1,0 +1,170 @@
+//! Waiting for messages: look, look less often, yield, sleep.
+//!
+//! Purpose: one wait of this node, step by step. Input: rings that were found empty. Output: time passes, and peers know what this
+//! node does (the table of [`super::doorbell`]). How long each kind of waiting lasts is [`crate::config`]'s business.
+
+use super::watch::CALL_EVERY_NS;
+use super::{Transport, doorbell_of};
+use crate::abi::activity;
+use crate::{stats, sys, tempest};
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering;
+
+/// A node that only yields looks at its peers after so many yields.
+const YIELDS_UNWATCHED: u32 = 1024;
+
+/// Looks at the rings in a row, with nothing else in between but a pause each.
+const STRETCH: u32 = 8;
+/// Pauses in front of each look while messages of programs and of the synchronisation come and go.
+const TALKING_PAUSES: u32 = 3;
+/// After so many looks in vain, longer than a miss takes, a node makes sure that who must know of its messages does.
+const UNSURE_LOOKS: u32 = 24;
+/// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
+const QUIET_LOOKS: u32 = 32;
+
+/// How long a wait has been going on; [`Transport::idle`] advances it.
+#[derive(Clone, Copy, Default)]
+pub struct Patience {
+    /// Looks with a pause in between.
+    looks: u32,
+    /// Their number is used up.
+    is_spun_out: bool,
+    /// Looks with a yield, since the last sleep.
+    yields: u32,
+    /// The word `activity` says that this node looks at its rings by itself.
+    is_announced: bool,
+}
+
+/// What one step of waiting was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idled {
+    /// Looks at the rings.
+    pub looks: u32,
+    /// It was a sleep.
+    pub slept: bool,
+}
+
+impl Transport {
+    /// From here on the node looks at its rings by itself, and peers see it.
+    pub(super) fn begin_wait(&self, patience: &mut Patience) {
+        if !patience.is_announced {
+            patience.is_announced = true;
+            doorbell_of(&self.own).begin_wait();
+        }
+    }
+
+    /// The end of a wait: back to the program. If peers were told of the wait, tells them that it is over, and sets the own doorbell if anything is
+    /// left to do. Otherwise they have rung meanwhile for what is not an answer, and a doorbell that rang for what has been handled is cleared.
+    #[inline]
+    pub fn end_wait(&self, patience: &Patience) {
+        if patience.is_announced {
+            doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
+        } else if self.own.poll().load(Ordering::Relaxed) != 0 {
+            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::wants_poll();
+            doorbell_of(&self.own).silence(has_work);
+        }
+    }
+
+    /// Sets the own doorbell, so that the next poll is taken.
+    pub fn remind(&self) {
+        self.own.poll().store(1, Ordering::Relaxed);
+    }
+
+    /// Clears the own doorbell; afterwards the caller must look at all rings.
+    pub fn answer_doorbell(&self) {
+        self.beat();
+        doorbell_of(&self.own).answer();
+    }
+
+    /// Tells whoever watches that this node looks at its rings.
+    #[inline]
+    fn beat(&self) {
+        let beat = self.own.beat();
+        beat.store(beat.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Before a system call that may wait: from here on peers call this node by a signal. False, and nothing has changed, when a
+    /// message is there.
+    pub fn enter_kernel(&mut self) -> bool {
+        self.beat();
+        self.make_sure();
+        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due())
+    }
+
+    /// This node takes no more part in the run: nobody waits for it.
+    pub fn say_gone(&self) {
+        self.own.activity().swap(activity::GONE, Ordering::SeqCst);
+    }
+
+    /// No sleep is longer than this, in nanoseconds, until the next call.
+    pub fn limit_sleep(&mut self, limit_ns: u64) {
+        self.sleep_limit_ns = limit_ns;
+    }
+
+    /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep.
+    #[inline]
+    pub fn idle(&mut self, patience: &mut Patience, most_looks: u32) -> Idled {
+        self.beat();
+        self.drain();
+        if !patience.is_spun_out {
+            let most = STRETCH.min(most_looks).min(self.spins.now().saturating_sub(patience.looks)).max(1);
+            // Each look at the shuttle takes its line away from the peer that is about to write it.
+            let pauses = if self.is_talking { TALKING_PAUSES } else { 1 };
+            for look in 1..=most {
+                for _ in 0..pauses {
+                    spin_loop();
+                }
+                if self.any_ready() {
+                    patience.looks += look;
+                    return Idled { looks: look, slept: false };
+                }
+            }
+            patience.looks += most;
+            if patience.looks >= UNSURE_LOOKS {
+                self.make_sure();
+            }
+            if patience.looks >= QUIET_LOOKS {
+                self.begin_wait(patience);
+            }
+            if patience.looks >= self.spins.now() {
+                patience.is_spun_out = true;
+                self.begin_wait(patience);
+                self.spins.in_vain(&self.waiting);
+            }
+            return Idled { looks: most, slept: false };
+        }
+        self.make_sure();
+        if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
+            // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
+            patience.yields += 1;
+            self.unwatched += 1;
+            if self.unwatched >= YIELDS_UNWATCHED {
+                self.watch();
+            }
+            let began = stats::cycles();
+            sys::sched_yield();
+            self.yields.took(stats::cycles().saturating_sub(began));
+            Idled { looks: 1, slept: false }
+        } else {
+            patience.yields = 0;
+            self.yields.slept();
+            let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
+            self.sleep(limit_ns.min(self.sleep_limit_ns));
+            Idled { looks: 1, slept: true }
+        }
+    }
+
+    /// A message came: the wait begins again.
+    #[inline]
+    pub fn answered(&mut self, patience: &mut Patience) {
+        if patience.looks != 0 && !patience.is_spun_out {
+            self.spins.answered(&self.waiting);
+        }
+        *patience = Patience { is_announced: patience.is_announced, ..Patience::default() };
+    }
+
+    #[cold]
+    fn sleep(&self, limit_ns: u64) {
+        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due(), limit_ns);
+    }
+}

@@ -290,35 +290,84 @@ impl Word for Cell {
     }
 }
 
-/// A sender of two messages, and a receiver that sleeps for the first and computes, polling its doorbell, until the second: the doorbell is
-/// all it looks at then.
-fn doorbell(bug: Bug) {
-    explore(3, move || {
+/// A node as its peers see it, and how many messages they have sent it.
+struct Receiver {
+    poll: Cell,
+    state: Cell,
+    sent: AtomicU32,
+}
+
+impl Receiver {
+    /// One that runs.
+    fn new(bug: Bug) -> Arc<Receiver> {
         FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
-        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
-        let sent = Arc::new(AtomicU32::new(0));
-        let sender = {
-            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
-            loom::thread::spawn(move || {
-                let bell = Doorbell { poll: &words.0, state: &words.1 };
-                for n in 1..=2 {
-                    sent.store(n, Ordering::Release);
-                    bell.ring(|| unreachable!("the receiver makes no system call"));
-                }
-            })
-        };
-        let bell = Doorbell { poll: &words.0, state: &words.1 };
-        let ready = |n: u32| sent.load(Ordering::Acquire) >= n;
-        bell.begin_wait();
-        while !ready(1) {
-            bell.sleep(|| ready(1), 0);
+        let (poll, state) = (Cell::new(0, bug), Cell::new(activity::RUNNING, bug));
+        Arc::new(Receiver { poll, state, sent: AtomicU32::new(0) })
+    }
+
+    fn bell(&self) -> Doorbell<'_, Cell> {
+        Doorbell { poll: &self.poll, state: &self.state }
+    }
+
+    /// Publishes message `n`, counted from 1.
+    fn publish(&self, n: u32) {
+        self.sent.store(n, Ordering::Release);
+    }
+
+    fn has(&self, n: u32) -> bool {
+        self.sent.load(Ordering::Acquire) >= n
+    }
+
+    /// Publishes message `n` and looks whether the node must be told; true: without a fence.
+    fn announce(&self, n: u32, kind: Urgency) -> bool {
+        self.publish(n);
+        self.bell().announce(kind, || unreachable!("the receiver makes no system call"))
+    }
+
+    /// The look behind a fence that follows.
+    fn look_again(&self, kind: Urgency) {
+        Cell::full_fence();
+        self.bell().ring_behind_fence(kind, || unreachable!("the receiver makes no system call"));
+    }
+
+    /// The program computes: its polls look at the doorbell, and at nothing else.
+    fn expect_rung(&self) {
+        assert_eq!(self.poll.word.load(Ordering::SeqCst), 1, "a message lies in a ring, and nobody will look");
+    }
+}
+
+/// A node, what one peer does to it, what it does meanwhile, and what must be so when both are done.
+fn race(bug: Bug, sender: fn(&Receiver, Bug), receiver: fn(&Receiver, Bug), then: fn(&Receiver)) {
+    explore(3, move || {
+        let node = Receiver::new(bug);
+        let peer = Arc::clone(&node);
+        let peer = loom::thread::spawn(move || sender(&peer, bug));
+        receiver(&node, bug);
+        peer.join().unwrap();
+        then(&node);
+    });
+}
+
+/// A sender of two messages, and a receiver that sleeps for the first and computes, polling its doorbell, until the second.
+fn doorbell(bug: Bug) {
+    let sender = |node: &Receiver, _| {
+        for n in 1..=2 {
+            node.publish(n);
+            node.bell().ring(|| unreachable!("the receiver makes no system call"));
         }
-        bell.end_wait(|| ready(2));
-        // The program computes; only its polls look at anything.
-        sender.join().unwrap();
-        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "a message lies in a ring, and nobody will look");
-        bell.answer();
-        assert!(ready(2));
+    };
+    let receiver = |node: &Receiver, _| {
+        let bell = node.bell();
+        bell.begin_wait();
+        while !node.has(1) {
+            bell.sleep(|| node.has(1), 0);
+        }
+        bell.end_wait(|| node.has(2));
+    };
+    race(bug, sender, receiver, |node| {
+        node.expect_rung();
+        node.bell().answer();
+        assert!(node.has(2));
     });
 }
 
@@ -337,36 +386,24 @@ fn planted_bugs_of_the_doorbell_are_found() {
 /// A sender of answers, who looks at the receiver's state without a fence first and behind one later, and a receiver that waits for them: at first without
 /// a word, then spinning, then asleep.
 fn answers(bug: Bug) {
-    explore(3, move || {
-        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
-        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
-        let sent = Arc::new(AtomicU32::new(0));
-        let sender = {
-            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
-            loom::thread::spawn(move || {
-                let bell = Doorbell { poll: &words.0, state: &words.1 };
-                let call = || unreachable!("the receiver makes no system call");
-                sent.store(1, Ordering::Release);
-                let mut unsure = bell.announce(Urgency::Answer, call);
-                sent.store(2, Ordering::Release);
-                unsure |= bell.announce(Urgency::Answer, call);
-                if unsure && bug != Bug::NoLaterLook {
-                    Cell::full_fence();
-                    bell.ring_behind_fence(Urgency::Answer, call);
-                }
-            })
-        };
-        let bell = Doorbell { poll: &words.0, state: &words.1 };
-        let ready = |n: u32| sent.load(Ordering::Acquire) >= n;
-        if !ready(2) {
+    let sender = |node: &Receiver, bug| {
+        let mut unsure = node.announce(1, Urgency::Answer);
+        unsure |= node.announce(2, Urgency::Answer);
+        if unsure && bug != Bug::NoLaterLook {
+            node.look_again(Urgency::Answer);
+        }
+    };
+    let receiver = |node: &Receiver, _| {
+        let bell = node.bell();
+        if !node.has(2) {
             bell.begin_wait();
-            while !ready(2) {
-                bell.sleep(|| ready(2), 0);
+            while !node.has(2) {
+                bell.sleep(|| node.has(2), 0);
             }
             bell.end_wait(|| false);
         }
-        sender.join().unwrap();
-    });
+    };
+    race(bug, sender, receiver, |_| ());
 }
 
 #[test]
@@ -381,33 +418,19 @@ fn planted_bugs_of_answers_are_found() {
     }
 }
 
-/// A sender of a reply, who does nothing more at first if the receiver runs or spins, and a receiver that ends a wait meanwhile and then computes: its
-/// doorbell is all it looks at.
+/// A sender of a reply, who does nothing more at first if the receiver runs or spins, and a receiver that ends a wait meanwhile and then computes.
 fn replies(bug: Bug) {
-    explore(3, move || {
-        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
-        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
-        let sent = Arc::new(AtomicU32::new(0));
-        let sender = {
-            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
-            loom::thread::spawn(move || {
-                let bell = Doorbell { poll: &words.0, state: &words.1 };
-                let call = || unreachable!("the receiver makes no system call");
-                sent.store(1, Ordering::Release);
-                let unsure = bell.announce(Urgency::Reply, call);
-                assert!(unsure, "neither of the two states needs anything at once");
-                if bug != Bug::NoLaterLook {
-                    Cell::full_fence();
-                    bell.ring_behind_fence(Urgency::Reply, call);
-                }
-            })
-        };
-        let bell = Doorbell { poll: &words.0, state: &words.1 };
-        bell.begin_wait();
-        bell.end_wait(|| sent.load(Ordering::Acquire) == 1);
-        sender.join().unwrap();
-        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "a reply lies in a ring, and nobody will look");
-    });
+    let sender = |node: &Receiver, bug| {
+        assert!(node.announce(1, Urgency::Reply), "neither of the two states needs anything at once");
+        if bug != Bug::NoLaterLook {
+            node.look_again(Urgency::Reply);
+        }
+    };
+    let receiver = |node: &Receiver, _| {
+        node.bell().begin_wait();
+        node.bell().end_wait(|| node.has(1));
+    };
+    race(bug, sender, receiver, Receiver::expect_rung);
 }
 
 #[test]
@@ -424,29 +447,18 @@ fn planted_bugs_of_replies_are_found() {
 
 /// A sender of two messages to a node that says all the time that it runs, handles the first one, and silences its doorbell.
 fn silence(bug: Bug) {
-    explore(3, move || {
-        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
-        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
-        let sent = Arc::new(AtomicU32::new(0));
-        let sender = {
-            let (words, sent) = (Arc::clone(&words), Arc::clone(&sent));
-            loom::thread::spawn(move || {
-                let bell = Doorbell { poll: &words.0, state: &words.1 };
-                for n in 1..=2 {
-                    sent.store(n, Ordering::Release);
-                    let call = || unreachable!("the receiver makes no system call");
-                    assert!(!bell.announce(Urgency::Call, call), "the receiver runs");
-                }
-            })
-        };
-        let bell = Doorbell { poll: &words.0, state: &words.1 };
-        while sent.load(Ordering::Acquire) == 0 {
+    let sender = |node: &Receiver, _| {
+        for n in 1..=2 {
+            assert!(!node.announce(n, Urgency::Call), "the receiver runs");
+        }
+    };
+    let receiver = |node: &Receiver, bug| {
+        while !node.has(1) {
             loom::thread::yield_now();
         }
-        bell.silence(|| bug != Bug::NoLaterLook && sent.load(Ordering::Acquire) == 2);
-        sender.join().unwrap();
-        assert_eq!(words.0.word.load(Ordering::SeqCst), 1, "the second message lies in a ring, and nobody will look");
-    });
+        node.bell().silence(|| bug != Bug::NoLaterLook && node.has(2));
+    };
+    race(bug, sender, receiver, Receiver::expect_rung);
 }
 
 #[test]
@@ -465,28 +477,24 @@ fn planted_bugs_of_silence_are_found() {
 /// call ends when it comes.
 fn kernel(bug: Bug) {
     explore(3, move || {
-        FENCED.store(bug != Bug::NoSenderFence, Ordering::Relaxed);
-        let words = Arc::new((Cell::new(0, bug), Cell::new(activity::RUNNING, bug)));
-        let sent = Arc::new(AtomicU32::new(0));
+        let node = Receiver::new(bug);
         let calls = Arc::new(AtomicU32::new(0));
         let senders: Vec<_> = (0..2)
             .map(|n| {
-                let (words, sent, calls) = (Arc::clone(&words), Arc::clone(&sent), Arc::clone(&calls));
+                let (node, calls) = (Arc::clone(&node), Arc::clone(&calls));
                 loom::thread::spawn(move || {
-                    sent.fetch_or(1 << n, Ordering::AcqRel);
-                    let bell = Doorbell { poll: &words.0, state: &words.1 };
-                    bell.ring(|| {
+                    node.sent.fetch_or(1 << n, Ordering::AcqRel);
+                    node.bell().ring(|| {
                         calls.fetch_add(1, Ordering::AcqRel);
                     });
                 })
             })
             .collect();
-        let bell = Doorbell { poll: &words.0, state: &words.1 };
-        let waits = bell.enter_kernel(|| sent.load(Ordering::Acquire) != 0);
+        let waits = node.bell().enter_kernel(|| node.has(1));
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         let calls = calls.load(Ordering::Acquire);
         assert!(!waits || calls == 1, "a node waits in the kernel, and nobody has called it");
-        assert!(waits || sent.load(Ordering::Acquire) != 0);
+        assert!(waits || node.has(1));
     });
 }
 

@@ -807,6 +807,8 @@ pub mod module_flags {
     pub const COUNTING: u64 = 8;
     /// Basic blocks count how often they run.
     pub const BLOCKS: u64 = 16;
+    /// Loops may test for several iterations: they share [`super::LIMIT_UP`] and [`super::LIMIT_DOWN`], so only one thread may depend on tags.
+    pub const STRIPS: u64 = 32;
 }
 
 /// One row of the trap map: an instruction's old address and the address where its new code, checks included, begins.

@@ -8,7 +8,7 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, Region, TrapEntry};
+use crate::abi::{ModuleInfo, Region, TrapEntry, module_flags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -164,6 +164,8 @@ pub struct Modules {
     writing: AtomicBool,
     /// Grows with each change.
     version: AtomicU64,
+    /// Some module's loops share the limits.
+    strips: AtomicBool,
 }
 
 /// The process's modules.
@@ -180,6 +182,7 @@ impl Modules {
             used: AtomicUsize::new(0),
             writing: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            strips: AtomicBool::new(false),
         }
     }
 
@@ -194,6 +197,9 @@ impl Modules {
     pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), Full> {
         while self.writing.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
+        }
+        if info.flags & module_flags::STRIPS != 0 {
+            self.strips.store(true, Ordering::Relaxed);
         }
         let used = self.used.load(Ordering::Relaxed);
         for slot in &self.slots[..used] {
@@ -235,6 +241,11 @@ impl Modules {
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether loops of some module keep the limits of what they have tested in the words of the process.
+    pub fn share_limits(&self) -> bool {
+        self.strips.load(Ordering::Relaxed)
     }
 
     /// Whether `at` lies in some module.

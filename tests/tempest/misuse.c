@@ -1,5 +1,6 @@
 /* What the specification forbids or leaves undefined: each ends the run with a message that names the function or the rule. */
 #include "check.h"
+#include <pthread.h>
 #include <unistd.h>
 
 static void nothing(TPPI_NodeId src, int size) { (void)src, (void)size; }
@@ -48,6 +49,11 @@ static void to_self(TPPI_MessageHandlerPtr fn, int words) {
     for (;;) sched_yield();
 }
 
+static void *idle(void *argument) { return argument; }
+static void start_thread(void) {
+    pthread_t thread;
+    if (!pthread_create(&thread, 0, idle, 0)) pthread_join(thread, 0);
+}
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
 #define IF(name) if (strcmp(how, name) == 0)
@@ -124,6 +130,7 @@ int main(int argc, char **argv) {
             sched_yield();
         }
     }
+    IF("thread") start_thread();
     IF("timer-null") TPPI_schedule_timer(1, 0, 0);
     printf("not reached\n");
     return 0;

@@ -131,7 +131,7 @@ fn timers() {
 }
 
 /// What must not be done: how, on how many nodes, and what the message says. Each ends the run.
-const MISUSE: [(&str, &str, &str); 52] = [
+const MISUSE: [(&str, &str, &str); 53] = [
     (
         "register-readonly-read",
         "2",
@@ -187,6 +187,7 @@ const MISUSE: [(&str, &str, &str); 52] = [
     ("channel-wrong-size", "2", "sends 12 bytes on channel 0, whose destination expects 8"),
     ("channel-not-reset", "1", "before it was reset (Tempest 1.2.1, section 3.4.2)"),
     ("channel-not-reset", "2", "before it was reset (Tempest 1.2.1, section 3.4.2)"),
+    ("thread", "1", "uses tempest.h and starts a thread"),
     ("timer-null", "1", "TPPI_schedule_timer: 0x0 is not a function"),
 ];
 
@@ -204,6 +205,16 @@ fn misuse_ends_the_run_with_the_rules_name() {
         );
         assert!(!outcome.stdout_text().contains("not reached"), "{how}: {}", outcome.describe());
     }
+}
+
+/// Loops of two threads took each other's limits for their own, and used blocks that nobody had tested. Loops that test in each iteration have none.
+#[test]
+fn threads_are_allowed_where_loops_test_in_each_iteration() {
+    program("misuse", "gcc", "-O2");
+    let plain = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-misuse-gcc-O2-plain");
+    let outcome = launch(&plain, "1", &["--no-strips"], &["thread"]);
+    let went_on = outcome.ending == Ending::Exit(0) && outcome.stdout_text() == "not reached\n";
+    assert!(went_on, "{}", outcome.describe());
 }
 
 /// Without access checks there is no Tempest: the original program says so.

@@ -372,6 +372,7 @@ fn flags(o: &Options) -> u64 {
         | bit(o.poll == Poll::Backedge, module_flags::POLLS)
         | bit(o.count, module_flags::COUNTING)
         | bit(o.blocks, module_flags::BLOCKS)
+        | bit(o.strips, module_flags::STRIPS)
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -1,7 +1,8 @@
 //! The system calls that the runtime takes part in when there is one node.
 //!
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
-//! ([`loading`]), those that ask for the program's own file ([`own_path`]), and those that would take SIGTRAP from the trap handler. Input: the registers that the gate saved. Output: changed ones.
+//! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, and those that
+//! start threads, which a program that uses `tempest.h` may not. Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
@@ -14,6 +15,7 @@ use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
 use crate::resume;
 use crate::sys::{self, KernelSigaction};
+use crate::tempest;
 use crate::trap::{self, Ucontext};
 
 /// Numbers below this one are looked up in [`OURS`].
@@ -41,6 +43,8 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_readlinkat,
     libc::SYS_execve,
     libc::SYS_execveat,
+    libc::SYS_clone,
+    libc::SYS_clone3,
 ]);
 
 const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
@@ -100,6 +104,14 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             unsafe { (*(rsp as *mut Ucontext)).sigmask &= !RESERVED };
             // User-managed blocks can be inaccessible in a run of one node, too.
             resume::forget_limits();
+            None
+        }
+        libc::SYS_clone | libc::SYS_clone3 => {
+            // The structure of `clone3` begins with the flags. SAFETY: the program's pointer.
+            let flags = if nr == libc::SYS_clone { Some(args[0]) } else { unsafe { read_word(args[0]) } };
+            if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
+                tempest::note_thread();
+            }
             None
         }
         // SAFETY: passed on from the caller.
@@ -170,8 +182,8 @@ mod tests {
     fn the_set_holds_what_is_listed() {
         let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
-        assert!(!holds(libc::SYS_read) && !holds(libc::SYS_clone3) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 16);
+        assert!(!holds(libc::SYS_read) && !holds(libc::SYS_vfork) && !holds(511));
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 18);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::entry::access;
 use crate::modules::{Full, MODULES};
 use crate::node;
 use crate::sys::{self, Errno};
+use crate::tempest;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -150,6 +151,7 @@ unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) ->
         if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
             node::fail(format_args!("the program loads more than {} libraries", crate::modules::MAX_MODULES));
         }
+        tempest::require_own_limits();
         if info.blocks_va != 0 {
             let expect = |path: &[u8]| blocks::expect(&info, start.wrapping_sub(low), path);
             or_stop(closure::path_of(args[4] as i32, expect));

@@ -36,6 +36,7 @@ pub mod timers;
 use crate::abi::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
 use crate::abi::{self, Counter};
 use crate::entry::access;
+use crate::modules::MODULES;
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
 use crate::sys;
@@ -97,6 +98,8 @@ struct Global {
     running: AtomicU8,
     /// Thread that uses the interface.
     thread: AtomicI32,
+    /// The program has started another one.
+    has_threads: AtomicBool,
     state: UnsafeCell<MaybeUninit<State>>,
 }
 
@@ -110,6 +113,7 @@ static GLOBAL: Global = Global {
     by_gate: AtomicBool::new(false),
     running: AtomicU8::new(Kind::None as u8),
     thread: AtomicI32::new(0),
+    has_threads: AtomicBool::new(false),
     state: UnsafeCell::new(MaybeUninit::uninit()),
 };
 
@@ -195,6 +199,30 @@ fn start() {
     GLOBAL.thread.store(sys::gettid(), Ordering::Relaxed);
     GLOBAL.threaded.store(node::nodes() == 1, Ordering::Relaxed);
     GLOBAL.active.store(true, Ordering::Release);
+    require_own_limits();
+}
+
+/// The program is about to start a thread, in a run of one node.
+pub fn note_thread() {
+    GLOBAL.has_threads.store(true, Ordering::Relaxed);
+    require_own_limits();
+}
+
+/// Ends the run if loops of several threads would take each other's limits for their own (`abi::LIMIT_UP`), and so use blocks that they have not
+/// tested. Where nothing is ever inaccessible, that is, without this interface, the limits do not matter. When the interface is started, a thread, or a
+/// module is loaded.
+pub fn require_own_limits() {
+    if is_active() && GLOBAL.has_threads.load(Ordering::Relaxed) && MODULES.share_limits() {
+        refuse_threads();
+    }
+}
+
+#[cold]
+fn refuse_threads() -> ! {
+    node::fail(format_args!(
+        "the program uses tempest.h and starts a thread: its loops test tags for several iterations, and keep the limit of what they have \
+         tested in one word of the process; rewrite it with --no-strips"
+    ))
 }
 
 /// Uses the state.
@@ -412,7 +440,7 @@ fn wait(host: &mut Host<'_>, what: crate::stats::Wait, done: impl Fn() -> bool, 
 
 /// Entry code of a function of the program, as its handlers are called: the rewritten code of an original address. Ends the run when there is none.
 fn require_function(function: &str, address: u64) -> u64 {
-    match crate::modules::MODULES.entry(address) {
+    match MODULES.entry(address) {
         Some(new) => new,
         None => node::fail(format_args!("{function}: {address:#x} is not a function of rewritten code")),
     }

@@ -173,6 +173,7 @@ int main(int count, char **list) {
     node = bz_node(), nodes = bz_nodes();
     lines = argument("lines"), per_page = argument("per_page"), distance = argument("distance");
     uint64_t epochs = argument("epochs"), room = argument("accesses"), seed = argument("seed");
+    uint64_t again = argument("again");
     uint64_t writes = argument("writes"), stay = argument("stay"), pause = argument("pause");
     if (find_argument("instruments")) {
         /* The words that rt/src/abi.rs calls `instrument`; a runtime without instruments leaves them alone. */
@@ -201,7 +202,10 @@ int main(int count, char **list) {
         perror(path);
         return 2;
     }
+    uint64_t first_random = random_state;
     for (uint64_t epoch = 1; epoch <= epochs; epoch++) {
+        if (again)
+            random_state = first_random;
         memcpy(&log[0].what, "BLZSTLOG", 8);
         log[0].value = epoch | room << 32;
         bz_barrier();

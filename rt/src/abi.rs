@@ -258,9 +258,11 @@ pub enum Counter {
     BulkBytes,
     /// Tag changes that table 2 does not allow; looked for in runs with [`tempest_flags::DEBUG`].
     BadTagChanges,
+    /// Blocks asked for before they were missed, because the misses before them were as before ([`crate::coherence::trail`]).
+    AskedAhead,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 41;
+pub const COUNTER_COUNT: usize = 42;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -304,6 +306,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "user_timers",
     "bulk_bytes",
     "bad_tag_changes",
+    "asked_ahead",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -393,8 +396,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
 
-/// First bytes of the shared region ("BLZREGN5").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN5");
+/// First bytes of the shared region ("BLZREGN6").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN6");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 
@@ -463,6 +466,9 @@ pub struct RegionHeader {
     pub tempest_pages: u64,
     /// `nodes` staging areas of [`STAGE_BYTES`], through which bulk data goes; pages of them that are not used cost no memory.
     pub stage_off: u64,
+    /// Most blocks that a node asks for at a time before they are missed; 0: none.
+    pub look_ahead: u32,
+    pub _pad: u32,
 }
 
 /// Bits of [`RegionHeader::tempest_flags`].
@@ -490,6 +496,9 @@ pub const RING_HEADER_BYTES: u64 = 256;
 
 /// [`RegionHeader::peer_timeout_ms`] unless the launcher says otherwise.
 pub const PEER_TIMEOUT_MS: u32 = 60_000;
+
+/// Most requests that a node has outstanding besides the miss that it waits for, and [`RegionHeader::look_ahead`] unless the launcher says otherwise.
+pub const LOOK_AHEAD: u32 = 63;
 
 /// Fewest pages of a finite stache: what one string instruction or the lanes of a gather use at once, and some more.
 pub const STACHE_PAGES_MIN: u32 = 16;
@@ -540,6 +549,8 @@ impl RegionHeader {
             tempest_buffer_bytes: TEMPEST_BUFFER_DEFAULT_BYTES,
             tempest_pages: USER_BYTES / 4096,
             stage_off,
+            look_ahead: LOOK_AHEAD,
+            _pad: 0,
         }
     }
 }
@@ -833,6 +844,6 @@ const _: () = {
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
     assert!(core::mem::size_of::<TrapEntry>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::BadTagChanges as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::AskedAhead as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -31,6 +31,8 @@
 //!   message put aside, go to the `held` queue, which the next entry handles first.
 //! * *No circular waits.* Blocks of one access are acquired in ascending order, so whoever holds messages back waits only for
 //!   higher blocks than those.
+//! * *Requests ahead* ([`trail`]) are made after the one that the access waits for, never for a block that is pinned or has a message
+//!   put aside, and hold nothing back: a block that they bring may be taken away before it is used.
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
@@ -41,6 +43,7 @@ pub mod replace;
 #[cfg(test)]
 pub mod shuffle;
 pub mod stache;
+pub mod trail;
 
 use crate::abi::{self, BLOCK_BYTES, Counter};
 use crate::buffer::{Queue, Table, Zeroed};
@@ -56,6 +59,7 @@ use crate::transport::{Idled, Message};
 use mcm::Mcm;
 use replace::Pages;
 use stache::Stache;
+use trail::Trail;
 
 /// Most blocks of a gather or scatter, or of a group of checks: 16 lanes, each of which may straddle two blocks.
 pub const LANE_BLOCKS: usize = 32;
@@ -141,6 +145,8 @@ pub struct Coherence {
     /// Who sent the message being handled.
     data_from: u8,
     pages: Pages,
+    /// The misses that waited, and what is likely to follow them.
+    pub trail: Trail,
     /// By arena: the first address that was never handed out, as far as this node knows.
     limits: [u64; MAX_ARENAS],
     /// In a test that lets messages overtake each other.
@@ -150,7 +156,8 @@ pub struct Coherence {
 
 impl Coherence {
     /// The state of a node that has used nothing yet.
-    pub fn new(kind: Kind, segment_bytes: u64, stache_pages: u32) -> sys::Result<Coherence> {
+    pub fn new(kind: Kind, header: &abi::RegionHeader) -> sys::Result<Coherence> {
+        let segment_bytes = header.segment_bytes;
         let segment_blocks = segment_bytes >> abi::BLOCK_SHIFT;
         let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
         Ok(Coherence {
@@ -164,7 +171,8 @@ impl Coherence {
             arriving: [Arriving { block: 0, parts: 0 }; abi::MAX_NODES],
             parts: Table::new(abi::MAX_NODES as u64 * MOST_PARTS)?,
             data_from: 0,
-            pages: Pages::new(stache_pages, segment_bytes)?,
+            pages: Pages::new(header.stache_pages, segment_bytes)?,
+            trail: Trail::new(header.look_ahead, header.ring_slots)?,
             limits: [0; MAX_ARENAS],
             #[cfg(test)]
             bag: None,
@@ -467,16 +475,26 @@ impl Node {
         }
         let prefetched = self.coherence.kind == Kind::Stache && self.stache_is_outstanding(block);
         if prefetched {
+            // The guess was right.
+            self.ask_ahead();
             self.wait_for_grant(block);
             if self.space.allows(block, store) {
-                return;
+                return self.take_what_has_come();
             }
-            // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant.
+            // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. (An
+            // invalidation that were would keep the home from answering.) At its home, requests of others may have waited for the block; the store
+            // that comes now waits behind them, so they go on first.
+            self.release_grant();
+            self.resume_work();
         }
         self.coherence.acquiring = Some(block);
         self.coherence.granted = false;
         self.start_miss(block, store);
-        self.wait(Wait::Miss, |node| node.coherence.granted);
+        if !self.coherence.granted {
+            self.follow_trail(block, store);
+            self.wait(Wait::Miss, |node| node.coherence.granted);
+            self.take_what_has_come();
+        }
         if !self.space.allows(block, store) {
             self.fail(format_args!("protocol error: block {:#x} was granted without its tag", block.addr()));
         }
@@ -509,6 +527,18 @@ impl Node {
         }
         if home == Some(self.me) {
             self.count(Counter::PagesHomed);
+        }
+    }
+
+    /// Where blocks are asked for ahead, their data are likely to come together with what was waited for: takes them, so that the program finds
+    /// them accessible. The block that was granted is pinned: messages about it are put aside.
+    fn take_what_has_come(&mut self) {
+        let outstanding = match self.coherence.kind {
+            Kind::Stache => self.stache_has_outstanding(),
+            Kind::Mcm => self.mcm_has_outstanding(),
+        };
+        if outstanding {
+            self.serve();
         }
     }
 

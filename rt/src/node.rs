@@ -75,7 +75,7 @@ impl Node {
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },
-            coherence: Coherence::new(region.protocol(), space.bytes(), region.header().stache_pages)?,
+            coherence: Coherence::new(region.protocol(), region.header())?,
             arenas: Arenas::new(&homes, me)?,
             sync: Sync::new()?,
             forks: Forks::new(&region),
@@ -238,6 +238,9 @@ impl Node {
 
     /// Handles messages until `done`, and none after that.
     pub fn wait(&mut self, what: Wait, done: impl Fn(&Node) -> bool) {
+        if matches!(what, Wait::Barrier | Wait::Lock) {
+            self.coherence.trail.border();
+        }
         if done(self) {
             return;
         }
@@ -336,6 +339,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_ahead;
 #[cfg(test)]
 mod tests_blocks;
 #[cfg(test)]

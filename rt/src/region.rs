@@ -83,6 +83,9 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.homes > abi::home_policy::FIRST_TOUCH {
         return Err("it names a home policy that this runtime does not have");
     }
+    if header.look_ahead > abi::LOOK_AHEAD {
+        return Err("more blocks are to be asked for at a time than can be");
+    }
     // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
     let tag_page_covers = CONTEXT_BYTES << abi::BLOCK_SHIFT;
     if header.segment_bytes == 0

@@ -52,9 +52,15 @@ fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
     let kinds = |name: &str| totals[name].as_object().unwrap().len();
     assert_eq!((kinds("allocation_block_sizes"), kinds("allocation_homes")), (8, 4), "{totals:#}");
     assert!(totals["rounds_with_attributes"].as_u64().unwrap() < 28, "{totals:#}");
-    for counter in
-        ["rounds_with_attributes", "rounds_with_replacement", "pages_replaced", "blocks_evicted", "pages_homed"]
-    {
+    for counter in [
+        "rounds_with_attributes",
+        "rounds_with_replacement",
+        "rounds_again",
+        "pages_replaced",
+        "blocks_evicted",
+        "pages_homed",
+        "asked_ahead",
+    ] {
         assert!(totals[counter].as_u64().unwrap() > 0, "{counter}: {totals:#}");
     }
 }

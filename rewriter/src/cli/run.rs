@@ -57,6 +57,10 @@ pub struct RunCommand {
     /// Which node keeps a page of shared memory that was allocated without a home
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,
+    /// Blocks that a node asks for at a time when its misses follow an order that it has seen before; 0: only for what is missed
+    #[arg(long, value_name = "BLOCKS", default_value_t = abi::LOOK_AHEAD,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(abi::LOOK_AHEAD)))]
+    look_ahead: u32,
     /// tempest.h: compare each tag change with table 2 of the specification, and count those that it does not allow
     #[arg(long)]
     tempest_debug: bool,
@@ -100,6 +104,7 @@ impl RunCommand {
             stache_pages: self.stache_pages.unwrap_or(0),
             block_bytes: self.block_size,
             homes: self.homes,
+            look_ahead: self.look_ahead,
             tag_output: self.tag_output,
             forks: self.fork || creates,
             arg0: Some(name.clone()),

@@ -95,6 +95,8 @@ struct Totals {
     rounds_with_replacement: u64,
     /// Rounds with an allocation that has a block size or homes of its own.
     rounds_with_attributes: u64,
+    /// Rounds whose epochs are alike.
+    rounds_again: u64,
     /// Allocations by what they have; 0 and `default`: as the run's options say.
     allocation_block_sizes: BTreeMap<u32, u64>,
     allocation_homes: BTreeMap<&'static str, u64>,
@@ -120,6 +122,7 @@ struct Totals {
     pages_replaced: u64,
     blocks_evicted: u64,
     pages_homed: u64,
+    asked_ahead: u64,
     run_seconds: f64,
     check_seconds: f64,
     /// Null if nothing was found.
@@ -237,6 +240,7 @@ impl StressCommand {
         totals.rounds_with_delays += u64::from(round.delays.is_some());
         totals.rounds_with_replacement += u64::from(round.stache_pages.is_some());
         totals.rounds_with_attributes += u64::from(round.has_attributes());
+        totals.rounds_again += u64::from(round.again);
         for piece in round.pieces.iter().flatten() {
             *totals.allocation_block_sizes.entry(piece.block_bytes).or_default() += 1;
             *totals.allocation_homes.entry(PIECE_HOMES[piece.homes as usize]).or_default() += 1;
@@ -328,6 +332,7 @@ fn add_counters(stats: &Path, totals: &mut Totals) -> Result<()> {
     totals.pages_replaced += counter("pages_replaced")?;
     totals.blocks_evicted += counter("blocks_evicted")?;
     totals.pages_homed += counter("pages_homed")?;
+    totals.asked_ahead += counter("asked_ahead")?;
     Ok(())
 }
 

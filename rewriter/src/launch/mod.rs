@@ -91,6 +91,8 @@ pub struct LaunchOptions {
     pub block_bytes: u32,
     /// Where the pages of `bz_alloc` have their homes.
     pub homes: HomePolicy,
+    /// Most blocks that a node asks for at a time before they are missed; 0: none.
+    pub look_ahead: u32,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -147,6 +149,7 @@ impl Default for LaunchOptions {
             stache_pages: 0,
             block_bytes: abi::BLOCK_BYTES as u32,
             homes: HomePolicy::RoundRobin,
+            look_ahead: abi::LOOK_AHEAD,
             tag_output: false,
             forks: false,
             arg0: None,

@@ -56,6 +56,7 @@ impl Region {
         header.stache_pages = options.stache_pages;
         header.block_bytes = options.block_bytes;
         header.homes = options.homes.number();
+        header.look_ahead = options.look_ahead;
         options.tempest.write_to(&mut header);
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
@@ -146,6 +147,8 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
         tempest_buffer_bytes,
         tempest_pages,
         stage_off,
+        look_ahead,
+        _pad,
     } = *header;
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
@@ -175,6 +178,7 @@ fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
     put(offset_of!(RegionHeader, tempest_buffer_bytes), &tempest_buffer_bytes.to_ne_bytes());
     put(offset_of!(RegionHeader, tempest_pages), &tempest_pages.to_ne_bytes());
     put(offset_of!(RegionHeader, stage_off), &stage_off.to_ne_bytes());
+    put(offset_of!(RegionHeader, look_ahead), &look_ahead.to_ne_bytes());
     bytes
 }
 
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN5");
+        assert_eq!(&first, b"BLZREGN6");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

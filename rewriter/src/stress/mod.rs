@@ -54,6 +54,8 @@ pub struct Round {
     pub stay: u32,
     /// Now and then the program itself waits, for so many turns of a loop at most.
     pub pause: u32,
+    /// Each epoch has the same accesses in the same order, so that nodes ask ahead.
+    pub again: bool,
     /// The allocations that the pages belong to by turn, at least one.
     pub pieces: [Option<Piece>; MOST_PIECES],
     pub delays: Option<Delays>,
@@ -136,6 +138,7 @@ impl Round {
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
             (k < count as usize).then_some(Piece { block_bytes, homes, node: if homes == 3 { drawn.node } else { 0 } })
         });
+        let again = pick(&[0, 1]) == 1;
         Round {
             number,
             seed: mix(seed, number) | 1,
@@ -146,6 +149,7 @@ impl Round {
             writes,
             stay,
             pause,
+            again,
             pieces,
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
             protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
@@ -195,6 +199,7 @@ impl Round {
             ("writes", u64::from(self.writes)),
             ("stay", u64::from(self.stay)),
             ("pause", u64::from(self.pause)),
+            ("again", u64::from(self.again)),
             ("instruments", abi::INSTRUMENTS),
             ("delays", u64::from(self.delays.is_some())),
             ("one_in", u64::from(one_in)),

@@ -129,6 +129,11 @@ impl Node {
         !self.coherence.mcm.events.bits(block).is_empty()
     }
 
+    /// Whether anything is outstanding or left to do.
+    pub(super) fn mcm_has_outstanding(&self) -> bool {
+        !self.coherence.mcm.events.0.is_empty()
+    }
+
     /// Gives a copy back.
     pub(super) fn mcm_evict(&mut self, block: Block) {
         self.mcm_node_event(block, NodeEvent::Evict, None);

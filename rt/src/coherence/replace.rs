@@ -33,6 +33,16 @@ struct PageState(u8);
 // SAFETY: an integer.
 unsafe impl Zeroed for PageState {}
 
+/// What became of a request that nobody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Yes,
+    /// The block is here, in use, or cannot be had this way.
+    NotNeeded,
+    /// As many requests are outstanding as may be.
+    TooMany,
+}
+
 /// Set while a system call is being prepared: all its memory is needed at once, however much it is.
 static HOLDING: AtomicBool = AtomicBool::new(false);
 
@@ -170,23 +180,45 @@ impl Node {
         self.each_shared_block(addr, bytes, |node, block| node.prefetch_block(block, store));
     }
 
-    /// Asks for a block, if it makes sense and one more request may be outstanding.
     fn prefetch_block(&mut self, block: Block, store: bool) {
-        // Of a page that nobody has used there is nothing to fetch.
-        let known = self.home_table.home_of(&self.homes, block.addr()).is_some_and(|home| home != self.me);
-        let wanted = !self.space.allows(block, store) && !self.is_in_use(block) && known;
-        let may_prefetch = match self.coherence.kind {
-            Kind::Stache => self.stache_may_prefetch(),
-            Kind::Mcm => self.mcm_may_prefetch(),
-        };
-        if wanted && may_prefetch {
-            self.note_page(block);
+        if self.ask_block(block, store, true) == Asked::Yes {
             self.count(Counter::Prefetches);
-            match self.coherence.kind {
-                Kind::Stache => self.stache_miss(block, store),
-                Kind::Mcm => self.mcm_prefetch(block, store),
-            }
         }
+    }
+
+    /// Asks for a block, if it makes sense and one more request may be outstanding. `makes_room`: also if another page has to go.
+    pub(super) fn ask_block(&mut self, block: Block, store: bool, makes_room: bool) -> Asked {
+        // Of a page that nobody has used there is nothing to fetch.
+        let Some(home) = self.home_table.home_of(&self.homes, block.addr()) else { return Asked::NotNeeded };
+        if self.space.allows(block, store) || self.is_in_use(block) {
+            return Asked::NotNeeded;
+        }
+        let own = home == self.me;
+        let (is_useful, may_ask) = match self.coherence.kind {
+            Kind::Stache => (!own || self.stache_is_away(block), self.stache_may_prefetch()),
+            // This protocol knows no request of the home's own program that nobody waits for.
+            Kind::Mcm => (!own, self.mcm_may_prefetch()),
+        };
+        if !is_useful || !(own || makes_room || self.has_room_for_page_of(block)) {
+            return Asked::NotNeeded;
+        }
+        if !may_ask {
+            return Asked::TooMany;
+        }
+        if !own {
+            self.note_page(block);
+        }
+        match self.coherence.kind {
+            Kind::Stache => self.stache_prefetch(block, store),
+            Kind::Mcm => self.mcm_prefetch(block, store),
+        }
+        Asked::Yes
+    }
+
+    /// Whether copies of the block's page can be kept without giving another page back.
+    fn has_room_for_page_of(&self, block: Block) -> bool {
+        let Pages { limit, states, order } = &self.coherence.pages;
+        *limit == 0 || order.len() < *limit || states.get((block.addr() - SEGMENT_BASE) / PAGE_BYTES).0 != 0
     }
 
     /// Acquires blocks, many at a time; returns when each has been here.

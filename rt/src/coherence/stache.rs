@@ -25,7 +25,7 @@ use crate::tags::{BLOCK_WORDS, Block};
 use crate::transport::Message;
 
 /// Requests that a node may have outstanding besides the miss that it waits for.
-pub const PREFETCHES: usize = 15;
+pub const PREFETCHES: usize = abi::LOOK_AHEAD as usize;
 const OUTSTANDING: usize = PREFETCHES + 1;
 /// So many requests can wait at one home.
 const MAX_DEFERRED: usize = abi::MAX_NODES * OUTSTANDING;
@@ -34,8 +34,8 @@ const MAX_DEFERRED: usize = abi::MAX_NODES * OUTSTANDING;
 pub struct Stache {
     /// One entry per block of the segment; used for those whose home this node is.
     directory: Directory,
-    /// The outstanding requests for blocks of other homes: the miss that the node waits for, and prefetches. In any order.
-    misses: [Option<(Block, CacheState)>; OUTSTANDING],
+    /// The outstanding requests, the first so many: the miss that the node waits for, if the block has another home, and prefetches. In any order.
+    misses: [(Block, CacheState); OUTSTANDING],
     outstanding: usize,
     /// Requests that found their block busy.
     deferred: Deferred<MAX_DEFERRED>,
@@ -46,7 +46,7 @@ impl Stache {
     pub fn new(segment_blocks: u64) -> sys::Result<Stache> {
         Ok(Stache {
             directory: Directory::new(segment_blocks)?,
-            misses: [None; OUTSTANDING],
+            misses: [(Block::of(0), CacheState::Invalid); OUTSTANDING],
             outstanding: 0,
             deferred: Deferred::new(),
         })
@@ -60,26 +60,36 @@ impl Stache {
         self.deferred.is_empty()
     }
 
+    fn place(&self, block: Block) -> Option<usize> {
+        self.misses[..self.outstanding].iter().position(|&(missing, _)| missing == block)
+    }
+
     /// The state of a block with an outstanding request.
     fn outstanding(&self, block: Block) -> Option<CacheState> {
-        if self.outstanding == 0 {
-            return None;
-        }
-        self.misses.iter().flatten().find(|(missing, _)| *missing == block).map(|&(_, state)| state)
+        self.place(block).map(|at| self.misses[at].1)
     }
 
     /// Notes the state after a step that began or ended with an outstanding request; false when there are too many.
     fn note(&mut self, block: Block, next: CacheState) -> bool {
-        let known = match self.outstanding {
-            0 => None,
-            _ => self.misses.iter().position(|miss| matches!(miss, Some((missing, _)) if *missing == block)),
-        };
-        let slot = known.or_else(|| self.misses.iter().position(Option::is_none));
-        let Some(slot) = slot.and_then(|slot| self.misses.get_mut(slot)) else { return false };
-        self.outstanding -= usize::from(slot.is_some());
-        *slot = next.is_pending().then_some((block, next));
-        self.outstanding += usize::from(slot.is_some());
+        match (self.place(block), next.is_pending()) {
+            (Some(at), true) => self.misses[at].1 = next,
+            (Some(at), false) => {
+                self.outstanding -= 1;
+                self.misses[at] = self.misses[self.outstanding];
+            }
+            (None, true) => {
+                let Some(free) = self.misses.get_mut(self.outstanding) else { return false };
+                *free = (block, next);
+                self.outstanding += 1;
+            }
+            (None, false) => {}
+        }
         true
+    }
+
+    /// A block of this home is served that may have been asked for ahead.
+    fn note_served(&mut self, block: Block) {
+        self.note(block, CacheState::Writable);
     }
 }
 
@@ -87,6 +97,11 @@ impl Node {
     /// Whether a request for the block is outstanding.
     pub(super) fn stache_is_outstanding(&self, block: Block) -> bool {
         self.coherence.stache.outstanding(block).is_some()
+    }
+
+    /// Whether any request is outstanding.
+    pub(super) fn stache_has_outstanding(&self) -> bool {
+        self.coherence.stache.outstanding != 0
     }
 
     /// Whether one more request may be sent without waiting: the last place is the next miss's.
@@ -118,6 +133,25 @@ impl Node {
         } else if let Some(event) = CacheEvent::from_msg(msg) {
             self.cache_event(block, event, Some(&message.data));
         }
+    }
+
+    /// Whether a block of this home is with other nodes, and nothing is under way about it.
+    pub(super) fn stache_is_away(&self, block: Block) -> bool {
+        let state = self.coherence.stache.directory.get(self.space.number(block));
+        state.is_ok_and(|state| state != DirState::Idle && !state.is_busy())
+            && !self.coherence.stache.deferred.is_waiting(block.addr())
+    }
+
+    /// Asks for a block that nobody waits for yet.
+    pub(super) fn stache_prefetch(&mut self, block: Block, store: bool) {
+        if self.home_of(block) == self.me {
+            // Noted as another home's would be, until the step that serves it.
+            let pending = if store { CacheState::WritePending } else { CacheState::ReadPending };
+            if !self.coherence.stache.note(block, pending) {
+                return;
+            }
+        }
+        self.stache_miss(block, store);
     }
 
     /// The access in progress misses.
@@ -261,7 +295,12 @@ impl Node {
                         self.send_protocol(to, block, Msg::Invalidate);
                     }
                 }
-                Action::Resume => self.grant(block),
+                Action::Resume => {
+                    self.grant(block);
+                    if home == self.me {
+                        self.coherence.stache.note_served(block);
+                    }
+                }
                 Action::Replay => replay = true,
                 Action::Defer => {}
             }

@@ -139,7 +139,9 @@ fn measure(
             argument.push(path);
             arguments.push(argument);
         }
-        let finished = workload::run(&program, &["-n".into(), "2".into()], &arguments, RUN_LIMIT)?;
+        // Each batch misses the same blocks in the same order.
+        let options = ["-n", "2", "--look-ahead", "0"].map(OsString::from);
+        let finished = workload::run(&program, &options, &arguments, RUN_LIMIT)?;
         if !finished.succeeded() {
             let how = match finished.ending {
                 Ending::Ended(status) => status.to_string(),

@@ -24,7 +24,7 @@ use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::optimise::strips::Strip;
 use crate::optimise::{Checks, State};
-use crate::options::{self, Options, Poll};
+use crate::options::{self, Options};
 use crate::plan::{Action, Decider};
 use blizzard_rt::abi::VsibDesc;
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
@@ -264,6 +264,8 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
+    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
+    pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,
     /// What the blocks contain, where they are counted.
@@ -275,6 +277,18 @@ impl Code {
     fn inserted(&self, from: u32) -> u32 {
         let bytes = &self.hot.bytes[from as usize..];
         iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
+    }
+
+    /// Appends a part of the hot buffer in which nothing may grow to the cold one; its fields lead where they do there.
+    pub fn copy_hot(&mut self, part: std::ops::Range<u32>) {
+        let to = self.cold.pos();
+        self.cold.bytes.extend_from_slice(&self.hot.bytes[part.start as usize..part.end as usize]);
+        let inside = self.hot.fixups.iter().rev().take_while(|f| f.pos >= part.start);
+        let fields: Vec<Fixup> = inside.filter(|f| f.pos < part.end).copied().collect();
+        for f in fields.iter().rev() {
+            let target = self.hot.target(f);
+            self.cold.fix_before((to + f.pos - part.start) as usize, f.tail, target);
+        }
     }
 }
 
@@ -350,17 +364,24 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             strip = strips.next_if(|s| s.first == id);
             if let Some(strip) = strip {
                 strip::enter(&mut code, strip);
+                if options.blocks {
+                    // From the comparison the way may lead into the loop's copy.
+                    let counter = code.recorder.begin(id, 0);
+                    check::count_block(&mut code, &site, counter);
+                    code.recorder.mark(id, Class::Strip, 2);
+                }
+                open = Some(strip::head(&mut code, &site, strip));
             }
             if options.blocks {
                 let length = *lengths.next().expect("one for each block");
                 let counter = code.recorder.begin(id, length);
                 check::count_block(&mut code, &site, counter);
             }
+            if let Some(open) = &mut open {
+                open.begins(&code, &site);
+            }
         }
-        if let Some(strip) = strip.filter(|_| cue.is_first()) {
-            open = Some(strip::head(&mut code, &site, strip));
-            code.recorder.mark_if(options.blocks, id, Class::Strip, 2);
-        } else if cue.polls() {
+        if strip.is_none() && cue.polls() {
             let from = code.hot.pos();
             check::poll(&mut code, &site);
             if options.blocks {
@@ -400,7 +421,7 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         if cue.is_last() {
             strip = None;
             if let Some(open) = open.take() {
-                strip::tests(&mut code, &open, options.poll == Poll::Backedge, options.count, options.blocks);
+                strip::tests(&mut code, &open, &mut reader, options);
             }
         }
     }
@@ -483,6 +504,11 @@ impl Form {
             true => Form::Other,
         }
     }
+}
+
+/// Whether an instruction is copied as it is, wherever it stands.
+pub fn is_plain(insn: &Instruction) -> bool {
+    Form::of(insn) == Form::Plain
 }
 
 /// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.

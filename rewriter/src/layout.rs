@@ -6,6 +6,7 @@
 
 use crate::ascending::Ascending;
 use crate::cfg::jump_tables::{Entries, JumpTable};
+use crate::check::strip;
 use crate::disasm::{InsnId, Insns};
 use crate::elf_write::frames::StackMove;
 use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
@@ -13,6 +14,9 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
 use blizzard_rt::abi::{Claim, GroupRange, Region, VsibDesc};
+
+/// Cold code begins at a multiple of this: copies of loops, which are not cold, begin at lines.
+pub const COLD_ALIGN: u32 = 64;
 
 /// Where everything is, and the tables.
 #[derive(Debug)]
@@ -26,6 +30,10 @@ pub struct Placed {
     pub rodata: Vec<u8>,
     pub claims: Vec<Claim>,
     pub regions: Vec<Region>,
+    /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. Ascending.
+    pub copies: Vec<(InsnId, std::ops::Range<Vaddr>)>,
+    /// Their instructions.
+    pub moved: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Moves of rsp by inserted code, ascending.
     pub stack: Vec<StackMove>,
     /// Bytes of the blocks' counters, in pages of their own in front of the code.
@@ -184,7 +192,7 @@ pub fn place(
         code.begin.iter().zip(before.iter()).map(|(begin, items)| begin + shift[items as usize]).collect();
     drop((std::mem::take(&mut code.begin), before));
     let hot_bytes = begin.last().expect("one more than instructions");
-    let cold_at = hot_bytes.next_multiple_of(16);
+    let cold_at = hot_bytes.next_multiple_of(COLD_ALIGN);
     let code_bytes = u64::from(cold_at) + code.cold.bytes.len() as u64;
     let rodata_va = Vaddr((at.0 + code_bytes).next_multiple_of(4096));
     let vsib_bytes = code.vsib.len() as u64 * 16;
@@ -217,7 +225,7 @@ pub fn place(
         };
         (to - ip) as i64 as i32
     };
-    let Code { mut hot, mut cold, items, vsib, stack, guarded, .. } = code;
+    let Code { mut hot, mut cold, items, vsib, stack, guarded, moved, .. } = code;
     let mut passed = 0;
     fill(
         &mut hot,
@@ -233,7 +241,15 @@ pub fn place(
         own.chain(t.surplus().iter().map(|&id| insns.va(id))).collect()
     };
     let rodata = rodata(&vsib, proofs.ranges, tables, &table_at, rodata_va, next, leads);
-    let (claims, regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);
+    let (claims, mut regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);
+    regions.extend(moved.iter().map(|&(from, to, id)| Region {
+        start: cold_at + from,
+        end: cold_at + to,
+        group: Region::MOVED | begin.get(id.ix()),
+    }));
+    let stretch = |part: std::ops::Range<u32>| at + u64::from(cold_at + part.start)..at + u64::from(cold_at + part.end);
+    let copies = copies(&moved).map(|(id, part)| (id, stretch(part))).collect();
+    let moved = moved.iter().map(|&(from, to, id)| (id, stretch(from..to))).collect();
     let stack = stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
     let stack = stack.collect();
     debug_assert!(insns.len() + 1 == begin.len());
@@ -246,6 +262,8 @@ pub fn place(
         rodata,
         claims,
         regions,
+        copies,
+        moved,
         stack,
         counter_bytes,
         blocks: Vec::new(),
@@ -347,6 +365,17 @@ impl NewCode {
         to(&out);
         to(&cold);
     }
+}
+
+/// Copies as stretches of the cold buffer, with their comparisons and jumps: the instructions of one follow each other, jumps between its
+/// blocks aside.
+fn copies(moved: &[(u32, u32, InsnId)]) -> impl Iterator<Item = (InsnId, std::ops::Range<u32>)> {
+    /// A jump or a counter.
+    const BETWEEN: u32 = 16;
+    moved.chunk_by(|a, b| b.0 - a.1 <= BETWEEN).map(|list| {
+        let (from, to) = (list[0].0 - strip::COPY_HEAD_BYTES, list[list.len() - 1].1 + strip::COPY_TAIL_BYTES);
+        (list[0].2, from..to)
+    })
 }
 
 /// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.

@@ -40,6 +40,8 @@ pub struct Options {
     pub red_zone: bool,
     /// Loops test tags once for several iterations.
     pub strips: bool,
+    /// Such tests lead into copies of the loops without checks.
+    pub copies: bool,
     /// Polls stand only where a cycle of the code needs them.
     pub place_polls: bool,
     /// Only the first so many transformations of the passes.
@@ -58,6 +60,7 @@ impl Default for Options {
             ahead: true,
             red_zone: true,
             strips: true,
+            copies: true,
             place_polls: true,
             fuel: None,
         }
@@ -73,9 +76,10 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { checks, poll, count, blocks, merge, across, ahead, red_zone, strips, place_polls, fuel } = *self;
+        let Options { checks, poll, count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, fuel } =
+            *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, ahead, red_zone, strips, place_polls];
+        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
@@ -83,7 +87,9 @@ impl Options {
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, merge, across, ahead, red_zone, strips, place_polls, fuel] = parts[..] else {
+        let [checks, poll, count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, fuel] =
+            parts[..]
+        else {
             return None;
         };
         let bit = |s: &str| match s {
@@ -101,6 +107,7 @@ impl Options {
             ahead: bit(ahead)?,
             red_zone: bit(red_zone)?,
             strips: bit(strips)?,
+            copies: bit(copies)?,
             place_polls: bit(place_polls)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })

@@ -787,15 +787,21 @@ pub mod claim_reason {
 }
 
 /// A stretch of new code in which the program relies on checks that lie behind it: whoever continues there without having come from
-/// them (a return from a signal handler, a jump that a trap byte redirects) must make these ranges accessible first. Addresses are
-/// relative to [`ModuleInfo::new_base_va`].
+/// them (a return from a signal handler, a jump that a trap byte redirects) must make these ranges accessible first, or go on elsewhere.
+/// Addresses are relative to [`ModuleInfo::new_base_va`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub start: u32,
     pub end: u32,
-    /// Where the chain of [`GroupRange`]s stands.
+    /// Where the chain of [`GroupRange`]s stands; with [`Region::MOVED`], where to go on.
     pub group: u32,
+}
+
+impl Region {
+    /// In [`Region::group`]: what follows is no chain but the address of the same instruction in code that may be continued anywhere (the
+    /// stretch is part of a copy that tests made on the way there allow to do without checks). Its own region, if any, holds there.
+    pub const MOVED: u32 = 1 << 31;
 }
 
 /// The strings at [`ModuleInfo::closure_va`], one after the other.

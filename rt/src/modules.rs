@@ -260,12 +260,24 @@ impl Modules {
 
     /// The chain of [`crate::abi::GroupRange`]s that new code at `at` relies on, if it does.
     pub fn chain_at(&self, at: u64) -> Option<u64> {
+        let (base, group) = self.group_at(at)?;
+        (group & Region::MOVED == 0).then(|| base.wrapping_add(group.into()))
+    }
+
+    /// Where a context that stands at `at` goes on instead, if it must: see [`Region::MOVED`].
+    pub fn moved_from(&self, at: u64) -> Option<u64> {
+        let (base, group) = self.group_at(at)?;
+        (group & Region::MOVED != 0).then(|| base.wrapping_add((group & !Region::MOVED).into()))
+    }
+
+    /// What the region of new code at `at` says, and what it is relative to.
+    fn group_at(&self, at: u64) -> Option<(u64, u32)> {
         let slot = self.at(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
         let place = u32::try_from(at.wrapping_sub(base)).ok()?;
         let regions = slot.regions();
         let region = &regions[regions.partition_point(|r| r.start <= place).checked_sub(1)?];
-        (place < region.end).then(|| base.wrapping_add(region.group.into()))
+        (place < region.end).then_some((base, region.group))
     }
 
     /// A name for the instruction at the old address `at`, the same in all processes that have loaded the same files in the same order: the
@@ -346,17 +358,28 @@ mod tests {
 
     #[test]
     fn regions_are_found_from_their_first_to_their_last_byte() {
-        let regions =
-            [Region { start: 0x10, end: 0x20, group: 0x400 }, Region { start: 0x20, end: 0x21, group: 0x500 }];
+        let regions = [
+            Region { start: 0x10, end: 0x20, group: 0x400 },
+            Region { start: 0x20, end: 0x21, group: 0x500 },
+            Region { start: 0x21, end: 0x24, group: Region::MOVED | 0x10 },
+        ];
         let modules = table();
         let (bias, count) = (0x5555_0000_0000, regions.len() as u64);
         let regions_va = (regions.as_ptr() as u64).wrapping_sub(bias);
         let with = ModuleInfo { regions_va, region_count: count, ..info(&[], bias) };
         // SAFETY: `regions` outlives the table.
         unsafe { modules.add(&with, bias, bias + 0x1000, bias + 0xa000) }.unwrap();
-        for (at, chain) in [(0xf, None), (0x10, Some(0x9400)), (0x1f, Some(0x9400)), (0x20, Some(0x9500)), (0x21, None)]
-        {
+        for (at, chain, moved) in [
+            (0xf, None, None),
+            (0x10, Some(0x9400), None),
+            (0x1f, Some(0x9400), None),
+            (0x20, Some(0x9500), None),
+            (0x21, None, Some(0x9010)),
+            (0x23, None, Some(0x9010)),
+            (0x24, None, None),
+        ] {
             assert_eq!(modules.chain_at(bias + 0x9000 + at), chain.map(|c: u64| bias + c), "{at:#x}");
+            assert_eq!(modules.moved_from(bias + 0x9000 + at), moved.map(|c: u64| bias + c), "{at:#x}");
         }
         assert_eq!(modules.chain_at(bias + 0x8fff), None);
         assert_eq!(modules.chain_at(0x9010), None);

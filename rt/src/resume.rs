@@ -3,7 +3,9 @@
 //! Purpose: one check may cover several accesses ([`abi::Region`]). Whoever continues between it and the last of them without having come
 //! from it must make accessible again what they rely on: a handler of the program for a signal that an instruction raised (SIGSEGV of a
 //! guard page) runs in the middle, with polls of its own, and returns there; a jump to an address that nobody foresaw is
-//! redirected by a trap byte. Input: where a context continues, and its registers. Output: accessible blocks.
+//! redirected by a trap byte. Where what is relied upon cannot be named (a table's element of which the index is not known yet), the code
+//! stands in a copy of a loop, and the context goes on in the loop itself ([`abi::Region::MOVED`]). Input: where a context continues, and its
+//! registers. Output: accessible blocks, and where it goes on.
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
 //! raises SIGSYS like any of the program's.
@@ -64,9 +66,12 @@ pub fn forget_limits() {
     }
 }
 
-/// Makes accessible what code at the context's address relies on.
-pub fn reestablish(context: &Ucontext) {
+/// Makes accessible what code at the context's address relies on, or lets the context go on in code that relies on nothing.
+pub fn reestablish(context: &mut Ucontext) {
     forget_limits();
+    if let Some(to) = MODULES.moved_from(context.gregs[REG_RIP]) {
+        context.gregs[REG_RIP] = to;
+    }
     if node::nodes() == 1 {
         return;
     }

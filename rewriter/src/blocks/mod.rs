@@ -21,6 +21,9 @@ pub use table::{Block, Site, Table};
 /// Name of the section.
 pub const SECTION: &str = ".blizzard.blocks";
 
+/// Marks among which that of an instruction of a short block is found.
+const RECENT: usize = 512;
+
 /// What became of an access, or what else was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -149,6 +152,11 @@ impl Recorder {
         if counted {
             self.mark(insn, class, inserted);
         }
+    }
+
+    /// What was said last of an instruction of a short block that has just been emitted.
+    pub fn last(&self, insn: InsnId) -> Option<(Class, u32)> {
+        self.marks.iter().rev().take(RECENT).find(|m| m.insn == insn).map(|m| (m.class, m.inserted))
     }
 
     /// As [`Recorder::mark`], for a planned action.

@@ -13,6 +13,8 @@ pub struct Mem {
 pub const RAX: u8 = 0;
 pub const RSP: u8 = 4;
 
+/// `nop`.
+pub const NOP: u8 = 0x90;
 /// `ud2`.
 pub const UD2: [u8; 2] = [0x0f, 0x0b];
 

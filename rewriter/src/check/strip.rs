@@ -5,12 +5,16 @@
 
 use super::{Counter, RED_ZONE, Site, asm, counter, group_call};
 use crate::blocks::Class;
-use crate::disasm::InsnId;
+use crate::disasm::{InsnId, Reader};
 use crate::emit::{Code, Target};
+use crate::layout::COLD_ALIGN;
 use crate::optimise::Range;
+use crate::optimise::copies::Copy;
 use crate::optimise::strips::{Limit, Stream, Strip};
+use crate::options::{Options, Poll};
 use asm::{Mem, RSP};
 use blizzard_rt::abi;
+use iced_x86::Instruction;
 
 /// A strip whose head has been emitted.
 pub struct Open<'x> {
@@ -19,6 +23,15 @@ pub struct Open<'x> {
     branch: usize,
     /// Where the tests lead: bytes behind the beginning of the first instruction's new code.
     body: u32,
+    /// The same for where the first instruction begins, behind what counts its block.
+    first: u32,
+}
+
+impl Open<'_> {
+    /// The loop's first instruction begins here, its check included.
+    pub fn begins(&mut self, code: &Code, site: &Site) {
+        self.first = code.hot.pos() - site.begin;
+    }
 }
 
 fn word(limit: Limit) -> (Mem, i32) {
@@ -37,6 +50,10 @@ pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
 /// From the beginning of the first instruction's new code to where the loop's own jump leads.
 pub const ENTRY_BYTES: u32 = 12;
 
+/// The comparison in front of a copy's first block and its branch; the jumps behind its last one.
+pub const COPY_HEAD_BYTES: u32 = 14;
+pub const COPY_TAIL_BYTES: u32 = 11;
+
 /// Emits what runs when the loop is entered.
 pub fn enter(code: &mut Code, strip: &Strip) {
     let from = code.hot.pos();
@@ -52,58 +69,158 @@ pub fn head<'x>(code: &mut Code, site: &Site, strip: &'x Strip) -> Open<'x> {
     let at = asm::jcc32(&mut code.hot.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
     // The tests are emitted when the block is.
     code.hot.fix(at, Target::Cold(0));
-    Open { strip, branch: code.hot.fixups.len() - 1, body: code.hot.pos() - site.begin }
+    let body = code.hot.pos() - site.begin;
+    Open { strip, branch: code.hot.fixups.len() - 1, body, first: body }
 }
 
-/// Emits the tests; `polls`: they poll first.
-pub fn tests(code: &mut Code, open: &Open, polls: bool, count: bool, count_blocks: bool) {
-    let Open { strip, branch, body } = *open;
+/// Emits the tests, and the copy of the loop that they lead to, if there is one.
+pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Options) {
+    let Open { strip, branch, body, .. } = *open;
     let s = strip.scratch;
     code.sites.strips += 1;
     let begin = code.cold.pos();
     code.hot.retarget(branch, Target::Cold(begin));
-    if count_blocks {
+    if options.blocks {
         // No instruction of the program's: what is executed here is known by a counter of its own.
-        let k = code.recorder.begin(strip.first, 0);
-        let at = asm::lock_inc64_rip(&mut code.cold.bytes);
-        code.cold.fix(at, Target::Counter(k));
+        count_block(code, strip.first, 0);
     }
     let mut rung = None;
-    if polls {
+    if options.poll == Poll::Backedge {
         let out = &mut code.cold.bytes;
-        if count {
+        if options.count {
             asm::inc64(out, counter(Counter::Polls));
         }
         asm::cmp_mem32(out, Mem::absolute(abi::POLL_WORD), 0);
         rung = Some(asm::jcc32(out, asm::CC_NE));
-        code.recorder.mark_if(count_blocks, strip.first, Class::Poll, 2);
+        code.recorder.mark_if(options.blocks, strip.first, Class::Poll, 2);
     }
     if strip.spilled {
         code.sites.spills += 1;
         asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
         asm::push(&mut code.cold.bytes, s);
     }
+    // Where an element of a table may not be accessed, the loop itself checks each.
+    let tables = strip.copy.as_ref().map_or(&[][..], |c| &c.tables);
+    let mut element = Vec::new();
+    test_streams(code, strip, tables, options, &mut element);
     let mut denied = Vec::new();
-    for stream in &strip.streams {
+    test_streams(code, strip, &strip.streams, options, &mut denied);
+    set_limit(code, strip, options);
+    match &strip.copy {
+        Some(copy) => {
+            let to = asm::jmp32(&mut code.cold.bytes);
+            code.cold.fix(to, Target::Cold(0));
+            let to = code.cold.fixups.len() - 1;
+            if !element.is_empty() {
+                element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+                if options.blocks {
+                    count_block(code, strip.first, 0);
+                }
+                test_streams(code, strip, &strip.streams, options, &mut denied);
+                set_limit(code, strip, options);
+                go_on(code, strip.first, body);
+            }
+            near(code, strip, rung, denied, body);
+            let at = self::copy(code, open, copy, begin, reader, options);
+            code.cold.retarget(to, Target::Cold(at));
+        }
+        None => {
+            go_on(code, strip.first, body);
+            near(code, strip, rung, denied, body);
+        }
+    }
+}
+
+/// Begins a counted block in the cold code, where no flags are live.
+fn count_block(code: &mut Code, first: InsnId, insns: u32) {
+    let k = code.recorder.begin(first, insns);
+    let at = asm::lock_inc64_rip(&mut code.cold.bytes);
+    code.cold.fix(at, Target::Counter(k));
+}
+
+/// Tests the tags of all blocks of the streams; the branches go to `denied`.
+fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Options, denied: &mut Vec<usize>) {
+    for stream in streams {
         let out = &mut code.cold.bytes;
-        block_of(out, s, stream, 0);
+        block_of(out, strip.scratch, stream, 0);
         for &tag in &stream.tags {
-            if count {
+            if options.count {
                 asm::inc64(out, counter(if stream.store { Counter::StoreChecks } else { Counter::LoadChecks }));
             }
-            let place = Mem::base(s, abi::TAG_TABLE_BASE as i32 + i32::from(tag));
+            let place = Mem::base(strip.scratch, abi::TAG_TABLE_BASE as i32 + i32::from(tag));
             asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
             denied.push(asm::jcc32(out, asm::CC_NE));
         }
         let inserted = 2 + 2 * stream.tags.len() as u32;
-        code.recorder.mark_if(count_blocks, strip.first, Class::Apart, inserted);
+        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, inserted);
     }
+}
+
+/// Says that all iterations that the tests tell of have been tested.
+fn set_limit(code: &mut Code, strip: &Strip, options: &Options) {
     let out = &mut code.cold.bytes;
-    asm::lea(out, s, Mem::base(strip.counter, strip.step * strip.iterations));
-    asm::store64(out, word(strip.limit()).0, s);
-    code.recorder.mark_if(count_blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * strip.iterations));
+    asm::store64(out, word(strip.limit()).0, strip.scratch);
+    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
     restore(code, strip);
-    go_on(code, strip.first, body);
+}
+
+/// Emits the copy; where its first block begins. It compares with the limit in front of that, and goes back to the tests at `begin`.
+fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Reader, options: &Options) -> u32 {
+    let Open { strip, first: behind, .. } = *open;
+    while !code.cold.pos().is_multiple_of(COLD_ALIGN) {
+        code.cold.bytes.push(asm::NOP);
+    }
+    let head = code.cold.pos();
+    if options.blocks {
+        count_block(code, strip.first, 0);
+    }
+    let limit = strip.limit();
+    asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
+    let at = asm::jcc32(&mut code.cold.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
+    code.cold.fix(at, Target::Cold(begin));
+    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, 2);
+    let first = code.cold.pos();
+    debug_assert!(options.blocks || first - head == COPY_HEAD_BYTES);
+    let mut insn = Instruction::default();
+    let exit = Target::Insn { id: strip.stop, delta: 0 };
+    for k in 1..=copy.times {
+        if options.blocks {
+            count_block(code, strip.first, strip.stop.0 - strip.first.0);
+        }
+        for id in (strip.first.0..strip.stop.0 - 1).map(InsnId) {
+            let bytes = reader.decode(id, &mut insn).len() as u32;
+            let begin = code.begin.get(id.ix()) + if id == strip.first { behind } else { 0 };
+            let access = code.begin.get(id.ix() + 1) - bytes;
+            let from = if copy.elements.contains(&id) { access } else { begin };
+            let at = code.cold.pos();
+            code.copy_hot(from..access + bytes);
+            code.moved.push((at, code.cold.pos(), id));
+            if let Some((class, inserted)) = code.recorder.last(id) {
+                let (class, inserted) =
+                    if from == access && inserted > 0 { (Class::Hoisted, 0) } else { (class, inserted) };
+                code.recorder.mark(id, class, inserted);
+            }
+        }
+        reader.decode(InsnId(strip.stop.0 - 1), &mut insn);
+        // iced numbers the conditions from 1 in the order of their encodings.
+        let cc = insn.condition_code() as u8 - 1;
+        if k < copy.times {
+            let at = asm::jcc32(&mut code.cold.bytes, cc ^ 1);
+            code.cold.fix(at, exit);
+        } else {
+            let at = asm::jcc32(&mut code.cold.bytes, cc);
+            code.cold.fix(at, Target::Cold(head));
+            let at = asm::jmp32(&mut code.cold.bytes);
+            code.cold.fix(at, exit);
+        }
+    }
+    first
+}
+
+/// Emits what tests, or acquires, for one iteration only; `rung`: the branch that found the doorbell rung.
+fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>, body: u32) {
+    let s = strip.scratch;
     // Exactly what this iteration touches.
     denied.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
     let mut missing = Vec::new();

@@ -61,6 +61,7 @@ fn render(inspection: &Inspection) -> String {
         merged,
         strips,
         stripped,
+        copies,
         widened,
         dominated,
         chained,
@@ -73,7 +74,9 @@ fn render(inspection: &Inspection) -> String {
     line(format!(
         "  covered     {merged} merged, {dominated} dominated ({widened} widened for them); {chained} chained stubs, {regions} regions"
     ));
-    line(format!("  loops       {strips} test tags for several iterations, of {stripped} accesses"));
+    line(format!(
+        "  loops       {strips} test tags for several iterations, of {stripped} accesses; {copies} run in copies"
+    ));
     if given_back > 0 {
         line(format!("  given back  {given_back} covered accesses that could not be followed"));
     }
@@ -148,6 +151,7 @@ mod tests {
                 merged: 2,
                 strips: 1,
                 stripped: 2,
+                copies: 1,
                 widened: 5,
                 dominated: 1,
                 chained: 3,
@@ -163,7 +167,7 @@ mod tests {
 p: 99 bytes of code, 30 instructions, 1 functions
   checked     3 loads, 2 stores
   covered     2 merged, 1 dominated (5 widened for them); 3 chained stubs, 4 regions
-  loops       1 test tags for several iterations, of 2 accesses
+  loops       1 test tags for several iterations, of 2 accesses; 1 run in copies
   by runtime  1 string instructions, gathers, scatters, state saves
   polls       4; 5 left out, 1 because of recursion, 2 moved
   exempt      8

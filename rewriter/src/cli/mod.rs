@@ -94,6 +94,9 @@ struct PassOptions {
     /// Let no loop test tags once for several iterations
     #[arg(long, help_heading = "Passes")]
     no_strips: bool,
+    /// Let such tests lead into no copies of loops without checks
+    #[arg(long, help_heading = "Passes")]
+    no_copies: bool,
     /// Let every loop poll, also where another poll of each of its iterations does
     #[arg(long, help_heading = "Passes")]
     no_poll_placement: bool,
@@ -115,6 +118,7 @@ impl RewriteOptions {
             ahead: !self.passes.no_ahead,
             red_zone: !self.passes.no_red_zone,
             strips: !self.passes.no_strips,
+            copies: !self.passes.no_copies,
             place_polls: !self.passes.no_poll_placement,
             fuel: self.passes.fuel,
         }

@@ -174,6 +174,7 @@ mod tests {
             ahead: false,
             red_zone: false,
             strips: false,
+            copies: false,
             place_polls: false,
             fuel: Some(7),
         };

@@ -71,6 +71,12 @@ impl CodeMap for Map<'_> {
         true
     }
 
+    fn copies(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let copies = &self.placed.copies;
+        let place = |va: Vaddr| copies.partition_point(|c| self.insns.va(c.0) < va);
+        copies[place(old.start)..place(old.end)].iter().map(|c| (self.insns.va(c.0), c.1.clone())).collect()
+    }
+
     fn stack_moves(&self, new: Range<Vaddr>) -> &[StackMove] {
         let moves = &self.placed.stack;
         let place = |va: Vaddr| moves.partition_point(|m| m.at < va);
@@ -91,6 +97,16 @@ impl debug::AddressMap for Map<'_> {
     fn end(&self, old: Vaddr) -> Option<Vaddr> {
         self.image.exec_at(Vaddr(old.0.wrapping_sub(1)))?;
         self.inside(old).or_else(|| CodeMap::end(self, old))
+    }
+
+    fn copied(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let copies = self.copies(old);
+        let moved = &self.placed.moved;
+        let of = |part: &Range<Vaddr>| {
+            let place = |va: Vaddr| moved.partition_point(|m| m.1.start < va);
+            moved[place(part.start)..place(part.end)].iter().map(|m| (self.insns.va(m.0), m.1.clone()))
+        };
+        copies.iter().flat_map(|c| of(&c.1)).collect()
     }
 }
 

@@ -88,7 +88,9 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
         list.sort_unstable();
         strip.chain = chains.add(&list);
         strip.needs = list.into_iter().map(|(r, _)| r).collect();
+        strip.settle(&code);
         counts.strips += 1;
+        counts.copies += u64::from(strip.copy.is_some());
         counts.stripped += strip.checks(&code).len() as u64;
     }
     for c in &mut code.checks {

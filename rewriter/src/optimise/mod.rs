@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`polls`] | `--no-poll-placement` | polls only where every cycle has one |
 //! | [`strips`] | `--no-strips` | a loop tests tags once for several iterations |
+//! | [`copies`] | `--no-copies` | such tests lead into a copy of the loop without checks (part of `strips`) |
 //! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first |
 //! | [`ahead`] | `--no-ahead` | checks are widened to what is certainly accessed behind them, over branches, for the next pass |
 //! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out |
@@ -22,6 +23,7 @@
 pub mod across;
 pub mod ahead;
 pub mod collect;
+pub mod copies;
 pub mod keep;
 pub mod merge;
 pub mod polls;
@@ -216,6 +218,8 @@ pub struct Counts {
     /// Loops that test tags once for several iterations, and accesses that those tests cover.
     pub strips: u64,
     pub stripped: u64,
+    /// Of those loops, the ones with a copy in which nothing is checked.
+    pub copies: u64,
     /// Checks widened to what is certainly accessed behind them.
     pub widened: u64,
     /// Checks left out because checks on every way have tested the same.
@@ -294,7 +298,7 @@ pub fn run(input: &Input) -> Checks {
     }
     let mut code = collect::collect(input, &polls);
     input.image.give_back();
-    let strips = if options.strips { strips::run(input.cfg, &mut code, &mut fuel) } else { Vec::new() };
+    let strips = if options.strips { strips::run(input, &mut code, &mut fuel) } else { Vec::new() };
     if options.merge {
         counts.merged = merge::run(input.cfg, &mut code, &mut fuel);
     }

@@ -12,9 +12,10 @@
 //! Source: design section 5 (polls; strip-mining); Shasta's batching of checks.
 
 use super::collect::Code;
-use super::{Check, Fuel, Key, NO_REG, Range, SPAN, State};
+use super::copies::{self, Copy};
+use super::{Check, Fuel, Input, Key, NO_REG, Range, SPAN, State};
 use crate::analysis::regs::RegSet;
-use crate::cfg::{BlockId, Cfg};
+use crate::cfg::BlockId;
 use crate::disasm::InsnId;
 use blizzard_rt::abi;
 
@@ -71,12 +72,25 @@ pub struct Strip {
     /// What one iteration relies upon, at the head; and as a chain.
     pub needs: Vec<Range>,
     pub chain: u32,
+    /// The copy of the loop that runs where the tests say that everything may be accessed.
+    pub copy: Option<Copy>,
 }
 
 impl Strip {
     /// Which limit it uses.
     pub fn limit(&self) -> Limit {
         if self.step > 0 { Limit::Up } else { Limit::Down }
+    }
+
+    /// Keeps the checks of tables' elements in its copy, if one of them stands for an access that is no element.
+    pub fn settle(&mut self, code: &Code) {
+        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
+        let list = &code.checks[at(self.first)..at(self.stop)];
+        let Some(copy) = &mut self.copy else { return };
+        let relies = |c: &Check| matches!(c.state, State::Merged(_) | State::Dominated);
+        if list.iter().any(|c| relies(c) && !copy.elements.contains(&c.id)) {
+            copy.elements.clear();
+        }
     }
 
     /// Indices of the accesses that it covers.
@@ -105,13 +119,22 @@ struct Candidate {
 }
 
 /// Runs the pass; the strips in the order of the instructions.
-pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
+pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
     let mut strips = Vec::new();
     for k in 0..code.loops.len() {
         let (b, live) = code.loops[k];
-        let Some((strip, covered)) = plan(cfg, code, b, live) else { continue };
+        let Some((mut strip, covered)) = plan(input, code, b, live) else { continue };
         if !fuel.take() {
             break;
+        }
+        if strip.copy.is_some() {
+            if fuel.take() {
+                // Who comes from the copy has not come from the loop's checks.
+                let behind = input.cfg.block_of(strip.stop);
+                code.entry[behind.ix()] = true;
+            } else {
+                strip.copy = None;
+            }
         }
         for c in code.checks_of(b) {
             code.checks[c].limit = Some(strip.limit());
@@ -127,7 +150,8 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
 }
 
 /// The strip of a loop and the checks that it covers, if it has one.
-fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<usize>)> {
+fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<usize>)> {
+    let cfg = input.cfg;
     let block = &cfg.blocks[b.ix()];
     let (first, stop) = (block.first.ix(), block.stop.ix());
     let interrupted = |i: usize| {
@@ -155,6 +179,7 @@ fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<
     let (scratch, spilled) = scratch(&groups, counter, live)?;
     let (iterations, streams) = shape(&groups)?;
     step.checked_mul(iterations as i32)?;
+    let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
     let strip = Strip {
         first: block.first,
         stop: block.stop,
@@ -166,8 +191,39 @@ fn plan(cfg: &Cfg, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<
         streams,
         needs: Vec::new(),
         chain: 0,
+        copy,
     };
     Some((strip, candidates.iter().map(|c| c.check).collect()))
+}
+
+/// The copy of a loop, if one pays. `left`: the checks that the tests of the strip do not stand for.
+fn copy(
+    input: &Input,
+    code: &Code,
+    b: BlockId,
+    left: &[usize],
+    steps: &[Option<i64>; 16],
+    groups: &[Group],
+    iterations: i64,
+) -> Option<Copy> {
+    let block = &input.cfg.blocks[b.ix()];
+    if left.iter().any(|&c| code.checks[c].unclean) {
+        return None;
+    }
+    let (mut tables, mut elements) = (Vec::new(), Vec::new());
+    for &c in left {
+        if let Some(table) = copies::table(input, code, block.first.ix(), c, steps) {
+            tables.push(table);
+            elements.push(code.checks[c].id);
+        }
+    }
+    tables.sort_unstable();
+    tables.dedup_by(|later, first| first.covers(later));
+    let copy = copies::plan(block.stop.0 - block.first.0, iterations, &tables, elements)?;
+    let tests: usize = copy.tables.iter().map(|t| t.tags.len()).sum();
+    let checks: Vec<InsnId> = code.checks_of(b).map(|c| code.checks[c].id).collect();
+    let fits = copy.tables.len() + groups.len() <= STREAMS && tests <= TESTS;
+    (fits && copies::is_copyable(input, b, &checks)).then_some(copy)
 }
 
 /// Whether a check may be expected to join that of an earlier access of its block, when checks are merged.
@@ -245,7 +301,9 @@ fn scratch(groups: &[Group], counter: u8, live: RegSet) -> Option<(u8, bool)> {
 fn shape(groups: &[Group]) -> Option<(i64, Vec<Stream>)> {
     let width = |g: &Group| i64::from(g.range.hi) - i64::from(g.range.lo);
     let by_one_test = |g: &Group| if g.stride == 0 { LONGEST } else { (REACH - width(g)) / g.stride.abs() + 1 };
-    let simple = groups.iter().map(by_one_test).min()?.min(LONGEST);
+    // A copy of the loop has its block twice or four times.
+    let whole = |n: i64| if n >= SHORTEST { n - n % 4 } else { n };
+    let simple = whole(groups.iter().map(by_one_test).min()?.min(LONGEST));
     let choices = if simple >= SHORTEST { simple..=simple } else { 2..=SHORTEST };
     for iterations in choices.rev() {
         let streams: Option<Vec<Stream>> = groups.iter().map(|g| stream(g, iterations)).collect();

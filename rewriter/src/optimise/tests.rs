@@ -259,6 +259,64 @@ fn loops_test_for_several_iterations() {
     }
 }
 
+#[test]
+fn loops_run_in_copies() {
+    // A register is free in front of this.
+    let tail = "xor r9d, r9d\n cmp rdi, rdx\n jne 1b";
+    let index = "movzx ecx, byte ptr [rdi]";
+    for (body, copies) in [
+        (format!("1: mov rax, [rdi]\n add rdi, 8\n {tail}"), 1),
+        (format!("1: mov rax, [rdi]\n mov rcx, [rsi]\n add rdi, 768\n add rsi, 8\n {tail}"), 1),
+        ("1: mov eax, [rdi-4]\n sub rdi, 4\n cmp eax, edx\n jg 1b".into(), 1),
+        // Elements of tables.
+        (format!("1: {index}\n add dword ptr [rsi+rcx*4], 1\n add rdi, 1\n {tail}"), 1),
+        (format!("1: {index}\n mov al, [rsi+rcx]\n mov [rdi], al\n add rdi, 1\n {tail}"), 1),
+        (format!("1: {index}\n mov al, [rcx+rsi]\n mov r8, [rsi+rcx*8]\n add rdi, 1\n {tail}"), 1),
+        (format!("1: mov ecx, [rdi]\n shr ecx, 24\n mov eax, [rsi+rcx*4]\n add rdi, 4\n {tail}"), 1),
+        (format!("1: mov ecx, [rdi]\n and ecx, 63\n inc dword ptr [rsi+rcx*4-16]\n add rdi, 4\n {tail}"), 1),
+        // An element and its neighbour, which share a check in the loop.
+        (format!("1: {index}\n shl rcx, 4\n mov al, [rsi+rcx]\n mov ah, [rsi+rcx+1]\n add rdi, 1\n {tail}"), 1),
+        // Other accesses keep their checks there.
+        (format!("1: mov ecx, [rdi]\n mov rax, [rsi+rcx*8]\n mov r8, [rsi+rcx*8+8]\n add rdi, 4\n {tail}"), 1),
+        // Through rsp; the operand of no access.
+        (format!("1: mov rax, [rdi]\n mov [rsp-8], rax\n lea rcx, [rip+1b]\n add rdi, 8\n {tail}"), 0),
+        (format!("1: mov rax, [rdi]\n mov [rsp-8], rax\n lea rcx, [rax+rdx]\n add rdi, 8\n {tail}"), 1),
+        // What means something else elsewhere, or moves rsp.
+        (format!("1: mov rax, [rdi]\n mov rcx, [rip+memory]\n add rdi, 8\n {tail}"), 0),
+        (format!("1: mov rax, [rdi]\n push rax\n add rdi, 8\n {tail}"), 0),
+        // What other addresses hold is exempt for other reasons.
+        (format!("lea r8, [rsp-64]\n1: mov rax, [rdi]\n mov [r8], rax\n add rdi, 8\n {tail}"), 0),
+        // No condition.
+        ("1: mov rax, [rdi]\n add rdi, 8\n jmp 1b".into(), 0),
+        // Too long for two blocks.
+        (format!("1: mov rax, [rdi]\n {} add rdi, 8\n {tail}", "add rcx, rax\n ".repeat(24)), 0),
+    ] {
+        for poll in [Poll::Backedge, Poll::None] {
+            for count in [false, true] {
+                let done = with(&body, Options { poll, count, ..Options::default() }).0;
+                assert_eq!((done.strips, done.copies, done.given_back), (1, copies, 0), "{body}");
+            }
+        }
+        for off in [Options { strips: false, ..Options::default() }, Options { copies: false, ..Options::default() }] {
+            assert_eq!(with(&body, off).0.copies, 0, "{body}");
+        }
+        // The first transformation is the strip.
+        let first = with(&body, Options { fuel: Some(1), place_polls: false, ..Options::default() }).0;
+        assert_eq!((first.strips, first.copies), (1, 0), "{body}");
+    }
+}
+
+/// Who leaves a copy has not come through the loop's checks, so they tell nothing of what is accessed behind it.
+#[test]
+fn nothing_behind_a_copy_counts_on_its_loop() {
+    let body = "1: mov ecx, [rdi]\n mov rax, [rsi+rcx*8]\n add rdi, 4\n cmp rdi, rdx\n jne 1b\n mov r8, [rsi+rcx*8]";
+    let poll = Poll::None;
+    let done = with(body, Options { poll, ..Options::default() }).0;
+    assert_eq!((done.copies, done.dominated), (1, 0));
+    let done = with(body, Options { poll, copies: false, ..Options::default() }).0;
+    assert_eq!((done.copies, done.dominated), (0, 1));
+}
+
 /// Every general register is in use in the loop: one is saved for the tests.
 #[test]
 fn loops_without_a_free_register_test_too() {

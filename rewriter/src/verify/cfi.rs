@@ -228,6 +228,20 @@ pub fn compare(m: &Module, text: &Code, sites: &Sites, pairs: &[(u64, u64)], aud
     if undefined > 0 {
         audit.trust("frames of instructions whose rules DWARF does not define follow the original's steps", undefined);
     }
+    // In a copy of a loop the rules are those of the loop.
+    for &(from, _, loops) in &m.moved {
+        let row = |va: u64| at(&new, va).and_then(|k| Some((new[k].kind, new[k].row(va)?)));
+        let same = match (row(loops), row(from)) {
+            (Some((kind, was)), Some((other, is))) => {
+                // Nothing is called there, so it needs no personality.
+                (kind.1, kind.2) == (other.1, other.2) && same_rules(was, is, 0, from, &mut FrameCounts::default())
+            }
+            (was, is) => was.is_none() && is.is_none(),
+        };
+        if !same {
+            audit.finding(Vaddr(from), m.place(from), "the frame's rules in the copy of a loop are not the loop's");
+        }
+    }
     audit.frames = Some(counts);
 }
 

@@ -36,14 +36,14 @@ const STEPS: usize = 20_000;
 /// Set in the address of a region, where a stub may be, too.
 const REGION: u64 = 1 << 63;
 /// Iterations that one strip may have: a peer waits so long.
-const STRIP: i64 = 4096;
+pub(super) const STRIP: i64 = 4096;
 
 /// What an access needs, in terms of registers at some place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Need {
-    lin: Lin,
-    bytes: u32,
-    store: bool,
+pub(super) struct Need {
+    pub(super) lin: Lin,
+    pub(super) bytes: u32,
+    pub(super) store: bool,
 }
 
 impl Need {
@@ -99,6 +99,19 @@ pub(super) fn prove(
             Err(why) => audit.finding(Vaddr(c.access), m.place(c.access), format!("claimed to be covered: {why}")),
         }
     }
+    for s in sites.list.iter().filter(|s| s.problem.is_none()) {
+        if let Err(why) = prover.copy_is_sound(s) {
+            let va = cx.text.insns[s.access].va;
+            audit.finding(Vaddr(va), m.place(va), format!("the copy of a loop: {why}"));
+        }
+    }
+    if !prover.moved_are_copies() {
+        audit.finding(
+            Vaddr(m.cold.va),
+            m.place(m.cold.va),
+            "a region leads elsewhere that is no instruction of a copy",
+        );
+    }
     let unused = prover.unused();
     for (place, why) in unused {
         audit.finding(Vaddr(place), m.place(place), why);
@@ -117,7 +130,7 @@ fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
     let mut end = m.text.va;
     for &(start, stop, at) in &m.regions {
         let inside = start >= end && start < stop && stop <= m.text.va + m.text.data.len() as u64;
-        if !inside {
+        if !inside || !m.regions_ascend {
             audit.finding(
                 Vaddr(start),
                 m.place(start),
@@ -131,10 +144,10 @@ fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
     }
 }
 
-struct Prover<'x, 'a> {
-    m: &'x Module<'a>,
-    cx: &'x Context<'x>,
-    sites: &'x Sites,
+pub(super) struct Prover<'x, 'a> {
+    pub(super) m: &'x Module<'a>,
+    pub(super) cx: &'x Context<'x>,
+    pub(super) sites: &'x Sites,
     g: &'x Graph,
     /// Predecessors of block `b`: `preds[from[b]..from[b + 1]]`.
     from: Vec<u32>,
@@ -145,6 +158,8 @@ struct Prover<'x, 'a> {
     chains: HashMap<u64, Vec<Ranged>>,
     /// By chain and the place where it is used, for each of its ranges.
     uses: HashMap<(u64, u64), Vec<Use>>,
+    /// Regions that lead elsewhere, of instructions that have been proven to be copies.
+    pub(super) moved: usize,
 }
 
 impl<'x, 'a> Prover<'x, 'a> {
@@ -162,14 +177,17 @@ impl<'x, 'a> Prover<'x, 'a> {
         }
         let mut entry = vec![0u64; n / 64 + 1];
         let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
-        for b in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
+        // Who comes from a copy of a loop has not come through the loop.
+        let exits = sites.list.iter().filter_map(|s| s.strip.as_ref()?.copy.as_ref());
+        let exits = exits.filter_map(|c| cx.text.at(c.exit)).map(|k| g.block_of(k) as u32);
+        for b in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild).chain(exits) {
             entry[b as usize / 64] |= 1 << (b % 64);
         }
         let mut trapped = vec![0u64; cx.text.insns.len() / 64 + 1];
         for k in pairs.iter().filter_map(|p| cx.text.at(p.1)) {
             trapped[k / 64] |= 1 << (k % 64);
         }
-        Prover { m, cx, sites, g, from, preds, entry, trapped, chains: HashMap::new(), uses: HashMap::new() }
+        Prover { m, cx, sites, g, from, preds, entry, trapped, chains: HashMap::new(), uses: HashMap::new(), moved: 0 }
     }
 
     /// Proves one claim; the index of its access.
@@ -266,20 +284,20 @@ impl<'x, 'a> Prover<'x, 'a> {
     }
 
     /// The site that ends right in front of an instruction.
-    fn site_before(&self, k: usize) -> Option<&'x Site> {
+    pub(super) fn site_before(&self, k: usize) -> Option<&'x Site> {
         let last = k.checked_sub(1).filter(|&last| get(&self.sites.inserted, last))?;
         let at = self.sites.list.partition_point(|s| s.start <= last).checked_sub(1)?;
         Some(&self.sites.list[at]).filter(|s| s.access == k)
     }
 
     /// The site's check makes the need accessible.
-    fn proves(&self, site: &Site, need: &Need) -> bool {
+    pub(super) fn proves(&self, site: &Site, need: &Need) -> bool {
         let masked = self.cx.text.insns[site.access].has(MASKED);
         site.problem.is_none() && !masked && site.proves.is_some_and(|p| self.is_covered(site, need, &p))
     }
 
     /// Whether the site's check covers the need, in the same registers or in others that hold the same.
-    fn is_covered(&self, site: &Site, need: &Need, proven: &Proven) -> bool {
+    pub(super) fn is_covered(&self, site: &Site, need: &Need, proven: &Proven) -> bool {
         let Some(by) = apart(self.cx, self.sites, self.g, site, &need.lin, &proven.lin) else { return false };
         Need { lin: Lin { disp: proven.lin.disp.wrapping_add(by), ..proven.lin }, ..*need }.is_covered(proven)
     }
@@ -310,6 +328,7 @@ impl<'x, 'a> Prover<'x, 'a> {
         let step = self.around(site, &Need { lin: Lin::reg(strip.counter), bytes: 1, store: false })?;
         let stride = self.around(site, need)?;
         let place = text.insns[site.access].va;
+        // Those that lead into a copy, too: a check there goes on here.
         let ways: Vec<_> = strip.ways.iter().map(|w| (w.limit, w.tests.as_slice(), w.chain)).collect();
         if ways.is_empty() {
             return bad("no way leads into the loop");
@@ -335,7 +354,7 @@ impl<'x, 'a> Prover<'x, 'a> {
     }
 
     /// By how much an address moves in one iteration of a loop.
-    fn around(&self, site: &Site, need: &Need) -> Result<i64, String> {
+    pub(super) fn around(&self, site: &Site, need: &Need) -> Result<i64, String> {
         let text = self.cx.text;
         let jump = site.strip.as_ref().map_or(site.access, |s| s.jump);
         let mut now = *need;
@@ -430,7 +449,7 @@ impl<'x, 'a> Prover<'x, 'a> {
 ///
 /// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
 /// between two bytes at most a block apart is in the block of one of them.
-fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
+pub(super) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
     const BLOCK: i64 = abi::BLOCK_BYTES as i64;
     let right = |t: &&Test| {
         let for_stores = t.mask == repeated(abi::TAG_NO_STORE.into(), t.tags);
@@ -593,7 +612,7 @@ fn renamed(lin: &Lin, values: &[Option<(u8, i64)>; 16]) -> Option<Lin> {
 }
 
 /// Address and kind of an ordinary access.
-fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
+pub(super) fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
     let (Touch::Mem(access), Some(m)) = (i.touch, &i.mem) else { return None };
     // pop forms its address after it has moved rsp.
     if i.op == 0x8f && m.base == RSP {
@@ -603,7 +622,7 @@ fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
 }
 
 /// The need in front of an instruction, from the one behind it.
-fn undo(i: &Insn, mut need: Need) -> Result<Need, String> {
+pub(super) fn undo(i: &Insn, mut need: Need) -> Result<Need, String> {
     // syscall, sysenter, int1, int3, int n, into, xbegin: handlers or the kernel may run.
     let ends = matches!(i.op, 0x105 | 0x134 | 0xcc | 0xcd | 0xce | 0xf1) || (i.op == 0xc7 && i.flow == Flow::Cond);
     if ends || !matches!(i.flow, Flow::Next | Flow::Cond | Flow::Jump) {

@@ -12,6 +12,7 @@
 
 mod audit;
 mod cfi;
+mod copies;
 mod covered;
 mod decode;
 mod effects;

@@ -88,6 +88,10 @@ pub struct Module<'a> {
     /// As written: [`Claim`]s at their addresses, and [`abi::Region`]s as start, end, chain.
     pub claims: Vec<Claimed>,
     pub regions: Vec<(u64, u64, u64)>,
+    /// Of the regions, those that say where to go on: start, end, that place.
+    pub moved: Vec<(u64, u64, u64)>,
+    /// All of them are sorted and do not overlap: whoever looks for one searches by halves.
+    pub regions_ascend: bool,
 }
 
 /// An access that the file says is covered by other checks.
@@ -233,6 +237,8 @@ impl<'a> Module<'a> {
             pads: Vec::new(),
             claims: Vec::new(),
             regions: Vec::new(),
+            moved: Vec::new(),
+            regions_ascend: true,
         };
         module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
         if let Some(relr) = module.sections.iter().find(|s| s.name == ".relr.dyn") {
@@ -284,7 +290,12 @@ impl<'a> Module<'a> {
                 reason,
             })
             .collect();
-        self.regions = regions.iter().map(|&[start, end, group]| (at(start), at(end), at(group))).collect();
+        self.regions_ascend =
+            regions.iter().all(|r| r[0] < r[1]) && regions.windows(2).all(|pair| pair[0][1] <= pair[1][0]);
+        let leads = |r: &&[u32; 3]| r[2] & abi::Region::MOVED != 0;
+        let row = |&[start, end, group]: &[u32; 3]| (at(start), at(end), at(group & !abi::Region::MOVED));
+        self.moved = regions.iter().filter(leads).map(row).collect();
+        self.regions = regions.iter().filter(|r| !leads(r)).map(row).collect();
         Some(())
     }
 

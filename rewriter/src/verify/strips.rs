@@ -42,6 +42,8 @@ pub(super) struct Way {
     pub tests: Vec<Test>,
     /// The chain that has been acquired.
     pub chain: Option<u64>,
+    /// It leads into the copy.
+    pub copied: bool,
 }
 
 /// What is special about the site of such a loop.
@@ -56,6 +58,18 @@ pub struct Strip {
     /// Index of that jump.
     pub(super) jump: usize,
     pub(super) ways: Vec<Way>,
+    pub(super) copy: Option<Copy>,
+}
+
+/// A copy of the loop in cold code, the block several times over. Of its instructions nothing is known yet but how control goes.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    /// Index of its comparison with the limit, to which its own jump leads.
+    pub(super) head: usize,
+    /// Where it goes when the loop ends.
+    pub(super) exit: u64,
+    /// The first instruction of each block, and the jump behind its last.
+    pub(super) blocks: Vec<std::ops::Range<usize>>,
 }
 
 /// What a limit is when nothing has been tested; `None`: the address is no limit's.
@@ -124,13 +138,16 @@ fn judge(
     let back = text.get(jump).filter(|i| matches!(i.flow, Flow::Cond | Flow::Jump) && i.target == compare.va);
     let back = back.ok_or("the loop does not lead back to its comparison")?;
     site.own_edges.push((back.va, compare.va));
-    let mut walk = Walk { cx, body, word, counter, polls: false, ways: Vec::new(), site, used: claimed, steps: 0 };
-    walk.all(branch.target)?;
-    let Walk { polls, ways, .. } = walk;
+    let tests = branch.target;
+    let exit = back.end();
+    let (polls, ways, copy) = (false, Vec::new(), None);
+    let mut walk = Walk { cx, body, word, counter, cc, tests, exit, polls, ways, copy, site, used: claimed, steps: 0 };
+    walk.all(tests)?;
+    let Walk { polls, ways, copy, .. } = walk;
     if cx.polls && !polls {
         return Err("the tests of the loop do not poll".into());
     }
-    site.strip = Some(Box::new(Strip { word, counter, inner: probe, jump, ways }));
+    site.strip = Some(Box::new(Strip { word, counter, inner: probe, jump, ways, copy }));
     Ok(())
 }
 
@@ -139,8 +156,14 @@ struct Walk<'x, 'a> {
     body: u64,
     word: u64,
     counter: u8,
+    /// Of the branch behind the comparison with the limit, which leads to the tests.
+    cc: u16,
+    tests: u64,
+    /// Behind the loop.
+    exit: u64,
     polls: bool,
     ways: Vec<Way>,
+    copy: Option<Copy>,
     site: &'x mut Site,
     used: &'x mut Vec<usize>,
     steps: usize,
@@ -169,7 +192,7 @@ impl Walk<'_, '_> {
         let cold = self.cx.cold;
         let mut k = cold.at(va).ok_or_else(|| format!("the tests lead to {va:#x}, no cold instruction"))?;
         let mut leads = Vec::new();
-        let mut way = Way { limit: Limit::Here, tests: Vec::new(), chain: None };
+        let mut way = Way { limit: Limit::Here, tests: Vec::new(), chain: None, copied: false };
         loop {
             let i = cold.insns.get(k).ok_or("the tests run off the section")?;
             self.used.push(k);
@@ -189,6 +212,11 @@ impl Walk<'_, '_> {
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }
+                Step::Jump(to) if self.enters_copy(to)? => {
+                    way.copied = true;
+                    self.leaves(i.va, self.body, state, way)?;
+                    return Ok(leads);
+                }
                 Step::Jump(to) if cold.contains(to) => {
                     leads.push((to, state));
                     return Ok(leads);
@@ -205,6 +233,55 @@ impl Walk<'_, '_> {
             }
             k += 1;
         }
+    }
+
+    /// Whether the place is where a copy of the loop begins, behind a comparison with the limit.
+    fn enters_copy(&mut self, to: u64) -> Result<bool, String> {
+        let cold = self.cx.cold;
+        let Some(first) = cold.at(to).filter(|&k| k >= 2 && compared(&cold.insns[k - 2]) == Some(self.word)) else {
+            return Ok(false);
+        };
+        let head = first - 2;
+        let (compare, branch) = (&cold.insns[head], &cold.insns[head + 1]);
+        let bad = |what: &str| Err(format!("the copy of the loop at {to:#x} {what}"));
+        let counter = if compare.r0 < 16 { compare.r0 } else { compare.r1 };
+        let leads = branch.flow == Flow::Cond && branch.op == (0x180 | self.cc) && branch.target == self.tests;
+        if counter != self.counter || !leads || compare.end() != branch.va || branch.end() != to {
+            return bad("does not compare the register with the limit");
+        }
+        if self.copy.is_some() {
+            return if self.copy.as_ref().is_some_and(|c| c.head == head) { Ok(true) } else { bad("is another one") };
+        }
+        let mut copy = Copy { head, exit: self.exit, blocks: Vec::new() };
+        let (mut from, mut k) = (first, first);
+        let follows = |k: usize| cold.insns.get(k).filter(|i| i.va == cold.insns[k - 1].end());
+        loop {
+            let Some(i) = follows(k) else { return bad("has a gap") };
+            let ends = i.flow == Flow::Cond && !cold.contains(i.target);
+            let repeats = i.flow == Flow::Cond && i.target == compare.va;
+            if ends || repeats {
+                copy.blocks.push(from..k);
+                from = k + 1;
+            } else if i.flow != Flow::Next && i.flow != Flow::Cond {
+                return bad("is left by another way than the loop");
+            }
+            if ends && i.target != self.exit {
+                return bad("leads elsewhere than the loop");
+            }
+            k += 1;
+            if repeats {
+                break;
+            }
+            if k - first > LONGEST {
+                return bad("has no end");
+            }
+        }
+        if follows(k).is_none_or(|i| i.flow != Flow::Jump || i.target != self.exit) {
+            return bad("leads elsewhere than the loop");
+        }
+        self.used.extend(head..=k);
+        self.copy = Some(copy);
+        Ok(true)
     }
 
     /// The runtime is entered: what was known is no more.

@@ -12,6 +12,7 @@
 #define ROUNDS 60
 #define STEP 4
 #define FAR 96
+#define LINE 16
 
 typedef volatile unsigned word;
 
@@ -64,9 +65,19 @@ __attribute__((noinline)) static long length(const volatile char *s) {
     return p - s;
 }
 
+/* Elements of a table, whose index is not known when the loop's tests are made. */
+__attribute__((noinline)) static void histogram(unsigned *bins, const unsigned char *p, const unsigned char *end) {
+    do {
+        bins[*p] += 1;
+        p++;
+    } while (p != end);
+}
+
 static volatile char *pages;
 static word private_words[WORDS];
 static int faults;
+/* Words in blocks of their own: how many faults node 0 has had, and how many of them each other node has answered. */
+static word *turns;
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)context;
@@ -75,6 +86,12 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
     /* Loops, which poll, and after which every address seems tested. */
     upwards(private_words, private_words + WORDS);
     downwards(private_words + WORDS, private_words);
+    histogram((unsigned *)private_words, (unsigned char *)private_words, (unsigned char *)(private_words + 1));
+    if (!turns) return;
+    turns[0] += 1;
+    for (unsigned n = 1; n < bz_nodes(); n++)
+        while (turns[LINE * n] != turns[0])
+            ;
 }
 
 __attribute__((noinline)) static void faulting(word *a, volatile char *page, word *b, long n) {
@@ -90,7 +107,7 @@ __attribute__((noinline)) static void faulting(word *a, volatile char *page, wor
 int main(void) {
     unsigned me = bz_node() % STEP;
     word *all = 0;
-    if (bz_node() == 0) bz_publish(0, bz_alloc((4 * WORDS + FAR * STEP) * sizeof *all));
+    if (bz_node() == 0) bz_publish(0, bz_alloc((4 * WORDS + FAR * STEP + 256 + LINE * STEP) * sizeof *all));
     all = bz_lookup(0);
     word *a = all + me, *b = a + WORDS, *c = b + WORDS, *d = c + WORDS;
     static unsigned index[WORDS / STEP];
@@ -128,6 +145,44 @@ int main(void) {
     for (unsigned i = 0; i < WORDS; i += STEP)
         wrong += a[i] != 6 * ROUNDS || b[i] != 3 * ROUNDS;
     wrong += faults != ROUNDS * bytes / 4096;
+    bz_barrier();
+
+    /* Each node counts in words of its own of all of the table's blocks. */
+    unsigned *bins = (unsigned *)d + WORDS - me + FAR * STEP;
+    unsigned char *bytes_read = (unsigned char *)pages;
+    mprotect((void *)pages, bytes, PROT_READ | PROT_WRITE);
+    for (long i = 0; i < bytes; i++) bytes_read[i] = i * 37 % (256 / STEP) * STEP + me;
+    faults = 0;
+    for (int r = 0; r < ROUNDS; r++) {
+        /* A fault in front of the instruction that makes the index, with loops of the handler in between. */
+        mprotect((void *)pages, bytes, PROT_NONE);
+        histogram(bins, bytes_read, bytes_read + bytes);
+    }
+    bz_barrier();
+    for (unsigned i = me; i < 256; i += STEP) wrong += bins[i] != ROUNDS * bytes / (256 / STEP);
+    wrong += faults != ROUNDS * bytes / 4096;
+    bz_barrier();
+
+    /* Node 0 may access the whole table when it begins, and nothing of it when the handler returns. */
+    word *table = bins, *board = table + 256;
+    if (me == 0) {
+        for (unsigned i = 0; i < 256; i++) table[i] += 0;
+        turns = board;
+        mprotect((void *)pages, bytes, PROT_NONE);
+        histogram(bins, bytes_read, bytes_read + bytes);
+    } else {
+        for (unsigned k = 1; k <= bytes / 4096; k++) {
+            while (board[0] < k)
+                ;
+            for (unsigned i = me; i < 256; i += STEP) table[i] += 1;
+            board[LINE * me] = k;
+        }
+    }
+    bz_barrier();
+    for (unsigned i = me; i < 256; i += STEP) {
+        unsigned more = me == 0 ? bytes / (256 / STEP) : bytes / 4096;
+        wrong += bins[i] != ROUNDS * bytes / (256 / STEP) + more;
+    }
     bz_barrier();
 
     /* What one node has written, the others read from end to end. */

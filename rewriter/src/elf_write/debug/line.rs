@@ -67,6 +67,8 @@ fn append_rows(
     let mut state: Option<Registers> = None;
     // A sequence that begins outside the module's code describes nothing that was linked.
     let mut dropped = false;
+    // The sequence's rows, for copies of its code.
+    let mut sequence: Vec<LineRow> = Vec::new();
     while let Some((_, row)) = rows.next_row()? {
         if dropped {
             dropped = !row.end_sequence();
@@ -85,17 +87,41 @@ fn append_rows(
             out.extend(address.to_le_bytes());
             state = Some(Registers { address, file: 1, line: 1, column: 0, is_stmt: default_is_stmt, isa: 0 });
         }
+        sequence.push(*row);
         let registers = state.as_mut().expect("set above");
         let address = new.map_or(registers.address, |a| a.0.max(registers.address));
         if row.end_sequence() {
             advance(out, address - registers.address);
             out.extend([0, 1, c::DW_LNE_end_sequence.0]);
             state = None;
+            append_copies(&sequence, map, default_is_stmt, special, out);
+            sequence.clear();
         } else {
             append_row(row, address, registers, special, out);
         }
     }
     Ok(())
+}
+
+/// Appends a sequence for the copies of what the rows of a sequence describe.
+fn append_copies(rows: &[LineRow], map: &dyn AddressMap, default_is_stmt: bool, special: &Special, out: &mut Vec<u8>) {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
+    let copied = map.copied(Vaddr(first.address())..Vaddr(last.address()));
+    let Some(&Vaddr(start)) = copied.first().map(|c| &c.1.start) else { return };
+    out.extend([0, 9, c::DW_LNE_set_address.0]);
+    out.extend(start.to_le_bytes());
+    let mut registers = Registers { address: start, file: 1, line: 1, column: 0, is_stmt: default_is_stmt, isa: 0 };
+    let mut said = None;
+    for (old, new) in &copied {
+        let row = rows.partition_point(|r| r.address() <= old.0).checked_sub(1);
+        if let Some(k) = row.filter(|_| row != said) {
+            append_row(&rows[k], new.start.0, &mut registers, special, out);
+        }
+        said = row;
+    }
+    let end = copied.last().map_or(start, |c| c.1.end.0);
+    advance(out, end - registers.address);
+    out.extend([0, 1, c::DW_LNE_end_sequence.0]);
 }
 
 fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special, out: &mut Vec<u8>) {

@@ -33,6 +33,11 @@ pub trait AddressMap {
     fn begin(&self, old: Vaddr) -> Option<Vaddr>;
     /// New address behind the last code before an old address.
     fn end(&self, old: Vaddr) -> Option<Vaddr>;
+    /// Further places of instructions: loops whose first instruction begins in the range have copies. Old addresses and new code, by rising
+    /// new address.
+    fn copied(&self, _old: std::ops::Range<Vaddr>) -> Vec<(Vaddr, std::ops::Range<Vaddr>)> {
+        Vec::new()
+    }
 }
 
 /// New contents of a section.

@@ -173,6 +173,14 @@ fn map_unit(
         out.report.rows += runs.len();
         out.pieces.push(Piece { unit: index, start, end, lsda, steps: placed });
     }
+    for (old, new) in map.copies(fde.start..fde.end) {
+        let done = steps.iter().take_while(|s| s.at <= old).count();
+        let (start, end) = (new.start, new.end);
+        let placed = place(steps, &[Run { old: old..old + 1, new, steps: done }], map, rules.clone())?;
+        out.repeats += done;
+        out.report.rows += 1;
+        out.pieces.push(Piece { unit: index, start, end, lsda: None, steps: placed });
+    }
     if fde.signal {
         // A signal handler returns to the trampoline's address as the program knows it, that is, its old one.
         let all = Run { old: fde.start..fde.end, new: fde.start..fde.end, steps: steps.len() };

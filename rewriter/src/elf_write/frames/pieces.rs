@@ -49,6 +49,12 @@ pub trait CodeMap {
         true
     }
 
+    /// Further places of old code that begins in the range, in which nothing is called and rsp does not move: where it begins in the old
+    /// code, and the new code.
+    fn copies(&self, _old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        Vec::new()
+    }
+
     /// The moves of rsp by inserted code in the new code `new`, ascending. Each instruction's inserted code ends with a
     /// move to 0, if it has any.
     fn stack_moves(&self, _new: Range<Vaddr>) -> &[StackMove] {

@@ -3,6 +3,7 @@
 //! A test writes the program text, assembles and links it with the system's binutils into a file with the sections of a
 //! rewritten module, and audits that. A mutation is a textual change of a program that is accepted as it stands.
 
+mod copies;
 mod covered;
 mod decoding;
 mod mutations;
@@ -36,6 +37,7 @@ fn constants() -> String {
         ("STORE", abi::miss_desc::STORE.into()),
         ("MASKED", abi::miss_desc::MASKED.into()),
         ("XSAVE", abi::miss_desc::SIZE_XSAVE.into()),
+        ("MOVED", abi::Region::MOVED.into()),
         ("MAGIC", abi::MODULE_MAGIC),
     ] {
         s += &format!(".set {name}, {value:#x}\n");

@@ -36,7 +36,7 @@ fn main() {
 
 fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let name = file.display().to_string();
-    let input = match std::fs::File::open(file).and_then(|file| Mapped::of(&file)) {
+    let input = match std::fs::File::open(file).and_then(|file| Mapped::of(&file, &name)) {
         Ok(input) => input,
         Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e.to_string() })),
     };

@@ -3,9 +3,11 @@
 //! Purpose: the output of a large program is several times its code, so it is written in pieces as the last stages make them, and is never
 //! in memory as a whole. Input: bytes and where they stand in the file. What has been written can be read and overwritten.
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -23,6 +25,14 @@ pub trait Sink {
     /// # Errors
     /// The file system's; not so much has been written.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// To be asked before so many bytes are written: whether there is room for them.
+    ///
+    /// # Errors
+    /// There is not.
+    fn expect_room(&mut self, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Sink for Vec<u8> {
@@ -44,16 +54,43 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// A file that is written under a temporary name in its folder and renamed at the end: whoever looks sees all its bytes, or no such file.
-/// Nothing is made before the first byte is written.
+/// A file that gets its name at the end: whoever looks sees all its bytes, or no such file. Nothing is made before the first byte is written.
+/// Until then it has no name at all, where the file system can make such files, so that nothing is left of a process that is killed; else a
+/// temporary one in its folder.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
     mode: u32,
     /// Permission bits of the folder, where it may have to be made.
     folder_mode: Option<u32>,
-    file: Option<NamedTempFile>,
+    file: Option<Unfinished>,
     failure: Option<io::Error>,
+}
+
+/// A file while it is written.
+#[derive(Debug)]
+enum Unfinished {
+    Nameless(File),
+    Named(NamedTempFile),
+}
+
+impl Unfinished {
+    fn file(&self) -> &File {
+        match self {
+            Unfinished::Nameless(file) => file,
+            Unfinished::Named(file) => file.as_file(),
+        }
+    }
+}
+
+/// Where the kernel shows a process its open files.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// A file in `folder` without a name. None: there cannot be one, or it could not be given a name later.
+fn nameless(folder: &Path) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    Path::new(OPEN_FILES).is_dir().then(|| File::from(file))
 }
 
 impl AtomicFile {
@@ -82,12 +119,25 @@ impl AtomicFile {
             if let Some(mode) = self.folder_mode {
                 fs::DirBuilder::new().recursive(true).mode(mode).create(self.folder())?;
             }
-            let mut prefix = OsString::from(".");
-            prefix.push(self.path.file_name().unwrap_or_default());
-            prefix.push(".");
-            self.file = Some(tempfile::Builder::new().prefix(&prefix).tempfile_in(self.folder())?);
+            let folder = self.folder();
+            self.file = Some(match nameless(folder) {
+                Some(file) => Unfinished::Nameless(file),
+                None => Unfinished::Named(self.named()?),
+            });
         }
-        Ok(self.file.as_ref().expect("opened above").as_file())
+        Ok(self.file.as_ref().expect("opened above").file())
+    }
+
+    /// What its temporary name begins with.
+    fn prefix(&self) -> OsString {
+        let mut prefix = OsString::from(".");
+        prefix.push(self.path.file_name().unwrap_or_default());
+        prefix.push(".");
+        prefix
+    }
+
+    fn named(&self) -> io::Result<NamedTempFile> {
+        tempfile::Builder::new().prefix(&self.prefix()).tempfile_in(self.folder())
     }
 
     fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
@@ -107,9 +157,17 @@ impl AtomicFile {
         let file = self.open()?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_data()?;
+        let temporary = match self.file.take().expect("opened above") {
+            Unfinished::Named(file) => file.into_temp_path(),
+            Unfinished::Nameless(file) => {
+                // A link cannot replace a file, so it gets a temporary name for a moment.
+                let open = Path::new(OPEN_FILES).join(file.as_raw_fd().to_string());
+                let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
+                tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?.into_temp_path()
+            }
+        };
         // Closed before it gets its name: a file that is open for writing cannot be executed.
-        let file = self.file.take().expect("opened above");
-        file.into_temp_path().persist(&self.path).map_err(|e| e.error)
+        temporary.persist(&self.path).map_err(|e| e.error)
     }
 }
 
@@ -130,7 +188,24 @@ impl Sink for AtomicFile {
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         let file = self.file.as_ref().ok_or(io::ErrorKind::UnexpectedEof)?;
-        file.as_file().read_exact_at(into, at)
+        file.file().read_exact_at(into, at)
+    }
+
+    fn expect_room(&mut self, bytes: u64) -> io::Result<()> {
+        let room = self.open().and_then(|file| Ok(rustix::fs::fstatvfs(file)?));
+        let room = room.map(|room| room.f_bavail.saturating_mul(room.f_frsize));
+        let enough = room.and_then(|room| match bytes > room {
+            false => Ok(()),
+            true => {
+                let text = format!(
+                    "No space left on device: {} MiB are needed, {} MiB are free",
+                    bytes.div_ceil(1 << 20),
+                    room >> 20
+                );
+                Err(io::Error::new(io::ErrorKind::StorageFull, text))
+            }
+        });
+        self.note(enough)
     }
 }
 
@@ -192,6 +267,44 @@ mod tests {
         assert_eq!(names(folder.path()), ["sub"]);
         drop(file);
         assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_has_no_name_until_it_is_finished() {
+        // A process that is killed cannot remove anything.
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = AtomicFile::new(folder.path().join("f"), 0o755);
+        file.write_at(0, b"x").unwrap();
+        if matches!(file.file, Some(Unfinished::Nameless(_))) {
+            assert_eq!(names(folder.path()), [""; 0]);
+        } else {
+            eprintln!("the file system has no files without names");
+        }
+        file.finish().unwrap();
+        assert_eq!(names(folder.path()), ["f"]);
+    }
+
+    #[test]
+    fn a_named_temporary_file_does_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        for old in [None, Some(b"old")] {
+            old.inspect(|old| fs::write(folder.path().join("f"), old).unwrap());
+            let mut file = AtomicFile::new(folder.path().join("f"), 0o755);
+            file.file = Some(Unfinished::Named(file.named().unwrap()));
+            file.write_at(0, b"x").unwrap();
+            file.finish().unwrap();
+            assert_eq!(names(folder.path()), ["f"]);
+            assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"x");
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = AtomicFile::new(folder.path().join("f"), 0o755);
+        file.expect_room(1).unwrap();
+        assert!(file.expect_room(1 << 60).is_err());
+        assert_eq!(file.failure().unwrap().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn read(path: &Path) -> Result<Input> {
     if !metadata.is_file() {
         return Err(Error::new(format!("{name}: is not a regular file")).help("name the program's file"));
     }
-    let bytes = File::open(path).and_then(|file| Mapped::of(&file)).map_err(|e| cannot_read(&name, &e))?;
+    let bytes = File::open(path).and_then(|file| Mapped::of(&file, &name)).map_err(|e| cannot_read(&name, &e))?;
     if bytes.is_empty() {
         return Err(Error::new(format!("{name}: is empty")));
     }
@@ -44,11 +44,6 @@ pub fn read(path: &Path) -> Result<Input> {
             .help(format!("name its interpreter: {interpreter} {name}")));
     }
     Ok(Input { path: path.to_owned(), name, bytes, mode: metadata.permissions().mode() & 0o777 })
-}
-
-/// The error about a file that was written to while it was rewritten: nothing that was made of it counts.
-pub fn has_changed(name: &str) -> Error {
-    Error::new(format!("{name}: has changed while it was read")).help("try again")
 }
 
 fn cannot_read(name: &str, e: &std::io::Error) -> Error {

@@ -28,7 +28,9 @@ impl InspectCommand {
     /// Prints the inspection.
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
-        let inspection = inspect::inspect(&input.bytes, &input.name, &self.options.options())?;
+        let inspection = inspect::inspect(&input.bytes, &input.name, &self.options.options());
+        input.bytes.expect_unchanged(&input.name)?;
+        let inspection = inspection?;
         let text = if self.json {
             let json = serde_json::to_string_pretty(&inspection)
                 .map_err(|e| Error::new("cannot write the inspection as JSON").because(e))?;

@@ -77,7 +77,7 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
     }
     each(&all, |path| {
         let shown = path.display().to_string();
-        let bytes = File::open(path).and_then(|file| Mapped::of(&file));
+        let bytes = File::open(path).and_then(|file| Mapped::of(&file, &shown));
         let bytes = bytes.map_err(|e| Error::new(format!("{shown}: cannot be read")).because(e))?;
         let mut made: Option<PathBuf> = None;
         for name in names_of(path) {
@@ -87,11 +87,9 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
                 None => {
                     let mut file = AtomicFile::new(&to, 0o755);
                     let rewritten = pipeline::rewrite_library_to(&bytes, &shown, options, &mut file);
+                    bytes.expect_unchanged(&shown)?;
                     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
                     rewritten?;
-                    if !bytes.is_unchanged() {
-                        return Err(super::input::has_changed(&shown));
-                    }
                     file.finish().map_err(failed)?;
                     made = Some(to);
                 }

@@ -64,11 +64,9 @@ impl RewriteCommand {
             file = file.in_new_folder(0o777);
         }
         let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file);
+        input.bytes.expect_unchanged(&input.name)?;
         file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
         rewritten?;
-        if !input.bytes.is_unchanged() {
-            return Err(input::has_changed(&input.name));
-        }
         match &self.bundle {
             None => drop(libraries::prepare(&input.path, &source)?),
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,

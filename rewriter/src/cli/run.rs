@@ -206,8 +206,9 @@ pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOption
     let key = Key::of_rewrite(&input.bytes, options, &source);
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
-        pipeline::rewrite_program(&input.bytes, &input.name, options, &source, sink)?;
-        if input.bytes.is_unchanged() { Ok(()) } else { Err(input::has_changed(&input.name)) }
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, options, &source, sink);
+        input.bytes.expect_unchanged(&input.name)?;
+        rewritten.map(drop)
     })?;
     Ok(Prepared { program, libraries })
 }

@@ -29,7 +29,11 @@ impl VerifyCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
         let original = self.original.as_deref().map(input::read).transpose()?;
-        let audit = verify::verify_with(&input.bytes, &input.name, original.as_ref().map(|o| &o.bytes[..]))?;
+        let audit = verify::verify_with(&input.bytes, &input.name, original.as_ref().map(|o| &o.bytes[..]));
+        for read in [Some(&input), original.as_ref()].into_iter().flatten() {
+            read.bytes.expect_unchanged(&read.name)?;
+        }
+        let audit = audit?;
         if self.json {
             let json = serde_json::to_string_pretty(&audit)
                 .map_err(|e| Error::new("cannot write the audit as JSON").because(e))?;

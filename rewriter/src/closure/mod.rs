@@ -111,15 +111,16 @@ impl Cached {
         if let Ok(found) = fs::canonicalize(&link) {
             return Ok(found);
         }
-        let bytes = Mapped::of(&file).map_err(failed)?;
+        let bytes = Mapped::of(&file, &shown).map_err(failed)?;
         let key = Key::of_library(&bytes, &self.options);
         let file_name = name.file_name().unwrap_or("library".as_ref());
         let made = self.cache.get_or_make(&key, file_name, 0o700, |sink| {
-            pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink)?;
+            let rewritten = pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink);
+            bytes.expect_unchanged(&shown)?;
             if entry_for(&file.metadata().map_err(failed)?) != entry_for(&before) {
                 return Err(Error::new(format!("{shown}: has changed while it was read")).help("try again"));
             }
-            Ok(())
+            rewritten.map(drop)
         })?;
         self.link(&link, &made).map_err(|e| {
             Error::new(format!("cannot write to the cache folder {}", self.cache.root().display())).because(e)

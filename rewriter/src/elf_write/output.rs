@@ -28,6 +28,11 @@ impl<'x> Output<'x> {
         Output { sink, tail: Vec::with_capacity(PIECE_BYTES), tail_at: 0, failure: None }
     }
 
+    /// Ends the work before it begins where there is no room for so many bytes.
+    pub fn expect_room(&mut self, bytes: u64) {
+        self.failure = self.failure.take().or(self.sink.expect_room(bytes).err());
+    }
+
     /// Bytes so far.
     #[inline]
     pub fn len(&self) -> u64 {

@@ -152,8 +152,8 @@ pub fn execute(file: &Path, variant: Variant, audit: bool) -> Result<(), String>
     let failed = |e: std::io::Error| format!("{}: {e}", file.display());
     // As `blizzard rewrite` does it: the input is mapped, and the output goes to a file.
     give_back_large_blocks();
-    let bytes = File::open(file).and_then(|file| Mapped::of(&file)).map_err(failed)?;
     let name = file.display().to_string();
+    let bytes = File::open(file).and_then(|file| Mapped::of(&file, &name)).map_err(failed)?;
     let options = variant.options();
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("output");

@@ -1,0 +1,272 @@
+//! What is wrong with files and folders while `blizzard` works: one clear error, exit status 1, and nothing is left behind.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let bench = Bench { folder: tempfile::tempdir().unwrap() };
+        fs::write(bench.at("p.c"), "#include <stdio.h>\nint main(void) { return puts(\"x\") < 0; }\n").unwrap();
+        let made = Command::new("cc").current_dir(&bench.folder).args(["-O1", "p.c", "-o", "prog"]).status();
+        assert!(made.unwrap().success());
+        bench
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        command.args(args).current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        command
+    }
+
+    /// What a shell in a mount namespace of its own prints. None: this machine does not let users make one.
+    fn in_namespace(&self, script: &str) -> Option<String> {
+        let own = |script: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", script]);
+            command.current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+            command.env("B", env!("CARGO_BIN_EXE_blizzard")).output()
+        };
+        let may = own("mount -t tmpfs -o size=1m none /mnt").is_ok_and(|out| out.status.success());
+        if !may {
+            eprintln!("left out: no mount namespaces here");
+            return None;
+        }
+        let out = own(script).unwrap();
+        Some(format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+    }
+
+    /// Everything in the folder but the cache.
+    fn contents(&self) -> Vec<(String, u64)> {
+        let entries = fs::read_dir(&self.folder).unwrap().map(|e| e.unwrap());
+        let mut all: Vec<_> =
+            entries.map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len())).collect();
+        all.retain(|e| e.0 != "cache");
+        all.sort();
+        all
+    }
+}
+
+/// Asserts that a command failed with one error, in which all `parts` occur.
+fn one_error(out: &Output, parts: &[&str]) {
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    one_message(&err, parts);
+}
+
+fn one_message(err: &str, parts: &[&str]) {
+    assert!(err.contains("blizzard: error: "), "{err}");
+    assert_eq!(err.matches("error:").count(), 1, "{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    for part in parts {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+}
+
+/// A file on which the rewriter works for a while: itself.
+fn large(bench: &Bench) -> PathBuf {
+    let path = bench.at("large");
+    fs::copy(env!("CARGO_BIN_EXE_blizzard"), &path).unwrap();
+    path
+}
+
+/// Waits until the process has mapped the file, or ended.
+fn until_mapped(child: &mut Child, path: &Path) {
+    let name = path.canonicalize().unwrap();
+    let maps = format!("/proc/{}/maps", child.id());
+    while child.try_wait().unwrap().is_none() {
+        if fs::read_to_string(&maps).is_ok_and(|text| text.contains(name.to_str().unwrap())) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the process has opened a file in `folder` to write to, or ended.
+fn until_writing(child: &mut Child, folder: &Path) {
+    let folder = folder.canonicalize().unwrap();
+    let open = format!("/proc/{}/fd", child.id());
+    while child.try_wait().unwrap().is_none() {
+        let files = fs::read_dir(&open).into_iter().flatten().flatten();
+        let mut links = files.filter_map(|e| fs::read_link(e.path()).ok());
+        // Without a name, it is shown as `#inode (deleted)`; else under its temporary one.
+        let unfinished = |link: &PathBuf| {
+            let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            link.parent() == Some(&folder) && (name.starts_with('#') || name.starts_with('.'))
+        };
+        if links.any(|link| unfinished(&link)) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Starts a rewrite of a large file, and harms it as soon as it is mapped, and as soon as the output is written.
+fn harmed(harm: impl Fn(&Path)) {
+    let bench = Bench::new();
+    let input = large(&bench);
+    let whole = fs::read(&input).unwrap();
+    fs::create_dir(bench.at("out")).unwrap();
+    for late in [false, true] {
+        // The rewriter may be faster once; not always.
+        let met = (0..20).any(|_| {
+            fs::write(&input, &whole).unwrap();
+            let mut command = bench.command(&["rewrite", "large", "-o", "out/large", "--no-libraries"]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            match late {
+                false => until_mapped(&mut child, &input),
+                true => until_writing(&mut child, &bench.at("out")),
+            }
+            harm(&input);
+            let out = child.wait_with_output().unwrap();
+            let left = fs::read_dir(bench.at("out")).unwrap().count();
+            if out.status.success() {
+                fs::remove_file(bench.at("out/large")).unwrap();
+                return false;
+            }
+            one_error(&out, &["large: has changed while it was read", "help: try again"]);
+            assert_eq!(left, 0);
+            true
+        });
+        assert!(met, "late: {late}");
+    }
+}
+
+#[test]
+fn an_input_that_is_truncated_meanwhile_is_one_error() {
+    // Reading behind its new end ended the rewriter by a signal, and a temporary file was left.
+    for left in [0, 64, 5000, 1 << 20] {
+        harmed(|path| OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(left)).unwrap());
+    }
+}
+
+#[test]
+fn an_input_that_is_written_to_meanwhile_is_one_error() {
+    harmed(|path| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x")).unwrap());
+}
+
+#[test]
+fn an_interrupted_rewrite_leaves_nothing() {
+    let bench = Bench::new();
+    large(&bench);
+    fs::create_dir(bench.at("out")).unwrap();
+    for signal in ["INT", "TERM", "KILL"] {
+        let met = (0..20).any(|_| {
+            let mut child = bench.command(&["rewrite", "large", "-o", "out/large", "--no-libraries"]).spawn().unwrap();
+            until_writing(&mut child, &bench.at("out"));
+            // The child is this process's until it is waited for, so the number is no other's.
+            Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+            let status = child.wait().unwrap();
+            let left: Vec<_> = fs::read_dir(bench.at("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
+            if status.success() {
+                fs::remove_file(bench.at("out/large")).unwrap();
+                return false;
+            }
+            assert!(status.signal().is_some(), "{status}");
+            assert_eq!(left.len(), 0, "{signal}: {left:?}");
+            true
+        });
+        assert!(met, "{signal}");
+    }
+}
+
+#[test]
+fn pipes_are_refused_and_not_waited_for() {
+    let bench = Bench::new();
+    assert!(Command::new("mkfifo").current_dir(&bench.folder).arg("pipe").status().unwrap().success());
+    let before = bench.contents();
+    for args in [
+        &["rewrite", "pipe", "-o", "out"][..],
+        &["rewrite", "prog", "-o", "pipe"],
+        &["run", "--", "./pipe"],
+        &["verify", "pipe"],
+        &["verify", "prog", "--original", "pipe"],
+        &["inspect", "pipe"],
+        &["overhead", "./pipe"],
+    ] {
+        one_error(&bench.command(args).output().unwrap(), &["pipe: is not a regular file"]);
+    }
+    assert_eq!(bench.contents(), before);
+}
+
+#[test]
+fn a_sparse_file_is_refused_at_once() {
+    let bench = Bench::new();
+    fs::copy(bench.at("prog"), bench.at("long")).unwrap();
+    for (name, part) in [("zeros", "is not an ELF file"), ("long", "MiB are needed")] {
+        let file = OpenOptions::new().create(true).append(true).open(bench.at(name)).unwrap();
+        if file.set_len(8 << 40).is_err() {
+            eprintln!("left out: the file system has no files of 8 TiB");
+            continue;
+        }
+        let before = bench.contents();
+        one_error(&bench.command(&["rewrite", name, "-o", "out", "--no-libraries"]).output().unwrap(), &[part]);
+        assert_eq!(bench.contents(), before);
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_error_and_nothing_is_left() {
+    let bench = Bench::new();
+    // Room for a part of the output.
+    for (command, name) in [
+        ("$B rewrite prog -o full/out --no-libraries", "full/out"),
+        ("$B rewrite prog --bundle full/bundle", "full/bundle"),
+        ("BLIZZARD_CACHE=full/cache $B run -- ./prog", "cache folder"),
+        ("BLIZZARD_CACHE=full/cache $B run --no-libraries -- ./prog", "cache folder"),
+    ] {
+        let script = format!(
+            "mkdir -p full; mount -t tmpfs -o size=64k none full; if {command}; then echo succeeded; else echo status $?; fi; \
+             find full -type f -printf 'left: %p\\n'"
+        );
+        let Some(text) = bench.in_namespace(&script) else { return };
+        one_message(&text, &["status 1", "No space left on device", name]);
+        assert!(!text.contains("left: "), "{text}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_one_error() {
+    let bench = Bench::new();
+    for (command, part) in [
+        ("$B rewrite prog -o fixed/out --no-libraries", "cannot write fixed/out"),
+        ("$B rewrite prog --bundle fixed/bundle", "fixed/bundle"),
+        ("$B rewrite prog --bundle fixed", "fixed"),
+        ("BLIZZARD_CACHE=fixed/cache $B run -- ./prog", "set BLIZZARD_CACHE to a folder that can be written to"),
+        ("BLIZZARD_CACHE=fixed/cache $B rewrite prog -o out", "set BLIZZARD_CACHE to a folder that can be written to"),
+        ("$B run --stats fixed/stats -- ./prog", "fixed/stats"),
+    ] {
+        let script = format!(
+            "mkdir -p fixed; mount -t tmpfs -o ro none fixed; if {command}; then echo succeeded; else echo status $?; fi"
+        );
+        let Some(text) = bench.in_namespace(&script) else { return };
+        one_message(&text, &["status 1", "Read-only file system", part]);
+        assert!(!bench.at("out").exists());
+    }
+}
+
+#[test]
+fn a_cache_or_bundle_that_is_a_file_is_one_error() {
+    let bench = Bench::new();
+    File::create(bench.at("file")).unwrap();
+    let before = bench.contents();
+    one_error(&bench.command(&["rewrite", "prog", "--bundle", "file"]).output().unwrap(), &["file"]);
+    for args in
+        [&["run", "--", "./prog"][..], &["rewrite", "prog", "-o", "out"], &["cache", "list"], &["cache", "clean"]]
+    {
+        let out = bench.command(args).env("BLIZZARD_CACHE", bench.at("file")).output().unwrap();
+        one_error(&out, &["cache folder", "file"]);
+    }
+    assert_eq!(bench.contents(), before);
+}

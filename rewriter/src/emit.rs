@@ -250,6 +250,8 @@ impl Buffer {
 pub struct Code {
     pub hot: Buffer,
     pub cold: Buffer,
+    /// Where the cold code of each function begins; a function's is in one piece.
+    pub cold_starts: Vec<(InsnId, u32)>,
     pub items: Vec<Item>,
     /// Hot position of each instruction, checks included; one more for the end.
     pub begin: Ascending,
@@ -336,6 +338,7 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             run.copy(&mut code, image);
             let reached = falls_into(insns, id);
             code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+            code.cold_starts.push((id, code.cold.pos()));
         }
         let begin = code.hot.pos() + run.bytes();
         code.begin.push(begin);

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
 use blizzard_rt::abi::{Claim, GroupRange, Region, VsibDesc};
+use std::ops::Range;
 
 /// Cold code begins at a multiple of this: copies of loops, which are not cold, begin at lines.
 pub const COLD_ALIGN: u32 = 64;
@@ -44,6 +45,8 @@ pub struct Placed {
     begin: Ascending,
     /// (instruction, bytes of padding in front of it), sorted.
     padding: Vec<(InsnId, u32)>,
+    /// Where the cold code of each function begins, in the cold code.
+    cold_starts: Vec<(InsnId, u32)>,
 }
 
 /// The new code, its fields filled in, to be brought to its final size while it is written.
@@ -84,6 +87,15 @@ impl Placed {
         let next = InsnId(id.0 + 1);
         let pad = self.padding.binary_search_by_key(&next, |p| p.0).map_or(0, |i| self.padding[i].1);
         self.code_va + u64::from(self.begin.get(next.ix()) - pad)
+    }
+
+    /// The cold code of the functions that begin in `[first, stop)`, of which one begins at `first`.
+    pub fn cold(&self, first: InsnId, stop: InsnId) -> Option<Range<Vaddr>> {
+        let place = |id: InsnId| self.cold_starts.partition_point(|s| s.0 < id);
+        let cold = self.code_va + u64::from(self.cold_at);
+        let (from, to) = (self.cold_starts.get(place(first))?, self.cold_starts.get(place(stop)));
+        let end = to.map_or(self.code_va + self.code_bytes, |s| cold + u64::from(s.1));
+        (from.0 == first).then(|| cold + u64::from(from.1)..end)
     }
 
     /// End of the hot code.
@@ -225,7 +237,7 @@ pub fn place(
         };
         (to - ip) as i64 as i32
     };
-    let Code { mut hot, mut cold, items, vsib, stack, guarded, moved, .. } = code;
+    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, moved, .. } = code;
     let mut passed = 0;
     fill(
         &mut hot,
@@ -269,6 +281,7 @@ pub fn place(
         blocks: Vec::new(),
         begin,
         padding,
+        cold_starts,
     };
     Ok((placed, new))
 }

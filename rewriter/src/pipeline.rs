@@ -176,6 +176,26 @@ pub fn rewrite_program<'a>(
     rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?, sink)
 }
 
+/// As [`rewrite_program`]; the output gets the symbols and the debug information of the separate file `debug_file`.
+///
+/// # Errors
+/// As [`rewrite_program`].
+pub fn rewrite_with_debug_file<'a>(
+    input: impl Into<Bytes<'a>>,
+    debug_file: &'a [u8],
+    name: &str,
+    options: &Options,
+    libraries: &Source,
+    sink: &mut dyn Sink,
+) -> Result<Report> {
+    let input = input.into();
+    expect_program(input.all, name)?;
+    let mut analysed = analyse(input, name)?;
+    analysed.image.debug_file = Some(debug_file);
+    let program = Program { blob: &Blob::embedded()?, closure: &libraries.record() };
+    build(analysed, options, Some(&program), sink)
+}
+
 /// As [`rewrite_program`], with a runtime of the caller's choice.
 ///
 /// # Errors

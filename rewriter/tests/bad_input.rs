@@ -189,6 +189,7 @@ fn pipes_are_refused_and_not_waited_for() {
     for args in [
         &["rewrite", "pipe", "-o", "out"][..],
         &["rewrite", "prog", "-o", "pipe"],
+        &["rewrite", "prog", "-o", "out", "--debug-file=pipe"],
         &["run", "--", "./pipe"],
         &["verify", "pipe"],
         &["verify", "prog", "--original", "pipe"],

@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod compiler;
 mod config;
+mod debug_file;
 mod demo;
 mod input;
 mod inspect;

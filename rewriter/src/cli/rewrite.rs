@@ -1,7 +1,7 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
 
 use super::libraries::{self, LibraryOptions};
-use super::{ProgramFile, RewriteOptions, input};
+use super::{ProgramFile, RewriteOptions, debug_file, input};
 use crate::closure::Source;
 use crate::error::{Error, Result};
 use crate::sink::AtomicFile;
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
     blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
+    blizzard rewrite /bin/xz -o xz.blz --debug-file    # needs xz-utils-dbgsym\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]
@@ -30,6 +31,9 @@ pub struct RewriteCommand {
     /// A library that the program opens at run time, for the bundle
     #[arg(long, value_name = "FILE", requires = "bundle")]
     add: Vec<PathBuf>,
+    /// Give the output the debug information of a stripped program: from FILE, or from where debuggers look for it
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    debug_file: Option<Option<PathBuf>>,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -50,6 +54,7 @@ impl RewriteCommand {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
         }
+        let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
         let options = self.options.options();
         let source = match &self.bundle {
             None => self.libraries.source(&options)?,
@@ -63,8 +68,15 @@ impl RewriteCommand {
         if self.bundle.is_some() {
             file = file.in_new_folder(0o777);
         }
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file);
-        input.bytes.expect_unchanged(&input.name)?;
+        let rewritten = match &debug {
+            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file),
+            Some(debug) => {
+                pipeline::rewrite_with_debug_file(&input.bytes, &debug.bytes, &input.name, &options, &source, &mut file)
+            }
+        };
+        for read in [Some(&input), debug.as_ref()].into_iter().flatten() {
+            read.bytes.expect_unchanged(&read.name)?;
+        }
         file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
         rewritten?;
         match &self.bundle {

@@ -4,9 +4,9 @@
 //! headers go to the end of the file; old sections keep their indices. Old frame sections are renamed, because
 //! debuggers look frames up by section name. Structures and constants: `object::elf`.
 
-use super::debug::Replaced;
+use super::debug::{Moved, append};
 use super::output::Output;
-use super::symbols;
+use super::symbols::{SYM_BYTES, Symbols};
 use crate::disasm::Insns;
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
@@ -200,15 +200,15 @@ pub fn patch_header(out: &mut Header, entry: Vaddr, phoff: u64, phnum: usize) {
     header.e_phnum = U16::new(LE, phnum as u16);
 }
 
-/// Appends symbols, section names and section headers; returns the input's ELF header, pointed at them. `replaced`: sections with new
-/// contents. `loaded`: where the dynamic loader enters the program.
+/// Appends symbols, section names and section headers; returns the input's ELF header, pointed at them. `moved`: debug sections that
+/// stand elsewhere than in the input. `loaded`: where the dynamic loader enters the program.
 pub fn write_sections(
     out: &mut Output,
     image: &Image,
     insns: &Insns,
     placed: &Placed,
     new: &[NewSection],
-    replaced: &[Replaced],
+    moved: &[Moved],
     loaded: Option<Vaddr>,
 ) -> Result<Header> {
     let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
@@ -230,7 +230,7 @@ pub fn write_sections(
         sections.push(shdr(0, elf::SHT_NULL, NO_FLAGS, Vaddr(0), 0, 0, 0));
     }
     let old_count = sections.len();
-    if old_count + new.len() + 3 >= 0xff00 {
+    if old_count + new.len() + moved.len() + 3 >= 0xff00 {
         return Err(Error::new(format!("{}: has too many sections ({old_count})", image.name)));
     }
     let new_text = old_count as u16;
@@ -238,7 +238,9 @@ pub fn write_sections(
         let name = name_at(&names, s.sh_name.get(LE) as usize);
         // gdb takes .interp for the word of the kernel, which maps no dynamic loader here, and then looks for libraries in vain.
         let interp = loaded.is_some() && name == ".interp";
-        if interp || matches!(name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table") {
+        // A debugger that followed these would find old addresses: the separate file is checked for its own contents only.
+        let separate = matches!(name.as_str(), ".gnu_debuglink" | ".gnu_debugdata");
+        if interp || separate || matches!(name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table") {
             s.sh_name = U32::new(LE, add_name(&mut names, &format!(".blizzard.old{name}")));
         }
     }
@@ -252,10 +254,15 @@ pub fn write_sections(
         let name = add_name(&mut names, &s.name);
         sections.push(shdr(name, elf::SHT_PROGBITS, flags, s.va, s.off, s.bytes, 16));
     }
-    for r in replaced {
-        let at = append(out, &r.bytes);
-        sections[r.section].sh_offset = U64::new(LE, at);
-        sections[r.section].sh_size = U64::new(LE, r.bytes.len() as u64);
+    for m in moved {
+        let mut header = m.header;
+        if m.section.is_none() || name_at(&names, header.sh_name.get(LE) as usize) != m.name {
+            header.sh_name = U32::new(LE, add_name(&mut names, &m.name));
+        }
+        match m.section {
+            Some(index) => sections[index] = header,
+            None => sections.push(header),
+        }
     }
     match symtab {
         Some(i) => {
@@ -263,32 +270,33 @@ pub fn write_sections(
                 let (off, len) = (s.sh_offset.get(LE) as usize, s.sh_size.get(LE) as usize);
                 image.data.get(off..).and_then(|b| b.get(..len)).ok_or_else(damaged)
             };
-            let mut table = symbols::rewrite(part(&sections[i])?, image, insns, placed, new_text);
             let linked = sections[i].sh_link.get(LE) as usize;
-            if let (Some(va), Some(strtab)) = (loaded, sections.get(linked).filter(|_| linked != shstrndx)) {
-                let mut strings = part(strtab)?.to_vec();
-                symbols::append_loaded(&mut table, &mut strings, va, new_text);
-                let at = append(out, &strings);
+            // Section names are no place for names of symbols.
+            let strings = sections.get(linked).filter(|_| linked != shstrndx && linked != 0).map(part).transpose()?;
+            let mut table = Symbols { table: part(&sections[i])?.to_vec(), names: strings.map(<[u8]>::to_vec) };
+            table.relocate(image, insns, placed, new_text, loaded);
+            if let Some(names) = table.names.as_ref().filter(|n| n.len() > strings.map_or(0, <[u8]>::len)) {
+                let at = append(out, names);
                 sections[linked].sh_offset = U64::new(LE, at);
-                sections[linked].sh_size = U64::new(LE, strings.len() as u64);
+                sections[linked].sh_size = U64::new(LE, names.len() as u64);
             }
-            let at = append(out, &table);
+            let at = append(out, &table.table);
             sections[i].sh_offset = U64::new(LE, at);
-            sections[i].sh_size = U64::new(LE, table.len() as u64);
+            sections[i].sh_size = U64::new(LE, table.table.len() as u64);
         }
         None => {
-            let (mut table, mut strings) = symbols::create(image, insns, placed, new_text);
-            if let Some(va) = loaded {
-                symbols::append_loaded(&mut table, &mut strings, va, new_text);
-            }
-            let (table_len, strings_len) = (table.len() as u64, strings.len() as u64);
-            let table_at = append(out, &table);
+            let (mut symbols, locals) = Symbols::of_debug_file(image, &sections[..old_count], |at| name_at(&names, at))
+                .unwrap_or_else(|| (Symbols::of_exports(image, insns), 1));
+            symbols.relocate(image, insns, placed, new_text, loaded);
+            let strings = symbols.names.unwrap_or_default();
+            let (table_len, strings_len) = (symbols.table.len() as u64, strings.len() as u64);
+            let table_at = append(out, &symbols.table);
             let strings_at = append(out, &strings);
             let name = add_name(&mut names, ".symtab");
             let mut s = shdr(name, elf::SHT_SYMTAB, NO_FLAGS, Vaddr(0), table_at, table_len, 8);
             s.sh_link = U32::new(LE, sections.len() as u32 + 1);
-            s.sh_info = U32::new(LE, 1);
-            s.sh_entsize = U64::new(LE, symbols::SYM_BYTES as u64);
+            s.sh_info = U32::new(LE, locals);
+            s.sh_entsize = U64::new(LE, SYM_BYTES as u64);
             sections.push(s);
             let name = add_name(&mut names, ".strtab");
             sections.push(shdr(name, elf::SHT_STRTAB, NO_FLAGS, Vaddr(0), strings_at, strings_len, 1));
@@ -335,13 +343,6 @@ fn shdr(
         sh_addralign: U64::new(LE, align),
         sh_entsize: U64::new(LE, 0),
     }
-}
-
-fn append(out: &mut Output, bytes: &[u8]) -> u64 {
-    let at = out.len().next_multiple_of(8);
-    out.fill_to(at);
-    out.extend(bytes);
-    at
 }
 
 fn add_name(names: &mut Vec<u8>, name: &str) -> u32 {

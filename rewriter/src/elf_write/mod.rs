@@ -188,7 +188,6 @@ pub fn write(
     let left = old_code::patch(&mut file, image, insns, computed, placed);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
-    let debug = debug::rewrite(&mut file, image, &map);
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
     if image.kind == Kind::Library {
@@ -319,6 +318,8 @@ pub fn write(
         &offsets[added..],
         blocks,
     );
+    // Behind everything that is loaded: what is appended here must not move it.
+    let debug = debug::rewrite(&mut file, image, &map);
     let mut header = headers::write_sections(
         &mut file,
         image,

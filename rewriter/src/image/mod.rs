@@ -58,6 +58,8 @@ pub enum Kind {
 pub struct Image<'a> {
     pub data: &'a [u8],
     source: Bytes<'a>,
+    /// The separate file that holds the program's symbols and debug information.
+    pub debug_file: Option<&'a [u8]>,
     pub name: String,
     pub kind: Kind,
     /// ET_DYN: loaded at an address chosen at run time.
@@ -123,6 +125,7 @@ impl<'a> Image<'a> {
         let mut image = Image {
             data,
             source,
+            debug_file: None,
             name: name.to_owned(),
             kind: kind_of(&elf),
             pie,

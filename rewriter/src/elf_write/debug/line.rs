@@ -21,7 +21,8 @@ struct Special {
     opcode_base: i64,
 }
 
-/// Appends the new program to `out`. None: it has a form that is not understood; nothing has been appended.
+/// Appends the new program to `out`: one without rows where it has a form that is not understood, for old addresses would be wrong.
+/// None: its extent is not known; nothing has been appended.
 pub fn rewrite(
     section: &[u8],
     program: IncompleteLineProgram<Slice>,
@@ -29,17 +30,18 @@ pub fn rewrite(
     out: &mut Vec<u8>,
 ) -> Option<()> {
     let header = program.header().clone();
+    // DWARF 2 has nine standard opcodes.
     let plain = header.minimum_instruction_length() == 1
         && header.maximum_operations_per_instruction() <= 1
-        && header.opcode_base() >= 13
-        && header.line_range() != 0
-        && header.encoding().format == gimli::Format::Dwarf32;
-    if !plain {
-        return None;
-    }
+        && header.opcode_base() > c::DW_LNS_fixed_advance_pc.0
+        && header.line_range() != 0;
     let old = header.offset().0;
-    let whole = section.get(old..)?.get(..header.unit_length() + 4)?;
-    let header_bytes = whole.len() - header.raw_program_buf().len();
+    let initial = match header.format() {
+        gimli::Format::Dwarf32 => 4,
+        gimli::Format::Dwarf64 => 12,
+    };
+    let whole = section.get(old..)?.get(..header.unit_length().checked_add(initial)?)?;
+    let header_bytes = whole.len().checked_sub(header.raw_program_buf().len())?;
     let special = Special {
         base: i64::from(header.line_base()),
         range: i64::from(header.line_range()),
@@ -47,12 +49,15 @@ pub fn rewrite(
     };
     let start = out.len();
     out.extend_from_slice(&whole[..header_bytes]);
-    if append_rows(program, map, header.default_is_stmt(), &special, out).is_err() {
-        out.truncate(start);
-        return None;
+    let rows = out.len();
+    if !plain || append_rows(program, map, header.default_is_stmt(), &special, out).is_err() {
+        out.truncate(rows);
     }
-    let length = (out.len() - start - 4) as u32;
-    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    let length = (out.len() - start - initial) as u64;
+    match header.format() {
+        gimli::Format::Dwarf32 => out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes()),
+        gimli::Format::Dwarf64 => out[start + 4..start + 12].copy_from_slice(&length.to_le_bytes()),
+    }
     Some(())
 }
 
@@ -139,7 +144,9 @@ fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special,
         out.push(c::DW_LNS_set_column.0);
         uleb(out, column);
     }
-    if row.isa() != r.isa {
+    // Later versions' opcodes are not known to a program with fewer.
+    let has = |opcode: c::DwLns| special.opcode_base > i64::from(opcode.0);
+    if row.isa() != r.isa && has(c::DW_LNS_set_isa) {
         r.isa = row.isa();
         out.push(c::DW_LNS_set_isa.0);
         uleb(out, r.isa);
@@ -159,7 +166,7 @@ fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special,
         (row.prologue_end(), c::DW_LNS_set_prologue_end),
         (row.epilogue_begin(), c::DW_LNS_set_epilogue_begin),
     ] {
-        if set {
+        if set && has(opcode) {
             out.push(opcode.0);
         }
     }

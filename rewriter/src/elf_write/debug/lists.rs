@@ -27,10 +27,10 @@ impl NewLists {
         NewLists { bytes, unit, done: HashMap::new() }
     }
 
-    /// Sets an entry of an index table.
-    pub fn index(&mut self, slot: usize, offset: usize) {
-        if let Some(field) = self.bytes.get_mut(slot..slot.saturating_add(4)) {
-            field.copy_from_slice(&(offset as u32).to_le_bytes());
+    /// Sets an entry of an index table, whose entries have `width` bytes.
+    pub fn index(&mut self, slot: usize, width: usize, offset: usize) {
+        if let Some(field) = self.bytes.get_mut(slot..slot.saturating_add(width)) {
+            field.copy_from_slice(&(offset as u64).to_le_bytes()[..width]);
         }
     }
 

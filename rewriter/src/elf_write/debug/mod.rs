@@ -1,29 +1,35 @@
 //! DWARF at new addresses, so that debuggers, profilers and backtraces find source lines, variables and inlined functions.
 //!
-//! Input: the input's debug sections and an [`AddressMap`]. Output: patches of the output's copy of them, and new contents for the
-//! sections whose encodings change size (`.debug_line`, and of version 5 `.debug_rnglists` and `.debug_loclists`).
-//! Everything with a fixed width is patched where it stands: addresses, lengths, offsets, and all of `.debug_aranges`,
-//! `.debug_addr`, `.debug_ranges` and `.debug_loc`. New lists stand in one unit behind the old ones, whose index tables lead there.
+//! Input: the debug sections of the input or of its separate debug file, and an [`AddressMap`]. Output: patches of the output's copy of them, and
+//! new contents for the sections whose encodings change size (`.debug_line`, `.debug_frame`, and of version 5 `.debug_rnglists` and
+//! `.debug_loclists`). Everything with a fixed width is patched where it stands: addresses, lengths, offsets, and all of `.debug_aranges`,
+//! `.debug_addr`, `.debug_ranges`, `.debug_loc` and `.gdb_index`. New lists stand in one unit behind the old ones, whose index tables lead there.
+//! Compressed sections that change are written uncompressed, behind everything else.
+//!
+//! Split DWARF: the part in the program follows the code. The parts in other files (`.dwo`, `.dwp`) hold lengths and lists of old
+//! code, so they are left behind: the units' identities are changed, and a debugger says that it misses them instead of believing them.
 //!
 //! Invariant: what is not understood stays as it was; debug information is never a reason to refuse a program.
-//! Not rewritten: compressed sections, split DWARF (`.dwo`), 64-bit DWARF, call-frame sections of debug files.
-//! Source: DWARF 4 and 5, sections 2.17, 6.1.2, 6.2, 7.7.3, 7.26 to 7.29.
+//! Source: DWARF 5 (and 2 to 4 where they differ), sections 2.17, 6.1.2, 6.2, 7.3.2, 7.5.1, 7.7.3, 7.26 to 7.29; GNU's split DWARF 4.
 
 mod fixed;
 mod line;
 mod lists;
+mod sections;
 
-use super::output::{Output, Window};
+use super::frames;
+use super::output::Output;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use gimli::{
-    AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, SectionId, Unit, UnitHeader, constants as c,
+    AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, SectionId, Unit, UnitHeader, UnitType,
+    constants as c,
 };
 use lists::NewLists;
-use object::elf::{FileHeader64, SHF_COMPRESSED, SHT_NOBITS, SectionHeader64};
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{LittleEndian as LE, SectionIndex};
-use std::collections::HashMap;
+use sections::{Id, Patches, Sections};
+use std::collections::{HashMap, HashSet};
+
+pub use sections::{Moved, append};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -40,13 +46,6 @@ pub trait AddressMap {
     }
 }
 
-/// New contents of a section.
-pub struct Replaced {
-    /// Index in the input's section-header table.
-    pub section: usize,
-    pub bytes: Vec<u8>,
-}
-
 /// A range at its new place; one that is no code of the module stays.
 fn range(map: &dyn AddressMap, from: u64, to: u64) -> (u64, u64) {
     match (map.begin(Vaddr(from)), map.end(Vaddr(to))) {
@@ -56,131 +55,63 @@ fn range(map: &dyn AddressMap, from: u64, to: u64) -> (u64, u64) {
     }
 }
 
-/// The debug sections of the input, by identity: header index, file offset, bytes.
-struct Sections<'a>(HashMap<SectionId, (usize, usize, &'a [u8])>);
-
-impl<'a> Sections<'a> {
-    fn find(image: &Image<'a>) -> Option<Sections<'a>> {
-        let header = FileHeader64::<LE>::parse(image.data).ok()?;
-        let table = header.sections(LE, image.data).ok()?;
-        let mut found = HashMap::new();
-        for (index, section) in table.enumerate() {
-            let name = table.section_name(LE, section).unwrap_or(&[]);
-            let Some(id) = std::str::from_utf8(name).ok().and_then(by_name) else { continue };
-            if !usable(section) {
-                continue;
-            }
-            let SectionIndex(index) = index;
-            let bytes = section.data(LE, image.data).ok()?;
-            found.insert(id, (index, section.sh_offset.get(LE) as usize, bytes));
-        }
-        (found.contains_key(&SectionId::DebugInfo) && found.contains_key(&SectionId::DebugAbbrev))
-            .then_some(Sections(found))
-    }
-
-    fn bytes(&self, id: SectionId) -> &'a [u8] {
-        self.0.get(&id).map_or(&[], |s| s.2)
-    }
-}
-
-/// The output's copy of the input's debug sections, with the part of each that was patched last.
-struct Patches<'x, 'o> {
-    out: &'x mut Output<'o>,
-    windows: HashMap<SectionId, Window>,
-}
-
-impl Patches<'_, '_> {
-    /// Overwrites bytes of a section.
-    fn patch(&mut self, sections: &Sections, id: SectionId, at: usize, bytes: &[u8]) {
-        if let Some(&(_, off, old)) = sections.0.get(&id)
-            && at.checked_add(bytes.len()).is_some_and(|end| end <= old.len())
-        {
-            let window = self.windows.entry(id).or_insert_with(|| Window::up_to((off + old.len()) as u64));
-            self.out.patch_through(window, (off + at) as u64, bytes);
-        }
-    }
-
-    fn close(mut self) {
-        self.windows.values_mut().for_each(|window| self.out.close(window));
-    }
-}
-
 /// Most bytes that are made of a section: lists and programs that overlap, in a file that is none of a compiler's, would be
 /// copied again and again.
 fn limit(old: usize) -> usize {
     old.saturating_mul(16).saturating_add(1 << 16)
 }
 
-fn usable(section: &SectionHeader64<LE>) -> bool {
-    let compressed = section.sh_flags.get(LE).0 & SHF_COMPRESSED.0 != 0;
-    section.sh_type.get(LE) != SHT_NOBITS && !compressed
-}
-
-fn by_name(name: &str) -> Option<SectionId> {
-    const IDS: [SectionId; 14] = [
-        SectionId::DebugAbbrev,
-        SectionId::DebugAddr,
-        SectionId::DebugAranges,
-        SectionId::DebugInfo,
-        SectionId::DebugLine,
-        SectionId::DebugLineStr,
-        SectionId::DebugLoc,
-        SectionId::DebugLocLists,
-        SectionId::DebugRanges,
-        SectionId::DebugRngLists,
-        SectionId::DebugStr,
-        SectionId::DebugStrOffsets,
-        SectionId::DebugTypes,
-        SectionId::DebugCuIndex,
-    ];
-    IDS.into_iter().find(|id| id.name() == name)
-}
-
-/// Patches `out`, which begins with a copy of the input, and returns the sections with new contents.
-pub fn rewrite(out: &mut Output, image: &Image, map: &dyn AddressMap) -> Vec<Replaced> {
+/// Patches `out`, which begins with a copy of the input, and appends to it what changes size; returns the sections that are now elsewhere.
+pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + frames::CodeMap)) -> Vec<Moved> {
     let Some(sections) = Sections::find(image) else { return Vec::new() };
-    let load = |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(sections.bytes(id), LittleEndian));
+    let load = |id: SectionId| {
+        let bytes = Id::named(id.name()).map_or(&[][..], |id| sections.bytes(id));
+        Ok::<_, gimli::Error>(EndianSlice::new(bytes, LittleEndian))
+    };
     let Ok(dwarf) = Dwarf::load(load) else { return Vec::new() };
+    let mut out = Patches::new(out);
     let mut work = Rewrite {
-        out: Patches { out, windows: HashMap::new() },
+        out: &mut out,
         map,
         dwarf: &dwarf,
         sections: &sections,
         lines: Vec::new(),
         programs: HashMap::new(),
-        ranges: NewLists::new(sections.bytes(SectionId::DebugRngLists)),
-        locations: NewLists::new(sections.bytes(SectionId::DebugLocLists)),
+        ranges: NewLists::new(sections.bytes(Id::RngLists)),
+        locations: NewLists::new(sections.bytes(Id::LocLists)),
         done: Default::default(),
-        budget: limit(sections.bytes(SectionId::DebugRanges).len() + sections.bytes(SectionId::DebugLoc).len()),
+        budget: limit(sections.bytes(Id::Ranges).len() + sections.bytes(Id::Loc).len()),
     };
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         // A damaged unit is left as far as it was read.
-        let _ = work.unit(header, SectionId::DebugInfo);
+        let _ = work.unit(header, Id::Info);
     }
     let mut units = dwarf.type_units();
     while let Ok(Some(header)) = units.next() {
-        let _ = work.unit(header, SectionId::DebugTypes);
+        let _ = work.unit(header, Id::Types);
     }
-    let Rewrite { mut out, lines, ranges, locations, .. } = work;
+    let Rewrite { lines, ranges, locations, .. } = work;
     fixed::aranges(&mut out, &sections, map);
     fixed::addresses(&mut out, &sections, map);
-    out.close();
+    fixed::gdb_index(&mut out, &sections, map);
+    let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let new = [
-        (SectionId::DebugLine, (!lines.is_empty()).then_some(lines)),
-        (SectionId::DebugRngLists, ranges.finish()),
-        (SectionId::DebugLocLists, locations.finish()),
+        (Id::Frame, frames::build_debug(sections.bytes(Id::Frame), &tail, map)),
+        (Id::Line, (!lines.is_empty()).then_some(lines)),
+        (Id::RngLists, ranges.finish()),
+        (Id::LocLists, locations.finish()),
     ];
-    new.into_iter()
-        .filter_map(|(id, bytes)| Some(Replaced { section: sections.0.get(&id)?.0, bytes: bytes? }))
-        .collect()
+    let new = new.into_iter().filter_map(|(id, bytes)| Some((id, bytes?))).collect();
+    drop(dwarf);
+    out.finish(sections, new)
 }
 
-struct Rewrite<'x, 'o, 'a> {
-    out: Patches<'x, 'o>,
-    map: &'x dyn AddressMap,
-    dwarf: &'x Dwarf<Slice<'a>>,
-    sections: &'x Sections<'a>,
+struct Rewrite<'w, 'x, 'o, 'a> {
+    out: &'w mut Patches<'x, 'o>,
+    map: &'w dyn AddressMap,
+    dwarf: &'w Dwarf<Slice<'a>>,
+    sections: &'w Sections<'w>,
     /// The new `.debug_line`.
     lines: Vec<u8>,
     /// New offsets of its programs by old ones.
@@ -188,7 +119,7 @@ struct Rewrite<'x, 'o, 'a> {
     ranges: NewLists,
     locations: NewLists,
     /// Lists of version 4 that have been patched.
-    done: std::collections::HashSet<(SectionId, usize)>,
+    done: HashSet<(Id, usize)>,
     /// How many of their entries may still be visited.
     budget: usize,
 }
@@ -199,20 +130,39 @@ struct Extent {
     low: Option<u64>,
     /// Place, bytes and value of a high_pc that is a length; its form is a ULEB128.
     length: Option<(usize, usize, u64, bool)>,
+    /// Its low_pc is where a call returns to.
+    return_site: bool,
 }
 
-impl<'a> Rewrite<'_, '_, 'a> {
-    fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: SectionId) -> gimli::Result<()> {
+/// What a unit whose other part holds old addresses is called instead.
+fn other_identity(id: u64) -> u64 {
+    !id
+}
+
+/// The first bytes of a number, which are all of it in a field of so many bytes.
+fn field(number: usize, bytes: usize) -> Vec<u8> {
+    (number as u64).to_le_bytes()[..bytes.min(8)].to_vec()
+}
+
+impl<'a> Rewrite<'_, '_, '_, 'a> {
+    fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: Id) -> gimli::Result<()> {
         let start = header.offset().0;
         let unit = self.dwarf.unit(header)?;
-        if unit.encoding().address_size != 8 || unit.encoding().format != gimli::Format::Dwarf32 {
+        if unit.encoding().address_size != 8 {
             return Ok(());
+        }
+        if let UnitType::Skeleton(id) = unit.header.type_() {
+            // Behind length, version, unit type, address size and offset of the abbreviations.
+            let format = unit.encoding().format;
+            let at = start + usize::from(format.initial_length_size()) + 4 + usize::from(format.word_size());
+            self.out.patch(self.sections, section, at, &other_identity(id.0).to_le_bytes());
+            self.stand_alone(unit.header.debug_abbrev_offset().0);
         }
         let abbreviations = unit.abbreviations.clone();
         let mut raw = unit.header.entries_raw(&abbreviations, None)?;
         while !raw.is_empty() {
             let Some(abbreviation) = raw.read_abbreviation()? else { continue };
-            let mut extent = Extent::default();
+            let mut extent = Extent { return_site: abbreviation.tag() == c::DW_TAG_GNU_call_site, ..Extent::default() };
             for spec in abbreviation.attributes() {
                 let at = start + raw.next_offset().0;
                 let attribute = raw.read_attribute(*spec)?;
@@ -224,23 +174,36 @@ impl<'a> Rewrite<'_, '_, 'a> {
         Ok(())
     }
 
+    /// Makes the tag of a skeleton unit, whose abbreviations stand at `offset`, that of a whole one: without the other part gdb refuses a skeleton
+    /// of version 5, and then shows no lines.
+    fn stand_alone(&mut self, offset: usize) {
+        const SKELETON: u8 = c::DW_TAG_skeleton_unit.0 as u8;
+        // The first abbreviation is that of the first entry, as all compilers number them.
+        if let Some([1, SKELETON]) = self.sections.bytes(Id::Abbrev).get(offset..offset.saturating_add(2)) {
+            self.out.patch(self.sections, Id::Abbrev, offset + 1, &[c::DW_TAG_compile_unit.0 as u8]);
+        }
+    }
+
     fn attribute(
         &mut self,
         unit: &Unit<Slice<'a>>,
-        section: SectionId,
+        section: Id,
         (at, bytes): (usize, usize),
         form: c::DwForm,
         attribute: &gimli::Attribute<Slice<'a>>,
         extent: &mut Extent,
     ) -> gimli::Result<()> {
         let name = attribute.name();
+        let width = usize::from(unit.encoding().format.word_size());
         match attribute.value() {
             AttributeValue::Addr(old) => {
                 if name == c::DW_AT_low_pc {
                     extent.low = Some(old);
                 }
                 let new = match name {
-                    c::DW_AT_high_pc => self.map.end(Vaddr(old)),
+                    // A call returns to where its own new code ends; the next function's may begin behind padding.
+                    c::DW_AT_high_pc | c::DW_AT_call_return_pc => self.map.end(Vaddr(old)),
+                    c::DW_AT_low_pc if extent.return_site => self.map.end(Vaddr(old)),
                     _ => self.map.begin(Vaddr(old)),
                 };
                 if let Some(new) = new {
@@ -253,8 +216,13 @@ impl<'a> Rewrite<'_, '_, 'a> {
             }
             AttributeValue::DebugLineRef(offset) if name == c::DW_AT_stmt_list => {
                 if let Some(new) = self.program(unit, offset) {
-                    self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes());
+                    self.out.patch(self.sections, section, at, &field(new, bytes));
                 }
+            }
+            AttributeValue::DebugMacroRef(offset) => self.macros(unit, offset.0),
+            AttributeValue::SecOffset(offset) if name == c::DW_AT_GNU_macros => self.macros(unit, offset),
+            AttributeValue::DwoId(id) => {
+                self.out.patch(self.sections, section, at, &other_identity(id.0).to_le_bytes());
             }
             value if name == c::DW_AT_high_pc => {
                 if let Some(length) = value.udata_value() {
@@ -265,26 +233,19 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 if let Some(offset) = self.dwarf.attr_ranges_offset(unit, value)? {
                     let indexed = match value {
                         AttributeValue::DebugRngListsIndex(i) => {
-                            Some(unit.rnglists_base.0.wrapping_add(i.0.wrapping_mul(4)))
+                            Some(unit.rnglists_base.0.wrapping_add(i.0.wrapping_mul(width)))
                         }
                         _ => None,
                     };
                     if unit.encoding().version < 5 {
-                        if self.done.insert((SectionId::DebugRanges, offset.0)) {
-                            fixed::ranges(
-                                &mut self.out,
-                                self.sections,
-                                self.map,
-                                offset.0,
-                                unit.low_pc,
-                                &mut self.budget,
-                            );
+                        if self.done.insert((Id::Ranges, offset.0)) {
+                            fixed::ranges(self.out, self.sections, self.map, offset.0, unit.low_pc, &mut self.budget);
                         }
                     } else {
                         let new = self.ranges.ranges(self.dwarf, unit, offset, self.map)?;
                         match indexed {
-                            Some(slot) => self.ranges.index(slot, new.wrapping_sub(unit.rnglists_base.0)),
-                            None => self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes()),
+                            Some(slot) => self.ranges.index(slot, width, new.wrapping_sub(unit.rnglists_base.0)),
+                            None => self.out.patch(self.sections, section, at, &field(new, bytes)),
                         }
                     }
                 }
@@ -293,7 +254,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
                 if let Some(offset) = self.dwarf.attr_locations_offset(unit, value)? {
                     let indexed = match value {
                         AttributeValue::DebugLocListsIndex(i) => {
-                            Some(unit.loclists_base.0.wrapping_add(i.0.wrapping_mul(4)))
+                            Some(unit.loclists_base.0.wrapping_add(i.0.wrapping_mul(width)))
                         }
                         _ => None,
                     };
@@ -302,9 +263,9 @@ impl<'a> Rewrite<'_, '_, 'a> {
                         return Ok(());
                     }
                     if unit.encoding().version < 5 {
-                        if self.done.insert((SectionId::DebugLoc, offset.0)) {
+                        if self.done.insert((Id::Loc, offset.0)) {
                             fixed::locations(
-                                &mut self.out,
+                                self.out,
                                 self.sections,
                                 self.map,
                                 offset.0,
@@ -315,8 +276,8 @@ impl<'a> Rewrite<'_, '_, 'a> {
                     } else {
                         let new = self.locations.locations(self.dwarf, unit, offset, self.map)?;
                         match indexed {
-                            Some(slot) => self.locations.index(slot, new.wrapping_sub(unit.loclists_base.0)),
-                            None => self.out.patch(self.sections, section, at, &(new as u32).to_le_bytes()),
+                            Some(slot) => self.locations.index(slot, width, new.wrapping_sub(unit.loclists_base.0)),
+                            None => self.out.patch(self.sections, section, at, &field(new, bytes)),
                         }
                     }
                 }
@@ -326,7 +287,7 @@ impl<'a> Rewrite<'_, '_, 'a> {
     }
 
     /// A high_pc that is a length: the new one, as far as its field holds it.
-    fn length(&mut self, section: SectionId, extent: &Extent) {
+    fn length(&mut self, section: Id, extent: &Extent) {
         let (Some(low), Some((at, bytes, length, uleb))) = (extent.low, extent.length) else { return };
         if self.map.begin(Vaddr(low)).is_none() {
             return;
@@ -345,6 +306,20 @@ impl<'a> Rewrite<'_, '_, 'a> {
         self.out.patch(self.sections, section, at, &field);
     }
 
+    /// The line program that a unit's macros name their files by. Units of macros that these import name none.
+    fn macros(&mut self, unit: &Unit<Slice<'a>>, offset: usize) {
+        // version 2, flags 1: the format is 64-bit, a line offset follows.
+        let field_at = offset.saturating_add(3);
+        let bytes = self.sections.bytes(Id::Macro).get(offset..).unwrap_or(&[]);
+        let [4 | 5, 0, flags, rest @ ..] = bytes else { return };
+        let width = if flags & 1 != 0 { 8 } else { 4 };
+        let Some(old) = rest.get(..width).filter(|_| flags & 2 != 0) else { return };
+        let old = old.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+        if let Some(new) = self.program(unit, DebugLineOffset(old)) {
+            self.out.patch(self.sections, Id::Macro, field_at, &field(new, width));
+        }
+    }
+
     /// The new offset of a line program, which is written when it is first named.
     fn program(&mut self, unit: &Unit<Slice<'a>>, old: DebugLineOffset) -> Option<usize> {
         if let Some(new) = self.programs.get(&old.0) {
@@ -352,10 +327,10 @@ impl<'a> Rewrite<'_, '_, 'a> {
         }
         let program = unit.line_program.clone().filter(|p| p.header().offset() == old)?;
         let at = self.lines.len();
-        if at > limit(self.sections.bytes(SectionId::DebugLine).len()) {
+        if at > limit(self.sections.bytes(Id::Line).len()) {
             return None;
         }
-        line::rewrite(self.sections.bytes(SectionId::DebugLine), program, self.map, &mut self.lines)?;
+        line::rewrite(self.sections.bytes(Id::Line), program, self.map, &mut self.lines)?;
         self.programs.insert(old.0, at);
         Some(at)
     }

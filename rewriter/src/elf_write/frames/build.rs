@@ -10,8 +10,8 @@ use super::pieces::{self, CodeMap, Run};
 use super::{Dropped, Frames, Input, Refused, Report, hdr, lsda_write};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
-use gimli::LittleEndian;
-use gimli::write::{Address, CieId, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
+use gimli::write::{Address, CieId, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
+use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian};
 use std::collections::HashMap;
 
 /// An FDE with its LSDA.
@@ -259,7 +259,32 @@ fn call_sites(old: &[CallSite], runs: &[Run], map: &dyn CodeMap) -> std::result:
     Ok(sites)
 }
 
+/// Builds the contents of `.debug_frame`; `input` holds the old ones in the form of `.eh_frame`.
+pub(super) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
+    let mut refused = Refused::default();
+    let units = read(input, &mut Report::default(), &mut refused);
+    refused.into_result("call-frame information that cannot be read")?;
+    let mut mapped = map_units(input, &units, map, Vaddr(0));
+    mapped.refused.into_result("call-frame information that cannot be moved")?;
+    mapped.pieces.sort_by_key(|p| p.start);
+    let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr)?;
+    let mut section = DebugFrame::from(EndianVec::new(LittleEndian));
+    table.write_debug_frame(&mut section).map_err(|e| Error::new("the new .debug_frame").because(e))?;
+    Ok(section.0.into_vec())
+}
+
 fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) -> Result<Vec<u8>> {
+    let table = table(input, units, pieces, at, cfi::PCREL4)?;
+    let mut section = EhFrame::from(EndianVec::new(LittleEndian));
+    let written = table.write_eh_frame(&mut section);
+    written.map_err(|e| Error::new(format!("the new .eh_frame at {at}")).because(e))?;
+    let mut bytes = section.0.into_vec();
+    bytes.extend([0; 4]);
+    Ok(bytes)
+}
+
+/// All records; their addresses are relative to `at`, in this encoding.
+fn table(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr, encoding: DwEhPe) -> Result<FrameTable> {
     let mut table = FrameTable::default();
     let mut cies: HashMap<(usize, bool), CieId> = HashMap::new();
     let relative = |to: Vaddr| Address::Constant(to - at);
@@ -271,7 +296,9 @@ fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) ->
             None => {
                 let cie = cfi::cie(input, fde, key.1, at);
                 let at = input.eh_frame.at + key.0 as u64;
-                let cie = table.add_cie(cie.map_err(|e| Error::new(format!("the CIE at {at}: {e}")))?);
+                let mut cie = cie.map_err(|e| Error::new(format!("the CIE at {at}: {e}")))?;
+                cie.fde_address_encoding = encoding;
+                let cie = table.add_cie(cie);
                 cies.insert(key, cie);
                 cie
             }
@@ -283,12 +310,7 @@ fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) ->
         }
         table.add_fde(cie, out);
     }
-    let mut section = EhFrame::from(EndianVec::new(LittleEndian));
-    let written = table.write_eh_frame(&mut section);
-    written.map_err(|e| Error::new(format!("the new .eh_frame at {at}")).because(e))?;
-    let mut bytes = section.0.into_vec();
-    bytes.extend([0; 4]);
-    Ok(bytes)
+    Ok(table)
 }
 
 impl Report {

@@ -18,6 +18,7 @@
 
 mod build;
 mod cfi;
+mod debug;
 mod fde;
 mod hdr;
 mod lsda;
@@ -28,6 +29,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
 use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
 
+pub use debug::build_debug;
 pub use pieces::{CodeMap, MAX_PADDING, StackMove};
 
 /// A section of the input: its link-time address and its bytes.

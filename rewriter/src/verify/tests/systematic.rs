@@ -250,6 +250,14 @@ const KINDS: &[Kind] = &[
         region(s, n, 4, -16)
     }),
     ("region with another chain", |s, n| region(s, n, 8, 16)),
+    ("copy of a loop with another bit", |s, n| {
+        let m = Module::read(&s.output, s.name).ok()?;
+        let &(from, to, _) = m.moved.get(n.next(m.moved.len().max(1)))?;
+        let at = s.offset(from + n.next((to - from) as usize) as u64);
+        Some((at, vec![s.output[at] ^ 1 << n.next(8)], from))
+    }),
+    ("region of a copy ends early", |s, n| region_of_copy(s, n, 4, -1)),
+    ("region of a copy leads a byte further", |s, n| region_of_copy(s, n, 8, 1)),
     ("chain with another distance", |s, n| chain(s, n, 0, 64)),
     ("chain with another size or kind", |s, n| {
         let k = [4, 6][n.next(2)];
@@ -304,6 +312,16 @@ fn region(s: &Subject, n: &mut Numbers, field: usize, delta: i32) -> Option<Faul
     let k = n.next(m.regions.len().max(1));
     m.regions.get(k)?;
     word(s, m.info.regions_va + 12 * k as u64 + field as u64, |old| old.wrapping_add(delta as u32))
+}
+
+/// The same of a region that leads elsewhere; these stand behind the others.
+fn region_of_copy(s: &Subject, n: &mut Numbers, field: usize, delta: i32) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let k = n.next(m.moved.len().max(1));
+    let &(from, to, _) = m.moved.get(k)?;
+    // Early enough that the instruction does not begin in it.
+    let delta = if field == 4 { delta * (to - from) as i32 } else { delta };
+    word(s, m.info.regions_va + 12 * (m.regions.len() + k) as u64 + field as u64, |old| old.wrapping_add(delta as u32))
 }
 
 /// Adds to a byte of the first range of a region's chain.
@@ -447,7 +465,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
     if kind == "landing pad moved" && same_pads(&s.output, mutant) {
         return Some("no call site has another pad");
     }
-    if ["claim", "region", "chain"].iter().any(|k| kind.starts_with(k)) {
+    if ["claim", "region", "chain", "copy"].iter().any(|k| kind.starts_with(k)) {
         return None;
     }
     let flags = match kind {

@@ -115,41 +115,76 @@ fn grown(hot: &[u8], items: &[Item], long: &[bool], out: &mut Vec<u32>) {
     out.push(grown);
 }
 
-/// How many items stand in front of each instruction's new code, padding included; one more for the end.
-fn items_before(code: &Code) -> Ascending {
-    let mut items = code.items.iter().peekable();
-    let mut count = 0;
-    let before = |begin: u32| {
-        while items.next_if(|i| i.pos < begin || i.pos == begin && i.is_align()).is_some() {
-            count += 1;
-        }
-        count
-    };
-    code.begin.iter().map(before).collect()
+/// A branch that may keep its short form.
+struct Near {
+    item: u32,
+    /// Bytes to its target before anything grows: of what follows the branch, or of what leads to it from behind.
+    reach: i32,
+    /// How many items stand in front of the target.
+    before_target: u32,
 }
 
-/// Which branches need their long forms.
-fn relax(code: &Code, items_before: &Ascending) -> Vec<bool> {
-    let mut long = vec![false; code.items.len()];
-    let mut shift = Vec::with_capacity(code.items.len() + 1);
-    loop {
-        grown(&code.hot.bytes, &code.items, &long, &mut shift);
-        let mut changed = false;
-        for (k, item) in code.items.iter().enumerate() {
-            if !long[k]
-                && let ItemKind::Branch { to, delta, .. } = item.kind(&code.hot.bytes)
-            {
-                let target = code.begin.get(to.ix()) + shift[items_before.get(to.ix()) as usize] + delta;
-                if i8::try_from(i64::from(target) - i64::from(item.pos + shift[k]) - 2).is_err() {
-                    long[k] = true;
-                    changed = true;
-                }
-            }
+/// Which branches need their long forms, and the bytes by which the items in front of each item have grown then; one more for the end.
+fn relax(code: &Code) -> (Vec<bool>, Vec<u32>) {
+    let Code { hot, items, begin, .. } = code;
+    let mut long = vec![false; items.len()];
+    // Nothing ever shrinks but padding, and no distance falls below what it is without any growth: most are decided by that.
+    let mut near = Vec::new();
+    for (k, item) in items.iter().enumerate() {
+        let ItemKind::Branch { to, delta, .. } = item.kind(&hot.bytes) else { continue };
+        let begin = begin.get(to.ix());
+        let reach = i64::from(begin) + i64::from(delta) - i64::from(item.pos);
+        if i8::try_from(reach - 2).is_err() {
+            long[k] = true;
+            continue;
         }
-        if !changed {
-            return long;
-        }
+        let before = |i: &&Item| i.pos < begin || i.pos == begin && i.is_align();
+        let before_target = if begin > item.pos {
+            k + items[k..].iter().take_while(before).count()
+        } else {
+            k - items[..k].iter().rev().take_while(|i| !before(i)).count()
+        };
+        near.push(Near { item: k as u32, reach: reach as i32, before_target: before_target as u32 });
     }
+    let mut shift = Vec::with_capacity(items.len() + 1);
+    // The first time as if none had grown: what padding takes depends on it.
+    grown(&hot.bytes, items, &vec![false; items.len()], &mut shift);
+    let mut first = true;
+    loop {
+        let before = near.len();
+        near.retain(|n| {
+            let moved = i64::from(shift[n.before_target as usize]) - i64::from(shift[n.item as usize]);
+            let short = i8::try_from(i64::from(n.reach) + moved - 2).is_ok();
+            long[n.item as usize] |= !short;
+            short
+        });
+        if near.len() == before && !first {
+            return (long, shift);
+        }
+        first = false;
+        grown(&hot.bytes, items, &long, &mut shift);
+    }
+}
+
+/// Where each instruction's new code begins, one more for the end, and the padding in front of it; `shift`: bytes by which the items in front of each
+/// item have grown. Takes the old places away.
+fn settle(code: &mut Code, shift: &[u32]) -> (Ascending, Vec<(InsnId, u32)>) {
+    let old = std::mem::take(&mut code.begin);
+    let (mut begin, mut padding) = (Ascending::with_capacity(old.len()), Vec::new());
+    let mut done = 0;
+    for (i, at) in old.iter().enumerate() {
+        let mut aligned = None;
+        while let Some(item) = code.items.get(done).filter(|i| i.pos < at || i.pos == at && i.is_align()) {
+            if item.is_align() {
+                aligned = Some(item.pos + shift[done]);
+            }
+            done += 1;
+        }
+        let new = at + shift[done];
+        begin.push(new);
+        padding.extend(aligned.map(|from| (InsnId(i as u32), new - from)));
+    }
+    (begin, padding)
 }
 
 fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
@@ -195,14 +230,8 @@ pub fn place(
     let counter_bytes = code.recorder.counter_bytes();
     let counters_at = at;
     let at = at + counter_bytes.next_multiple_of(PAGE_BYTES);
-    let before = items_before(&code);
-    let long = relax(&code, &before);
-    let mut shift = Vec::with_capacity(code.items.len() + 1);
-    grown(&code.hot.bytes, &code.items, &long, &mut shift);
-    let padding = padding(&code, &before, &shift);
-    let begin: Ascending =
-        code.begin.iter().zip(before.iter()).map(|(begin, items)| begin + shift[items as usize]).collect();
-    drop((std::mem::take(&mut code.begin), before));
+    let (long, shift) = relax(&code);
+    let (begin, padding) = settle(&mut code, &shift);
     let hot_bytes = begin.last().expect("one more than instructions");
     let cold_at = hot_bytes.next_multiple_of(COLD_ALIGN);
     let code_bytes = u64::from(cold_at) + code.cold.bytes.len() as u64;
@@ -284,21 +313,6 @@ pub fn place(
         cold_starts,
     };
     Ok((placed, new))
-}
-
-/// The padding in front of each instruction that has some; `before`: how many items stand in front of each.
-fn padding(code: &Code, before: &Ascending, shift: &[u32]) -> Vec<(InsnId, u32)> {
-    let mut out = Vec::new();
-    let mut done = 0;
-    for (i, (begin, count)) in code.begin.iter().zip(before.iter()).enumerate() {
-        for k in std::mem::replace(&mut done, count as usize)..count as usize {
-            let item = code.items[k];
-            if item.is_align() {
-                out.push((InsnId(i as u32), begin + shift[count as usize] - (item.pos + shift[k])));
-            }
-        }
-    }
-    out
 }
 
 /// Fills the fields of a buffer in; `place`: the final address of a position, asked by rising position.

@@ -216,8 +216,8 @@ pub fn write(
     let trap_count = left.trap_count(insns);
     let traps_va = ro.reserve(8, 0);
     for t in left.traps(insns, placed) {
-        ro.file.extend(&t.old.to_le_bytes());
-        ro.file.extend(&t.new.to_le_bytes());
+        let row = u64::from(t.old) | u64::from(t.new) << 32;
+        ro.file.extend(&row.to_le_bytes());
     }
     debug_assert_eq!(ro.next(1) - traps_va, 8 * trap_count as u64);
     let claims_va = ro.reserve(4, 0);

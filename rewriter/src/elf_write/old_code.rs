@@ -122,18 +122,22 @@ fn rows(insns: &Insns, placed: &Placed, ids: Range<usize>, boarded: &[InsnId]) -
 impl Old {
     /// Replaces every decoded instruction by trap bytes.
     fn cover(&mut self, insns: &Insns, ids: impl Iterator<Item = InsnId>, computed: &Computed) {
+        // Instructions that follow each other.
+        let mut run = 0..0;
         for id in ids {
             let at = (insns.va(id) - self.va) as usize;
-            let len = usize::from(insns.length(id));
-            self.bytes[at..at + len].fill(TRAP);
-            for state in &mut self.state[at..at + len] {
-                *state |= COVERED;
+            if at != run.end {
+                self.cover_bytes(std::mem::replace(&mut run, at..at));
             }
-            self.state[at] |= BEGIN;
-            if computed.may_reach(id) {
-                self.state[at] |= TARGET;
-            }
+            run.end = at + usize::from(insns.length(id));
+            self.state[at] |= if computed.may_reach(id) { BEGIN | TARGET } else { BEGIN };
         }
+        self.cover_bytes(run);
+    }
+
+    fn cover_bytes(&mut self, range: Range<usize>) {
+        self.bytes[range.clone()].fill(TRAP);
+        self.state[range].iter_mut().for_each(|state| *state |= COVERED);
     }
 
     /// Alignment padding behind code (nops, int3) never runs: springboards may use it. Where it does not end at code, constants

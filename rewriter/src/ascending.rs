@@ -61,28 +61,44 @@ impl Ascending {
     /// All of them.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        (0..self.len()).map(|i| self.get(i))
+        let (firsts, added, wide) = match self {
+            Ascending::Near { firsts, added } => (&firsts[..], &added[..], &[][..]),
+            Ascending::Wide(list) => (&[][..], &[][..], &list[..]),
+        };
+        let near = firsts
+            .iter()
+            .zip(added.chunks(RUN))
+            .flat_map(|(first, run)| run.iter().map(move |a| first + u32::from(*a)));
+        near.chain(wide.iter().copied())
     }
 
     /// Adds one that is not below the last.
     #[inline]
     pub fn push(&mut self, number: u32) {
+        if let Ascending::Near { firsts, added } = self
+            && !added.len().is_multiple_of(RUN)
+            && let Some(first) = firsts.last()
+            && let Ok(more) = u16::try_from(number.wrapping_sub(*first))
+        {
+            added.push(more);
+        } else {
+            self.push_first(number);
+        }
+    }
+
+    /// Adds one that begins a run, or that makes the list wide.
+    fn push_first(&mut self, number: u32) {
         match self {
             Ascending::Wide(list) => list.push(number),
-            Ascending::Near { firsts, added } => {
-                if added.len().is_multiple_of(RUN) {
-                    firsts.push(number);
-                }
-                let first = *firsts.last().expect("each run has one");
-                match number.checked_sub(first).map(u16::try_from) {
-                    Some(Ok(more)) => added.push(more),
-                    _ => {
-                        let mut wide = Vec::with_capacity(added.capacity());
-                        wide.extend(self.iter());
-                        wide.push(number);
-                        *self = Ascending::Wide(wide);
-                    }
-                }
+            Ascending::Near { firsts, added } if added.len().is_multiple_of(RUN) => {
+                firsts.push(number);
+                added.push(0);
+            }
+            Ascending::Near { added, .. } => {
+                let mut wide = Vec::with_capacity(added.capacity());
+                wide.extend(self.iter());
+                wide.push(number);
+                *self = Ascending::Wide(wide);
             }
         }
     }

@@ -24,6 +24,7 @@ mod starts;
 use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
+use crate::ranks::members_of;
 use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 pub use list::Insn;
 use list::List;
@@ -93,6 +94,8 @@ pub struct Insns {
     /// Bytes of executable sections that are not decoded as code.
     pub undecoded_bytes: u64,
     index: Starts,
+    /// One bit for each instruction: it is of the main run, and what runs after it when it does not branch is the next one of that.
+    falls: Vec<u64>,
 }
 
 impl Insns {
@@ -165,17 +168,35 @@ impl Insns {
     /// The instruction that runs after `id` when it does not branch. None: it never falls through, or into nothing decoded.
     #[inline]
     pub fn next(&self, id: InsnId) -> Option<InsnId> {
-        match self.list.flow(id) {
-            Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => None,
-            _ => {
-                let end = self.end(id);
-                let following = InsnId(id.0 + 1);
-                if following.ix() < self.main && self.va(following) == end {
-                    return Some(following);
-                }
-                self.at(end)
-            }
-        }
+        if self.falls_on(id) { Some(InsnId(id.0 + 1)) } else { self.next_elsewhere(id) }
+    }
+
+    #[inline]
+    fn falls_on(&self, id: InsnId) -> bool {
+        self.falls[id.ix() / 64] >> (id.ix() % 64) & 1 != 0
+    }
+
+    fn next_elsewhere(&self, id: InsnId) -> Option<InsnId> {
+        if self.list.marks()[id.ix()].may_go_on() { self.at(self.end(id)) } else { None }
+    }
+
+    /// Direct branches to decoded code, in order, and where they lead.
+    #[inline]
+    pub fn branches(&self) -> impl Iterator<Item = (InsnId, InsnId)> {
+        self.list.branches()
+    }
+
+    /// Those behind which control may do something else than go on to the next one in the list, ascending; some of those that overlap
+    /// others are named though it may not.
+    #[inline]
+    pub fn ends(&self) -> impl Iterator<Item = InsnId> {
+        let marks = self.list.marks().chunks(64).zip(&self.falls).enumerate();
+        marks.flat_map(|(k, (marks, falls))| {
+            let other = |bits, (i, mark): (usize, &Mark)| bits | u64::from(!mark.only_goes_on()) << i;
+            let valid = u64::MAX >> (64 - marks.len());
+            let ends = marks.iter().enumerate().fold(!falls & valid, other);
+            members_of(ends).map(move |i| InsnId((64 * k + i) as u32))
+        })
     }
 
     /// Indices of the main run's instructions that start in `[start, stop)`.
@@ -202,26 +223,38 @@ pub struct Reader<'x, 'a> {
     image: &'x Image<'a>,
     insns: &'x Insns,
     section: usize,
+    /// Where the section begins, from [`Insns::base`], and its bytes.
+    from: u32,
+    bytes: &'a [u8],
     decoder: Decoder<'a>,
 }
 
 impl<'x, 'a> Reader<'x, 'a> {
     /// Reads anywhere in `insns`.
     pub fn new(image: &'x Image<'a>, insns: &'x Insns) -> Self {
-        let decoder = Decoder::with_ip(64, image.exec_bytes(0), 0, DecoderOptions::NONE);
-        Reader { image, insns, section: 0, decoder }
+        let decoder = Decoder::with_ip(64, &[], 0, DecoderOptions::NONE);
+        let mut reader = Reader { image, insns, section: 0, from: 0, bytes: &[], decoder };
+        reader.enter(0);
+        reader
+    }
+
+    fn enter(&mut self, section: usize) {
+        self.section = section;
+        self.from = (self.image.exec[section].va - self.insns.base) as u32;
+        self.bytes = self.image.exec_bytes(section);
+        self.decoder = Decoder::with_ip(64, self.bytes, 0, DecoderOptions::NONE);
     }
 
     /// Offset of `id` in its section, which becomes the current one.
     #[inline]
     fn seek(&mut self, id: InsnId) -> usize {
-        let va = self.insns.va(id);
-        let held = |s: &crate::image::ExecSection| va >= s.va && va - s.va < s.bytes;
-        if !held(&self.image.exec[self.section]) {
-            self.section = self.image.exec_at(va).expect("decoded code lies in a section");
-            self.decoder = Decoder::with_ip(64, self.image.exec_bytes(self.section), 0, DecoderOptions::NONE);
+        let offset = self.insns.offset(id);
+        let at = offset.wrapping_sub(self.from) as usize;
+        if at < self.bytes.len() {
+            return at;
         }
-        (va - self.image.exec[self.section].va) as usize
+        self.enter(self.image.exec_at(self.insns.va(id)).expect("decoded code lies in a section"));
+        (offset - self.from) as usize
     }
 
     /// The section that holds `id`, and its offset there.
@@ -235,7 +268,7 @@ impl<'x, 'a> Reader<'x, 'a> {
     #[inline]
     pub fn tail(&mut self, id: InsnId) -> &'a [u8] {
         let at = self.seek(id);
-        &self.image.exec_bytes(self.section)[at..]
+        &self.bytes[at..]
     }
 
     /// Decodes `id` into `insn` and returns its bytes.
@@ -244,7 +277,7 @@ impl<'x, 'a> Reader<'x, 'a> {
         self.decoder.set_position(at).expect("the offset lies in the section");
         self.decoder.set_ip(self.insns.va(id).0);
         self.decoder.decode_out(insn);
-        &self.image.exec_bytes(self.section)[at..at + insn.len()]
+        &self.bytes[at..at + insn.len()]
     }
 
     /// Where the fields of the instruction decoded last stand in its bytes.
@@ -719,40 +752,49 @@ impl<'i, 'a> Explorer<'i, 'a> {
         let mut overlapped = Vec::new();
         let mut index = Starts::default();
         let mut undecoded = 0;
-        let mut add = |s: usize, at: usize, len: usize, list: &mut List| {
-            let Marks { va, list: marks, .. } = &self.maps[s];
-            let (mark, va) = (marks[at], *va + at as u64);
+        let mut falls = vec![0u64; count.div_ceil(64)];
+        // Where control may go on behind the last instruction of the list.
+        let mut goes_on_at = None;
+        let mut add = |va: Vaddr, mark: Mark, bytes: &[u8], list: &mut List| {
             if mark.branches() {
-                let bytes = &self.image.exec_bytes(s)[at..at + len];
                 // A module spans less than 2^32 bytes; what leads out of it stays outside.
-                let target = mark.target(va + len as u64, bytes).expect("a branch has one");
+                let target = mark.target(va + bytes.len() as u64, bytes).expect("a branch has one");
                 branches.push(u32::try_from(target - base).unwrap_or(u32::MAX));
             }
             list.push((va - base) as u32, mark);
         };
         for (s, m) in self.maps.iter().enumerate() {
-            let mut free_from = 0;
-            let first = list.len();
-            for (at, mark) in m.list.iter().enumerate() {
-                match mark.len() {
-                    None => undecoded += u64::from(*mark == Mark::UNKNOWN),
-                    Some(_) if at < free_from => overlapped.push((s, at)),
-                    Some(len) => {
-                        free_from = at + len;
-                        add(s, at, len, &mut list);
-                    }
+            let (bytes, marks) = (self.image.exec_bytes(s), &m.list[..]);
+            let mut starts = vec![0u64; marks.len().div_ceil(64)];
+            let mut at = 0;
+            while at < marks.len() {
+                let mark = marks[at];
+                let Some(len) = mark.len() else {
+                    undecoded += u64::from(mark == Mark::UNKNOWN);
+                    at += 1;
+                    continue;
+                };
+                let (va, end) = (m.va + at as u64, (at + len).min(marks.len()));
+                starts[at / 64] |= 1 << (at % 64);
+                if goes_on_at == Some(va) {
+                    let before = list.len() - 1;
+                    falls[before / 64] |= 1 << (before % 64);
                 }
+                goes_on_at = mark.may_go_on().then_some(va + len as u64);
+                add(va, mark, &bytes[at..end], &mut list);
+                let inner = marks[at + 1..end].iter().zip(at + 1..);
+                overlapped.extend(inner.filter(|(m, _)| m.len().is_some()).map(|(_, at)| (s, at)));
+                at = end;
             }
-            let offset = (m.va - base) as usize;
-            let starts = (first..list.len()).map(|i| list.at(InsnId(i as u32)) as usize - offset);
-            index.add_section(m.va, m.list.len(), starts);
+            index.add_section(m.va, marks.len(), starts);
         }
         let main = list.len();
         let mut overlapping = Vec::new();
         for (s, at) in overlapped {
             let Marks { va, list: marks, .. } = &self.maps[s];
-            overlapping.push((*va + at as u64, InsnId(list.len() as u32)));
-            add(s, at, marks[at].len().expect("an instruction starts here"), &mut list);
+            let (va, mark) = (*va + at as u64, marks[at]);
+            overlapping.push((va, InsnId(list.len() as u32)));
+            add(va, mark, &self.image.exec_bytes(s)[at..at + usize::from(mark.bytes())], &mut list);
         }
         index.set_overlapping(overlapping);
         let (roots, starts, fragments, labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -771,6 +813,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             read_code: Vec::new(),
             undecoded_bytes: undecoded,
             index,
+            falls,
         };
         out.list.set_targets(branches.iter().map(|t| out.index.at(base + u64::from(*t))));
         let ids = |vas: &[Vaddr]| {
@@ -806,8 +849,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             .filter_map(|va| insns.at(va))
             .collect();
         if !ids.is_empty() {
-            for insn in insns.iter().filter(|i| i.flow == Flow::Call) {
-                insn.target().map(|callee| ids.remove(&callee));
+            for (_, callee) in insns.branches().filter(|(from, _)| insns.flow(*from) == Flow::Call) {
+                ids.remove(&callee);
             }
         }
         ids.into_iter().collect()

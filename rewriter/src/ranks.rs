@@ -42,6 +42,12 @@ impl Ranks {
         Ranks { bits, before }
     }
 
+    /// The members, ascending.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        members(&self.bits)
+    }
+
     /// Whether `i` is a member; nothing behind the highest word is.
     #[inline]
     pub fn contains(&self, i: usize) -> bool {
@@ -58,6 +64,23 @@ impl Ranks {
     }
 }
 
+/// The numbers whose bits are set, ascending.
+#[inline]
+pub fn members(bits: &[u64]) -> impl Iterator<Item = usize> {
+    bits.iter().enumerate().flat_map(|(k, &word)| members_of(word).map(move |bit| 64 * k + bit))
+}
+
+/// The same of one word.
+#[inline]
+pub fn members_of(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        let more = word != 0;
+        word &= word.wrapping_sub(1);
+        more.then_some(bit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +93,7 @@ mod tests {
             assert_eq!(ranks.contains(i), members.contains(&i), "{i}");
             assert_eq!(ranks.before(i) as usize, members.iter().filter(|m| **m < i).count(), "{i}");
         }
+        assert_eq!(ranks.iter().collect::<Vec<_>>(), members);
         assert_eq!(Ranks::default().before(7), 0);
         assert!(!Ranks::of(std::iter::empty()).contains(0));
     }

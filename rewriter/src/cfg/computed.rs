@@ -314,9 +314,12 @@ fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {
 fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components {
     let mut parts = Components::new(frames.len());
     let mut here = 0;
-    for (i, insn) in insns.iter().enumerate() {
-        let (Some(target), Flow::Jmp | Flow::Cond) = (insn.target(), insn.flow) else { continue };
-        let (va, to) = (insns.va(InsnId(i as u32)), insns.va(target));
+    for (id, target) in insns.branches() {
+        let flow = insns.flow(id);
+        if !matches!(flow, Flow::Jmp | Flow::Cond) {
+            continue;
+        }
+        let (va, to) = (insns.va(id), insns.va(target));
         let inside = |f: usize, va: Vaddr| frames.get(f).is_some_and(|f| va >= f.0 && va < f.1);
         if !inside(here, va) {
             here = frame_of(frames, va).unwrap_or(frames.len());
@@ -327,7 +330,7 @@ fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components
         let Some(there) = frame_of(frames, to) else { continue };
         // One frame describes all of a PLT.
         let plt = cfg.blocks[cfg.block_of(target).ix()].end() == End::GotJmp;
-        if !plt && (insn.flow == Flow::Cond || frames[there].0 != to) {
+        if !plt && (flow == Flow::Cond || frames[there].0 != to) {
             parts.join(here as u32, there as u32);
         }
     }

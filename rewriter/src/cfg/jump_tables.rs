@@ -77,8 +77,7 @@ pub struct Found {
 pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
     let sources = Sources::new(insns);
     let returns = Returns::solve(image, insns, frames, &sources);
-    let jumps = (0..insns.len() as u32).map(InsnId).filter(|id| insns.flow(*id) == Flow::IndirectJmp);
-    let jumps: Vec<InsnId> = jumps.collect();
+    let jumps: Vec<InsnId> = insns.ends().filter(|id| insns.flow(*id) == Flow::IndirectJmp).collect();
     let module = Module { image, insns, frames, sources: &sources, jumps: &jumps, returns: &returns };
     let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
     loop {

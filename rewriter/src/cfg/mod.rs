@@ -159,20 +159,20 @@ impl Cfg {
             root_insn[r.ix()] = true;
         }
         let mut backward = vec![false; count];
-        for (i, insn) in insns.iter().enumerate() {
-            let id = InsnId(i as u32);
-            if let Some(t) = insn.target() {
-                leader[t.ix()] = true;
-                if insn.flow != Flow::Call && insns.offset(t) <= insn.at {
-                    backward[t.ix()] = true;
-                }
+        for (id, to) in insns.branches() {
+            leader[to.ix()] = true;
+            if insns.flow(id) != Flow::Call && insns.offset(to) <= insns.offset(id) {
+                backward[to.ix()] = true;
             }
+        }
+        for id in insns.ends() {
             let next = insns.next(id);
-            if insn.flow != Flow::Next || next != Some(InsnId(i as u32 + 1)) {
-                leader[i + 1] = true;
-                if let Some(n) = next {
-                    leader[n.ix()] = true;
-                }
+            if insns.flow(id) == Flow::Next && next == Some(InsnId(id.0 + 1)) {
+                continue;
+            }
+            leader[id.ix() + 1] = true;
+            if let Some(n) = next {
+                leader[n.ix()] = true;
             }
         }
         for t in &tables {
@@ -324,7 +324,7 @@ pub struct Sources {
 impl Sources {
     /// Those of a whole module.
     pub fn new(insns: &Insns) -> Sources {
-        let branches = || insns.iter().enumerate().filter_map(|(i, insn)| Some((insn.target()?.0, i as u32)));
+        let branches = || insns.branches().map(|(from, to)| (to.0, from.0));
         let (from, list) = group(insns.len(), branches);
         Sources { from, list }
     }

@@ -45,9 +45,7 @@ impl Returns {
         let overlapping = (insns.main..n).map(|i| InsnId(i as u32));
         let mut overlapping: Vec<(InsnId, InsnId)> = overlapping.filter_map(|id| Some((insns.next(id)?, id))).collect();
         overlapping.sort_unstable();
-        let indirect =
-            (0..n).filter(|i| matches!(insns.flow(InsnId(*i as u32)), Flow::IndirectCall | Flow::IndirectJmp));
-        let indirect = indirect.map(|i| InsnId(i as u32));
+        let indirect = insns.ends().filter(|id| matches!(insns.flow(*id), Flow::IndirectCall | Flow::IndirectJmp));
         let through_words: Vec<_> =
             indirect.filter_map(|id| Some((id, leads_through_word(image, insns, id)?))).collect();
         let mut callers: Vec<(InsnId, InsnId)> = through_words
@@ -65,11 +63,14 @@ impl Returns {
         }
         let mut set = vec![false; n];
         let mut work = Vec::new();
-        for (i, insn) in insns.iter().enumerate() {
-            let id = InsnId(i as u32);
-            let unknown_jump = insn.flow == Flow::IndirectJmp && leads(&through_words, id).is_none();
-            let leaves = matches!(insn.flow, Flow::Jmp | Flow::Cond) && insn.target().is_none();
-            if insn.flow == Flow::Ret || unknown_jump || leaves {
+        for id in insns.ends() {
+            let leaves = match insns.flow(id) {
+                Flow::Ret => true,
+                Flow::IndirectJmp => leads(&through_words, id).is_none(),
+                Flow::Jmp | Flow::Cond => insns.target(id).is_none(),
+                Flow::Next | Flow::Call | Flow::IndirectCall | Flow::Stop => false,
+            };
+            if leaves {
                 work.push(id);
             }
         }

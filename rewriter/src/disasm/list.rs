@@ -86,6 +86,19 @@ impl List {
         decoded(self.targets[self.branches.before(id.ix()) as usize])
     }
 
+    /// What is known of each besides where it stands.
+    #[inline]
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Those that branch directly to decoded code, in order, and where to.
+    #[inline]
+    pub fn branches(&self) -> impl Iterator<Item = (InsnId, InsnId)> {
+        let ids = self.branches.iter().map(|i| InsnId(i as u32));
+        ids.zip(&self.targets).filter_map(|(id, to)| Some((id, decoded(*to)?)))
+    }
+
     /// All of them, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Insn> {

@@ -30,6 +30,19 @@ const ENDS: [(Flow, Displacement); 12] = [
     (Flow::Stop, Displacement::None),
 ];
 
+/// A bit for each of [`ENDS`] behind which control may go on.
+const GOES_ON: u16 = {
+    let (mut bits, mut k) = (0, 0);
+    while k < ENDS.len() {
+        if matches!(ENDS[k].0, Flow::Next | Flow::Cond | Flow::Call | Flow::IndirectCall) {
+            bits |= 1 << k;
+        }
+        k += 1;
+    }
+    bits
+};
+const _: () = assert!(matches!(ENDS[0], (Flow::Next, Displacement::None)));
+
 /// Of a direct branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Displacement {
@@ -76,6 +89,18 @@ impl Mark {
     #[inline]
     pub fn flow(self) -> Flow {
         ENDS[usize::from(self.0 >> 4)].0
+    }
+
+    /// Whether control only ever goes on behind the instruction that starts here: [`Flow::Next`].
+    #[inline]
+    pub fn only_goes_on(self) -> bool {
+        self.0 < 1 << 4
+    }
+
+    /// Whether control may go on behind it.
+    #[inline]
+    pub fn may_go_on(self) -> bool {
+        GOES_ON >> (self.0 >> 4) & 1 != 0
     }
 
     /// Where the instruction that starts here branches directly. `next`: the address behind it; `bytes` end there.

@@ -23,12 +23,8 @@ struct Section {
 }
 
 impl Starts {
-    /// Adds a section behind those added before; `starts`: offsets of the main run's instructions.
-    pub fn add_section(&mut self, va: Vaddr, bytes: usize, starts: impl Iterator<Item = usize>) {
-        let mut bits = vec![0u64; bytes.div_ceil(64)];
-        for at in starts {
-            bits[at / 64] |= 1 << (at % 64);
-        }
+    /// Adds a section behind those added before; `bits`: which of its bytes begin instructions of the main run.
+    pub fn add_section(&mut self, va: Vaddr, bytes: usize, bits: Vec<u64>) {
         let mut count = self.main();
         let mut before = Vec::with_capacity(bits.len() + 1);
         for word in &bits {
@@ -89,8 +85,13 @@ mod tests {
         let mut starts = Starts::default();
         let first = [0usize, 3, 63, 64, 100];
         let second = [1usize, 2, 127];
-        starts.add_section(Vaddr(0x1000), 101, first.into_iter());
-        starts.add_section(Vaddr(0x2000), 128, second.into_iter());
+        let bits = |starts: &[usize]| {
+            let mut bits = vec![0u64; 2];
+            starts.iter().for_each(|at| bits[at / 64] |= 1 << (at % 64));
+            bits
+        };
+        starts.add_section(Vaddr(0x1000), 101, bits(&first));
+        starts.add_section(Vaddr(0x2000), 128, bits(&second));
         starts.set_overlapping(vec![(Vaddr(0x2003), InsnId(9)), (Vaddr(0x1001), InsnId(8))]);
         let all: Vec<u64> =
             first.iter().map(|o| 0x1000 + *o as u64).chain(second.iter().map(|o| 0x2000 + *o as u64)).collect();

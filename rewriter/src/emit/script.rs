@@ -214,9 +214,12 @@ impl Script {
             lengths: Vec::new(),
         };
         let forms: Vec<Form> = facts.kinds().iter().map(|k| Form::of(&k.sample)).collect();
-        let mut planned = input.checks.list.iter().peekable();
+        let mut planned = input.checks.list.iter().map(|c| c.id);
         let mut strips = input.checks.strips.iter().peekable();
-        let mut load = loads.iter().peekable();
+        let mut load = loads.iter().map(|l| l.0);
+        let (mut next_planned, mut next_load) = (planned.next(), load.next());
+        // What is on the stack matters to what is inserted only.
+        let inserts = options.inserts();
         let mut live = Vec::new();
         for b in cfg.ids() {
             live.clear();
@@ -231,7 +234,13 @@ impl Script {
                 let kind = facts.kind(id);
                 let polls = input.checks.polls.is_at(b, id);
                 let (first, last) = (k == 0, i + 1 == block.stop.0);
-                let named = planned.next_if(|c| c.id == id).is_some() | load.next_if(|l| l.0 == id).is_some();
+                let mut named = false;
+                if next_planned == Some(id) {
+                    (named, next_planned) = (true, planned.next());
+                }
+                if next_load == Some(id) {
+                    (named, next_load) = (true, load.next());
+                }
                 let quiet = script.planner.is_quiet(kind, on_stack) && !polls && !named && !options.blocks;
                 let form = forms[kind.ix()];
                 let bit = 1 << (i % 64);
@@ -254,7 +263,9 @@ impl Script {
                     script.cued[i as usize / 64] |= bit;
                     add(&mut script.cues, Cue { bits, kind });
                 }
-                on_stack = facts.stack(id).behind(on_stack);
+                if inserts {
+                    on_stack = facts.stack(id).behind(on_stack);
+                }
             }
         }
         script.loads = loads;

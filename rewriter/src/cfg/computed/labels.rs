@@ -25,7 +25,7 @@ pub(super) struct Frameless<'x, 'a> {
 impl<'x, 'a> Frameless<'x, 'a> {
     /// `bare`: labels that look like starts, sorted.
     pub(super) fn new(image: &'x Image<'a>, insns: &'x Insns, bare: Vec<InsnId>) -> Self {
-        let called = insns.iter().filter(|i| i.flow == Flow::Call).filter_map(|i| i.target());
+        let called = insns.branches().filter(|(from, _)| insns.flow(*from) == Flow::Call).map(|(_, to)| to);
         let all = insns.starts.iter().chain(&bare).copied().chain(called);
         let mut starts: Vec<Vaddr> = all.map(|id| insns.va(id)).collect();
         starts.sort();

@@ -111,7 +111,7 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
 
 /// Leaves out what no cycle needs.
 fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
-    let part = components(cfg, |b, out| within(cfg, b, out));
+    let part = components(cfg);
     let depth = depths(insns, cfg);
     let mut heads: Vec<BlockId> = cfg.ids().filter(|b| polls.at[b.ix()]).collect();
     heads.sort_by_key(|b| std::cmp::Reverse(depth[cfg.blocks[b.ix()].first.ix()]));
@@ -132,11 +132,8 @@ fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
 /// Whether a way leads from a block to itself through such blocks.
 fn comes_back(cfg: &Cfg, head: BlockId, goes_on: impl Fn(BlockId) -> bool, seen: &mut [u32], round: u32) -> bool {
     let mut work = vec![head];
-    let mut next = Vec::new();
     while let Some(b) = work.pop() {
-        next.clear();
-        within(cfg, b, &mut next);
-        for &to in next.iter().filter(|to| goes_on(**to)) {
+        for to in Leads::within(cfg, b).filter(|to| goes_on(*to)) {
             if to == head {
                 return true;
             }
@@ -146,12 +143,6 @@ fn comes_back(cfg: &Cfg, head: BlockId, goes_on: impl Fn(BlockId) -> bool, seen:
         }
     }
     false
-}
-
-/// Where a block leads within its function, exceptions included.
-fn within(cfg: &Cfg, b: BlockId, out: &mut Vec<BlockId>) {
-    out.extend(cfg.succ(b));
-    out.extend(cfg.pads_of(b));
 }
 
 /// By instruction: how many stretches between a backward branch and its target it lies in.
@@ -176,16 +167,16 @@ fn depths(insns: &Insns, cfg: &Cfg) -> Vec<i32> {
 fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
     // Retreating edges of a depth-first search: every cycle has one.
     let mut state = vec![State::New; cfg.blocks.len()];
-    let mut work: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
+    let mut work: Vec<Leads> = Vec::new();
     for start in cfg.ids() {
         if state[start.ix()] != State::New || polls.at[start.ix()] {
             continue;
         }
         state[start.ix()] = State::Open;
-        work.push((start, everywhere(cfg, start)));
-        while let Some((b, next)) = work.last_mut() {
-            let b = *b;
-            let Some(to) = next.pop() else {
+        work.push(Leads::everywhere(cfg, start));
+        while let Some(next) = work.last_mut() {
+            let b = next.from;
+            let Some(to) = next.next() else {
                 state[b.ix()] = State::Done;
                 work.pop();
                 continue;
@@ -194,7 +185,7 @@ fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
                 _ if polls.at[to.ix()] || polls.at[b.ix()] => {}
                 State::New => {
                     state[to.ix()] = State::Open;
-                    work.push((to, everywhere(cfg, to)));
+                    work.push(Leads::everywhere(cfg, to));
                 }
                 // All circles over this edge go through both of its ends.
                 State::Open => {
@@ -214,30 +205,55 @@ enum State {
     Done,
 }
 
-/// Where a block leads, calls included.
-fn everywhere(cfg: &Cfg, b: BlockId) -> Vec<BlockId> {
-    let mut out = Vec::new();
-    within(cfg, b, &mut out);
-    if let End::Call(callee) = cfg.blocks[b.ix()].end() {
-        out.push(callee);
+/// Where a block leads, one after the other: callee, landing pads, successors, each list from its end.
+struct Leads<'x> {
+    from: BlockId,
+    callee: Option<BlockId>,
+    pads: &'x [BlockId],
+    succ: &'x [BlockId],
+}
+
+impl<'x> Leads<'x> {
+    /// Within its function, exceptions included.
+    fn within(cfg: &'x Cfg, from: BlockId) -> Leads<'x> {
+        let calls = matches!(cfg.blocks[from.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall);
+        Leads { from, callee: None, pads: if calls { cfg.pads_of(from) } else { &[] }, succ: cfg.succ(from) }
     }
-    out
+
+    /// Calls included.
+    fn everywhere(cfg: &'x Cfg, from: BlockId) -> Leads<'x> {
+        let callee = match cfg.blocks[from.ix()].end() {
+            End::Call(callee) => Some(callee),
+            _ => None,
+        };
+        Leads { callee, ..Leads::within(cfg, from) }
+    }
+}
+
+impl Iterator for Leads<'_> {
+    type Item = BlockId;
+    fn next(&mut self) -> Option<BlockId> {
+        let last = |list: &mut &[BlockId]| {
+            let (last, others) = list.split_last()?;
+            *list = others;
+            Some(*last)
+        };
+        self.callee.take().or_else(|| last(&mut self.pads)).or_else(|| last(&mut self.succ))
+    }
 }
 
 /// Strongly connected components: a number for each block, the same for those that lead to each other (Tarjan, without recursion).
-fn components(cfg: &Cfg, next: impl Fn(BlockId, &mut Vec<BlockId>)) -> Vec<u32> {
+fn components(cfg: &Cfg) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let n = cfg.blocks.len();
     let (mut order, mut low, mut part) = (vec![NONE; n], vec![0u32; n], vec![NONE; n]);
     let (mut count, mut parts) = (0u32, 0u32);
     let mut open: Vec<BlockId> = Vec::new();
-    let mut work: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
+    let mut work: Vec<Leads> = Vec::new();
     let enter = |b: BlockId, order: &mut [u32], low: &mut [u32], count: &mut u32| {
         (order[b.ix()], low[b.ix()]) = (*count, *count);
         *count += 1;
-        let mut list = Vec::new();
-        next(b, &mut list);
-        (b, list)
+        Leads::within(cfg, b)
     };
     for start in cfg.ids() {
         if order[start.ix()] != NONE {
@@ -245,9 +261,9 @@ fn components(cfg: &Cfg, next: impl Fn(BlockId, &mut Vec<BlockId>)) -> Vec<u32> 
         }
         open.push(start);
         work.push(enter(start, &mut order, &mut low, &mut count));
-        while let Some((b, list)) = work.last_mut() {
-            let b = *b;
-            if let Some(to) = list.pop() {
+        while let Some(next) = work.last_mut() {
+            let b = next.from;
+            if let Some(to) = next.next() {
                 if order[to.ix()] == NONE {
                     open.push(to);
                     work.push(enter(to, &mut order, &mut low, &mut count));
@@ -257,8 +273,8 @@ fn components(cfg: &Cfg, next: impl Fn(BlockId, &mut Vec<BlockId>)) -> Vec<u32> 
                 continue;
             }
             work.pop();
-            if let Some((above, _)) = work.last() {
-                low[above.ix()] = low[above.ix()].min(low[b.ix()]);
+            if let Some(above) = work.last().map(|above| above.from.ix()) {
+                low[above] = low[above].min(low[b.ix()]);
             }
             if low[b.ix()] == order[b.ix()] {
                 while let Some(member) = open.pop() {

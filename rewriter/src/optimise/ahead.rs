@@ -35,15 +35,41 @@ pub struct Widened {
 /// Widens checks.
 pub fn run(cfg: &Cfg, code: &mut Code) -> Vec<Widened> {
     let mut widened = Vec::new();
-    let mut at_start: Vec<Vec<Sure>> = vec![Vec::new(); cfg.blocks.len()];
+    let mut at_start = AtStart { of: vec![0; cfg.blocks.len()], all: Vec::new() };
     for b in cfg.ids().rev() {
-        at_start[b.ix()] = block(cfg, code, b, &at_start, &mut widened);
+        let sure = block(cfg, code, b, &at_start, &mut widened);
+        at_start.set(b, &sure);
     }
     widened
 }
 
+/// What is sure at each block's start: at most starts nothing.
+struct AtStart {
+    /// By block: where its stretches begin in `all` times sixteen, plus how many they are.
+    of: Vec<u32>,
+    all: Vec<Sure>,
+}
+
+const _: () = assert!(SURE < 16);
+
+impl AtStart {
+    fn get(&self, b: BlockId) -> &[Sure] {
+        let (from, count) = (self.of[b.ix()] / 16, self.of[b.ix()] % 16);
+        &self.all[from as usize..][..count as usize]
+    }
+
+    fn set(&mut self, b: BlockId, sure: &[Sure]) {
+        if !sure.is_empty() {
+            // Where there is no room for more, nothing is sure.
+            let Some(from) = u32::try_from(self.all.len()).ok().and_then(|from| from.checked_mul(16)) else { return };
+            self.of[b.ix()] = from + sure.len() as u32;
+            self.all.extend_from_slice(sure);
+        }
+    }
+}
+
 /// What is sure at a block's start; widens its checks.
-fn block(cfg: &Cfg, code: &mut Code, b: BlockId, at_start: &[Vec<Sure>], widened: &mut Vec<Widened>) -> Vec<Sure> {
+fn block(cfg: &Cfg, code: &mut Code, b: BlockId, at_start: &AtStart, widened: &mut Vec<Widened>) -> Vec<Sure> {
     let mut sure = at_end(cfg, code, b, at_start);
     let mut checks = code.checks_of(b).rev().peekable();
     if sure.is_empty() && checks.peek().is_none() {
@@ -82,7 +108,7 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, at_start: &[Vec<Sure>], widened
 }
 
 /// What is sure behind a block.
-fn at_end(cfg: &Cfg, code: &Code, b: BlockId, at_start: &[Vec<Sure>]) -> Vec<Sure> {
+fn at_end(cfg: &Cfg, code: &Code, b: BlockId, at_start: &AtStart) -> Vec<Sure> {
     let block = &cfg.blocks[b.ix()];
     let falls = block.end() == End::Plain && !code.steps[block.stop.ix() - 1].kills;
     let succ = cfg.succ(b);
@@ -90,9 +116,9 @@ fn at_end(cfg: &Cfg, code: &Code, b: BlockId, at_start: &[Vec<Sure>]) -> Vec<Sur
         return Vec::new();
     }
     let Some((first, others)) = succ.split_first() else { return Vec::new() };
-    let mut sure = at_start[first.ix()].clone();
+    let mut sure = at_start.get(*first).to_vec();
     for other in others {
-        sure = meet(&sure, &at_start[other.ix()]);
+        sure = meet(&sure, at_start.get(*other));
     }
     sure
 }

@@ -218,7 +218,10 @@ impl Insns {
     }
 }
 
-/// Decodes instructions of a module, cheapest in order.
+/// Bytes behind which what a [`Reader`] has read is given back.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// Decodes instructions of a module, cheapest in order: then it keeps little of the input in memory.
 pub struct Reader<'x, 'a> {
     image: &'x Image<'a>,
     insns: &'x Insns,
@@ -226,6 +229,8 @@ pub struct Reader<'x, 'a> {
     /// Where the section begins, from [`Insns::base`], and its bytes.
     from: u32,
     bytes: &'a [u8],
+    /// Where what has been read is given back.
+    give_back_at: usize,
     decoder: Decoder<'a>,
 }
 
@@ -233,7 +238,7 @@ impl<'x, 'a> Reader<'x, 'a> {
     /// Reads anywhere in `insns`.
     pub fn new(image: &'x Image<'a>, insns: &'x Insns) -> Self {
         let decoder = Decoder::with_ip(64, &[], 0, DecoderOptions::NONE);
-        let mut reader = Reader { image, insns, section: 0, from: 0, bytes: &[], decoder };
+        let mut reader = Reader { image, insns, section: 0, from: 0, bytes: &[], give_back_at: 0, decoder };
         reader.enter(0);
         reader
     }
@@ -243,6 +248,13 @@ impl<'x, 'a> Reader<'x, 'a> {
         self.from = (self.image.exec[section].va - self.insns.base) as u32;
         self.bytes = self.image.exec_bytes(section);
         self.decoder = Decoder::with_ip(64, self.bytes, 0, DecoderOptions::NONE);
+        self.give_back_at = READ_AT_ONCE;
+    }
+
+    #[cold]
+    fn give_back(&mut self, at: usize) {
+        self.image.give_back();
+        self.give_back_at = at + READ_AT_ONCE;
     }
 
     /// Offset of `id` in its section, which becomes the current one.
@@ -251,6 +263,9 @@ impl<'x, 'a> Reader<'x, 'a> {
         let offset = self.insns.offset(id);
         let at = offset.wrapping_sub(self.from) as usize;
         if at < self.bytes.len() {
+            if at >= self.give_back_at {
+                self.give_back(at);
+            }
             return at;
         }
         self.enter(self.image.exec_at(self.insns.va(id)).expect("decoded code lies in a section"));

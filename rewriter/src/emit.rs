@@ -308,9 +308,6 @@ pub struct Input<'x, 'a> {
     pub options: &'x Options,
 }
 
-/// Instructions behind which what has been read of the input is given back.
-const AT_ONCE: usize = 1 << 18;
-
 /// Emits all code.
 pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options) -> Code {
     let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), ..Code::default() };
@@ -331,9 +328,6 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
     let mut open = None;
     for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
         let id = InsnId(i as u32);
-        if i % AT_ONCE == 0 {
-            image.give_back();
-        }
         if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
             run.copy(&mut code, image);
             let reached = falls_into(insns, id);

@@ -106,6 +106,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     cfg.add_pads(&insns, frame_info.fdes.iter().map(|f| (f.start, f.end, f.landing_pads.as_slice())));
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
+    image.give_back();
     let facts = Facts::gather(&image, &insns);
     image.give_back();
     Ok(Analysed { image, insns, cfg, computed, facts, frames: ranges })
@@ -116,7 +117,9 @@ fn explore(image: &Image, frame_info: &frames::FrameInfo) -> (Insns, Vec<JumpTab
     let mut explorer = Explorer::new(image, frame_info);
     loop {
         let insns = explorer.finish();
+        image.give_back();
         let found = jump_tables::find(image, &insns, frame_info);
+        image.give_back();
         if !explorer.add_targets(found.new_targets) {
             return (insns, found.tables);
         }
@@ -236,6 +239,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     // Only inserted sequences ask for these.
     let (stack, live) = if options.inserts() {
         let conventions = conventions::find(image, insns, &cfg, &facts);
+        image.give_back();
         (StackRegs::solve(&cfg, &facts), Liveness::solve(&cfg, &facts, &conventions))
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))

@@ -9,6 +9,7 @@ pub mod jump_tables;
 mod returns;
 
 use crate::analysis::group;
+use crate::ascending::Ascending;
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::ranks::Ranks;
@@ -131,9 +132,9 @@ pub struct Cfg {
     pub pads: Vec<Pads>,
     succ: Vec<BlockId>,
     /// By block: where its successors begin in `succ`; one more for the end.
-    succ_from: Vec<u32>,
+    succ_from: Ascending,
     /// By block: where its predecessors begin in `preds`; one more for the end.
-    preds_from: Vec<u32>,
+    preds_from: Ascending,
     preds: Vec<u32>,
     /// The instructions that begin blocks.
     firsts: Ranks,
@@ -193,7 +194,7 @@ impl Cfg {
         let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
         let mut blocks = Vec::with_capacity(firsts.len());
         let mut succ = Vec::new();
-        let mut succ_from = Vec::with_capacity(firsts.len() + 1);
+        let mut succ_from = Ascending::with_capacity(firsts.len() + 1);
         succ_from.push(0);
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();
@@ -251,10 +252,11 @@ impl Cfg {
         }
         succ.shrink_to_fit();
         let edges = || {
-            let of = |b: usize| &succ[succ_from[b] as usize..succ_from[b + 1] as usize];
+            let of = |b: usize| &succ[succ_from.get(b) as usize..succ_from.get(b + 1) as usize];
             (0..blocks.len()).flat_map(move |b| of(b).iter().map(move |s| (s.0, b as u32)))
         };
         let (preds_from, preds) = group(blocks.len(), edges);
+        let preds_from = preds_from.into_iter().collect();
         let component: Vec<u32> = (0..blocks.len()).map(|b| sets.find(b as u32)).collect();
         let mut unresolved = vec![false; blocks.len()];
         for b in wild {
@@ -269,13 +271,14 @@ impl Cfg {
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
     #[inline]
     pub fn succ(&self, b: BlockId) -> &[BlockId] {
-        &self.succ[self.succ_from[b.ix()] as usize..self.succ_from[b.ix() + 1] as usize]
+        &self.succ[self.succ_from.get(b.ix()) as usize..self.succ_from.get(b.ix() + 1) as usize]
     }
 
     /// The blocks that `b` is a successor of, ascending.
     #[inline]
     pub fn preds(&self, b: BlockId) -> impl DoubleEndedIterator<Item = BlockId> + ExactSizeIterator {
-        self.preds[self.preds_from[b.ix()] as usize..self.preds_from[b.ix() + 1] as usize].iter().map(|p| BlockId(*p))
+        let range = self.preds_from.get(b.ix()) as usize..self.preds_from.get(b.ix() + 1) as usize;
+        self.preds[range].iter().map(|p| BlockId(*p))
     }
 
     /// Adds the landing pads of the frames that have some: each frame's code range and its pads.

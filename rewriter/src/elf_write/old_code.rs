@@ -86,6 +86,7 @@ pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed
             }
         }
         out.patch(section.off.0, &old.bytes);
+        image.give_back();
     }
     left.boarded.sort_unstable();
     left

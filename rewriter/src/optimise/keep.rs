@@ -20,16 +20,39 @@ use std::collections::{HashMap, HashSet};
 pub const STEPS: usize = 2000;
 const NONE: u32 = u32::MAX;
 
-/// The ranges relied upon in front of each instruction.
+/// Instructions that share a page of [`Needs`].
+const PAGE: usize = 32;
+
+/// The ranges relied upon in front of each instruction; at most nothing is.
 struct Needs {
+    /// By page of instructions: index into `pages`, [`NONE`].
+    page: Vec<u32>,
     /// By instruction: first entry, [`NONE`].
-    first: Vec<u32>,
+    pages: Vec<[u32; PAGE]>,
     entries: Vec<(Range, u32)>,
 }
 
 impl Needs {
+    /// For so many instructions.
+    fn new(count: usize) -> Needs {
+        Needs { page: vec![NONE; count.div_ceil(PAGE)], pages: Vec::new(), entries: Vec::new() }
+    }
+
+    fn first(&self, i: usize) -> u32 {
+        match self.page[i / PAGE] {
+            NONE => NONE,
+            page => self.pages[page as usize][i % PAGE],
+        }
+    }
+
+    /// The instructions in front of which something is relied upon, ascending.
+    fn instructions(&self) -> impl Iterator<Item = usize> {
+        let pages = self.page.iter().enumerate().filter(|(_, page)| **page != NONE);
+        pages.flat_map(|(k, _)| (PAGE * k..PAGE * (k + 1)).filter(|&i| self.first(i) != NONE))
+    }
+
     fn at(&self, i: usize) -> impl Iterator<Item = Range> {
-        let mut next = self.first[i];
+        let mut next = self.first(i);
         std::iter::from_fn(move || {
             let (range, then) = *self.entries.get(next as usize)?;
             next = then;
@@ -39,7 +62,8 @@ impl Needs {
 
     /// Adds a range in front of an instruction; false when there are too many.
     fn add(&mut self, i: usize, range: Range) -> bool {
-        let (mut at, mut count) = (self.first[i], 0);
+        let first = self.first(i);
+        let (mut at, mut count) = (first, 0);
         while at != NONE {
             let (old, next) = &mut self.entries[at as usize];
             let (lo, hi) = (old.lo.min(range.lo), old.hi.max(range.hi));
@@ -55,8 +79,13 @@ impl Needs {
         if count + 1 >= GROUP_RANGES {
             return false;
         }
-        self.entries.push((range, self.first[i]));
-        self.first[i] = self.entries.len() as u32 - 1;
+        self.entries.push((range, first));
+        let page = &mut self.page[i / PAGE];
+        if *page == NONE {
+            *page = self.pages.len() as u32;
+            self.pages.push([NONE; PAGE]);
+        }
+        self.pages[*page as usize][i % PAGE] = self.entries.len() as u32 - 1;
         true
     }
 }
@@ -79,6 +108,8 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
         counts.given_back += given_back.len() as u64;
         give_back(&mut code, &given_back);
     };
+    // Nothing is followed any more.
+    (code.steps, code.entry, code.wild) = Default::default();
     let mut chains = Chains::default();
     strips.retain(|s| !s.checks(&code).is_empty());
     let kept = |id: InsnId| strips[..strips.partition_point(|s| s.first <= id)].last().is_some_and(|s| id < s.stop);
@@ -148,7 +179,7 @@ fn give_back(code: &mut Code, list: &[usize]) {
 
 /// Follows each covered access; also the indices of those that must have their checks back.
 fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<usize>) {
-    let mut needs = Needs { first: vec![NONE; code.steps.count()], entries: Vec::new() };
+    let mut needs = Needs::new(code.steps.count());
     let mut claims = Vec::new();
     let mut given_back = Vec::new();
     let walk = Walk::new(cfg, code);
@@ -291,7 +322,7 @@ fn descriptor(r: &Range) -> u32 {
 /// Runs of instructions that rely on the same ranges.
 fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
-    for i in (0..needs.first.len()).filter(|&i| needs.first[i] != NONE) {
+    for i in needs.instructions() {
         let mut list: Vec<(Range, u32)> = needs.at(i).map(|r| (r, descriptor(&r))).collect();
         list.sort_unstable();
         let chain = chains.add(&list);

@@ -85,7 +85,9 @@ impl RedZone {
                 sets.join(cfg.component[b.ix()], (n + stretch) as u32);
             }
         }
-        let group: Vec<usize> = cfg.ids().map(|b| sets.find(cfg.component[b.ix()]) as usize).collect();
+        let of: Vec<u32> = cfg.ids().map(|b| sets.find(cfg.component[b.ix()])).collect();
+        drop(sets);
+        let group = |b: BlockId| of[b.ix()] as usize;
         let mut function = vec![NOWHERE; n];
         for (f, &(start, stop)) in frames.iter().enumerate() {
             for i in insns.main_range(start, stop) {
@@ -97,29 +99,29 @@ impl RedZone {
         let mut calls = vec![false; frames.len()];
         let mut takes = calls.clone();
         for &(id, how) in &facts.rsp_uses {
-            let b = cfg.block_of(id).ix();
+            let b = cfg.block_of(id);
             match how {
-                Use::Named => named[group[b]] = true,
-                Use::Below => below[group[b]] = true,
+                Use::Named => named[group(b)] = true,
+                Use::Below => below[group(b)] = true,
                 Use::Address => {
-                    address[group[b]] = true;
-                    takes.get_mut(function[b] as usize).into_iter().for_each(|t| *t = true);
+                    address[group(b)] = true;
+                    takes.get_mut(function[b.ix()] as usize).into_iter().for_each(|t| *t = true);
                 }
             }
         }
         // From whom to whom direct calls lead.
-        let mut callees: Vec<(usize, usize)> = Vec::new();
+        let mut callees: Vec<(u32, u32)> = Vec::new();
         for b in cfg.ids() {
             let block = &cfg.blocks[b.ix()];
             let call = match block.end() {
                 End::Call(callee) => {
-                    callees.push((group[b.ix()], group[callee.ix()]));
+                    callees.push((of[b.ix()], of[callee.ix()]));
                     // A call of what follows pushes its own address, no more.
                     cfg.blocks[callee.ix()].first != block.stop
                 }
                 End::UnknownCall | End::DescriptorCall => true,
                 End::UnknownJmp => {
-                    below[group[b.ix()]] = true;
+                    below[group(b)] = true;
                     false
                 }
                 End::Plain | End::Ret | End::GotJmp | End::FramedJmp | End::Stop => false,
@@ -128,15 +130,15 @@ impl RedZone {
                 *calls = true;
             }
         }
-        while callees.iter().any(|&(from, to)| named[from] && !named[to]) {
-            callees.iter().for_each(|&(from, to)| named[to] |= named[from]);
+        while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
+            callees.iter().for_each(|&(from, to)| named[to as usize] |= named[from as usize]);
         }
-        let free = |b: usize| {
-            let f = function[b] as usize;
-            let takes = takes.get(f).map_or(address[group[b]], |takes| *takes && !calls[f]);
-            !below[group[b]] && !named[group[b]] && !takes
+        let free = |b: BlockId| {
+            let f = function[b.ix()] as usize;
+            let takes = takes.get(f).map_or(address[group(b)], |takes| *takes && !calls[f]);
+            !below[group(b)] && !named[group(b)] && !takes
         };
-        RedZone { free: (0..n).map(free).collect() }
+        RedZone { free: cfg.ids().map(free).collect() }
     }
 
     /// Whether nothing of the program lies below rsp in `b`.

@@ -11,7 +11,7 @@
 
 use super::facts::Facts;
 use crate::cfg::{BlockId, Cfg, Components, End};
-use crate::disasm::{InsnId, Insns};
+use crate::disasm::Insns;
 use crate::ids::Vaddr;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -90,8 +90,8 @@ impl RedZone {
         let group = |b: BlockId| of[b.ix()] as usize;
         let mut function = vec![NOWHERE; n];
         for (f, &(start, stop)) in frames.iter().enumerate() {
-            for i in insns.main_range(start, stop) {
-                function[cfg.block_of(InsnId(i as u32)).ix()] = f as u32;
+            for b in cfg.blocks_of(insns.main_range(start, stop)) {
+                function[b.ix()] = f as u32;
             }
         }
         let mut below = vec![false; n + insns.starts.len()];

@@ -284,13 +284,16 @@ impl Cfg {
     /// Adds the landing pads of the frames that have some: each frame's code range and its pads.
     pub fn add_pads<'f>(&mut self, insns: &Insns, frames: impl Iterator<Item = (Vaddr, Vaddr, &'f [Vaddr])>) {
         for (start, stop, pads) in frames {
+            if pads.is_empty() {
+                continue;
+            }
             let mut to: Vec<BlockId> = pads.iter().filter_map(|&va| Some(self.block_of(insns.at(va)?))).collect();
             to.sort_unstable();
             to.dedup();
-            let range = insns.main_range(start, stop);
-            let mut from: Vec<BlockId> = range.map(|i| self.block_of(InsnId(i as u32))).collect();
-            from.dedup();
-            from.retain(|b| matches!(self.blocks[b.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall));
+            let calls = |b: &BlockId| {
+                matches!(self.blocks[b.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall)
+            };
+            let from: Vec<BlockId> = self.blocks_of(insns.main_range(start, stop)).filter(calls).collect();
             if !from.is_empty() && !to.is_empty() {
                 self.pads.push(Pads { from, to });
             }
@@ -309,6 +312,15 @@ impl Cfg {
     #[inline]
     pub fn block_of(&self, i: InsnId) -> BlockId {
         BlockId(self.firsts.before(i.ix() + 1) - 1)
+    }
+
+    /// The blocks that contain instructions which follow each other.
+    pub fn blocks_of(&self, insns: std::ops::Range<usize>) -> impl Iterator<Item = BlockId> + use<> {
+        let ids = match insns.end.checked_sub(1).filter(|last| *last >= insns.start) {
+            Some(last) => self.block_of(InsnId(insns.start as u32)).0..self.block_of(InsnId(last as u32)).0 + 1,
+            None => 0..0,
+        };
+        ids.map(BlockId)
     }
 
     /// All block numbers.

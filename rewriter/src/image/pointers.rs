@@ -31,8 +31,10 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
 /// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names.
 pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
     let mut out = Vec::new();
+    let code = image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes);
     let mut add = |va: u64| {
-        if image.exec_at(Vaddr(va)).is_some() {
+        // Most words of data are no addresses.
+        if code.contains(&va) && image.exec_at(Vaddr(va)).is_some() {
             out.push(Vaddr(va));
         }
     };

@@ -470,9 +470,7 @@ impl Node {
             (false, _) => Counter::ReadMisses,
         });
         self.learn_home(block);
-        if self.home_of(block) != self.me {
-            self.note_page(block);
-        }
+        self.note_page(block);
         let prefetched = self.coherence.kind == Kind::Stache && self.stache_is_outstanding(block);
         if prefetched {
             // The guess was right.
@@ -502,7 +500,7 @@ impl Node {
 
     /// Finds out who the home of a block is; the first node to use a page becomes it.
     fn learn_home(&mut self, block: Block) {
-        if self.home_table.home_of(&self.homes, block.addr()).is_none() {
+        if self.home_table.is_unknown(&self.homes, block.addr()) {
             self.ask_home(block);
         }
     }
@@ -588,7 +586,7 @@ impl Node {
         }
     }
 
-    fn home_of(&mut self, block: Block) -> NodeId {
+    fn home_of(&self, block: Block) -> NodeId {
         match self.home_table.home_of(&self.homes, block.addr()) {
             Some(home) => home,
             None => self.fail(format_args!("block {:#x} has no home", block.addr())),
@@ -626,7 +624,7 @@ pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
 fn deliver(node: &mut Node, message: &Message) {
     let block = node.space.block_of(message.addr);
     // This node is the home of its page, and will be told so.
-    let too_early = node.home_table.home_of(&node.homes, block.addr()).is_none();
+    let too_early = node.home_table.is_unknown(&node.homes, block.addr());
     if too_early
         || node.coherence.is_pinned(block)
         || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))

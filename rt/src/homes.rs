@@ -144,7 +144,14 @@ impl HomeTable {
         }
     }
 
+    /// Whether this node does not know the home of an address. Cheaper than to ask for it: most pages have theirs by rule.
+    #[inline]
+    pub fn is_unknown(&self, homes: &Homes, addr: u64) -> bool {
+        self.entry(homes, addr).is_some_and(|(pages, number)| pages.get(number).0 == 0)
+    }
+
     /// The table and the number of the page, if its home is found by first touch.
+    #[inline]
     fn entry(&self, homes: &Homes, addr: u64) -> Option<(&Table<PageHome>, u64)> {
         let partition = &homes.partition;
         let offset = addr.checked_sub(SEGMENT_BASE).filter(|offset| *offset < partition.half_bytes())?;

@@ -75,9 +75,9 @@ const fn page_address(number: u64) -> u64 {
 }
 
 impl Node {
-    /// A block of another home is about to be acquired, or its page was acquired before that home existed: makes room for its page.
+    /// A block is about to be acquired, or its page was acquired before its home existed: makes room for its page if it has another home.
     pub fn note_page(&mut self, block: Block) {
-        if self.coherence.pages.limit == 0 {
+        if self.coherence.pages.limit == 0 || self.home_of(block) == self.me {
             return;
         }
         let number = (block.addr() - SEGMENT_BASE) / PAGE_BYTES;
@@ -205,11 +205,9 @@ impl Node {
         if !may_ask {
             return Asked::TooMany;
         }
-        if !own {
-            self.note_page(block);
-        }
+        self.note_page(block);
         match self.coherence.kind {
-            Kind::Stache => self.stache_prefetch(block, store),
+            Kind::Stache => self.stache_prefetch(block, store, own),
             Kind::Mcm => self.mcm_prefetch(block, store),
         }
         Asked::Yes

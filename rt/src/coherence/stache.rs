@@ -142,21 +142,25 @@ impl Node {
             && !self.coherence.stache.deferred.is_waiting(block.addr())
     }
 
-    /// Asks for a block that nobody waits for yet.
-    pub(super) fn stache_prefetch(&mut self, block: Block, store: bool) {
-        if self.home_of(block) == self.me {
+    /// Asks for a block that nobody waits for yet, of this home or another one.
+    pub(super) fn stache_prefetch(&mut self, block: Block, store: bool, own: bool) {
+        if own {
             // Noted as another home's would be, until the step that serves it.
             let pending = if store { CacheState::WritePending } else { CacheState::ReadPending };
             if !self.coherence.stache.note(block, pending) {
                 return;
             }
         }
-        self.stache_miss(block, store);
+        self.miss_at(own, block, store);
     }
 
     /// The access in progress misses.
     pub(super) fn stache_miss(&mut self, block: Block, store: bool) {
-        if self.home_of(block) == self.me {
+        self.miss_at(self.home_of(block) == self.me, block, store);
+    }
+
+    fn miss_at(&mut self, own: bool, block: Block, store: bool) {
+        if own {
             self.home_event(block, if store { HomeEvent::LocalStore } else { HomeEvent::LocalLoad }, None);
         } else {
             self.cache_event(block, if store { CacheEvent::Store } else { CacheEvent::Load }, None);
@@ -211,7 +215,7 @@ impl Node {
                 if next != state {
                     self.set_home_state(number, next);
                 }
-                self.perform(block, self.me, &actions, data)
+                self.perform(block, true, &actions, data)
             }
             Err(violation) => self.violation(block, &violation),
         }
@@ -256,8 +260,7 @@ impl Node {
                 if (state.is_pending() || next.is_pending()) && !self.coherence.stache.note(block, next) {
                     self.fail(format_args!("protocol error: too many outstanding misses"));
                 }
-                let home = self.home_of(block);
-                self.perform(block, home, &actions, data);
+                self.perform(block, false, &actions, data);
             }
             Err(violation) => self.violation(block, &violation),
         }
@@ -269,11 +272,11 @@ impl Node {
     }
 
     /// Performs a step's actions in order; true when deferred events must be stepped next.
-    fn perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+    fn perform(&mut self, block: Block, at_home: bool, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         let mut replay = false;
         for &action in actions.as_slice() {
             #[cfg(feature = "planted")]
-            if self.planted_action(block, home, action, actions, data) {
+            if self.planted_action(block, at_home, action, actions, data) {
                 continue;
             }
             match action {
@@ -289,7 +292,10 @@ impl Node {
                     instruments::stamp(&self.context, Step::Tagged);
                 }
                 Action::Send(to, msg) => self.send_protocol(to, block, msg),
-                Action::SendHome(msg) => self.send_protocol(home, block, msg),
+                Action::SendHome(msg) => {
+                    let home = self.home_of(block);
+                    self.send_protocol(home, block, msg);
+                }
                 Action::Invalidate(nodes) => {
                     for to in nodes.iter() {
                         self.send_protocol(to, block, Msg::Invalidate);
@@ -297,7 +303,7 @@ impl Node {
                 }
                 Action::Resume => {
                     self.grant(block);
-                    if home == self.me {
+                    if at_home {
                         self.coherence.stache.note_served(block);
                     }
                 }

@@ -54,12 +54,11 @@ impl Node {
     pub(super) fn planted_action(
         &mut self,
         block: Block,
-        home: NodeId,
+        at_home: bool,
         action: Action,
         actions: &Actions,
         data: Option<&[u64; BLOCK_WORDS]>,
     ) -> bool {
-        let at_home = home == self.me;
         let has = |wanted: Action| actions.as_slice().contains(&wanted);
         match (self.bug(), action) {
             (Some(_), Action::CopyIn) => self.planted_copy_in(block, at_home, data),

@@ -18,6 +18,7 @@ mod evidence;
 mod gaps;
 mod list;
 mod marks;
+mod reader;
 pub mod skeleton;
 mod starts;
 
@@ -25,10 +26,11 @@ use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::ranks::members_of;
-use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 pub use list::Insn;
 use list::List;
 use marks::{Mark, Marks};
+pub use reader::Reader;
 use skeleton::{Memo, Skeleton, skeleton};
 use starts::Starts;
 use std::collections::{BTreeSet, HashSet};
@@ -215,89 +217,6 @@ impl Insns {
     /// Its bytes.
     pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
         image.bytes_at(self.va(id), usize::from(self.list.length(id))).expect("decoded code lies in the file")
-    }
-}
-
-/// Bytes behind which what a [`Reader`] has read is given back.
-const READ_AT_ONCE: usize = 1 << 20;
-
-/// Decodes instructions of a module, cheapest in order: then it keeps little of the input in memory.
-pub struct Reader<'x, 'a> {
-    image: &'x Image<'a>,
-    insns: &'x Insns,
-    section: usize,
-    /// Where the section begins, from [`Insns::base`], and its bytes.
-    from: u32,
-    bytes: &'a [u8],
-    /// Where what has been read is given back.
-    give_back_at: usize,
-    decoder: Decoder<'a>,
-}
-
-impl<'x, 'a> Reader<'x, 'a> {
-    /// Reads anywhere in `insns`.
-    pub fn new(image: &'x Image<'a>, insns: &'x Insns) -> Self {
-        let decoder = Decoder::with_ip(64, &[], 0, DecoderOptions::NONE);
-        let mut reader = Reader { image, insns, section: 0, from: 0, bytes: &[], give_back_at: 0, decoder };
-        reader.enter(0);
-        reader
-    }
-
-    fn enter(&mut self, section: usize) {
-        self.section = section;
-        self.from = (self.image.exec[section].va - self.insns.base) as u32;
-        self.bytes = self.image.exec_bytes(section);
-        self.decoder = Decoder::with_ip(64, self.bytes, 0, DecoderOptions::NONE);
-        self.give_back_at = READ_AT_ONCE;
-    }
-
-    #[cold]
-    fn give_back(&mut self, at: usize) {
-        self.image.give_back();
-        self.give_back_at = at + READ_AT_ONCE;
-    }
-
-    /// Offset of `id` in its section, which becomes the current one.
-    #[inline]
-    fn seek(&mut self, id: InsnId) -> usize {
-        let offset = self.insns.offset(id);
-        let at = offset.wrapping_sub(self.from) as usize;
-        if at < self.bytes.len() {
-            if at >= self.give_back_at {
-                self.give_back(at);
-            }
-            return at;
-        }
-        self.enter(self.image.exec_at(self.insns.va(id)).expect("decoded code lies in a section"));
-        (offset - self.from) as usize
-    }
-
-    /// The section that holds `id`, and its offset there.
-    #[inline]
-    pub fn place(&mut self, id: InsnId) -> (usize, usize) {
-        let at = self.seek(id);
-        (self.section, at)
-    }
-
-    /// The bytes from `id` to the end of its section.
-    #[inline]
-    pub fn tail(&mut self, id: InsnId) -> &'a [u8] {
-        let at = self.seek(id);
-        &self.bytes[at..]
-    }
-
-    /// Decodes `id` into `insn` and returns its bytes.
-    pub fn decode(&mut self, id: InsnId, insn: &mut Instruction) -> &'a [u8] {
-        let at = self.seek(id);
-        self.decoder.set_position(at).expect("the offset lies in the section");
-        self.decoder.set_ip(self.insns.va(id).0);
-        self.decoder.decode_out(insn);
-        &self.bytes[at..at + insn.len()]
-    }
-
-    /// Where the fields of the instruction decoded last stand in its bytes.
-    pub fn constant_offsets(&self, insn: &Instruction) -> ConstantOffsets {
-        self.decoder.get_constant_offsets(insn)
     }
 }
 

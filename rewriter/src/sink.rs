@@ -114,11 +114,16 @@ impl AtomicFile {
         self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
+    fn make_folder(&self) -> io::Result<()> {
+        match self.folder_mode {
+            Some(mode) => fs::DirBuilder::new().recursive(true).mode(mode).create(self.folder()),
+            None => Ok(()),
+        }
+    }
+
     fn open(&mut self) -> io::Result<&File> {
         if self.file.is_none() {
-            if let Some(mode) = self.folder_mode {
-                fs::DirBuilder::new().recursive(true).mode(mode).create(self.folder())?;
-            }
+            self.make_folder()?;
             let folder = self.folder();
             self.file = Some(match nameless(folder) {
                 Some(file) => Unfinished::Nameless(file),
@@ -160,6 +165,8 @@ impl AtomicFile {
         let temporary = match self.file.take().expect("opened above") {
             Unfinished::Named(file) => file.into_temp_path(),
             Unfinished::Nameless(file) => {
+                // Another process that made the folder, too, and failed, has removed it if it was empty.
+                self.make_folder()?;
                 // A link cannot replace a file, so it gets a temporary name for a moment.
                 let open = Path::new(OPEN_FILES).join(file.as_raw_fd().to_string());
                 let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
@@ -193,7 +200,9 @@ impl Sink for AtomicFile {
 
     fn expect_room(&mut self, bytes: u64) -> io::Result<()> {
         let room = self.open().and_then(|file| Ok(rustix::fs::fstatvfs(file)?));
-        let room = room.map(|room| room.f_bavail.saturating_mul(room.f_frsize));
+        // A file system without a limit says that it has no blocks.
+        let room =
+            room.map(|room| if room.f_blocks == 0 { u64::MAX } else { room.f_bavail.saturating_mul(room.f_frsize) });
         let enough = room.and_then(|room| match bytes > room {
             false => Ok(()),
             true => {
@@ -305,6 +314,18 @@ mod tests {
         file.expect_room(1).unwrap();
         assert!(file.expect_room(1 << 60).is_err());
         assert_eq!(file.failure().unwrap().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_folder_that_another_process_removes_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || AtomicFile::new(folder.path().join("sub/f"), 0o600).in_new_folder(0o700);
+        let (mut good, mut failed) = (open(), open());
+        good.write_at(0, b"x").unwrap();
+        failed.write_at(0, b"y").unwrap();
+        drop(failed);
+        good.finish().unwrap();
+        assert_eq!(names(&folder.path().join("sub")), ["f"]);
     }
 
     #[test]

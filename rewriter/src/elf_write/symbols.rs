@@ -2,8 +2,8 @@
 //!
 //! A file with a symbol table gets a copy in which every symbol of relocated code has its new address; a stripped one gets that of its separate
 //! debug file, or a new table with the names that its dynamic symbols still give. Each function with cold code has a symbol more,
-//! `NAME.blizzard_cold`, so that profilers count it to the function: demanglers show the ending as they show `.cold` of compilers. The dynamic
-//! symbol table itself is left alone: what it exports are the old addresses, which are the program's function pointers.
+//! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table itself is left
+//! alone: what it exports are the old addresses, which are the program's function pointers.
 //!
 //! Invariant: symbols are appended only, for relocations that a linker kept (`--emit-relocs`) name the others by number. So all new ones are
 //! global, as symbols behind the first global one must be (gABI chapter 4, "Symbol Table").
@@ -23,8 +23,14 @@ const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 const STB_GLOBAL: u8 = 1;
-/// What the name of a function's cold code ends with.
-const COLD: &[u8] = b".blizzard_cold";
+/// What a function's cold code is called. Demanglers take an ending for a clone of the function, where gdb then breaks, too; they leave a
+/// mangled name in the middle alone.
+fn cold_name(function: &[u8]) -> Vec<u8> {
+    match function {
+        [b'_', b'Z' | b'R', ..] => [b"blizzard_cold.", function].concat(),
+        _ => [function, b".blizzard_cold"].concat(),
+    }
+}
 
 /// New address and size of the code that stood at `[va, va + bytes)`.
 fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
@@ -141,7 +147,7 @@ impl Symbols {
             let stop = InsnId(insns.main_before(va + bytes) as u32);
             let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) else { continue };
             let name = self.names.as_deref().and_then(|names| names.get(name as usize..)).unwrap_or(&[]);
-            let name = [name.split(|b| *b == 0).next().unwrap_or(&[]), COLD].concat();
+            let name = cold_name(name.split(|b| *b == 0).next().unwrap_or(&[]));
             self.append(&name, STT_FUNC, new_text + 1, range.start, range.end - range.start);
         }
         if let Some(va) = loaded {

@@ -170,7 +170,7 @@ pub fn write(
         frame_input.is_some(),
     )?;
     let mut file = Output::new(sink);
-    file.expect_room(image.data.len() as u64);
+    file.expect_room(image.data.len() as u64)?;
     for piece in image.data.chunks(PIECE_BYTES) {
         file.extend(piece);
         image.give_back();

@@ -28,9 +28,12 @@ impl<'x> Output<'x> {
         Output { sink, tail: Vec::with_capacity(PIECE_BYTES), tail_at: 0, failure: None }
     }
 
-    /// Ends the work before it begins where there is no room for so many bytes.
-    pub fn expect_room(&mut self, bytes: u64) {
-        self.failure = self.failure.take().or(self.sink.expect_room(bytes).err());
+    /// To be asked before anything is written.
+    ///
+    /// # Errors
+    /// There is no room for so many bytes.
+    pub fn expect_room(&mut self, bytes: u64) -> Result<()> {
+        self.sink.expect_room(bytes).map_err(|e| Error::new("cannot write the output").because(e))
     }
 
     /// Bytes so far.

@@ -6,7 +6,7 @@
 //! of instructions. Nothing seen proves nothing: the address may be stored or passed on.
 //! Source: psABI 3.2.1 (registers that calls preserve).
 
-use super::{Flow, direct_target, flow_of};
+use crate::disasm::{Flow, direct_target, flow_of};
 use crate::ids::Vaddr;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashSet;

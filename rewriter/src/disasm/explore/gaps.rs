@@ -2,15 +2,16 @@
 //!
 //! Purpose: the cases of a hand-written table (16-bit entries, entries relative to a label) are in nobody's list of addresses. Left undecoded,
 //! they would run where they stand, unchecked. Input: what roots and frames have led to. Output: more code; and, where code reads a part of such
-//! bytes although they begin like code, an address that is [`super::Insns::contested`], so that the file is refused.
+//! bytes although they begin like code, an address that is [`crate::disasm::Insns::contested`], so that the file is refused.
 //!
 //! A stretch is what lies between two frames. Where it contains a jump through a register, or through memory at an address that is not constant, all
 //! its bytes that decode plausibly are code. A stretch without such a jump has nothing that leads to a byte that no branch names.
 //! Source: design section 3.1.
 
-use super::marks::Mark;
-use super::{Explorer, flow_of};
+use super::Explorer;
 use crate::disasm::Flow;
+use crate::disasm::flow_of;
+use crate::disasm::marks::Mark;
 use crate::ids::Vaddr;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -62,3 +62,24 @@ fn what_code_reads_from_code_sections_keeps_its_bytes() {
     assert!(libraries > 0, "none of the libraries is installed");
     assert!(reads > 0, "no constants were found in {libraries} libraries");
 }
+
+#[test]
+fn a_function_of_zeros_does_not_take_the_square_of_its_size() {
+    // A megabyte of `add [rax], al` in one block: each access looked through all those in front of it, for more than a hundred seconds.
+    let folder = tempfile::tempdir().unwrap();
+    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+    let source = ".globl f\n.type f, @function\nf: .cfi_startproc\n.zero 1000000\nret\n.cfi_endproc\n.size f, . - f\n";
+    std::fs::write(&file, source).unwrap();
+    let status = std::process::Command::new("gcc")
+        .args(["-shared", "-nostdlib", "-o"])
+        .arg(&library)
+        .arg(&file)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let input = std::fs::read(&library).unwrap();
+    let started = std::time::Instant::now();
+    let output = rewrite_library(&input, "zeros", &Options::default()).unwrap();
+    assert_eq!(output.report.instructions, 500_001);
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
+}

@@ -252,7 +252,7 @@ fn forgets(code: &Code, first: usize, stop: usize) -> Option<usize> {
 /// Follows the instructions `[from, stop)` of a block, from what is known in front of them to what is known behind; `each` sees what is known
 /// in front of each check.
 fn walk(code: &Code, (from, stop): (usize, usize), b: BlockId, known: &mut Known, mut each: impl FnMut(usize, &Known)) {
-    let mut checks = code.checks_of(b).skip_while(|c| code.checks[*c].id.ix() < from).peekable();
+    let mut checks = code.checks_between(b, from, usize::MAX).peekable();
     // Nothing is known here, and nothing learnt.
     if known.is_empty() && checks.peek().is_none() {
         return;

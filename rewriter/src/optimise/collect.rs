@@ -36,6 +36,14 @@ impl Code {
     pub fn checks_of(&self, b: BlockId) -> std::ops::Range<usize> {
         self.first[b.ix()] as usize..self.first[b.ix() + 1] as usize
     }
+
+    /// Those of its instructions from `from` to before `to`.
+    pub fn checks_between(&self, b: BlockId, from: usize, to: usize) -> std::ops::Range<usize> {
+        let all = self.checks_of(b);
+        let of_block = &self.checks[all.clone()];
+        let until = |id: usize| all.start + of_block.partition_point(|c| c.id.ix() < id);
+        until(from)..until(to)
+    }
 }
 
 /// What each instruction does. Few do something that no other does.
@@ -126,6 +134,7 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
         code.first.push(code.checks.len() as u32);
         live_before.clear();
         let mut on_stack = stack.at_start(b);
+        let mut in_block = 0;
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             let kind = facts.kind(id);
@@ -155,6 +164,8 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                     }
                     check.unclean = !is_clean(live_before[k]);
                     code.checks.push(check);
+                    in_block += 1;
+                    step.kills |= in_block % STRETCH == 0;
                 }
                 // A gate of another kind, or a refusal.
                 None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
@@ -248,6 +259,10 @@ fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bo
     let limit = None;
     Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state, limit })
 }
+
+/// So many accesses of a block are looked at together: nothing counts from one stretch to the next, so that a block with millions of them (zeros that
+/// are called a function) does not take the square of its size.
+const STRETCH: usize = 512;
 
 /// What the instructions of a kind do, the gates around them aside.
 #[derive(Clone, Copy)]

@@ -286,8 +286,7 @@ impl<'x> Walk<'x> {
 
     /// The checks of a block in front of an instruction, the last first.
     fn checks_before(&self, b: BlockId, behind: usize) -> std::iter::Peekable<impl Iterator<Item = usize>> {
-        let all = &self.code.checks;
-        self.code.checks_of(b).rev().skip_while(move |&c| all[c].id.ix() >= behind).peekable()
+        self.code.checks_between(b, 0, behind).rev().peekable()
     }
 }
 

@@ -160,6 +160,9 @@ impl Coherence {
         let segment_bytes = header.segment_bytes;
         let segment_blocks = segment_bytes >> abi::BLOCK_SHIFT;
         let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
+        // The second protocol puts requests off (NACK), and with requests that nobody waits for among them, nodes that read one word in a loop
+        // did not always get on.
+        let look_ahead = if kind == Kind::Stache { header.look_ahead } else { 0 };
         Ok(Coherence {
             kind,
             stache: Stache::new(blocks_of(Kind::Stache))?,
@@ -172,7 +175,7 @@ impl Coherence {
             parts: Table::new(abi::MAX_NODES as u64 * MOST_PARTS)?,
             data_from: 0,
             pages: Pages::new(header.stache_pages, segment_bytes)?,
-            trail: Trail::new(header.look_ahead, header.ring_slots)?,
+            trail: Trail::new(look_ahead, header.ring_slots)?,
             limits: [0; MAX_ARENAS],
             #[cfg(test)]
             bag: None,

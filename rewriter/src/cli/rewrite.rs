@@ -17,7 +17,6 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
     blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
-    blizzard rewrite /bin/xz -o xz.blz --debug-file    # needs xz-utils-dbgsym\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]

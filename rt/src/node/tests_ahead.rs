@@ -72,10 +72,11 @@ fn misses_that_repeat_are_asked_for_ahead() {
     }
 }
 
+/// Three nodes that hand a token round by plain loads and stores stood still in 3 of 10 runs (`tests/cases/shared/ring.c`).
 #[test]
-fn the_second_protocol_asks_ahead_for_blocks_of_other_homes() {
+fn the_second_protocol_asks_for_nothing_ahead() {
     let (_, asked) = exchange(3, protocol_number::MCM, LOOK_AHEAD);
-    assert!(asked > 100, "{asked}");
+    assert_eq!(asked, 0);
 }
 
 /// Blocks that were asked for are taken away again before they are used, all the time.

@@ -25,7 +25,9 @@ impl Bench {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        // Tests may be run where signals are ignored (`nohup`, in the background): not so the program that they send some to.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_blizzard")]);
         command.args(args).current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
         command
     }

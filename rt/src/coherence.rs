@@ -7,14 +7,15 @@
 //!
 //! # The boundary between this module and a driver
 //!
-//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for six things only:
+//! Which protocol a run uses stands in the region's header; [`Kind`] is its number. This module asks a driver for these things only:
 //!
 //! | function | when | what the driver does |
 //! |---|---|---|
 //! | `start_miss` | a tag does not allow the access in progress | steps the miss; sooner or later calls [`Node::grant`] |
 //! | `block_message` | a validated message about a block that is not pinned | steps it |
 //! | `resume_work` | the access before is over, nothing is pinned | steps what it put off because of a pin |
-//! | `has_put_off_work` | before the program goes on | says whether `resume_work` will have something to do |
+//! | `owes_answer` | before a system call that may wait | says whether a home waits for this node, which waits for an answer itself |
+//! | `has_put_off_work` | before the program goes on | says whether there is something to do or to look for at the next poll |
 //! | `evict` | room for another page is needed, or the program gives a copy back | steps the eviction of a block that is not in use |
 //! | `protocol_idle` | a wait in which nothing arrives | sends again what was refused, if it has such a thing |
 //!
@@ -160,9 +161,6 @@ impl Coherence {
         let segment_bytes = header.segment_bytes;
         let segment_blocks = segment_bytes >> abi::BLOCK_SHIFT;
         let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
-        // The second protocol puts requests off (NACK), and with requests that nobody waits for among them, nodes that read one word in a loop
-        // did not always get on.
-        let look_ahead = if kind == Kind::Stache { header.look_ahead } else { 0 };
         Ok(Coherence {
             kind,
             stache: Stache::new(blocks_of(Kind::Stache))?,
@@ -175,7 +173,7 @@ impl Coherence {
             parts: Table::new(abi::MAX_NODES as u64 * MOST_PARTS)?,
             data_from: 0,
             pages: Pages::new(header.stache_pages, segment_bytes)?,
-            trail: Trail::new(look_ahead, header.ring_slots)?,
+            trail: Trail::new(header.look_ahead, header.ring_slots)?,
             limits: [0; MAX_ARENAS],
             #[cfg(test)]
             bag: None,
@@ -402,7 +400,16 @@ impl Node {
     fn has_put_off_work(&self) -> bool {
         match self.coherence.kind {
             Kind::Stache => self.stache_has_deferred(),
-            Kind::Mcm => self.mcm_has_jobs(),
+            Kind::Mcm => self.mcm_has_jobs() || self.mcm_owes_answer(),
+        }
+    }
+
+    /// Whether another node may be held up until this one has taken an answer out of its rings, for which nobody rings its doorbell.
+    pub fn owes_answer(&self) -> bool {
+        match self.coherence.kind {
+            // What a Stache node answers does not depend on what it has asked for.
+            Kind::Stache => false,
+            Kind::Mcm => self.mcm_owes_answer(),
         }
     }
 

@@ -148,6 +148,9 @@ impl Node {
             // Nobody drains the queues while this node sleeps.
             self.wait(Wait::Other, |node| node.transport.is_drained());
         }
+        if self.owes_answer() {
+            self.wait(Wait::Other, |node| !node.owes_answer());
+        }
         !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel()
     }
 

@@ -6,6 +6,8 @@
 //! * *The event table* ([`EventTable`]) has an entry for each block with something outstanding or left to do. Its jobs
 //!   ([`Bits::has_job`]) are served at the next entry into the runtime, never for a pinned block.
 //! * *A refused request pauses before it is sent again*: see [`Pause`]. An invalidation that comes with it is answered at once.
+//! * *An invalidation waits for the answer to a request that is outstanding*, and its home for this node. If the access in progress does not wait for that
+//!   answer, too, this node looks for it at every poll, because nobody rings for answers, and waits for it before a system call.
 //! * *The home's own program* has no event table; its refused access is stepped again after each event of that block.
 //! * *Untouched pages.* Tags start Invalid on every node, the home included, while an Unshared entry means that the home's tag is
 //!   Writable. An Invalid tag beside an Unshared entry therefore means "never used": the home raises the tags of all such
@@ -206,6 +208,11 @@ impl Node {
     /// Whether anything is to be done without a message that causes it.
     pub(super) fn mcm_has_jobs(&self) -> bool {
         self.coherence.mcm.refused || self.coherence.mcm.events.entries().any(|(_, bits)| bits.has_job())
+    }
+
+    /// Whether a home waits for an answer that depends on what it says to a request of this node.
+    pub(super) fn mcm_owes_answer(&self) -> bool {
+        self.coherence.mcm.events.entries().any(|(_, bits)| bits.any(Bits::I) && bits.is_pending())
     }
 
     /// Looks until it is time to ask again.

@@ -6,6 +6,8 @@ use crate::abi::{self, BLOCK_BYTES, protocol_number};
 use crate::coherence::Lane;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tags::Block;
+use core::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
 const SIZES: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
@@ -384,6 +386,93 @@ fn an_access_across_arenas_gets_blocks_of_both_sizes() {
                     }
                 }
                 program.barrier();
+            },
+        );
+    }
+}
+
+/// Computes, with polls in loops, until another node has got what it waits for.
+fn compute_until(program: &mut Program, done: &AtomicBool) {
+    let began = Instant::now();
+    while !done.load(Ordering::SeqCst) {
+        program.back_edge();
+        assert!(began.elapsed() < Duration::from_secs(20), "a node that computes holds another one up");
+    }
+}
+
+/// The data of a large block filled the ring to its home, which computed and was not told: what made the message complete, and would have told it, waited
+/// behind them in the sender's memory.
+#[test]
+fn a_write_back_larger_than_the_ring_is_told_to_a_home_that_computes() {
+    for protocol in PROTOCOLS {
+        let done = AtomicBool::new(false);
+        run_shaped(
+            3,
+            protocol,
+            |header| header.block_bytes = 4096,
+            |program| {
+                let word = program.shared(8);
+                assert_eq!(program.node.home_table.home_of(&program.node.homes, word), NodeId::new(0));
+                if program.me() == 1 {
+                    program.store(word, 7);
+                }
+                program.barrier();
+                match program.me() {
+                    0 => compute_until(program, &done),
+                    1 => {}
+                    _ => {
+                        assert_eq!(program.load(word), 7);
+                        done.store(true, Ordering::SeqCst);
+                    }
+                }
+                program.barrier();
+            },
+        );
+    }
+}
+
+/// Blocks that a node had asked for ahead filled the ring to it. Nobody rings for answers, so an invalidation that waited behind them was not
+/// told while the node computed.
+#[test]
+fn a_ring_full_of_answers_holds_nobody_up() {
+    for protocol in PROTOCOLS {
+        let (done, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+        run_shaped(
+            3,
+            protocol,
+            |header| header.block_bytes = 1024,
+            |program| {
+                let at = program.shared(4 * PAGE_BYTES);
+                let blocks = [0, 1, 2, 3].map(|n| at + 1024 * n);
+                assert_eq!(program.node.homes.home_of(at), NodeId::new(0));
+                if program.me() == 0 {
+                    blocks.iter().for_each(|&addr| program.store(addr, 5));
+                }
+                program.barrier();
+                match program.me() {
+                    0 => {}
+                    1 => {
+                        program.call(|node| blocks.iter().for_each(|&addr| node.prefetch(addr, 8, false)));
+                        let home = program.node.region().context(program.node.manager());
+                        let began = Instant::now();
+                        while home.counter(Counter::SendsBuffered) == 0 {
+                            core::hint::spin_loop();
+                            assert!(began.elapsed() < Duration::from_secs(20), "the answers fit into the ring");
+                        }
+                        asked.store(true, Ordering::SeqCst);
+                        compute_until(program, &done);
+                    }
+                    _ => {
+                        while !asked.load(Ordering::SeqCst) {
+                            core::hint::spin_loop();
+                        }
+                        program.store(blocks[3], 6);
+                        done.store(true, Ordering::SeqCst);
+                    }
+                }
+                program.barrier();
+                assert_eq!(program.load(blocks[3]), 6);
+                assert_eq!(program.load(blocks[0]), 5);
             },
         );
     }

@@ -151,6 +151,10 @@ impl Transport {
         }
         self.own.add_alone(Counter::SendsBuffered, 1);
         self.buffered += 1;
+        if peer.overflow.is_empty() {
+            // Nobody may have rung for what fills the ring, and what waits behind it may be a call.
+            wake(&peer.context);
+        }
         peer.overflow.push(message)
     }
 

@@ -24,7 +24,8 @@
 //! said all the time that it runs, so at its end there is nothing to take back.
 //!
 //! **Invariant**: messages from one node to another arrive in the order of sending. What does not fit into a ring waits in the
-//! sender's own queue, and while that queue is not empty everything for that ring goes through it.
+//! sender's own queue, and while that queue is not empty everything for that ring goes through it. Whoever begins such a queue rings, because
+//! nobody may have rung for what fills the ring; whoever moves some of it into the ring rings again.
 
 pub mod doorbell;
 pub mod link;

@@ -17,6 +17,7 @@ use crate::entry::access;
 use crate::modules::{Full, MODULES};
 use crate::node;
 use crate::sys::{self, Errno};
+use crate::syscall_gate::table;
 use crate::tempest;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +59,12 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
         libc::SYS_mmap => {
             let [_, _, prot, flags, fd, offset] = *args;
             let executable = prot & libc::PROT_EXEC as u64 != 0;
+            if flags & libc::MAP_FIXED as u64 != 0
+                && let Err(at) = table::keep_pages_out(args[0], args[1])
+                && !access::in_segment(at)
+            {
+                node::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
+            }
             if flags & libc::MAP_ANONYMOUS as u64 != 0 {
                 if executable {
                     generated();

@@ -21,8 +21,9 @@ mod layouts;
 
 pub use calls::CALLS;
 
-use crate::abi::BLOCK_BYTES;
+use crate::abi::{self, BLOCK_BYTES};
 use crate::entry::access::in_segment;
+use crate::segment::GUARD_BYTES;
 use crate::sys;
 use core::fmt;
 
@@ -65,6 +66,9 @@ pub enum Arg {
     When(u8, u64, &'static Arg),
     /// Must not point into the segment.
     Never,
+    /// Pages that the call maps, unmaps or changes, so many bytes as the argument with this index says; the third and fourth: only if that argument has one
+    /// of the bits. None may be shared or the runtime's.
+    Mapped(u8, u8, u64),
 }
 
 /// Structures. A number is the index of the argument that holds the count or length.
@@ -168,7 +172,7 @@ pub struct Range {
     pub store: bool,
 }
 
-/// A pointer into the segment that the gate cannot prepare.
+/// A pointer into the segment that the gate cannot prepare, or to pages of the runtime that the call would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     pub nr: i64,
@@ -188,6 +192,9 @@ impl fmt::Display for Unsupported {
             write!(f, ", command {command:#x},")?;
         }
         let argument = argument + 1;
+        if !in_segment(addr) {
+            return write!(f, " would change pages that the runtime needs at {addr:#x} (argument {argument})");
+        }
         write!(
             f,
             " has a pointer into shared memory ({addr:#x}) in argument {argument}, which the gate does not know how to prepare"
@@ -214,6 +221,22 @@ fn touches_segment(addr: u64, bytes: u64) -> bool {
 /// Refuses a pointer into the segment.
 fn keep_out(addr: u64) -> Look {
     if in_segment(addr) { Err(Stop::At(addr)) } else { Ok(()) }
+}
+
+/// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
+/// the segments with their guards.
+const OURS: [(u64, u64); 3] = [
+    (abi::CONTEXT_SHARED, abi::CONTEXT_PRIVATE + abi::CONTEXT_BYTES),
+    (abi::TAG_TABLE_BASE, abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES),
+    (abi::SEGMENT_BASE - GUARD_BYTES, abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES),
+];
+
+/// Refuses pages that the runtime needs.
+pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {
+    let end = addr.saturating_add(bytes);
+    OURS.iter()
+        .find(|&&(first, behind)| addr < behind && first < end)
+        .map_or(Ok(()), |&(first, _)| Err(addr.max(first)))
 }
 
 /// Longest string looked at: an argument of a new program (MAX_ARG_STRLEN); paths are shorter.
@@ -303,6 +326,13 @@ impl Visitor<'_> {
         match kind {
             Arg::Num => Ok(()),
             Arg::Never => keep_out(addr),
+            Arg::Mapped(bytes, condition, bits) => {
+                keep_out(addr)?;
+                if bits != 0 && self.args[usize::from(condition)] & bits == 0 {
+                    return Ok(());
+                }
+                keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)
+            }
             Arg::In(len) | Arg::Out(len) => {
                 let bytes = self.length(len)?;
                 self.put(addr, bytes, matches!(kind, Arg::Out(_)));

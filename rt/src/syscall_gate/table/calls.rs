@@ -3,7 +3,7 @@
 //! Source: Linux `arch/x86/entry/syscalls/syscall_64.tbl`; the arguments are those of `include/linux/syscalls.h` and section 2
 //! of the manual.
 
-use super::Arg::{self, In, Layout as L, Never, Num, Out, Str, When};
+use super::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use super::Call;
 use super::Layout::{
     ArchPrctl, Caps, CloneArgs, Fcntl, Fsconfig, FutexTimeout, FutexWord, GetSockopt, HandleIn, HandleOut, Iocbs,
@@ -42,6 +42,10 @@ const CLONE_SETTLS: u64 = libc::CLONE_SETTLS as u64;
 
 /// The new address means something.
 const MREMAP_MOVES: u64 = (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u64;
+const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
+const MAP_FIXED: u64 = libc::MAP_FIXED as u64;
+/// The argument behind the address: bytes of pages.
+const PAGES: Arg = Mapped(1, 0, 0);
 
 /// Builds a row; arguments that are left out are numbers, or do not exist.
 macro_rules! call {
@@ -69,9 +73,9 @@ pub static CALLS: &[Call] = &[
     call!(6 lstat, Str, Out(Bytes(STAT))),
     call!(7 poll, Out(Times(1, POLLFD))),
     call!(8 lseek),
-    call!(9 mmap, Never),
-    call!(10 mprotect, Never),
-    call!(11 munmap, Never),
+    call!(9 mmap, Mapped(1, 3, MAP_FIXED)),
+    call!(10 mprotect, PAGES),
+    call!(11 munmap, PAGES),
     call!(12 brk),
     call!(13 rt_sigaction, Num, In(Bytes(SIGACTION)), Out(Bytes(SIGACTION))),
     call!(14 rt_sigprocmask, Num, In(By(3)), Out(By(3))),
@@ -85,10 +89,10 @@ pub static CALLS: &[Call] = &[
     call!(22 pipe, Out(Bytes(8))),
     call!(23 select, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC))),
     call!(24 sched_yield),
-    call!(25 mremap, Never, Num, Num, Num, When(3, MREMAP_MOVES, &Never)),
+    call!(25 mremap, PAGES, Num, Num, Num, When(3, MREMAP_MOVES, &Mapped(2, 3, MREMAP_FIXED))),
     call!(26 msync, Never),
     call!(27 mincore, Never, Num, Out(Pages(1))),
-    call!(28 madvise, Never),
+    call!(28 madvise, PAGES),
     call!(29 shmget),
     call!(30 shmat, Num, Never),
     call!(31 shmctl, Num, Num, L(Shmctl)),
@@ -276,7 +280,7 @@ pub static CALLS: &[Call] = &[
     call!(213 epoll_create),
     call!(214 epoll_ctl_old),
     call!(215 epoll_wait_old),
-    call!(216 remap_file_pages, Never),
+    call!(216 remap_file_pages, PAGES),
     call!(217 getdents64, Num, Out(Int(2))),
     call!(218 set_tid_address, Never),
     call!(219 restart_syscall),
@@ -389,7 +393,7 @@ pub static CALLS: &[Call] = &[
     call!(326 copy_file_range, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
     call!(327 preadv2, Num, L(IovOut(2))),
     call!(328 pwritev2, Num, L(IovIn(2))),
-    call!(329 pkey_mprotect, Never),
+    call!(329 pkey_mprotect, PAGES),
     call!(330 pkey_alloc),
     call!(331 pkey_free),
     call!(332 statx, Num, Str, Num, Num, Out(Bytes(256))),
@@ -435,7 +439,7 @@ pub static CALLS: &[Call] = &[
     call!(459 lsm_get_self_attr, Num, Out(At(2)), Out(Bytes(4))),
     call!(460 lsm_set_self_attr, Num, In(Int(2))),
     call!(461 lsm_list_modules, Out(At(1)), Out(Bytes(4))),
-    call!(462 mseal, Never),
+    call!(462 mseal, PAGES),
     call!(463 setxattrat, Num, Str, Num, Str, L(XattrIn)),
     call!(464 getxattrat, Num, Str, Num, Str, L(XattrOut)),
     call!(465 listxattrat, Num, Str, Num, Out(By(4))),

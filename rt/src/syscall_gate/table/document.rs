@@ -19,6 +19,8 @@ and what it writes is made writable. *argument n* counts from 1. A dash is a num
 
 * **private** means: the argument must not lead into shared memory. If it does, the run ends with a message that names the call and
   the pointer. The same holds for everything that is marked so inside a structure, and for every call that is not listed.
+* **own pages** means: private, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
+  guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces.
 * What the kernel would use after the call is over (asynchronous transfers, stacks, lists that it walks at exit) is private.
 * Where a count or size is out of the kernel's range, the kernel refuses the call as always.
 
@@ -92,6 +94,8 @@ fn argument(arg: Arg) -> String {
         Arg::Layout(kind) => layout(kind),
         Arg::When(_, _, then) => format!("{}, by flags", argument(*then)),
         Arg::Never => "**private**".into(),
+        Arg::Mapped(_, _, 0) => "**own pages**".into(),
+        Arg::Mapped(..) => "**own pages**, by flags".into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each shape of the table on structures in private memory that lead into the segment, and the table against the system's headers.
 
 use super::*;
-use crate::abi::SEGMENT_BASE;
+use crate::abi::{CONTEXT_PRIVATE, CONTEXT_SHARED, SEGMENT_BASE, TAG_TABLE_BASE};
 
 const S: u64 = SEGMENT_BASE;
 
@@ -314,6 +314,23 @@ fn unknown_calls_and_layouts_are_refused_with_the_argument() {
     assert_eq!(ranges(9999, [0, 1, S + 5, 0, 0, 0]), Err((2, S + 5)));
     assert_eq!(ranges(libc::SYS_munmap, [S, 4096, 0, 0, 0, 0]), Err((0, S)));
     assert_eq!(ranges(libc::SYS_mremap, [0x7000, 1, 2, libc::MREMAP_FIXED as u64, S, 0]), Err((4, S)));
+    // Zeros in place of a tag allow every access: a node went on with data that had never come.
+    let tag = TAG_TABLE_BASE + (S >> 6);
+    let fixed = (libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let hint = fixed & !(libc::MAP_FIXED as u64);
+    for at in [tag & !4095, CONTEXT_SHARED, CONTEXT_PRIVATE] {
+        for (before, bytes) in [(0, 1), (8192, 8193), (1 << 20, u64::MAX)] {
+            let first = at - before;
+            let args = [first, bytes, 3, fixed, 0, 0];
+            let refused = Err((0, if at == tag & !4095 { first } else { first.max(CONTEXT_SHARED) }));
+            for nr in [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_mremap] {
+                assert_eq!(ranges(nr, args), refused, "{nr} {first:#x} {bytes:#x}");
+            }
+            assert_eq!(ranges(libc::SYS_mmap, [first, bytes, 3, hint, 0, 0]), Ok(vec![]), "finds another place");
+        }
+    }
+    assert_eq!(ranges(libc::SYS_munmap, [S - (4 << 20), 1 << 20, 0, 0, 0, 0]), Ok(vec![]));
+    assert_eq!(ranges(libc::SYS_munmap, [S - (4 << 20), 8 << 20, 0, 0, 0, 0]), Err((0, S - (2 << 20))));
     let attr = [0u64, S, 0];
     assert_eq!(ranges(libc::SYS_bpf, [0, at(&attr), 24, 0, 0, 0]), Err((1, S)));
 }
@@ -328,6 +345,8 @@ fn a_refusal_names_call_command_pointer_and_argument() {
     assert!(
         message.starts_with("system call 11 (munmap) has a pointer into shared memory (0x200000000000) in argument 1")
     );
+    let message = text(libc::SYS_munmap, [TAG_TABLE_BASE, 4096, 0, 0, 0, 0]);
+    assert_eq!(message, "system call 11 (munmap) would change pages that the runtime needs at 0x7fff8000 (argument 1)");
     let message = text(libc::SYS_ioctl, [0, 0x5499, S, 0, 0, 0]);
     assert!(message.starts_with("system call 16 (ioctl), command 0x5499, has a pointer"), "{message}");
     assert!(text(9999, [S; 6]).starts_with("system call 9999 (unknown) has"));

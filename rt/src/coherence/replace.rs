@@ -163,15 +163,24 @@ impl Node {
         }
     }
 
-    /// Calls `each` with the blocks of a range of shared memory that have been handed out.
+    /// Calls `each` with the blocks of a range of shared memory that have been handed out. The range may be much larger than what is shared of it.
     fn each_shared_block(&mut self, addr: u64, bytes: u64, mut each: impl FnMut(&mut Node, Block)) {
-        let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
-        let mut next = Some(self.space.block_of(addr));
-        while let Some(block) = next.filter(|block| block.addr() <= last) {
-            if self.space.contains(block.addr()) && self.is_handed_out(block) {
+        let first = addr.max(SEGMENT_BASE);
+        let end = addr.saturating_add(bytes).min(SEGMENT_BASE + self.space.bytes());
+        if first >= end {
+            return;
+        }
+        let mut next = Some(self.space.block_of(first));
+        while let Some(block) = next.filter(|block| block.addr() < end) {
+            if self.is_handed_out(block) {
                 each(self, block);
+                next = self.space.after(block);
+            } else {
+                // So is the rest of its arena.
+                let arena = self.homes.arena_of(block.addr()).and_then(|arena| self.homes.arena_range(arena));
+                let skipped = arena.map_or((block.addr() | (PAGE_BYTES - 1)) + 1, |(base, bytes)| base + bytes);
+                next = Some(self.space.block_of(skipped));
             }
-            next = self.space.after(block);
         }
     }
 
@@ -221,14 +230,14 @@ impl Node {
 
     /// Acquires blocks, many at a time; returns when each has been here.
     pub fn check_out(&mut self, addr: u64, bytes: u64, store: bool) {
-        let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
+        let end = addr.saturating_add(bytes);
         self.prefetch(addr, bytes, store);
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
             // The requests that were answered make room for those that are to come.
             let unit = node.space.block_bytes(block.addr());
             let ahead = block.addr() + unit;
-            let window = (super::stache::PREFETCHES as u64 * unit).min((last + 1).saturating_sub(ahead));
+            let window = (super::stache::PREFETCHES as u64 * unit).min(end.saturating_sub(ahead));
             if !node.space.allows(block, store) {
                 node.prefetch(ahead, window, store);
             }

@@ -264,11 +264,11 @@ fn operation(function: &str, op: u32) -> Op {
 }
 
 extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) -> u64 {
-    let op = operation("bz_fetch_op", op);
+    let op = operation("bz_fetch_op_u64", op);
     if word.is_null() || !word.is_aligned() {
-        node::fail(format_args!("bz_fetch_op: {:#x} is not the address of an aligned 8-byte word", word as u64));
+        node::fail(format_args!("bz_fetch_op_u64: {:#x} is not the address of an aligned 8-byte word", word as u64));
     }
-    with_run("bz_fetch_op", |call| match call {
+    with_run("bz_fetch_op_u64", |call| match call {
         Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
         // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
         Call::Single(_) => single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected),

@@ -54,7 +54,7 @@ impl Node {
 
     /// Performs an operation on a counter; returns what it was.
     pub fn counter_op(&mut self, op: Op, counter: u64, value: u64, expected: u64) -> u64 {
-        let handle = self.object_handle("a bz_counter function", Kind::Counter, counter);
+        let handle = self.object_handle("bz_counter_op", Kind::Counter, counter);
         let key = self.fresh_key();
         let args = [handle.index | (op as u64) << OP_SHIFT, value, expected];
         let ask = Message { handler: id::COUNTER_OP, args, key, ..Message::default() };

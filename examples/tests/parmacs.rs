@@ -66,6 +66,22 @@ fn nbody() {
     compare(&program, &["-n40", "-t3"]);
 }
 
+/// Flags that processes wait for and clear again, arrays of locks.
+#[test]
+fn sort() {
+    let (_folder, program) = build(&["sort.C"], None);
+    let out = compare(&program, &["-n", "3000", "-r", "32"]);
+    assert!(out.starts_with("3000 keys in 4 passes: ") && out.ends_with(" 0 wrong\n"), "{out}");
+}
+
+/// One tree, built by all under locks of its cells; a self-scheduled loop; private variables of the processes.
+#[test]
+fn tree() {
+    let (_folder, program) = build(&["tree.C"], None);
+    let out = compare(&program, &["-n", "150", "-t", "2"]);
+    assert!(out.starts_with("150 bodies, 2 steps: "), "{out}");
+}
+
 #[test]
 fn more_processes_than_nodes_are_an_error_that_says_so() {
     let (_folder, program) = build(&["cholesky.C"], None);

@@ -97,6 +97,26 @@ fn update_protocol() {
     }
 }
 
+/// A protocol with homes, queues and migratory data, in C++: superblocks, all five faults, page modes, timers that give blocks back, channels. No tag
+/// change of it is one that the specification does not allow.
+#[test]
+fn migratory_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let flags = |option| tool::config(option).unwrap();
+    let source = repository().join("examples/migratory.cpp");
+    let mut cxx = Command::new("c++");
+    cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
+    output(cxx.arg("-o").arg(&program));
+    for n in ["1", "2", "3", "5"] {
+        let mut launch = tool::blizzard(["run", "-n", n, "--tempest-debug", "--"]);
+        let out = launch.arg(&program).arg("150").stdin(Stdio::null()).output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && err.is_empty(), "{n} nodes: {}: {err}", out.status);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "150 counters\nright\n", "{n} nodes");
+    }
+}
+
 /// The Rust bindings of tempest.h: pages, faults, messages, timers, channels.
 #[test]
 fn home_pages() {

@@ -177,7 +177,7 @@ impl Case {
             flags.push("-DSHARED".into());
         }
         if shared || self.directives.uses_blizzard {
-            flags.extend(tool::cflags(&compile::program(&config.compiler, self.language))?);
+            flags.extend(tool::config("--cflags")?);
             libraries = tool::config("--libs")?;
         }
         if let Some(library) = &self.directives.library {

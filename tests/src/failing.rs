@@ -14,7 +14,7 @@ pub fn program(folder: &str, name: &str) -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let plain = Path::new(folder).join(format!("{name}-plain"));
-        let mut flags = tool::cflags("cc").unwrap();
+        let mut flags = tool::config("--cflags").unwrap();
         flags.push("-O1".into());
         compile(&Job {
             sources: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("failures/failures.c")],

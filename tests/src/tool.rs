@@ -104,20 +104,12 @@ pub fn verify(output: &Path, original: Option<&Path>) -> Result<Outcome, String>
     run(&mut command, "", Duration::from_secs(60))
 }
 
-/// The compiler flags of `blizzard config --cflags` and `--libs`, for the default compiler.
+/// The flags that `blizzard config` prints with that option (`--cflags`, `--libs`, `--m4`).
 ///
 /// # Errors
 /// The command failed.
 pub fn config(option: &str) -> Result<Vec<String>, String> {
     words(&mut blizzard(["config", option]))
-}
-
-/// The flags of `blizzard config --cflags` for `compiler`.
-///
-/// # Errors
-/// The command failed.
-pub fn cflags(compiler: &str) -> Result<Vec<String>, String> {
-    words(&mut blizzard(["config", "--cflags", "--compiler", compiler]))
 }
 
 fn words(command: &mut Command) -> Result<Vec<String>, String> {

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn build(name: &str, more: &[&str]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join(name);
-    let mut flags = tool::cflags("cc").unwrap();
+    let mut flags = tool::config("--cflags").unwrap();
     flags.push("-O2".into());
     flags.extend(more.iter().map(|flag| (*flag).to_owned()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("creating").join(name).with_extension("c");

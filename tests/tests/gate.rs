@@ -55,7 +55,7 @@ fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
         sources: vec![source],
         language: Language::C,
         compiler: "gcc",
-        flags: [vec!["-O1".into()], tool::cflags("gcc").unwrap()].concat(),
+        flags: [vec!["-O1".into()], tool::config("--cflags").unwrap()].concat(),
         libraries: tool::config("--libs").unwrap(),
         output: &program,
     };

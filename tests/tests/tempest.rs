@@ -27,7 +27,7 @@ fn program(name: &str, compiler: &str, flag: &str) -> PathBuf {
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (plain, output) = (dir.join(format!("{key}-plain")), dir.join(&key));
-    let mut flags = tool::cflags(compiler).unwrap();
+    let mut flags = tool::config("--cflags").unwrap();
     flags.extend([flag, "-Wall", "-Wextra", "-Werror"].map(String::from));
     compile(&Job {
         sources: vec![folder().join(format!("{name}.c"))],

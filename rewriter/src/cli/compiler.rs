@@ -1,4 +1,4 @@
-//! The system's C compiler: finding it, and the flags that programs with shared memory need.
+//! The system's C compiler: finding it, and the flags that programs with shared memory need where libraries are not rewritten.
 
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -74,7 +74,7 @@ impl Compiler {
     /// Flags that keep the compiler from passing shared memory to libc behind the program's back; none if this compiler has no
     /// such flags.
     ///
-    /// Libraries are not rewritten yet, so what they read or write is not checked. A program can see that it passes no shared memory
+    /// Where libraries are not rewritten, what they read or write is not checked. A program can see that it passes no shared memory
     /// to a library; but compilers also turn loops and assignments of structures into calls of `memset` and `memcpy`, unless told not to.
     pub fn flags(&self) -> Option<&'static [&'static str]> {
         // Compilers differ in what they accept, whatever their name: ask this one.

@@ -22,13 +22,14 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
 ///
-/// --cflags also keeps the compiler from turning loops and assignments of structures into calls of memset and memcpy: libraries
-/// are not rewritten yet, so they must not be given shared memory. Which flags do that depends on the compiler: name
-/// yours if it is not cc. Clang still calls memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
+/// Libraries are rewritten with the program, so the C library's functions may be given shared memory. Not so where the program is rewritten or run
+/// with --no-libraries: then --cflags --no-libraries also keeps the compiler from turning loops and assignments of structures
+/// into calls of memset and memcpy. Which flags do that depends on the compiler: name yours if it is not cc. Clang still calls
+/// memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
-    clang -O2 heat.c $(blizzard config --cflags --libs --compiler clang) -o heat\n  \
+    clang -O2 heat.c $(blizzard config --cflags --libs --no-libraries --compiler clang) -o heat\n  \
     m4 $(blizzard config --m4) cholesky.C > cholesky.c")]
 pub struct ConfigCommand {
     /// Flags for compiling
@@ -40,8 +41,11 @@ pub struct ConfigCommand {
     /// The file of the PARMACS macros, to be given to m4 before the program
     #[arg(long, conflicts_with_all = ["cflags", "libs"])]
     m4: bool,
-    /// The compiler that the flags are for [default: $CC, or cc]
-    #[arg(long, value_name = "CC")]
+    /// Compile for runs whose libraries are not rewritten
+    #[arg(long, requires = "cflags")]
+    no_libraries: bool,
+    /// The compiler that these flags are for [default: $CC, or cc]
+    #[arg(long, value_name = "CC", requires = "no_libraries")]
     compiler: Option<String>,
 }
 
@@ -78,10 +82,8 @@ impl Client {
     }
 
     /// For compiling.
-    pub fn cflags(&self, own: &[&str]) -> Vec<String> {
-        let mut flags = vec![format!("-I{}", self.include_dir.display())];
-        flags.extend(own.iter().map(|&flag| flag.to_owned()));
-        flags
+    pub fn cflags(&self) -> String {
+        format!("-I{}", self.include_dir.display())
     }
 
     /// For linking.
@@ -99,7 +101,10 @@ impl ConfigCommand {
             flags.push(client.parmacs.display().to_string());
         }
         if self.cflags {
-            flags.extend(client.cflags(own_flags(self.compiler.as_deref())?));
+            flags.push(client.cflags());
+            if self.no_libraries {
+                flags.extend(own_flags(self.compiler.as_deref())?.iter().map(|&flag| flag.to_owned()));
+            }
         }
         if self.libs {
             flags.extend(client.libs());

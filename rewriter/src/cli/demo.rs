@@ -244,7 +244,7 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
     let output = compiler
         .command()
         .args(["-O2", "-std=c11"])
-        .args(client.cflags(compiler.flags().unwrap_or_default()))
+        .arg(client.cflags())
         .arg(source)
         .args(client.libs())
         .arg("-o")

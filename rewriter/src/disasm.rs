@@ -7,8 +7,8 @@
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1.
 
+mod classify;
 mod explore;
-mod kinds;
 mod list;
 mod marks;
 mod reader;
@@ -18,9 +18,9 @@ mod starts;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::ranks::members_of;
+pub use classify::{direct_target, flow_of, is_far, is_padlock};
 pub use explore::Explorer;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
-pub use kinds::{direct_target, flow_of, is_far, is_padlock};
 pub use list::Insn;
 use list::List;
 use marks::Mark;

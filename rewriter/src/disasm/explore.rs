@@ -14,7 +14,7 @@
 mod evidence;
 mod gaps;
 
-use super::kinds::{direct_target, flow_of, odd_in_programs};
+use super::classify::{direct_target, flow_of, odd_in_programs};
 use super::list::List;
 use super::marks::{Mark, Marks};
 use super::skeleton::{Memo, Skeleton, skeleton};

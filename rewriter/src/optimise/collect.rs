@@ -297,7 +297,7 @@ fn step(insn: &Instruction, written: RegSet) -> Step {
             | Mnemonic::Into
     );
     if is_padlock(insn) {
-        // It becomes one that never ends: nothing is known behind it.
+        // It becomes `ud2`, behind which nothing runs: no fact is carried across.
         step.kills = true;
         step.written = u16::MAX;
     }

@@ -1,6 +1,9 @@
-//! What single instructions are: where they lead, and which stand in no program or on no other maker's processor.
+//! What a single instruction is, from its encoding alone.
 //!
-//! Input: decoded instructions. Output: answers. Source: SDM volume 2; VIA's PadLock programming guide for what [`is_padlock`] names.
+//! Purpose: exploration asks where an instruction leads, and whether it looks like data that was decoded by mistake; passes behind it ask for
+//! instructions that they treat apart. Input: decoded instructions. Output: answers; nothing is kept. **Invariant**: an answer
+//! depends on the instruction alone, never on its address or neighbours. Source: SDM volume 2; VIA's PadLock programming guide for what
+//! [`is_padlock`] names, which no other maker's processor executes.
 
 use super::Flow;
 use crate::ids::Vaddr;

@@ -57,7 +57,7 @@ pub struct RunCommand {
     /// Which node keeps a page of shared memory that was allocated without a home
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,
-    /// Blocks that a node asks for at a time when its misses follow an order that it has seen before (stache only); 0: only for what is missed
+    /// Blocks that a node asks for at a time when its misses follow an order that it has seen before; 0: only for what is missed
     #[arg(long, value_name = "BLOCKS", default_value_t = abi::LOOK_AHEAD,
         value_parser = clap::value_parser!(u32).range(0..=i64::from(abi::LOOK_AHEAD)))]
     look_ahead: u32,

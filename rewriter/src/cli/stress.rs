@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// Without any limit.
+const DEFAULT_SECONDS: u64 = 10;
+const PROGRESS_STEPS: u64 = 1000;
 /// A round that takes longer stands still. Generous: on a machine with other work, nodes get their turn late.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
 /// The same where a bug was planted, which may make nodes wait for ever.
@@ -39,9 +42,9 @@ pub struct StressCommand {
     /// Number of node processes
     #[arg(short, long, value_name = "NODES", default_value = "2", value_parser = stress_nodes)]
     nodes: u32,
-    /// Begin no new round after so many seconds
-    #[arg(long, value_name = "S", default_value_t = 10)]
-    seconds: u64,
+    /// Begin no new round after so many seconds [default: 10, if no other limit is given]
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
     /// Begin no new round after so many checked accesses
     #[arg(long, value_name = "COUNT")]
     accesses: Option<u64>,
@@ -167,13 +170,12 @@ impl StressCommand {
         let mut totals = Totals { nodes: self.nodes, seed: self.seed, fixed, ..Totals::default() };
         let begin = Instant::now();
         for number in self.round.map_or(0, |only| only).. {
-            let enough = self.accesses.is_some_and(|limit| totals.accesses >= limit)
-                || self.rounds.is_some_and(|limit| totals.rounds >= limit);
-            if totals.rounds > 0 && (begin.elapsed().as_secs() >= self.seconds || enough) {
+            let done = self.share_done(&totals, begin.elapsed());
+            if totals.rounds > 0 && done >= 1.0 {
                 break;
             }
             let round = Round::new(self.seed, self.round.unwrap_or(number), fixed);
-            progress.set_position(begin.elapsed().as_secs().min(self.seconds));
+            progress.set_position((done * PROGRESS_STEPS as f64) as u64);
             progress.set_message(format!("round {}, {} accesses checked", round.number, grouped(totals.accesses)));
             self.play(&round, &programs, folder.path(), &mut totals)?;
             if totals.finding.is_some() {
@@ -206,9 +208,19 @@ impl StressCommand {
         })
     }
 
+    /// How near the next limit is; 1: it is reached.
+    fn share_done(&self, totals: &Totals, elapsed: Duration) -> f64 {
+        let counted = [(totals.accesses, self.accesses), (totals.rounds, self.rounds)];
+        let seconds = self.seconds.or(counted.iter().all(|(_, limit)| limit.is_none()).then_some(DEFAULT_SECONDS));
+        let counted = counted.into_iter().filter_map(|(count, limit)| limit.map(|limit| (count as f64, limit as f64)));
+        let timed = seconds.map(|limit| (elapsed.as_secs_f64(), limit as f64));
+        let shares = counted.chain(timed).map(|(done, limit)| if done >= limit { 1.0 } else { done / limit });
+        shares.fold(0.0, f64::max)
+    }
+
     fn progress(&self) -> ProgressBar {
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} s {wide_msg}");
-        let progress = ProgressBar::new(self.seconds)
+        let style = ProgressStyle::with_template("[{bar:24}] {elapsed} {wide_msg}");
+        let progress = ProgressBar::new(PROGRESS_STEPS)
             .with_style(style.expect("the template is well-formed"))
             .with_finish(ProgressFinish::AndClear);
         progress.enable_steady_tick(Duration::from_millis(250));
@@ -401,4 +413,34 @@ fn report(totals: &Totals) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        stress: StressCommand,
+    }
+
+    /// How near its end a run with these options is after a time and so many accesses and rounds.
+    fn share(options: &str, seconds: u64, accesses: u64, rounds: u64) -> f64 {
+        let words = std::iter::once("stress").chain(options.split_whitespace());
+        let command = Line::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).stress;
+        let totals = Totals { accesses, rounds, ..Totals::default() };
+        command.share_done(&totals, Duration::from_secs(seconds))
+    }
+
+    /// A run of a hundred million accesses ended after the usual ten seconds.
+    #[test]
+    fn a_limit_that_is_given_replaces_the_usual_one() {
+        assert_eq!((share("", 5, 1000, 10), share("", 10, 0, 0)), (0.5, 1.0));
+        assert_eq!((share("--accesses 400", 5000, 100, 10), share("--accesses 400", 0, 401, 1)), (0.25, 1.0));
+        assert_eq!((share("--rounds 4", 5000, 100, 2), share("--rounds 0", 0, 0, 0)), (0.5, 1.0));
+        let several = "--seconds 20 --rounds 4 --accesses 100";
+        assert_eq!((share(several, 15, 10, 1), share(several, 1, 90, 2), share(several, 30, 0, 0)), (0.75, 0.9, 1.0));
+    }
 }

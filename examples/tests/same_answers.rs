@@ -106,7 +106,10 @@ fn migratory_protocol() {
     let flags = |option| tool::config(option).unwrap();
     let source = repository().join("examples/migratory.cpp");
     let mut cxx = Command::new("c++");
-    cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
+    cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(flags("--cflags"))
+        .arg(source)
+        .args(flags("--libs"));
     output(cxx.arg("-o").arg(&program));
     for n in ["1", "2", "3", "5"] {
         let mut launch = tool::blizzard(["run", "-n", n, "--tempest-debug", "--"]);

@@ -541,12 +541,16 @@ impl Node {
     /// Where blocks are asked for ahead, their data are likely to come together with what was waited for: takes them, so that the program finds
     /// them accessible. The block that was granted is pinned: messages about it are put aside.
     fn take_what_has_come(&mut self) {
-        let outstanding = match self.coherence.kind {
+        if self.has_outstanding() {
+            self.serve();
+        }
+    }
+
+    /// Whether any request of this node is not answered, or an answer has left something to do.
+    pub fn has_outstanding(&self) -> bool {
+        match self.coherence.kind {
             Kind::Stache => self.stache_has_outstanding(),
             Kind::Mcm => self.mcm_has_outstanding(),
-        };
-        if outstanding {
-            self.serve();
         }
     }
 

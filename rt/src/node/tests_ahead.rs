@@ -227,3 +227,25 @@ fn hints_about_one_block_leave_nobody_waiting() {
         }
     }
 }
+
+/// A node asked for more than fits into a ring and came to its end. It was gone when the home, which had come to its end before, sent it: the home waited
+/// for room for ever (`an_access_across_arenas_gets_blocks_of_both_sizes`, on a busy machine).
+#[test]
+fn what_was_asked_for_ahead_is_waited_for_at_the_end() {
+    for protocol in PROTOCOLS {
+        run_shaped(
+            2,
+            protocol,
+            |header| header.block_bytes = 4096,
+            |program| {
+                let pages = program.shared(16 * PAGE_BYTES);
+                program.barrier();
+                if program.me() == 1 {
+                    // The home says meanwhile that it computes no more.
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    program.call(|node| node.prefetch(pages, 16 * PAGE_BYTES, true));
+                }
+            },
+        );
+    }
+}

@@ -123,7 +123,11 @@ impl Sync {
 impl Node {
     /// Tells all nodes that this one computes no more, and serves them until they say the same. Node 0 also tells how many nodes there are:
     /// once it has exited, no more are created.
+    ///
+    /// First it waits for the blocks that it has asked for ahead: whoever still had to send them when this node had gone could not, and would wait
+    /// for ever for room in a ring that nobody reads.
     pub fn finish(&mut self) {
+        self.wait(Wait::Other, |node| !node.has_outstanding());
         let participants = u64::from(self.participants());
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
             self.send(to, Message { handler: id::EXITED, args: [participants, 0, 0], ..Message::default() });

@@ -140,12 +140,16 @@ fn judge(
     site.own_edges.push((back.va, compare.va));
     let tests = branch.target;
     let exit = back.end();
-    let (polls, ways, copy) = (false, Vec::new(), None);
-    let mut walk = Walk { cx, body, word, counter, cc, tests, exit, polls, ways, copy, site, used: claimed, steps: 0 };
+    let (rung, silent, ways, copy) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (used, steps) = (claimed, 0);
+    let mut walk = Walk { cx, body, word, counter, cc, tests, exit, rung, silent, ways, copy, site, used, steps };
     walk.all(tests)?;
-    let Walk { polls, ways, copy, .. } = walk;
-    if cx.polls && !polls {
+    let Walk { rung, silent, ways, copy, .. } = walk;
+    if cx.polls && rung.is_empty() {
         return Err("the tests of the loop do not poll".into());
+    }
+    if rung.iter().any(|at| silent.contains(at)) {
+        return Err("the tests of the loop find the doorbell rung, and do not call its gate".into());
     }
     site.strip = Some(Box::new(Strip { word, counter, inner: probe, jump, ways, copy }));
     Ok(())
@@ -161,7 +165,10 @@ struct Walk<'x, 'a> {
     tests: u64,
     /// Behind the loop.
     exit: u64,
-    polls: bool,
+    /// Where the branches lead that find the doorbell rung.
+    rung: Vec<u64>,
+    /// Beginnings of stretches whose first deed is not to call the doorbell's gate.
+    silent: Vec<u64>,
     ways: Vec<Way>,
     copy: Option<Copy>,
     site: &'x mut Site,
@@ -193,6 +200,7 @@ impl Walk<'_, '_> {
         let mut k = cold.at(va).ok_or_else(|| format!("the tests lead to {va:#x}, no cold instruction"))?;
         let mut leads = Vec::new();
         let mut way = Way { limit: Limit::Here, tests: Vec::new(), chain: None, copied: false };
+        let mut begins = true;
         loop {
             let i = cold.insns.get(k).ok_or("the tests run off the section")?;
             self.used.push(k);
@@ -201,12 +209,19 @@ impl Walk<'_, '_> {
                 return Err(format!("the tests at {va:#x} have no end"));
             }
             let cond = state.cond;
-            match state.step(i) {
+            let step = state.step(i);
+            if begins && step != Step::Next {
+                begins = false;
+                if step != Step::Gate(abi::GATE_POLL) {
+                    self.silent.push(va);
+                }
+            }
+            match step {
                 Step::Next => {}
                 Step::Branch { cc: 5, target } => {
                     match cond {
                         Some(Cond::Tag { lin, bytes, mask }) => way.tests.push(Test { lin, tags: bytes, mask }),
-                        Some(Cond::Poll) => self.polls = true,
+                        Some(Cond::Poll) => self.rung.push(target),
                         _ => return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va)),
                     }
                     state.cond = None;

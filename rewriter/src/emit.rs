@@ -23,7 +23,7 @@ use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::optimise::strips::Strip;
-use crate::optimise::{Checks, State};
+use crate::optimise::{Checks, Fuel, State};
 use crate::options::{self, Options};
 use crate::plan::{Action, Decider};
 use blizzard_rt::abi::VsibDesc;
@@ -272,6 +272,8 @@ pub struct Code {
     pub guarded: Vec<(InsnId, u32)>,
     /// What the blocks contain, where they are counted.
     pub recorder: Recorder,
+    /// What the passes have left of it; each screen takes some.
+    pub fuel: Fuel,
 }
 
 impl Code {
@@ -309,8 +311,8 @@ pub struct Input<'x, 'a> {
 }
 
 /// Emits all code.
-pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options) -> Code {
-    let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), ..Code::default() };
+pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options, fuel: Fuel) -> Code {
+    let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), fuel, ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
     let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;
@@ -356,7 +358,17 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         let wide = planned.and_then(|c| check::Wide::of(c.state(), c.limit(), &insn));
         let state = planned.map(|c| c.state());
         let (live, red_zone) = (cue.live(), cue.has_red_zone());
-        let site = Site { id, insn: &insn, live, begin, count: options.count, table, wide, red_zone };
+        let site = Site {
+            id,
+            insn: &insn,
+            live,
+            begin,
+            count: options.count,
+            table,
+            wide,
+            red_zone,
+            screens: options.screens,
+        };
         if cue.is_first() {
             strip = strips.next_if(|s| s.first == id);
             if let Some(strip) = strip {

@@ -2,10 +2,15 @@
 //!
 //! Input: the bytes of any file. Output: whether it carries the section [`INFO_SECTION`], and the options it was
 //! rewritten with, read from the copy of [`ModuleInfo`] in that section. Damaged files are "not rewritten"; what is wrong
-//! with them is for the loader to say. Also: whether a program, rewritten or not, creates its nodes by itself.
+//! with them is for the loader to say. Also: whether a program, rewritten or not, creates its nodes by itself, and
+//! with which options it is best rewritten.
 
-use blizzard_rt::abi::{FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags};
-use object::{Object, ObjectSection};
+use crate::options::Options;
+use blizzard_rt::abi::{
+    AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags,
+};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{LittleEndian as LE, Object, ObjectSection};
 use serde::Serialize;
 use std::mem::offset_of;
 
@@ -63,8 +68,6 @@ fn field(file: &[u8], at: usize) -> Option<u64> {
 
 /// Whether the program has the note of those whose node 0 creates the other nodes.
 pub fn creates_nodes(file: &[u8]) -> bool {
-    use object::LittleEndian as LE;
-    use object::read::elf::{FileHeader, ProgramHeader};
     let Ok(header) = object::elf::FileHeader64::<LE>::parse(file) else { return false };
     let Ok(segments) = header.program_headers(LE, file) else { return false };
     segments.iter().any(|segment| {
@@ -73,6 +76,28 @@ pub fn creates_nodes(file: &[u8]) -> bool {
         core::iter::from_fn(|| notes.next().ok().flatten())
             .any(|note| note.name() == FORK_NOTE_NAME.as_bytes() && note.n_type(LE).0 == FORK_NOTE_TYPE)
     })
+}
+
+/// The options with which `program` and its libraries are rewritten, when these are asked for. Screens cost where the address is shared, or
+/// where private memory lies so low that its addresses do not show that they are private: in a program that asks for the runtime, as
+/// everybody must who allocates shared memory, and in one of fixed addresses.
+pub fn fitting(program: &[u8], options: Options) -> Options {
+    Options { screens: options.screens && is_movable(program) && !asks_for_runtime(program), ..options }
+}
+
+/// Whether the kernel chooses where a program lies.
+fn is_movable(program: &[u8]) -> bool {
+    object::elf::FileHeader64::<LE>::parse(program).is_ok_and(|h| h.e_type(LE) == object::elf::ET_DYN)
+}
+
+/// Whether the program's code has the number by which client libraries find the runtime.
+fn asks_for_runtime(program: &[u8]) -> bool {
+    let number = (AT_BLIZZARD as u32).to_le_bytes();
+    let Ok(header) = object::elf::FileHeader64::<LE>::parse(program) else { return false };
+    let Ok(segments) = header.program_headers(LE, program) else { return false };
+    let code = segments.iter().filter(|s| s.p_flags(LE).0 & object::elf::PF_X.0 != 0);
+    let mut code = code.filter_map(|s| s.data(LE, program).ok());
+    code.any(|bytes| memchr::memmem::find(bytes, &number).is_some())
 }
 
 #[cfg(test)]

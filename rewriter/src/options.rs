@@ -44,6 +44,8 @@ pub struct Options {
     pub copies: bool,
     /// Polls stand only where a cycle of the code needs them.
     pub place_polls: bool,
+    /// Checks ask first, by one bit of the address, whether it can be shared memory at all.
+    pub screens: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             strips: true,
             copies: true,
             place_polls: true,
+            screens: true,
             fuel: None,
         }
     }
@@ -76,10 +79,10 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { checks, poll, count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, fuel } =
-            *self;
+        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, .. } = *self;
+        let Options { checks, poll, count, blocks, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls];
+        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
@@ -87,11 +90,8 @@ impl Options {
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, fuel] =
-            parts[..]
-        else {
-            return None;
-        };
+        let [checks, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens] = passes else { return None };
         let bit = |s: &str| match s {
             "0" => Some(false),
             "1" => Some(true),
@@ -109,6 +109,7 @@ impl Options {
             strips: bit(strips)?,
             copies: bit(copies)?,
             place_polls: bit(place_polls)?,
+            screens: bit(screens)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

@@ -48,6 +48,8 @@ pub struct Report {
     pub flag_saves: u64,
     pub spills: u64,
     pub red_zone: u64,
+    /// Checks that ask first whether the address can be shared memory.
+    pub screens: u64,
     /// What the optimiser's passes did.
     pub optimiser: Counts,
     pub jump_tables: usize,
@@ -274,9 +276,9 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts } = checks;
+    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
     drop((list, polls));
-    let code = emit::emit(image, insns, script, &strips, options);
+    let code = emit::emit(image, insns, script, &strips, options, fuel);
     drop(strips);
     refuse(image, insns, &code)?;
     let blocks = code.recorder.encode(insns, || loops, &image.name);
@@ -302,6 +304,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         flag_saves: sites.flag_saves,
         spills: sites.spills,
         red_zone: sites.red_zone,
+        screens: sites.screens,
         optimiser: counts,
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,

@@ -146,7 +146,7 @@ fn the_page_is_whole_and_needs_nothing_else() {
     for outside in ["<script", "http:", "https:", "src=", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert!(page.contains("&lt;script&gt;") && page.contains("load, checked inline (4 instructions)"), "{page}");
+    assert!(page.contains("&lt;script&gt;") && page.contains("load, checked inline (2 instructions)"), "{page}");
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     let (_, err, status) = bench.run(&["-r", "1", "--html", "no/such/folder.html", "--", "./prog"]);
     assert_eq!(status, 1);

@@ -57,6 +57,12 @@ pub const SEGMENT_MAX_BYTES: u64 = SEGMENT_WINDOW_BYTES / 2;
 /// Segment size in bytes unless the launcher says otherwise.
 pub const SEGMENT_DEFAULT_BYTES: u64 = 64 << 30;
 
+/// A bit of an address that is clear in [`SEGMENT_WINDOW_BYTES`], and set wherever the kernel places stacks, libraries, mappings, and
+/// programs that may lie anywhere.
+pub const PRIVATE_BIT: u32 = 46;
+/// What is less than so many bytes from an address with [`PRIVATE_BIT`] set lies outside the window, whatever that address's other bits are.
+pub const PRIVATE_REACH: u64 = 1 << 40;
+
 /// Base of the user-managed virtual segment of `tempest.h`, the same on every node. It exists in programs that use that interface.
 /// Source: Tempest 1.2.1, section 3.1.
 pub const USER_BASE: u64 = SEGMENT_BASE + SEGMENT_WINDOW_BYTES / 4 * 3;
@@ -840,6 +846,8 @@ const _: () = {
     assert!(TAG_TABLE_BASE < 1 << 31 && CONTEXT_PRIVATE + CONTEXT_BYTES <= TAG_TABLE_BASE);
     assert!(TAG_TABLE_BASE + TAG_TABLE_BYTES < SEGMENT_BASE);
     assert!(SEGMENT_BASE.is_multiple_of(SEGMENT_WINDOW_BYTES));
+    // Modulo twice the bit, addresses with the bit set are those from the bit on. The window ends so far below it, and begins so far above 0.
+    assert!(SEGMENT_BASE + SEGMENT_WINDOW_BYTES + PRIVATE_REACH <= 1 << PRIVATE_BIT && PRIVATE_REACH <= SEGMENT_BASE);
     assert!(USER_BASE >= SEGMENT_BASE + SEGMENT_MAX_BYTES + USER_BYTES);
     assert!(USER_BASE + USER_BYTES < SEGMENT_BASE + SEGMENT_WINDOW_BYTES);
     assert!(core::mem::size_of::<SharedContext>() == CONTEXT_BYTES as usize);

@@ -128,6 +128,11 @@ pub fn shr(out: &mut Vec<u8>, reg: u8, count: u8) {
     out.push(count);
 }
 
+/// `bt reg, number`
+pub fn bt(out: &mut Vec<u8>, reg: u8, number: u8) {
+    out.extend([0x48 | reg >> 3, 0x0f, 0xba, 0xe0 | (reg & 7), number]);
+}
+
 /// `sar reg, count`
 pub fn sar(out: &mut Vec<u8>, reg: u8, count: u8) {
     reg_reg(out, true, 0xc1, 7, reg);
@@ -364,11 +369,12 @@ mod tests {
             pop(&mut out, dst);
             mov(&mut out, dst, 8);
             sar(&mut out, dst, 5);
+            bt(&mut out, dst, 46);
             let r = R[usize::from(dst)];
             assert_eq!(
                 text(&out),
                 format!(
-                    "shr {r},6; test byte ptr [{r}+7FFF8000h],2; test dword ptr [{r}+7FFF8000h],202h; push {r}; pop {r}; mov {r},r8; sar {r},5"
+                    "shr {r},6; test byte ptr [{r}+7FFF8000h],2; test dword ptr [{r}+7FFF8000h],202h; push {r}; pop {r}; mov {r},r8; sar {r},5; bt {r},2Eh"
                 )
             );
         }

@@ -5,6 +5,7 @@
 //! program's state, enters the gate, and goes on to the access.
 
 pub mod asm;
+mod screen;
 pub mod strip;
 
 use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
@@ -35,6 +36,8 @@ pub struct Site<'x> {
     pub wide: Option<Wide>,
     /// The program keeps nothing in the red zone.
     pub red_zone: bool,
+    /// Checks ask first whether the address can be shared memory.
+    pub screens: bool,
 }
 
 /// An ordinary check that may cover other accesses than its own.
@@ -71,6 +74,8 @@ impl Site<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub checks: u64,
+    /// Of these, the ones that ask first whether the address can be shared memory.
+    pub screens: u64,
     pub polls: u64,
     /// Loops that test tags once for several iterations.
     pub strips: u64,
@@ -328,6 +333,9 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
         return big(code, site, p);
     }
     code.sites.checks += 1;
+    if site.screens && restart.is_none() && screen::access(code, site, p)? {
+        return Ok(());
+    }
     let (saved, s) = match p.at {
         Place::BitString { .. } => open_bit_string(code, site, p)?,
         _ => {

@@ -101,6 +101,9 @@ struct PassOptions {
     /// Let every loop poll, also where another poll of each of its iterations does
     #[arg(long, help_heading = "Passes")]
     no_poll_placement: bool,
+    /// Let every check look at the tag, also of addresses that cannot be shared memory
+    #[arg(long, help_heading = "Passes")]
+    no_screens: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
     #[arg(long, value_name = "N", help_heading = "Passes")]
     fuel: Option<u64>,
@@ -121,6 +124,7 @@ impl RewriteOptions {
             strips: !self.passes.no_strips,
             copies: !self.passes.no_copies,
             place_polls: !self.passes.no_poll_placement,
+            screens: !self.passes.no_screens,
             fuel: self.passes.fuel,
         }
     }

@@ -54,7 +54,7 @@ impl RewriteCommand {
                 .help("rewrite the original program, or run this one as it is"));
         }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
-        let options = self.options.options();
+        let options = marker::fitting(&input.bytes, self.options.options());
         let source = match &self.bundle {
             None => self.libraries.source(&options)?,
             Some(_) => Source::Bundle(libraries::BUNDLE_FOLDER.to_owned()),

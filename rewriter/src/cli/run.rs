@@ -199,6 +199,7 @@ pub struct Prepared {
 /// # Errors
 /// One of them cannot be rewritten, or the cache cannot be written to.
 pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOptions) -> Result<Prepared> {
+    let options = &marker::fitting(&input.bytes, *options);
     let source = libraries.source(options)?;
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;

@@ -177,6 +177,7 @@ mod tests {
             strips: false,
             copies: false,
             place_polls: false,
+            screens: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {

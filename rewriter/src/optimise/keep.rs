@@ -10,7 +10,7 @@
 use super::collect::Code;
 use super::polls::Polls;
 use super::strips::Strip;
-use super::{Check, Checks, Claim, Counts, Key, Range, Region, SPAN, State};
+use super::{Check, Checks, Claim, Counts, Fuel, Key, Range, Region, SPAN, State};
 use crate::cfg::{BlockId, Cfg};
 use crate::disasm::InsnId;
 use blizzard_rt::abi::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
@@ -144,7 +144,16 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     }
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
-    Checks { list: code.checks, ranges: chains.ranges, claims, regions, strips, polls: Polls::default(), counts }
+    Checks {
+        list: code.checks,
+        ranges: chains.ranges,
+        claims,
+        regions,
+        strips,
+        polls: Polls::default(),
+        counts,
+        fuel: Fuel::default(),
+    }
 }
 
 /// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.

@@ -250,6 +250,8 @@ pub struct Checks {
     pub strips: Vec<strips::Strip>,
     pub polls: Polls,
     pub counts: Counts,
+    /// What is left of it for emission.
+    pub fuel: Fuel,
 }
 
 /// Everything the passes read.
@@ -265,7 +267,7 @@ pub struct Input<'x, 'a> {
 }
 
 /// How many transformations the passes may still make (`--fuel`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Fuel(Option<u64>);
 
 impl Fuel {
@@ -294,7 +296,7 @@ pub fn run(input: &Input) -> Checks {
     };
     let checks = options.checks.loads() || options.checks.stores();
     if !checks || !options.merge && !options.across && !options.strips {
-        return Checks { polls, counts, ..Checks::default() };
+        return Checks { polls, counts, fuel, ..Checks::default() };
     }
     let mut code = collect::collect(input, &polls);
     input.image.give_back();
@@ -311,7 +313,7 @@ pub fn run(input: &Input) -> Checks {
             counts.dominated += across::run(input.cfg, &mut code, &mut fuel);
         }
     }
-    Checks { polls, ..keep::run(input.cfg, code, strips, counts) }
+    Checks { polls, fuel, ..keep::run(input.cfg, code, strips, counts) }
 }
 
 #[cfg(test)]

@@ -114,6 +114,8 @@ struct Exit {
     gate: Option<Gate>,
     /// Conditions on the way, with the outcome.
     path: Vec<(Cond, bool)>,
+    /// Registers that do not hold their values somewhere before the first condition.
+    touched: u16,
 }
 
 /// What walking the hot way found.
@@ -140,7 +142,7 @@ pub fn find(cx: &Context) -> Sites {
     let mut free_from = 0;
     let mut i = 0;
     while i < n {
-        if !is_probe(&cx.text.insns[i], cx.text.insns.get(i + 1)) {
+        if !is_probe(cx, &cx.text.insns[i], cx.text.insns.get(i + 1)) {
             i += 1;
             continue;
         }
@@ -172,8 +174,14 @@ pub fn find(cx: &Context) -> Sites {
 }
 
 /// Instructions that only inserted code contains: they decide a check or poll.
-fn is_probe(i: &Insn, next: Option<&Insn>) -> bool {
+fn is_probe(cx: &Context, i: &Insn, next: Option<&Insn>) -> bool {
     match (i.op, &i.mem) {
+        // The program may test such bits, too, but its branches lead into no stubs.
+        (0x1ba, None) => {
+            i.ext == 4
+                && i.imm == i64::from(abi::PRIVATE_BIT)
+                && next.is_some_and(|n| n.flow == Flow::Cond && cx.cold.contains(n.target))
+        }
         (0x3b, Some(_)) => strips::compared(i).is_some(),
         (0xf6 | 0xf7, Some(m)) => {
             i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == super::decode::NONE
@@ -289,7 +297,8 @@ fn may_start(i: &Insn) -> bool {
 
 /// Opcodes an inserted sequence begins with.
 fn may_begin(i: &Insn) -> bool {
-    matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x1b6) || (matches!(i.op, 0x83 | 0xff) && i.mem.is_some())
+    matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x1b6 | 0x1ba)
+        || (matches!(i.op, 0x83 | 0xff) && i.mem.is_some())
 }
 
 /// Follows the fall-through way from `start` until an instruction that is no inserted code. `None` when the
@@ -322,8 +331,12 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
             Step::Next => {}
             Step::Branch { cc, target } => {
                 let cond = state.cond?;
-                // Taken on "not zero / not equal" for tags, polls and lanes; on "equal" for the range test.
-                let expected = if matches!(cond, Cond::Range { .. }) { 4 } else { 5 };
+                // Taken on "not zero / not equal" for tags, polls and lanes; on "equal" for the range test; on "clear" for the bit.
+                let expected = match cond {
+                    Cond::Range { .. } => 4,
+                    Cond::Private { .. } => 3,
+                    _ => 5,
+                };
                 if cc != expected {
                     return None;
                 }
@@ -359,6 +372,7 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
 fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> Result<Vec<Exit>, String> {
     let mut exits = Vec::new();
     let mut work = vec![(state, target, Vec::new(), None::<Gate>)];
+    let mut touched = 0;
     while let Some((mut state, va, mut path, mut gate)) = work.pop() {
         let mut k =
             cx.cold.at(va).ok_or_else(|| format!("cold branch to {va:#x}, which begins no cold instruction"))?;
@@ -371,7 +385,11 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
             }
             used.push(k);
             let cond = state.cond;
-            match state.step(i) {
+            let step = state.step(i);
+            if path.is_empty() {
+                touched |= state.dirty();
+            }
+            match step {
                 Step::Next => {}
                 Step::Branch { cc, target: to } => {
                     let Some(cond) = cond else { return Err("unexpected branch in a cold stub".into()) };
@@ -390,14 +408,21 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                     if cx.cold.contains(to) {
                         work.push((taken, to, taken_path, gate.clone()));
                     } else {
-                        exits.push(Exit { state: taken, from: i.va, to, gate: gate.clone(), path: taken_path });
+                        exits.push(Exit {
+                            state: taken,
+                            from: i.va,
+                            to,
+                            gate: gate.clone(),
+                            path: taken_path,
+                            touched,
+                        });
                     }
                 }
                 Step::Jump(to) => {
                     if cx.cold.contains(to) {
                         work.push((state, to, path, gate));
                     } else {
-                        exits.push(Exit { state, from: i.va, to, gate, path });
+                        exits.push(Exit { state, from: i.va, to, gate, path, touched });
                     }
                     break;
                 }
@@ -475,6 +500,8 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             }
             range_is(&tested, &string_pointers(cx, access)?)?;
         }
+        // What it proves stands in the cold code.
+        (Kind::Check { .. }, [Cond::Private { lin }]) if targets.len() == 1 => tells_of(lin, &targets[0])?,
         (Kind::Check { .. }, [test]) if targets.len() == 1 => {
             site.proves = Some(wide_test(cx, access, &targets[0], test, &mut site.kind)?);
         }
@@ -500,7 +527,15 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             return Err(format!("branch at {from:#x} does not lead to a cold stub"));
         }
         let target = &targets[about[k]];
-        for exit in walk_cold(cx, state.clone(), *to, used)? {
+        let exits = walk_cold(cx, state.clone(), *to, used)?;
+        let mut test = *cond;
+        let screened = matches!(cond, Cond::Private { .. });
+        if screened {
+            test = first_test(&exits)?;
+            site.proves = Some(wide_test(cx, access, target, &test, &mut site.kind)?);
+        }
+        for exit in exits {
+            site.touched |= if screened { exit.touched } else { 0 };
             // A stub may continue behind its own test when more tests follow, with what they need unchanged.
             let ready = (0..16).all(|r| access.fx.reads & bit(r) == 0 || exit.state.intact(r));
             let at_next = hot.joins.contains(&(exit.to, k + 1)) && ready && !exit.state.undo_pending();
@@ -520,7 +555,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             match &exit.gate {
                 None => {
                     let resolved = match &site.proves {
-                        Some(proven) => quick_exit(&exit.path, target, *cond, proven, &mut quick),
+                        // The tags, which the screen stood in front of, allow what is tested.
+                        Some(_) if screened && exit.path[..] == [(test, true)] => true,
+                        Some(proven) => quick_exit(&exit.path, target, test, proven, &mut quick),
                         None => straddle_resolved(cx, &exit.path, target, *cond),
                     };
                     if !on || !resolved {
@@ -573,6 +610,25 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         ));
     }
     Ok(site)
+}
+
+/// A bit of `lin` tells that the access is private only if it is near.
+fn tells_of(lin: &Lin, target: &Target) -> Result<(), String> {
+    let near = target.lin.disp.wrapping_sub(lin.disp).unsigned_abs() < abi::PRIVATE_REACH / 2;
+    if (Lin { disp: target.lin.disp, ..*lin }) == target.lin && near {
+        Ok(())
+    } else {
+        Err("the bit that is tested is one of another address".into())
+    }
+}
+
+/// What all ways through a stub test first.
+fn first_test(exits: &[Exit]) -> Result<Cond, String> {
+    let mut tests = exits.iter().map(|e| e.path.first().map(|p| p.0));
+    match tests.next().flatten() {
+        Some(first) if tests.all(|t| t == Some(first)) => Ok(first),
+        _ => Err("what is not private goes to its access without a test of its tag".into()),
+    }
 }
 
 /// Two tags tell of so many bytes from the tested address on, wherever in its block it lies.

@@ -88,6 +88,10 @@ pub enum Cond {
         lin: Lin,
         with: i64,
     },
+    /// The bit of `lin` that shared memory does not have ([`abi::PRIVATE_BIT`]); taken when it is clear.
+    Private {
+        lin: Lin,
+    },
     Poll,
     /// Number of nodes compared with a number.
     Nodes {
@@ -320,6 +324,11 @@ impl State {
             (0xc7, Some(m)) if wide && i.ext == 0 => {
                 let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;
                 self.limit = Some((word, Val::Const(i.imm)));
+            }
+            (0x1ba, None) if wide && i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && i.r0 < 16 => {
+                let lin = self.lin(i.r0)?;
+                self.clobber_flags(0);
+                self.cond = Some(Cond::Private { lin });
             }
             (0xc1, None) if wide && i.ext == 5 && i.r0 < 16 && i.r0 != RSP => {
                 let l = self.lin(i.r0)?;

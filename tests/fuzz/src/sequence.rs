@@ -48,7 +48,7 @@ impl<'a> Arbitrary<'a> for Sequence {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Sequence> {
         let roles = roles(u)?;
         let state = state(u, &roles)?;
-        let options = Options {
+        let mut options = Options {
             checks: *u.choose(&[Checks::All, Checks::All, Checks::All, Checks::Loads, Checks::Stores, Checks::None])?,
             poll: *u.choose(&[Poll::Backedge, Poll::Backedge, Poll::None])?,
             ..Options::default()
@@ -102,6 +102,7 @@ impl<'a> Arbitrary<'a> for Sequence {
         if let Some((at, _)) = skip {
             code[at - 1] = (code.len() - at) as u8;
         }
+        options.screens = !u.arbitrary::<bool>()?;
         Ok(Sequence { code, state, undefined, options, red_zone: roles.red_zone })
     }
 }

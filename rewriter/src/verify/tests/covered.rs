@@ -3,7 +3,7 @@
 use super::Program;
 
 /// A wide check at `a1` covers `u1`, too; the check in between acquires what `u1` needs when it misses.
-fn covered() -> Program {
+pub(super) fn covered() -> Program {
     let mut p = Program::new(
         "c1: mov rax, rdi
  shr rax, 6

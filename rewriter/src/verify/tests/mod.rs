@@ -10,6 +10,7 @@ mod mutations;
 mod planted;
 mod polls;
 mod red_zone;
+mod screens;
 mod strips;
 mod systematic;
 

@@ -169,6 +169,11 @@ pub fn cmp_mem32(out: &mut Vec<u8>, mem: Mem, imm: i8) {
     out.push(imm as u8);
 }
 
+/// `cmp a, b`
+pub fn cmp(out: &mut Vec<u8>, a: u8, b: u8) {
+    reg_reg(out, true, 0x39, b, a);
+}
+
 /// `cmp reg, qword ptr mem`
 pub fn cmp_reg_mem64(out: &mut Vec<u8>, reg: u8, mem: Mem) {
     wide(out, 0x3b, reg, mem);
@@ -398,6 +403,7 @@ mod tests {
         movsx16(&mut out, 3, 9);
         and32(&mut out, 9, 63);
         cmp32(&mut out, 1, 56);
+        cmp(&mut out, 9, 1);
         add_rsp(&mut out, -128);
         ret_pop(&mut out, 128);
         call32(&mut out);
@@ -405,8 +411,8 @@ mod tests {
             text(&out),
             "xchg [rsp],rax; call qword ptr [7FFF1000h]; cmp dword ptr [7FFF0000h],0; cmp r9,[7FFF00C0h]; mov [7FFF00C0h],rcx; \
              mov qword ptr [7FFF00C8h],0FFFFFFFFFFFFFFFFh; inc qword ptr [7FFF0480h]; lahf; seto al; add al,7Fh; sahf; \
-             push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h; \
-             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000061h"
+             push 10008h; movzx r9d,al; movsxd r9,ebx; movsx rbx,r9w; and r9d,3Fh; cmp ecx,38h; cmp r9,rcx; \
+             add rsp,0FFFFFFFFFFFFFF80h; ret 80h; call 0000000000000064h"
         );
     }
 }

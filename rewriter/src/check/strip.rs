@@ -4,6 +4,7 @@
 //! begins at [`head`]'s first instruction, which says that nothing has been tested; the loop's own jump leads to the one behind it.
 
 use super::{Counter, RED_ZONE, Site, asm, counter, group_call};
+use crate::analysis::regs::RegSet;
 use crate::blocks::Class;
 use crate::disasm::{InsnId, Reader};
 use crate::emit::{Code, Target};
@@ -14,7 +15,7 @@ use crate::optimise::strips::{Limit, Stream, Strip};
 use crate::options::{Options, Poll};
 use asm::{Mem, RSP};
 use blizzard_rt::abi;
-use iced_x86::Instruction;
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
 
 /// A strip whose head has been emitted.
 pub struct Open<'x> {
@@ -50,8 +51,10 @@ pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
 /// From the beginning of the first instruction's new code to where the loop's own jump leads.
 pub const ENTRY_BYTES: u32 = 12;
 
-/// The comparison in front of a copy's first block and its branch; the jumps behind its last one.
+/// The comparison in front of a copy's first block and its branch; the jumps behind its last one. Where it compares with a register, as much
+/// padding stands in front of it.
 pub const COPY_HEAD_BYTES: u32 = 14;
+const KEPT_HEAD_BYTES: u32 = 9;
 pub const COPY_TAIL_BYTES: u32 = 11;
 
 /// Emits what runs when the loop is entered.
@@ -168,20 +171,25 @@ fn set_limit(code: &mut Code, strip: &Strip, options: &Options) {
 /// Emits the copy; where its first block begins. It compares with the limit in front of that, and goes back to the tests at `begin`.
 fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Reader, options: &Options) -> u32 {
     let Open { strip, first: behind, .. } = *open;
-    while !code.cold.pos().is_multiple_of(COLD_ALIGN) {
-        code.cold.bytes.push(asm::NOP);
-    }
+    let kept = keeps_limit(code, strip, copy, behind, reader);
+    let padding = if kept { COPY_HEAD_BYTES - KEPT_HEAD_BYTES } else { 0 };
+    let least = code.cold.pos() + padding;
+    code.cold.bytes.resize(least.next_multiple_of(COLD_ALIGN) as usize, asm::NOP);
     let head = code.cold.pos();
     if options.blocks {
         count_block(code, strip.first, 0);
     }
     let limit = strip.limit();
-    asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
+    if kept {
+        asm::cmp(&mut code.cold.bytes, strip.counter, strip.scratch);
+    } else {
+        asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
+    }
     let at = asm::jcc32(&mut code.cold.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
     code.cold.fix(at, Target::Cold(begin));
     code.recorder.mark_if(options.blocks, strip.first, Class::Strip, 2);
     let first = code.cold.pos();
-    debug_assert!(options.blocks || first - head == COPY_HEAD_BYTES);
+    debug_assert!(options.blocks || first - head + padding == COPY_HEAD_BYTES);
     let mut insn = Instruction::default();
     let exit = Target::Insn { id: strip.stop, delta: 0 };
     for k in 1..=copy.times {
@@ -189,12 +197,9 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
             count_block(code, strip.first, strip.stop.0 - strip.first.0);
         }
         for id in (strip.first.0..strip.stop.0 - 1).map(InsnId) {
-            let bytes = reader.decode(id, &mut insn).len() as u32;
-            let begin = code.begin.get(id.ix()) + if id == strip.first { behind } else { 0 };
-            let access = code.begin.get(id.ix() + 1) - bytes;
-            let from = if copy.elements.contains(&id) { access } else { begin };
+            let (from, access, stop) = copied(code, strip, copy, behind, id, reader);
             let at = code.cold.pos();
-            code.copy_hot(from..access + bytes);
+            code.copy_hot(from..stop);
             code.moved.push((at, code.cold.pos(), id));
             if let Some((class, inserted)) = code.recorder.last(id) {
                 let (class, inserted) =
@@ -216,6 +221,36 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
         }
     }
     first
+}
+
+/// The part of the hot buffer that a copy has of an instruction, and where in it the instruction itself begins: from, itself, to. `behind`: from the
+/// beginning of the first instruction's new code to the instruction, check included.
+fn copied(code: &Code, strip: &Strip, copy: &Copy, behind: u32, id: InsnId, reader: &mut Reader) -> (u32, u32, u32) {
+    let length = reader.decode(id, &mut Instruction::default()).len() as u32;
+    let begin = code.begin.get(id.ix()) + if id == strip.first { behind } else { 0 };
+    let stop = code.begin.get(id.ix() + 1);
+    let access = stop - length;
+    (if copy.elements.contains(&id) { access } else { begin }, access, stop)
+}
+
+/// Whether the register of the tests, which holds the limit when they are left for the copy, holds it as long as the copy runs: nothing that
+/// stands there writes it, and it is dead at the loop's head.
+fn keeps_limit(code: &Code, strip: &Strip, copy: &Copy, behind: u32, reader: &mut Reader) -> bool {
+    let mut facts = InstructionInfoFactory::new();
+    let mut writes = |bytes: &[u8]| {
+        Decoder::new(64, bytes, DecoderOptions::NONE).iter().any(|insn| {
+            let info = facts.info(&insn);
+            let changed = info.used_registers().iter().filter(|u| {
+                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+            });
+            changed.fold(RegSet::NONE, |set, u| set | RegSet::of(u.register())).contains(RegSet(1 << strip.scratch))
+        })
+    };
+    !strip.spilled
+        && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {
+            let (from, _, stop) = copied(code, strip, copy, behind, id, reader);
+            !writes(&code.hot.bytes[from as usize..stop as usize])
+        })
 }
 
 /// Emits what tests, or acquires, for one iteration only; `rung`: the branch that found the doorbell rung.

@@ -176,7 +176,9 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     }
     let counter = counter(&groups, &steps, live)?;
     let step = i32::try_from(steps[usize::from(counter)]?).ok()?;
-    let (scratch, spilled) = scratch(&groups, counter, live)?;
+    let writes = |r: &u8| (first..stop).any(|i| code.steps[i].writes(*r));
+    let written = (0..NO_REG).filter(writes).fold(RegSet::NONE, |set, r| set | RegSet(1 << r));
+    let (scratch, spilled) = scratch(&groups, counter, live, written)?;
     let (iterations, streams) = shape(&groups)?;
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
@@ -288,12 +290,14 @@ fn counter(groups: &[Group], steps: &[Option<i64>; 16], live: RegSet) -> Option<
     groups.iter().flat_map(|g| [g.range.key.base, g.range.key.index]).chain(0..NO_REG).find(|&r| moves(r))
 }
 
-/// A register for the tests: a free one, or one that no address is formed from.
-fn scratch(groups: &[Group], counter: u8, live: RegSet) -> Option<(u8, bool)> {
+/// A register for the tests: a free one, if possible one that the loop does not write, so that its copy can compare with it, and checks in the loop
+/// do not, which take the first; or one that no address is formed from. Whether it must be saved.
+fn scratch(groups: &[Group], counter: u8, live: RegSet, written: RegSet) -> Option<(u8, bool)> {
     let named = groups.iter().flat_map(|g| [g.range.key.base, g.range.key.index]).filter(|&r| r < NO_REG);
     let taken = named.fold(RegSet::RSP | RegSet(1 << counter), |set, r| set | RegSet(1 << r));
     let candidates = RegSet::GPRS.without(taken);
-    let free = candidates.without(live).gprs().next().map(|r| (r, false));
+    let free = candidates.without(live);
+    let free = free.without(written).gprs().last().or_else(|| free.gprs().next()).map(|r| (r, false));
     free.or_else(|| candidates.gprs().next().map(|r| (r, true)))
 }
 

@@ -43,6 +43,7 @@ impl<'x> Prover<'x, '_> {
             }
         }
         self.leaves_as_the_loop(strip, copy)?;
+        self.keeps_limit(copy)?;
         for block in &copy.blocks {
             let list = self.block(strip, site, block.clone())?;
             for n in 0..list.len() {
@@ -69,6 +70,16 @@ impl<'x> Prover<'x, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Nothing in the copy changes the register that holds the limit.
+    fn keeps_limit(&self, copy: &Copy) -> Result<(), String> {
+        let Some(limit) = copy.limit else { return Ok(()) };
+        let code = &self.cx.cold.insns;
+        match copy.blocks.iter().flat_map(|b| &code[b.start..=b.end]).find(|i| i.fx.writes & bit(limit) != 0) {
+            Some(i) => Err(format!("the limit's register changes at {:#x}", i.va)),
+            None => Ok(()),
+        }
     }
 
     /// The instructions of the program in a block, which must be those of the loop.

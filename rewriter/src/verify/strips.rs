@@ -66,6 +66,8 @@ pub struct Strip {
 pub struct Copy {
     /// Index of its comparison with the limit, to which its own jump leads.
     pub(super) head: usize,
+    /// The register that it compares with, which holds the limit when the copy is entered; none: the limit's word.
+    pub(super) limit: Option<u8>,
     /// Where it goes when the loop ends.
     pub(super) exit: u64,
     /// The first instruction of each block, and the jump behind its last.
@@ -227,7 +229,7 @@ impl Walk<'_, '_> {
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }
-                Step::Jump(to) if self.enters_copy(to)? => {
+                Step::Jump(to) if self.enters_copy(to, &state)? => {
                     way.copied = true;
                     self.leaves(i.va, self.body, state, way)?;
                     return Ok(leads);
@@ -251,23 +253,33 @@ impl Walk<'_, '_> {
     }
 
     /// Whether the place is where a copy of the loop begins, behind a comparison with the limit.
-    fn enters_copy(&mut self, to: u64) -> Result<bool, String> {
+    fn enters_copy(&mut self, to: u64, state: &State) -> Result<bool, String> {
         let cold = self.cx.cold;
-        let Some(first) = cold.at(to).filter(|&k| k >= 2 && compared(&cold.insns[k - 2]) == Some(self.word)) else {
-            return Ok(false);
-        };
+        let Some(first) = cold.at(to).filter(|&k| k >= 2) else { return Ok(false) };
         let head = first - 2;
         let (compare, branch) = (&cold.insns[head], &cold.insns[head + 1]);
+        let registers = compare.op == 0x39 && compare.mem.is_none() && compare.has(WIDE) && !compare.has(PREFIXED);
+        let limit = (registers && branch.flow == Flow::Cond && branch.target == self.tests).then_some(compare.r1);
+        if limit.is_none() && compared(compare) != Some(self.word) {
+            return Ok(false);
+        }
         let bad = |what: &str| Err(format!("the copy of the loop at {to:#x} {what}"));
         let counter = if compare.r0 < 16 { compare.r0 } else { compare.r1 };
         let leads = branch.flow == Flow::Cond && branch.op == (0x180 | self.cc) && branch.target == self.tests;
         if counter != self.counter || !leads || compare.end() != branch.va || branch.end() != to {
             return bad("does not compare the register with the limit");
         }
+        if let Some(r) = limit
+            && !state.limit.is_some_and(|(word, value)| {
+                r < 16 && word == self.word && matches!(value, Val::Lin(_)) && state.regs[usize::from(r)] == value
+            })
+        {
+            return bad("compares with a register that does not hold the limit");
+        }
         if self.copy.is_some() {
             return if self.copy.as_ref().is_some_and(|c| c.head == head) { Ok(true) } else { bad("is another one") };
         }
-        let mut copy = Copy { head, exit: self.exit, blocks: Vec::new() };
+        let mut copy = Copy { head, limit, exit: self.exit, blocks: Vec::new() };
         let (mut from, mut k) = (first, first);
         let follows = |k: usize| cold.insns.get(k).filter(|i| i.va == cold.insns[k - 1].end());
         loop {

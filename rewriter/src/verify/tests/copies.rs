@@ -248,6 +248,37 @@ fn finds_faults_in_copies() {
     p.found("neither checked nor tested");
 }
 
+/// The copy compares with the register that the tests made the limit in.
+fn kept(p: &Program) -> Program {
+    p.with("j1: cmp rdi, qword ptr [UP]\n", "j1: cmp rdi, r8\n")
+}
+
+#[test]
+fn finds_registers_that_do_not_hold_the_limit() {
+    let p = kept(&copied());
+    p.accepted();
+    for (from, to, words) in [
+        ("j1: cmp rdi, r8\n", "j1: cmp rdi, r9\n", "does not hold the limit"),
+        ("j1: cmp rdi, r8\n", "j1: cmp rdi, rdx\n", "does not hold the limit"),
+        ("j1: cmp rdi, r8\n", "j1: cmp r8, rdi\n", "does not compare"),
+        ("j1: cmp rdi, r8\n", "j1: cmp edi, r8d\n", ""),
+        ("j1: cmp rdi, r8\n jae s1", "j1: cmp rdi, r8\n ja s1", "does not compare"),
+        ("j1: cmp rdi, r8\n jae s1", "j1: cmp rdi, r8\n jae t1", ""),
+        ("[UP], r8\n jmp c1", "[UP], r8\n lea r8, [rdi+256]\n jmp c1", "does not hold the limit"),
+        ("[UP], r8\n jmp c1", "[UP], r8\n mov r8, rsi\n jmp c1", "does not hold the limit"),
+    ] {
+        let p = p.with(from, to);
+        if words.is_empty() {
+            assert!(!p.audit().is_clean(), "{from} -> {to}");
+        } else {
+            p.found(words);
+        }
+    }
+    // Something in the copy changes it: an instruction of the loop, or a check.
+    everywhere(&p, ": nop\n", ": mov r8, rdx\n").found("the limit's register changes");
+    kept(&with_checks()).found("the limit's register changes");
+}
+
 #[test]
 fn finds_faults_in_the_checks_of_copies() {
     for (from, to, words) in [

@@ -403,19 +403,17 @@ impl<'a> Module<'a> {
     /// The call-site table of an LSDA.
     pub fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<CallSite>> {
         let mut c = Cursor { m: self, va: lsda };
-        let mut base = function;
-        let start_encoding = c.u8()?;
-        if start_encoding != 0xff {
-            base = c.pointer(start_encoding)?;
-        }
-        if c.u8()? != 0xff {
-            c.uleb()?;
-        }
-        let encoding = c.u8()?;
-        let bytes = c.uleb()?;
-        let end = c.va + bytes;
+        let head = c.lsda_head()?;
+        let (base, encoding, end) = (head.0.unwrap_or(function), head.2, head.3);
         let mut calls = Vec::new();
         while c.va < end {
+            // LLVM gives the pieces of a function one behind the other, whose tables all claim to reach to the end of the last one's.
+            // Up to three zero bytes may stand between.
+            let zeros = (0..3).take_while(|i| self.bytes_at(c.va + i, 1) == Some(&[0])).count() as u64;
+            let begins = |i: u64| Cursor { m: self, va: c.va + i }.lsda_head() == Some(head);
+            if head.0.is_some() && (0..=zeros).any(begins) {
+                break;
+            }
             let (start, len) = (c.value(encoding)?, c.value(encoding)?);
             let pad = c.value(encoding)?;
             let action = c.uleb()?;
@@ -461,6 +459,22 @@ struct Cursor<'m, 'a> {
 }
 
 impl Cursor<'_, '_> {
+    /// What an LSDA begins with: what its landing pads are relative to, if it says so, where its types are, how its call sites
+    /// are encoded, and where they end.
+    fn lsda_head(&mut self) -> Option<(Option<u64>, Option<u64>, u8, u64)> {
+        let base = match self.u8()? {
+            0xff => None,
+            encoding => Some(self.pointer(encoding)?),
+        };
+        let types = match self.u8()? {
+            0xff => None,
+            _ => Some(self.uleb()?).map(|distance| self.va.wrapping_add(distance)),
+        };
+        let encoding = self.u8()?;
+        let bytes = self.uleb()?;
+        Some((base, types, encoding, self.va.checked_add(bytes)?))
+    }
+
     fn take(&mut self, n: usize) -> Option<u64> {
         let b = self.m.bytes_at(self.va, n)?;
         self.va += n as u64;

@@ -6,6 +6,10 @@
 //! uleb128 length, call sites`, then the action records, then the type table, which grows downwards from its base, then
 //! the exception specifications, which grow upwards from it. Only the call-site table has a length.
 //!
+//! Where a function lies in several pieces with a frame each, LLVM gives each an area, one behind the other, whose table goes on
+//! to the end of the *last* one's, because the actions begin there. A piece's own rows end where the next area begins: personalities
+//! stop at the row that answers for an address, so they do not get there. Pieces that call nothing have an area that no frame names.
+//!
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7 (the tables as gcc's and LLVM's personalities read them).
 
 use super::{Bytes, Input};
@@ -37,6 +41,20 @@ pub(super) struct Lsda<'a> {
     pub types: Option<(DwEhPe, u64)>,
     /// Address of `actions`.
     pub actions_at: Vaddr,
+}
+
+/// What an area begins with.
+#[derive(PartialEq, Eq)]
+struct Head {
+    /// What landing pads are relative to, and whether that is said.
+    pads_from: Vaddr,
+    says_pads: bool,
+    /// Encoding of the type table, and its base.
+    types: Option<(DwEhPe, u64)>,
+    /// Encoding of the call sites.
+    sites: DwEhPe,
+    /// Where the call-site table ends.
+    end: Vaddr,
 }
 
 /// Reads encoded pointers of an area that lies at `at`.
@@ -91,6 +109,46 @@ impl Cursor<'_, '_> {
         }
         Ok(Vaddr(base.wrapping_add(self.value(e)?)))
     }
+
+    /// Reads up to the first call site.
+    fn head(&mut self, function: Vaddr) -> Result<Head, String> {
+        let (pads_from, says_pads) = match self.encoding()? {
+            gimli::DW_EH_PE_omit => (function, false),
+            e => (self.pointer(e, function)?, true),
+        };
+        let types = match self.encoding()? {
+            gimli::DW_EH_PE_omit => None,
+            e => {
+                let distance = self.rest.read_uleb128().map_err(text)?;
+                let base = self.here().checked_add(distance).ok_or("the type table lies behind the address space")?;
+                Some((e, base))
+            }
+        };
+        let sites = self.encoding()?;
+        if sites.application() != gimli::DW_EH_PE_absptr || sites.is_indirect() {
+            return Err(format!("call-site encoding {:#x}", sites.0));
+        }
+        let length = self.rest.read_uleb128().map_err(text)?;
+        let end = self.here().checked_add(length).ok_or("the call-site table is longer than the file")?;
+        Ok(Head { pads_from, says_pads, types, sites, end: Vaddr(end) })
+    }
+
+    /// Whether the area of the function's next piece begins here, or behind padding: it says the same of the same places.
+    fn another_begins(&self, own: &Head, function: Vaddr) -> bool {
+        if !own.says_pads {
+            return false;
+        }
+        let from = |rest| Cursor { input: self.input, at: self.at, all: self.all, rest };
+        let mut rest = self.rest;
+        loop {
+            if from(rest).head(function).is_ok_and(|head| head == *own) {
+                return true;
+            }
+            if self.rest.len() - rest.len() == 3 || rest.read_u8() != Ok(0) {
+                return false;
+            }
+        }
+    }
 }
 
 pub(super) fn text(e: gimli::Error) -> String {
@@ -107,44 +165,29 @@ impl<'a> Lsda<'a> {
         let bytes = (input.tail)(at).ok_or("it lies outside the file's sections")?;
         let all = EndianSlice::new(bytes, LittleEndian);
         let mut c = Cursor { input, at, all, rest: all };
-        let pads_from = match c.encoding()? {
-            gimli::DW_EH_PE_omit => function,
-            e => c.pointer(e, function)?,
-        };
-        let types = match c.encoding()? {
-            gimli::DW_EH_PE_omit => None,
-            e => {
-                let distance = c.rest.read_uleb128().map_err(text)?;
-                let base = c.here().checked_add(distance).ok_or("the type table lies behind the address space")?;
-                Some((e, base))
-            }
-        };
-        let sites_encoding = c.encoding()?;
-        if sites_encoding.application() != gimli::DW_EH_PE_absptr || sites_encoding.is_indirect() {
-            return Err(format!("call-site encoding {:#x}", sites_encoding.0));
-        }
-        let length = c.rest.read_uleb128().map_err(text)?;
-        let length = usize::try_from(length).map_err(|_| "the call-site table is longer than the file")?;
+        let head = c.head(function)?;
+        let actions_at = head.end;
+        let length =
+            usize::try_from(actions_at.0 - c.here()).map_err(|_| "the call-site table is longer than the file")?;
         let mut behind = c.rest;
         c.rest = behind.split(length).map_err(text)?;
-        let actions_at = at + behind.offset_from(all) as u64;
 
         let mut call_sites = Vec::new();
-        while !c.rest.is_empty() {
+        while !c.rest.is_empty() && !c.another_begins(&head, function) {
             *budget = budget.checked_sub(1).ok_or("the module has too many call sites")?;
-            let start = c.value(sites_encoding)?;
-            let bytes = c.value(sites_encoding)?;
-            let pad = c.value(sites_encoding)?;
+            let start = c.value(head.sites)?;
+            let bytes = c.value(head.sites)?;
+            let pad = c.value(head.sites)?;
             let action = c.rest.read_uleb128().map_err(text)?;
             let start = function.0.checked_add(start);
             let end = start.and_then(|s| s.checked_add(bytes));
             let (Some(start), Some(end)) = (start, end) else {
                 return Err("a call site wraps around the address space".to_string());
             };
-            let pad = (pad != 0).then(|| Vaddr(pads_from.0.wrapping_add(pad)));
+            let pad = (pad != 0).then(|| Vaddr(head.pads_from.0.wrapping_add(pad)));
             call_sites.push(CallSite { start: Vaddr(start), end: Vaddr(end), pad, action });
         }
-        let types = match types {
+        let types = match head.types {
             None => None,
             Some((e, base)) => {
                 let offset = base.checked_sub(actions_at.0).ok_or("the type table begins inside the call sites")?;

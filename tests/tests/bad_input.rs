@@ -196,6 +196,26 @@ fn go_programs() {
     assert!(assert_refused(&write(&dir, "bare", &bytes)).contains("Go program"));
 }
 
+/// Compiled Haskell is like this: every block ends with a jump to an address from memory, most are named, none has a frame or is
+/// called. Each jump was once looked for in all that it might lead to, which was all of the file.
+#[test]
+fn code_without_frames_where_every_block_is_named_and_jumps_away() {
+    let dir = folder();
+    let mut source = String::from(".globl main\n.text\nmain: xor %eax, %eax\n ret\n");
+    for i in 0..60_000 {
+        source +=
+            &format!("b{i}: lea b{}(%rip), %rbx\n mov %rbx, 8(%rbp)\n add $8, %rbp\n jmp *(%rbp)\n", (i + 7) % 60_000);
+    }
+    source += ".section .note.GNU-stack, \"\", @progbits\n";
+    let source = write(&dir, "jumps.s", source.as_bytes());
+    let (program, out) = (dir.path().join("program"), dir.path().join("out"));
+    assert!(Command::new("gcc").arg("-no-pie").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
+    rewrite.arg(&program).arg("-o").arg(&out);
+    run(&mut rewrite, "", 3 * LIMIT).unwrap().success().unwrap();
+    run(&mut Command::new(&out), "", LIMIT).unwrap().success().unwrap();
+}
+
 #[test]
 fn files_that_are_no_programs() {
     let dir = folder();

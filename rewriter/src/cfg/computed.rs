@@ -26,7 +26,7 @@ use crate::image::Image;
 use crate::ranks::Ranks;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use labels::{Frameless, in_jump_buffer};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Most blocks between the loads of a pointer and a jump to it.
 const MAX_BACK: usize = 64;
@@ -49,17 +49,11 @@ impl Computed {
         let mut out = vec![false; insns.len()];
         let mut paths = Paths { image, insns, cfg, frames, frame_pointer: HashMap::new() };
         let mut unframed = Vec::new();
+        // Outside frames, components are only noted here: files without frames have as many of them as labels.
+        let mut components = HashSet::new();
         let mut mark = |id: InsnId, marked: &mut [bool]| match frame_of(frames, insns.va(id)) {
             Some(f) => marked[function[f] as usize] = true,
-            None => {
-                let c = cfg.component[cfg.block_of(id).ix()];
-                for b in cfg.ids().filter(|b| cfg.component[b.ix()] == c) {
-                    let Block { first, stop, .. } = cfg.blocks[b.ix()];
-                    if frame_of(frames, insns.va(first)).is_none() {
-                        out[first.ix()..stop.ix()].fill(true);
-                    }
-                }
-            }
+            None => _ = components.insert(cfg.component[cfg.block_of(id).ix()]),
         };
         for b in cfg.ids() {
             let block = &cfg.blocks[b.ix()];
@@ -97,17 +91,27 @@ impl Computed {
                 out[insns.main_range(from, to)].fill(true);
             }
         }
+        for b in cfg.ids().filter(|b| components.contains(&cfg.component[b.ix()])) {
+            let Block { first, stop, .. } = cfg.blocks[b.ix()];
+            if frame_of(frames, insns.va(first)).is_none() {
+                out[first.ix()..stop.ix()].fill(true);
+            }
+        }
         if !unframed.is_empty() {
             let mut bare: Vec<InsnId> = insns.labels.iter().filter(|l| looks_like_start(l)).map(|l| l.at).collect();
             bare.dedup();
             let functions = Frameless::new(image, insns, bare);
+            // By function, not by jump: without frames and calls, one may be most of the file and hold most of its jumps.
+            let mut jumping = BTreeMap::new();
             for (jump, computes) in unframed {
-                let (from, to) = functions.around(insns.va(jump));
-                let taken = if computes { functions.taken(from, to) } else { Vec::new() };
-                let ranges = taken.iter().map(|f| functions.around(insns.va(*f))).chain([(from, to)]);
-                for i in ranges.flat_map(|(from, to)| insns.main_range(from, to)) {
-                    out[i] |= is_frameless(InsnId(i as u32));
-                }
+                *jumping.entry(functions.around(insns.va(jump))).or_insert(false) |= computes;
+            }
+            let mut reached: BTreeSet<_> = jumping.keys().copied().collect();
+            for ((from, to), _) in jumping.into_iter().filter(|(_, computes)| *computes) {
+                reached.extend(functions.taken(from, to).into_iter().map(|f| functions.around(insns.va(f))));
+            }
+            for i in reached.into_iter().flat_map(|(from, to)| insns.main_range(from, to)) {
+                out[i] |= is_frameless(InsnId(i as u32));
             }
         }
         for t in &cfg.tables {

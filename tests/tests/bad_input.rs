@@ -196,6 +196,45 @@ fn go_programs() {
     assert!(assert_refused(&write(&dir, "bare", &bytes)).contains("Go program"));
 }
 
+/// Its collector would find no frame of rewritten code, and crash.
+#[test]
+fn ocaml_programs() {
+    let dir = folder();
+    let table = ".data\n.balign 8\n.globl caml_frametable\ncaml_frametable: .quad 0\n\
+                 .section .note.GNU-stack, \"\", @progbits\n";
+    let source = write(&dir, "table.s", table.as_bytes());
+    let main = write(&dir, "main.c", b"int main(void) { return 0; }\n");
+    let program = dir.path().join("program");
+    // Exported, as OCaml's linker does it, then stripped.
+    let flags = ["-Wl,-E", "-s", "-o"];
+    assert!(Command::new("cc").arg(&main).arg(&source).args(flags).arg(&program).status().unwrap().success());
+    assert!(assert_refused(&program).contains("OCaml"));
+}
+
+/// Their shadow memory and the segment want the same addresses: the sanitizer would say so, but not why.
+#[test]
+fn programs_with_a_sanitizers_shadow() {
+    let dir = folder();
+    let main = write(&dir, "main.c", b"int main(int n, char **a) { return n > 5 ? a[n][0] : n + 1; }\n");
+    for kind in ["address", "thread"] {
+        for more in [&["-s"][..], &[if kind == "address" { "-static-libasan" } else { "-static-libtsan" }]] {
+            let program = dir.path().join("program");
+            let flag = format!("-fsanitize={kind}");
+            let built = Command::new("gcc").arg(&main).arg(&flag).args(more).arg("-o").arg(&program).status();
+            assert!(built.unwrap().success());
+            assert!(assert_refused(&program).contains(&flag));
+            std::fs::remove_file(program).unwrap();
+        }
+    }
+    // This one has no shadow.
+    let program = dir.path().join("program");
+    let built = Command::new("gcc").arg(&main).args(["-fsanitize=undefined", "-o"]).arg(&program).status();
+    assert!(built.unwrap().success());
+    let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
+    rewrite.arg(&program).arg("-o").arg(dir.path().join("out"));
+    run(&mut rewrite, "", LIMIT).unwrap().success().unwrap();
+}
+
 /// Compiled Haskell is like this: every block ends with a jump to an address from memory, most are named, none has a frame or is
 /// called. Each jump was once looked for in all that it might lead to, which was all of the file.
 #[test]

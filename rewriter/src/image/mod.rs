@@ -5,6 +5,7 @@
 //! ET_DYN; every executable section lies wholly in the file and in one loadable segment; segments are sorted.
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
+mod foreign;
 mod pointers;
 
 use crate::error::{Error, Result};
@@ -236,6 +237,7 @@ fn read_elf<'a>(data: &'a [u8], name: &str) -> Result<Elf<'a>> {
             .because("Go's runtime looks return addresses up in tables of its own (.gopclntab)")
             .help("programs that gccgo compiled can be"));
     }
+    foreign::check(&elf, name)?;
     Ok(elf)
 }
 

@@ -1,0 +1,47 @@
+//! Programs of runtimes that rewritten code cannot serve, told by their symbols.
+//!
+//! Input: the parsed file. Output: an error that says what the program is and why it cannot be rewritten. What is refused
+//! here would be rewritten without complaint, and fail when it runs:
+//!
+//! * OCaml's garbage collector looks return addresses up in tables of its own (`caml_frametable`, `frame_descr` in OCaml's
+//!   `runtime/caml/stack.h`), which hold addresses of the old code.
+//! * Sanitizers keep their shadow at fixed addresses (AddressSanitizer from 0x7fff8000 on), where the segment and its tags are.
+//!
+//! The symbols are there in stripped programs, too: OCaml's linker exports them for plug-ins, sanitizers export
+//! theirs, or import them from their libraries.
+
+use crate::error::{Error, Result};
+use goblin::elf::{Elf, Sym, sym};
+
+/// What refers to a sanitizer's runtime calls this first.
+const SANITIZERS: [(&str, &str); 4] =
+    [("__asan_init", "address"), ("__hwasan_init", "hwaddress"), ("__msan_init", "memory"), ("__tsan_init", "thread")];
+
+/// # Errors
+/// What kind of program it is that cannot be rewritten.
+pub(super) fn check(elf: &Elf, name: &str) -> Result<()> {
+    // The runtimes' own libraries do no harm unless something uses them.
+    let library = elf.soname.is_some() && !super::is_pie_flagged(elf);
+    let dynamic = elf.dynsyms.iter().filter_map(|s| Some((elf.dynstrtab.get_at(s.st_name)?, s)));
+    let all = elf.syms.iter().filter_map(|s| Some((elf.strtab.get_at(s.st_name)?, s)));
+    for (symbol, s) in dynamic.chain(all) {
+        if is_ocaml_table(symbol, &s) {
+            return Err(Error::new(format!("{name}: holds code of OCaml, which cannot be rewritten"))
+                .because("OCaml's garbage collector looks return addresses up in tables of its own (caml_frametable)")
+                .help("let ocamlc compile it to bytecode: its interpreter, ocamlrun, can be rewritten"));
+        }
+        let Some((_, kind)) = SANITIZERS.iter().find(|(init, _)| *init == symbol) else { continue };
+        if s.is_import() || !library {
+            return Err(Error::new(format!("{name}: was built with -fsanitize={kind}, which cannot be rewritten"))
+                .because("the sanitizer keeps its shadow memory at addresses that shared memory and its tags need")
+                .help("build it without; -fsanitize=undefined is no hindrance"));
+        }
+    }
+    Ok(())
+}
+
+/// Each compiled module has a table, and the program a list of all.
+fn is_ocaml_table(symbol: &str, s: &Sym) -> bool {
+    let table = symbol == "caml_frametable" || symbol.starts_with("caml") && symbol.ends_with("__frametable");
+    table && !s.is_import() && s.st_type() != sym::STT_FUNC
+}

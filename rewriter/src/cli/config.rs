@@ -29,7 +29,7 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
-    clang -O2 heat.c $(blizzard config --cflags --libs --no-libraries --compiler clang) -o heat\n  \
+    clang -c heat.c $(blizzard config --cflags --no-libraries --compiler clang)\n  \
     m4 $(blizzard config --m4) cholesky.C > cholesky.c")]
 pub struct ConfigCommand {
     /// Flags for compiling

@@ -649,12 +649,13 @@ pub(super) fn undo(i: &Insn, mut need: Need) -> Result<Need, String> {
 
 /// An instruction that makes one register another one plus a constant: to, from, constant.
 fn moved(i: &Insn) -> Option<(u8, u8, i64)> {
-    if !i.has(WIDE) || i.has(ADDR32) {
+    if !i.has(WIDE) {
         return None;
     }
     let found = match (i.op, &i.mem) {
         (0x89 | 0x8b, None) => (i.r0, i.r1, 0),
-        (0x8d, Some(m)) if m.seg == 0 && m.index == NONE => (i.r0, m.base, m.disp),
+        // An address-size prefix means something only where an address is formed.
+        (0x8d, Some(m)) if m.seg == 0 && m.index == NONE && !i.has(ADDR32) => (i.r0, m.base, m.disp),
         (0x81 | 0x83, None) if i.ext == 0 => (i.r0, i.r0, i.imm),
         (0x81 | 0x83, None) if i.ext == 5 => (i.r0, i.r0, -i.imm),
         (0xff, None) if i.ext == 0 => (i.r0, i.r0, 1),

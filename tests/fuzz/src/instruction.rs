@@ -17,6 +17,8 @@ pub struct Roles {
     pub pointers: [u8; 4],
     /// How many of `pointers` point into memory below 4 GiB; these come first.
     pub low: usize,
+    /// How many of the last of the others point into private memory that lies high, where its addresses show that it is private.
+    pub high: usize,
     /// Hold small numbers; never written, but that a repeated string instruction counts rcx down.
     pub small: [u8; 2],
     /// Counts loops; never written.

@@ -15,9 +15,12 @@ use std::process::{Command, Stdio};
 pub const PRIVATE: u64 = 0x1000_0000;
 /// The same in the segment.
 pub const SHARED: u64 = abi::SEGMENT_BASE;
+/// The same where the kernel places stacks, libraries and programs: the bit of an address that shared memory never has is set.
+pub const HIGH: u64 = 0x5000_0000_0000;
+const _: () = assert!(HIGH >> abi::PRIVATE_BIT & 1 == 1);
 /// Bytes of each.
 pub const REGION: usize = 16 << 10;
-/// Bytes that the process writes down: the private region, its state before and after, its stack; then the shared region.
+/// Bytes that the process writes down: the private region, its state before and after, its stack; then the shared region and the high one.
 pub const IMAGE: usize = 0x28000;
 /// Where the stack begins, downwards.
 pub const STACK_TOP: u64 = PRIVATE + IMAGE as u64;
@@ -39,7 +42,7 @@ pub struct State {
     /// zmm0 to zmm31; ymm0 to ymm15 where the processor has no AVX-512.
     pub vectors: [[u8; 64]; 32],
     pub masks: [u64; 8],
-    /// Contents of both regions.
+    /// Contents of each region.
     pub memory: Vec<u8>,
     /// Tags of the blocks of the private and of the shared region.
     pub tags: [[u8; REGION / 64]; 2],
@@ -58,7 +61,7 @@ pub struct End {
 impl End {
     /// Whether the sequence was executed to its end.
     pub fn is_complete(&self) -> bool {
-        self.image.len() == IMAGE + REGION
+        self.image.len() == IMAGE + 2 * REGION
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -80,7 +83,7 @@ impl End {
         &self.image[OUT + 1024..OUT + 1024 + 32 * 64 + 64]
     }
 
-    /// Private region, shared region, and the stack from so many bytes below rsp upwards.
+    /// Private region, shared and high region, and the stack from so many bytes below rsp upwards.
     pub fn memory(&self, below: usize) -> [&[u8]; 3] {
         let rsp = (self.gpr(4).wrapping_sub(PRIVATE) as usize).clamp(OUT, IMAGE);
         [&self.image[..REGION], &self.image[IMAGE..], &self.image[rsp - below..IMAGE]]
@@ -114,6 +117,8 @@ std::arch::global_asm!(
     "  fuzz_map 0x807fff8000, 0x1000",
     "  fuzz_map 0x200000000000, 0x4000",
     "  fuzz_copy 0x10000000, 0x200000000000, 0x4000",
+    "  fuzz_map 0x500000000000, 0x4000",
+    "  fuzz_copy 0x10000000, 0x500000000000, 0x4000",
     "  fuzz_copy STATE+144, 0x803f8000, 256",
     "  fuzz_copy STATE+400, 0x807fff8000, 256",
     "  mov eax, dword ptr [STATE+136]",
@@ -172,6 +177,11 @@ std::arch::global_asm!(
     "  mov eax, 1",
     "  mov edi, 1",
     "  movabs rsi, 0x200000000000",
+    "  mov edx, 0x4000",
+    "  syscall",
+    "  mov eax, 1",
+    "  mov edi, 1",
+    "  movabs rsi, 0x500000000000",
     "  mov edx, 0x4000",
     "  syscall",
     "  mov eax, 231",

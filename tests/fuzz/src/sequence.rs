@@ -5,7 +5,7 @@
 //! Flags that the last instructions leave undefined are not compared, and no instruction reads them (SDM volume 1, appendix A).
 
 use crate::instruction::{self, INDICES, Roles};
-use crate::machine::{self, End, PRIVATE, REGION, SHARED, STACK_TOP, State};
+use crate::machine::{self, End, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State};
 use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
@@ -124,6 +124,7 @@ fn roles(u: &mut Unstructured) -> Result<Roles> {
     let mut roles = Roles {
         pointers: [order[0], order[1], order[2], order[3]],
         low: u.int_in_range(0..=4)?,
+        high: u.int_in_range(0..=2)?,
         small: [order[4], order[5]],
         counter: order[6],
         red_zone: u.arbitrary()?,
@@ -161,7 +162,11 @@ fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
     for (n, gpr) in gprs.iter_mut().enumerate() {
         *gpr = match roles.pointers.iter().position(|p| usize::from(*p) == n) {
             Some(at) => {
-                let region = if at < roles.low { PRIVATE } else { SHARED };
+                let region = match at {
+                    _ if at < roles.low => PRIVATE,
+                    _ if at >= roles.pointers.len() - roles.high => HIGH,
+                    _ => SHARED,
+                };
                 let middle = region + REGION as u64 / 2;
                 // Aligned to blocks, near the end of one, or anywhere.
                 middle
@@ -208,7 +213,7 @@ impl Sequence {
     /// A sequence that was found before. r8 and rsi point into private memory, r9 and rdi into the segment, rax, rcx, rdx and rbp hold small numbers.
     /// The status flags count at the end.
     pub fn known(code: &[u8]) -> Sequence {
-        let roles = Roles { pointers: [8, 6, 9, 7], low: 2, small: [1, 2], counter: 5, red_zone: false };
+        let roles = Roles { pointers: [8, 6, 9, 7], low: 2, high: 0, small: [1, 2], counter: 5, red_zone: false };
         let mut u = Unstructured::new(&[0x5a; 4096]);
         let mut state = state(&mut u, &roles).expect("the bytes suffice");
         (state.gprs[0], state.gprs[5]) = (7, 3);

@@ -65,3 +65,12 @@ fn mask_instructions_change_no_general_register() {
     // A processor without AVX-512 ends both with the same signal.
     assert!(matches!(verdict, Verdict::Same | Verdict::SameSignal), "{verdict:?}");
 }
+
+/// The audit took a register for lost where an instruction without memory had an address-size prefix, and a loop's step with it.
+#[test]
+fn an_address_size_prefix_means_nothing_without_an_address() {
+    // again: movzx edx, byte [rsi+16]; addr32 add rsi, 8; sub rbp, 1; jg again
+    let step = [0x67, 0x48, 0x83, 0xc6, 0x08];
+    let code = [&[0x0f, 0xb6, 0x56, 0x10][..], &step, &[0x48, 0x83, 0xed, 0x01, 0x0f, 0x8f, 0xed, 0xff, 0xff, 0xff]];
+    becomes(&code.concat(), Verdict::Same);
+}

@@ -14,6 +14,9 @@
 //! *Nothing* is what a sender may decide without a fence at first ([`Doorbell::announce`]); it looks again behind one before it stops looking at its own
 //! rings. An owner that has said *running* while it handled messages may clear its doorbell ([`Doorbell::silence`]).
 //!
+//! Between a sender's look at the state and its doorbell the owner may have handled the message and fallen asleep over the next: so a sender that has set the doorbell
+//! of one that did not sleep looks at the state once more. A doorbell is never set while its owner sleeps, but by who wakes it.
+//!
 //! **Invariant**: both sides have a full fence between what they write and what they look at: so at least one of them sees the other.
 //! Source: Dekker's mutual exclusion; SDM volume 3, 9.2.3.9 (locked instructions order all loads and stores).
 
@@ -137,13 +140,24 @@ impl<W: Word> Doorbell<'_, W> {
                 self.poll.exchange(1);
                 if self.state.replace(activity::KERNEL, activity::CALLED) {
                     call();
+                } else {
+                    self.wake_late_sleeper();
                 }
             }
             _ => {
                 if self.poll.load() == 0 {
-                    self.poll.store(1);
+                    self.poll.exchange(1);
+                    self.wake_late_sleeper();
                 }
             }
+        }
+    }
+
+    /// The doorbell was set for an owner that did not sleep. If it has fallen asleep in between, it does not see that, and whoever finds the doorbell set
+    /// would believe that it has been woken.
+    fn wake_late_sleeper(&self) {
+        if self.state.load() == activity::SLEEPING {
+            self.poll.wake();
         }
     }
 

@@ -383,6 +383,31 @@ fn planted_bugs_of_the_doorbell_are_found() {
     }
 }
 
+/// A sender of two messages to a node that computes, handles the first one before it has been rung for, and sleeps until the second. The doorbell of the first
+/// was set behind the beginning of that sleep, and the one of the second was taken for one that had been rung already: it slept until its time limit.
+#[test]
+fn a_doorbell_that_comes_late_is_not_taken_for_a_wake_up() {
+    let sender = |node: &Receiver, _| {
+        for n in 1..=2 {
+            if node.announce(n, Urgency::Call) {
+                node.look_again(Urgency::Call);
+            }
+        }
+    };
+    let receiver = |node: &Receiver, _| {
+        while !node.has(1) {
+            loom::thread::yield_now();
+        }
+        let bell = node.bell();
+        bell.begin_wait();
+        while !node.has(2) {
+            bell.sleep(|| node.has(2), 0);
+        }
+        bell.end_wait(|| false);
+    };
+    race(Bug::None, sender, receiver, |_| ());
+}
+
 /// A sender of answers, who looks at the receiver's state without a fence first and behind one later, and a receiver that waits for them: at first without
 /// a word, then spinning, then asleep.
 fn answers(bug: Bug) {

@@ -2,7 +2,7 @@
 //!
 //! Input: as [`super::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it, and the
 //! check's stub. **Invariant**: an access whose address has [`abi::PRIVATE_BIT`], or is formed from a register that has it and a displacement, is
-//! private: neither tags nor protocols know such addresses ([`abi::PRIVATE_REACH`]).
+//! private: neither tags nor protocols know such addresses ([`abi::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
 
 use super::{Saved, Site, address, asm, chained_stub, count, miss_call, place_regs, shared_tail, short_stub, test_tag};
 use crate::analysis::access::{Place, Plain};

@@ -1,15 +1,15 @@
 //! The system calls that the runtime takes part in when there is one node.
 //!
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
-//! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, and those that
-//! start threads, which a program that uses `tempest.h` may not. Input: the registers that the gate saved. Output: changed ones.
+//! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, those that
+//! start threads, which a program that uses `tempest.h` may not, and `mlockall`, which would fill the runtime's mappings. Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
 
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
-use super::{Outcome, loading, masked, own_path};
+use super::{Outcome, loading, lock_all, masked, own_path};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
@@ -45,6 +45,7 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_execveat,
     libc::SYS_clone,
     libc::SYS_clone3,
+    libc::SYS_mlockall,
 ]);
 
 const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
@@ -114,6 +115,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             }
             None
         }
+        libc::SYS_mlockall => Some(Outcome::Done(lock_all(args))),
         // SAFETY: passed on from the caller.
         _ => unsafe {
             let made = loading::call(nr, &args, rip).or_else(|| own_path::read_link(nr, &args));
@@ -183,7 +185,7 @@ mod tests {
         let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
         assert!(!holds(libc::SYS_read) && !holds(libc::SYS_vfork) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 18);
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 19);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 pub mod alone;
 pub mod direct;
+mod futex;
 pub mod loading;
 pub mod own_path;
 pub mod signals;
@@ -175,10 +176,11 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         libc::SYS_fork => return fork([0; 6]),
         libc::SYS_vfork => return vfork(args, caller),
         libc::SYS_clone => return clone(args, caller),
-        libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(shared_futex(&args)),
+        libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(futex::on_shared_word(&args)),
         libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => {
             return Outcome::Done(-i64::from(libc::EINVAL));
         }
+        libc::SYS_mlockall => return Outcome::Done(lock_all(args)),
         _ => {}
     }
     // SAFETY: passed on from the caller.
@@ -199,6 +201,16 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         // SAFETY: the program's call, its memory accessible.
         _ => unsafe { waits::changed(nr, &args, caller) }.unwrap_or(plain),
     }
+}
+
+/// `mlockall`, which would fill the tag table and the segment with terabytes of zeros before it locks them: pages are locked when they are first used.
+fn lock_all(mut args: [u64; 6]) -> i64 {
+    const MCL_ONFAULT: u64 = 4;
+    if args[0] & (libc::MCL_CURRENT | libc::MCL_FUTURE) as u64 != 0 {
+        args[0] |= MCL_ONFAULT;
+    }
+    // SAFETY: no memory is read or written.
+    unsafe { sys::raw(libc::SYS_mlockall, args) }
 }
 
 /// With one node: calls that replace the signal mask while they wait get a copy of the program's without the `reserved` signals, on the
@@ -268,30 +280,6 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
         direct::expect_vfork_child();
     }
     Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
-}
-
-/// A futex in shared memory: the kernel knows only this node's copy, so nobody on another node could wake a sleeper.
-/// A wait gives way once and reports a wake-up; callers look at the word again, as they must after any wake-up.
-fn shared_futex(args: &[u64; 6]) -> i64 {
-    let wanted = args[2] as u32;
-    match args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
-        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => 0,
-        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
-            access::require(args[0], 4, false, false);
-            // SAFETY: readable now.
-            let value = unsafe { (args[0] as *const u32).read_volatile() };
-            if value != wanted {
-                return -i64::from(libc::EAGAIN);
-            }
-            node::poll();
-            sys::sched_yield();
-            0
-        }
-        operation => node::fail(format_args!(
-            "futex operation {operation} on shared memory at {:#x} is not supported in a run of several nodes",
-            args[0]
-        )),
-    }
 }
 
 /// Makes everything that the call touches in the segment accessible, all of it at once.

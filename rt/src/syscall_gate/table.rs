@@ -327,10 +327,11 @@ impl Visitor<'_> {
             Arg::Num => Ok(()),
             Arg::Never => keep_out(addr),
             Arg::Mapped(bytes, condition, bits) => {
-                keep_out(addr)?;
+                // Without the flag it is a hint: the kernel finds another place.
                 if bits != 0 && self.args[usize::from(condition)] & bits == 0 {
                     return Ok(());
                 }
+                keep_out(addr)?;
                 keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)
             }
             Arg::In(len) | Arg::Out(len) => {

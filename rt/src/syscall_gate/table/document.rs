@@ -20,13 +20,13 @@ and what it writes is made writable. *argument n* counts from 1. A dash is a num
 * **private** means: the argument must not lead into shared memory. If it does, the run ends with a message that names the call and
   the pointer. The same holds for everything that is marked so inside a structure, and for every call that is not listed.
 * **own pages** means: private, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
-  guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces.
+  guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces; a mere hint finds another place.
 * What the kernel would use after the call is over (asynchronous transfers, stacks, lists that it walks at exit) is private.
 * Where a count or size is out of the kernel's range, the kernel refuses the call as always.
 
 Handled by the gate itself, whatever their row says: `exit` and `exit_group` end the node; `fork`, `vfork` and `clone` without a thread
 start a process that takes no part in the run; threads are refused; `rt_sigaction`, `rt_sigprocmask`, `rt_sigreturn` and the calls with a signal mask keep
-the runtime's own signals; `futex` on a shared word gives way instead of sleeping.
+the runtime's own signals; `futex` on a shared word gives way instead of sleeping; `mlockall` locks pages when they are first used (so with one node, too).
 ";
 
 fn length(len: Len) -> String {

@@ -329,6 +329,12 @@ fn unknown_calls_and_layouts_are_refused_with_the_argument() {
             assert_eq!(ranges(libc::SYS_mmap, [first, bytes, 3, hint, 0, 0]), Ok(vec![]), "finds another place");
         }
     }
+    assert_eq!(
+        ranges(libc::SYS_mmap, [S, 4096, 3, hint, 0, 0]),
+        Ok(vec![]),
+        "an allocator asks for room near its last chunk"
+    );
+    assert_eq!(ranges(libc::SYS_mmap, [S, 4096, 3, fixed, 0, 0]), Err((0, S)));
     assert_eq!(ranges(libc::SYS_munmap, [S - (4 << 20), 1 << 20, 0, 0, 0, 0]), Ok(vec![]));
     assert_eq!(ranges(libc::SYS_munmap, [S - (4 << 20), 8 << 20, 0, 0, 0, 0]), Err((0, S - (2 << 20))));
     let attr = [0u64, S, 0];

@@ -77,7 +77,7 @@ impl Arenas {
         })
     }
 
-    /// The first address of an arena that was never handed out; `None` if it is not this node's.
+    /// The first address of an arena that was never handed out; `None` if it is not in this node's keeping.
     pub fn limit(&mut self, arena: ArenaId) -> Option<u64> {
         Some(self.place(arena)?.as_ref().map_or(0, Arena::limit))
     }
@@ -174,8 +174,13 @@ pub fn on_alloc(node: &mut Node, from: NodeId, message: &Message) {
 
 /// Address: what to free. Answer: `args[0]`, see [`FREED_OK`] and its neighbours.
 pub fn on_free(node: &mut Node, from: NodeId, message: &Message) {
-    let Some(freed) = node.arenas.free(message.addr) else {
-        return node.count(Counter::MessagesRejected);
+    let freed = match node.arenas.free(message.addr) {
+        Some(freed) => freed,
+        // As in `on_limit_query`.
+        None if node.homes.arena_of(message.addr).and_then(|arena| node.homes.owner_of(arena)) == Some(node.me) => {
+            Err(FreeError::NotAllocated)
+        }
+        None => return node.count(Counter::MessagesRejected),
     };
     let code = match freed {
         Ok(_) => FREED_OK,
@@ -187,8 +192,12 @@ pub fn on_free(node: &mut Node, from: NodeId, message: &Message) {
 
 /// `args[0]`: arena. Answer: `args[0]`: the first address of it that was never handed out.
 pub fn on_limit_query(node: &mut Node, from: NodeId, message: &Message) {
-    let Some(limit) = node.homes.arena(message.args[0]).and_then(|arena| node.arenas.limit(arena)) else {
-        return node.count(Counter::MessagesRejected);
+    let arena = node.homes.arena(message.args[0]);
+    let limit = match arena.and_then(|arena| node.arenas.limit(arena)) {
+        Some(limit) => limit,
+        // The zone of a node that was never created: this one stands in for it, and nothing is allocated there.
+        None if arena.and_then(|arena| node.homes.owner_of(arena)) == Some(node.me) => 0,
+        None => return node.count(Counter::MessagesRejected),
     };
     node.send(from, Message { handler: id::LIMIT, args: [limit, 0, 0], ..*message });
 }

@@ -50,6 +50,9 @@ int main(int argc, char **argv) {
     case 'b': bz_fork_nodes(all_take_part); all_take_part(); break;
     case 'g': bz_barrier(), bz_barrier(), bz_fork_nodes(all_take_part), all_take_part(); break; /* collectives of node 0 alone before */
     case 'c': bz_fork_nodes(has_a_child); break;
+    case 'h': bz_prefetch((void *)word, (size_t)-1, 0), bz_check_in(NULL, (size_t)-1), others = 0; break;
+    case 'i': bz_free((char *)word + (40ull << 30)); break; /* the part of node 1, which is not there */
+    case 'o': bz_remote_write(1, &others, &others, sizeof others), bz_remote_fence(); break;
     }
     bz_wait_for_end(others);
     /* The nodes are no children that the program could wait for. */

@@ -115,10 +115,14 @@ fn ends() {
     fails("died: node 0 ends while the others compute", "node 0 was killed by signal 6 (SIGABRT)");
     fails("more nodes than the run has", "run it with `-n 4`");
     fails("waits for nodes that it has not created", "waits for 2 nodes to end, but has created 1");
+    // Node 0 asked a node for its part of the segment, or told it to write, that was never created, and waited for ever.
+    fails("invalid pointer into the part of a node that is not there", "is not the start of an allocation");
+    fails("orders to a node that is not there", "bz_remote_write: node 1 has not been created");
     let prints = |how: &str, text: &str| {
         assert_eq!(launch(3, &program, &[how]).success().unwrap().stdout_text(), text, "{how}");
     };
     prints("no wait", "");
+    prints("hints about the parts of nodes that are not there", "0 0 -1\n");
     prints("fewer", "1 0 -1\n");
     // Again and again: a node that was created after the release arrived at the barrier before its `fork` had returned in node 0, which
     // then did not know it, dropped its message and waited for ever.

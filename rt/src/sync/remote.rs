@@ -69,6 +69,9 @@ impl Node {
         if !is_private(to, bytes) {
             self.fail(format_args!("bz_remote_write: {to:#x} is not private memory"));
         }
+        if node.index() as u32 >= self.participants() {
+            self.fail(format_args!("bz_remote_write: node {} has not been created", node.index()));
+        }
         self.sync.written |= bit(node);
         for offset in (0..bytes).step_by(BLOCK_BYTES as usize) {
             let length = BLOCK_BYTES.min(bytes - offset);

@@ -59,8 +59,9 @@ __attribute__((constructor(101))) static void start(void) {
         fprintf(stderr, "blizzard: error: the program was built for another version of tempest.h\n");
         abort();
     }
-    found->start();
+    /* From here on handlers of messages may run, and call these functions. */
     table = found;
+    found->start();
 }
 
 static const struct tempest_api *api(void) {

@@ -6,7 +6,8 @@
  *
  * Execution model (section 2). main() runs on every node. Each node has one computation thread, which is also its protocol thread: a
  * handler runs on it, to its end, when the program faults on a block, reaches a poll (the rewriter puts them into loops), waits, or calls a
- * function of the runtime. Handlers run one at a time: first that of a fault, then timers, then messages. A handler must not
+ * function of the runtime. The handler of a message that comes early runs before main, so let the nodes meet in bz_barrier before they send what
+ * main must have prepared for. Handlers run one at a time: first that of a fault, then timers, then messages. A handler must not
  * wait: no access that faults, no function of blizzard.h but bz_node and bz_nodes, no TPPI_sleep. It may send without limit.
  *
  * Errors. A call that the specification gives a result for failure returns it. Every other misuse (a length that is no block's, a page that is
@@ -53,7 +54,8 @@ typedef enum { TPPI_Blk_Busy, TPPI_Blk_Invalid, TPPI_Blk_ReadOnly, TPPI_Blk_Writ
 #define TPPI_NUM_BLK_ACC_TAGS 4
 #define TPPI_MAX_BLK_ACC_TAG (TPPI_NUM_BLK_ACC_TAGS - 1)
 
-/* 3.1.3 Maps a page of zeros at `pg`, all its blocks tagged `acc`. 1: done. 0: `pg` is not the address of a page of the segment, is mapped
+/* 3.1.3 Maps a page of zeros at `pg`, all its blocks tagged `acc`. `mode` chooses its handlers; they get `home` and `usr_ptr`, which mean
+ * nothing to the runtime. 1: done. 0: `pg` is not the address of a page of the segment, is mapped
  * already, or there is no memory (--tempest-pages bounds a node's pages). */
 int TPPI_alloc_and_map(void *pg, TPPI_PageMode mode, TPPI_BlkAccTag acc, TPPI_NodeId home, void *usr_ptr);
 /* Unmaps the page at `pg`; its contents are lost. 1: done. 0: no page is mapped there. */
@@ -89,7 +91,7 @@ TPPI_NodeId TPPI_get_page_home(void *va);
 #define TPPI_TAG_BLK_SHIFT 6
 #define TPPI_TAG_BLK_SIZE (1 << TPPI_TAG_BLK_SHIFT)
 
-/* 3.2.4 The tag of the block that holds `va`; Invalid where no page is mapped. */
+/* 3.2.4 The tag of the block that holds `va`; Invalid where no page of the segment is mapped, Writable in private memory. */
 TPPI_BlkAccTag TPPI_get_blk_acc(void *va);
 
 /* 3.2.5 Tag changes; table 2 says which may be applied to a block with which tag. One that table 2 does not allow still sets the tag it

@@ -77,6 +77,9 @@ int main(int argc, char **argv) {
     IF("send-nowhere") TPPI_send(TPPI_num_nodes, nothing);
     IF("send-data") TPPI_send(0, (TPPI_MessageHandlerPtr)(uintptr_t)buffer);
     IF("send-null") TPPI_send(0, 0);
+    IF("send-null-region") TPPI_send_R(0, nothing, 0, 8);
+    IF("send-null-items") TPPI_send_items(0, nothing, 0, 3);
+    IF("copy-null") TPPI_change_blk_acc_and_copy(page(0), 64, TPPI_Blk_No_Tag_Change, 0);
     IF("send-long") TPPI_send_RR(0, nothing, page(0), TPPI_PAGE_SIZE, page(0), 260);
     IF("send-odd") TPPI_send_R(0, nothing, buffer, 6);
     IF("send-skew") TPPI_send_R(0, nothing, (char *)buffer + 2, 8);
@@ -104,6 +107,10 @@ int main(int argc, char **argv) {
     IF("resume-length") TPPI_resume_va(page(0), 3);
     IF("channel-unknown") TPPI_channel_send(0, 5, buffer, 4);
     IF("channel-length") TPPI_set_channel_dst(0, 0, buffer, 6, 0);
+    IF("channel-null") TPPI_set_channel_dst(0, 0, 0, 8, 0);
+    IF("channel-send-null") TPPI_channel_send(0, TPPI_set_channel_src(0, 0), 0, 8);
+    IF("channel-src-pointer") TPPI_get_src_channel_user_ptr(0, 5);
+    IF("channel-dst-pointer") TPPI_set_dst_channel_user_ptr(0, 5, buffer);
     IF("channel-coherent") TPPI_set_channel_dst(0, 0, bz_alloc(64), 64, 0);
     IF("channel-twice") TPPI_set_channel_dst(0, 0, buffer, 8, 0), TPPI_set_channel_dst(0, 0, buffer, 8, 0);
     IF("channel-busy") {

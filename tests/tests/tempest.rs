@@ -115,6 +115,11 @@ fn messages() {
     passes("messages", &[]);
 }
 
+#[test]
+fn early() {
+    passes("early", &[]);
+}
+
 /// Section 3.4, with copies between processes and with messages in their place.
 #[test]
 fn bulk() {
@@ -131,7 +136,7 @@ fn timers() {
 }
 
 /// What must not be done: how, on how many nodes, and what the message says. Each ends the run.
-const MISUSE: [(&str, &str, &str); 53] = [
+const MISUSE: [(&str, &str, &str); 60] = [
     (
         "register-readonly-read",
         "2",
@@ -159,6 +164,9 @@ const MISUSE: [(&str, &str, &str); 53] = [
     ("send-odd", "2", "TPPI_send: a region of 6 bytes"),
     ("send-skew", "1", "does not start on a word boundary"),
     ("send-negative", "1", "TPPI_send: a region of -4 bytes"),
+    ("send-null-region", "2", "TPPI_send: a null pointer to 8 bytes"),
+    ("send-null-items", "1", "TPPI_send: a null pointer to 3 items"),
+    ("copy-null", "1", "TPPI_change_blk_acc_and_copy: a null pointer to 64 bytes"),
     ("send-forward", "1", "only a message handler has a message to read"),
     ("recv-outside", "1", "TPPI_recv_W: only a message handler has a message to read"),
     ("recv-left", "2", "a message handler left 4 of the 8 bytes"),
@@ -178,6 +186,10 @@ const MISUSE: [(&str, &str, &str); 53] = [
     ("resume-length", "1", "TPPI_resume_va: 3 bytes"),
     ("channel-unknown", "2", "TPPI_channel_send: there is no channel 5 to node 0"),
     ("channel-length", "1", "TPPI_set_channel_dst: 6 bytes"),
+    ("channel-null", "1", "TPPI_set_channel_dst: a null pointer to 8 bytes"),
+    ("channel-send-null", "2", "TPPI_channel_send: a null pointer to 8 bytes"),
+    ("channel-src-pointer", "1", "TPPI_get_src_channel_user_ptr: there is no channel 5 to node 0"),
+    ("channel-dst-pointer", "1", "TPPI_set_dst_channel_user_ptr: there is no channel 5 from node 0"),
     ("channel-coherent", "2", "is memory of bz_alloc"),
     ("channel-coherent", "1", "is memory of bz_alloc"),
     ("channel-twice", "2", "has a destination already"),

@@ -166,6 +166,8 @@ extern "C" fn send(dest: u32, function: u64, items: *const SendItem, count: u32)
     enter("TPPI_send");
     let items = if count == 0 {
         &[]
+    } else if items.is_null() {
+        node::fail(format_args!("TPPI_send: a null pointer to {count} items"));
     } else {
         // SAFETY: the client library passes an array of `count` items.
         unsafe { core::slice::from_raw_parts(items, count as usize) }
@@ -270,15 +272,23 @@ const fn end_of(end: i32) -> End {
 }
 
 extern "C" fn get_channel_user_ptr(other: u32, channel: i32, end: i32) -> u64 {
-    const NAME: &str = "TPPI_get_channel_user_ptr";
-    enter(NAME);
-    bulk::user_ptr(NAME, end_of(end), require_node(NAME, other), channel, None)
+    let end = end_of(end);
+    let name = match end {
+        End::Source => "TPPI_get_src_channel_user_ptr",
+        End::Destination => "TPPI_get_dst_channel_user_ptr",
+    };
+    enter(name);
+    bulk::user_ptr(name, end, require_node(name, other), channel, None)
 }
 
 extern "C" fn set_channel_user_ptr(other: u32, channel: i32, end: i32, user_ptr: u64) {
-    const NAME: &str = "TPPI_set_channel_user_ptr";
-    enter(NAME);
-    bulk::user_ptr(NAME, end_of(end), require_node(NAME, other), channel, Some(user_ptr));
+    let end = end_of(end);
+    let name = match end {
+        End::Source => "TPPI_set_src_channel_user_ptr",
+        End::Destination => "TPPI_set_dst_channel_user_ptr",
+    };
+    enter(name);
+    bulk::user_ptr(name, end, require_node(name, other), channel, Some(user_ptr));
 }
 
 extern "C" fn schedule_timer(ticks: i32, function: u64, user_ptr: u64) {

@@ -143,9 +143,12 @@ impl Page {
     }
 }
 
-/// Ends the run if some page of `[addr, addr + bytes)` is user-managed and not mapped.
+/// Ends the run if some page of `[addr, addr + bytes)` is user-managed and not mapped, or the pointer is null.
 pub fn require_mapped_in(function: &str, pages: &Pages, addr: u64, bytes: u64) {
     let last = addr.saturating_add(bytes.saturating_sub(1));
+    if bytes != 0 && addr == 0 {
+        crate::node::fail(format_args!("{function}: a null pointer to {bytes} bytes"));
+    }
     if bytes != 0
         && (is_user(addr) || is_user(last))
         && let Some(hole) = pages.first_unmapped(addr, bytes)

@@ -207,15 +207,18 @@ static uint64_t plain_counter_op(unsigned op, bz_counter_t *counter, uint64_t v,
 static void plain_reduce(unsigned kind, uint64_t *words, unsigned count) {
     (void)words, (void)count;
     if (kind > 8) die("bz_reduce: there is no such reduction");
+    if (!words) die("bz_reduce: a null pointer");
 }
 
 static void plain_broadcast(unsigned root, void *p, size_t bytes) {
-    (void)p, (void)bytes;
+    (void)bytes;
     if (root != 0) die("bz_broadcast: there is no such node");
+    if (!p) die("bz_broadcast: a null pointer");
 }
 
 static void plain_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
     if (node != 0) die("bz_remote_write: there is no such node");
+    if (!to || !from) die("bz_remote_write: a null pointer");
     memmove(to, from, bytes);
 }
 
@@ -298,11 +301,13 @@ uint64_t bz_compare_swap_u64(uint64_t *p, uint64_t expected, uint64_t v) {
     return bz_fetch_op_u64(p, BZ_COMPARE_SWAP, v, expected);
 }
 
-/* The runtime takes private memory only: what the caller gives is copied here, with checks. */
+/* The runtime takes private memory only: what the caller gives is copied here, with checks. A null pointer goes on to it as it is, so that the
+ * run ends with the function's name. */
 enum { REDUCED_WORDS = 8, BROADCAST_BYTES = 8192 };
 
 void bz_reduce(bz_reduction_t kind, void *words, size_t count) {
     uint64_t part[REDUCED_WORDS], *all = words;
+    if (!words && count) api()->reduce(kind, NULL, 1);
     for (size_t done = 0; done < count; done += REDUCED_WORDS) {
         size_t n = count - done < REDUCED_WORDS ? count - done : REDUCED_WORDS;
         for (size_t i = 0; i < n; i++) part[i] = all[done + i];
@@ -331,6 +336,7 @@ int64_t bz_reduce_sum_i64(int64_t v) { return (int64_t)bz_reduce_sum_u64((uint64
 
 void bz_broadcast(unsigned root, void *p, size_t bytes) {
     char part[BROADCAST_BYTES], *all = p;
+    if (!p && bytes) api()->broadcast(root, NULL, 1);
     for (size_t done = 0; done < bytes; done += BROADCAST_BYTES) {
         size_t n = bytes - done < BROADCAST_BYTES ? bytes - done : BROADCAST_BYTES;
         if (bz_node() == root) memcpy(part, all + done, n);
@@ -341,6 +347,7 @@ void bz_broadcast(unsigned root, void *p, size_t bytes) {
 
 void bz_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
     char part[4096];
+    if ((!to || !from) && bytes) api()->remote_write(node, to, from, 1);
     for (size_t done = 0; done < bytes; done += sizeof part) {
         size_t n = bytes - done < sizeof part ? bytes - done : sizeof part;
         memcpy(part, (const char *)from + done, n);

@@ -20,6 +20,10 @@ static unsigned created, awaited;
 
 void bz_create(void (*fn)(void)) {
     const struct bz_api *api = bz_client_api();
+    if (!fn) {
+        fputs("blizzard: error: bz_create: a null pointer is no function\n", stderr);
+        abort();
+    }
     /* What waits in buffers would be written by both processes. */
     fflush(NULL);
     api->create_begin();

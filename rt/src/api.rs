@@ -188,7 +188,9 @@ extern "C" fn bz_lookup(slot: u32) -> *mut u8 {
     check_slot("bz_lookup", slot);
     let pointer = with_run("bz_lookup", |call| match call {
         Call::Several(node) => node.lookup(slot.into()),
-        Call::Single(single) => single.lookup(slot),
+        Call::Single(single) => single.lookup(slot).unwrap_or_else(|| {
+            node::fail(format_args!("bz_lookup: slot {slot} was not published, and there is no other thread to do it"))
+        }),
     });
     pointer as *mut u8
 }
@@ -291,10 +293,18 @@ extern "C" fn bz_reduce_sum_f64(value: f64) -> f64 {
     f64::from_bits(word[0])
 }
 
+/// Ends the run at a null pointer, which the client library hands on where it would have read or written there.
+fn some(function: &str, at: u64) {
+    if at == 0 {
+        node::fail(format_args!("{function}: a null pointer"));
+    }
+}
+
 extern "C" fn bz_reduce(kind: u32, words: *mut u64, count: u32) {
     let Some(reduction) = Reduction::from_number(kind.into()).filter(|_| count as usize <= VECTOR_WORDS) else {
         node::fail(format_args!("bz_reduce: no reduction {kind} of {count} words"));
     };
+    some("bz_reduce", words as u64);
     // SAFETY: the client library passes so many words of its stack.
     let words = unsafe { core::slice::from_raw_parts_mut(words, count as usize) };
     collective("bz_reduce", Collective::Reduce(reduction), words);
@@ -310,6 +320,7 @@ fn node_number(function: &str, number: u32) -> NodeId {
 
 extern "C" fn bz_broadcast(root: u32, at: *mut u8, bytes: usize) {
     let root = node_number("bz_broadcast", root);
+    some("bz_broadcast", at as u64);
     if bytes as u64 > BROADCAST_BYTES {
         node::fail(format_args!("bz_broadcast: {bytes} bytes at once"));
     }
@@ -323,6 +334,8 @@ extern "C" fn bz_broadcast(root: u32, at: *mut u8, bytes: usize) {
 
 extern "C" fn bz_remote_write(to: u32, at: *mut u8, from: *const u8, bytes: usize) {
     let to = node_number("bz_remote_write", to);
+    some("bz_remote_write", at as u64);
+    some("bz_remote_write", from as u64);
     with_run("bz_remote_write", |call| match call {
         // SAFETY: the client library passes so many bytes of its stack.
         Call::Several(node) => unsafe { node.remote_write(to, at as u64, from as u64, bytes as u64) },

@@ -1,7 +1,8 @@
 //! The interface of `blizzard.h` in a run of one node.
 //!
 //! Purpose: with one node no block is ever Invalid and nothing has to be sent, but the program may have threads, and they may call at the same
-//! time. So everything here is atomic or under a spin lock, and [`Single`] is used by shared reference.
+//! time. So everything here is atomic or under a spin lock, and [`Single`] is used by shared reference. A wait of the only thread would never end,
+//! and is misuse.
 //! **Invariant**: no memory outside this object and the segment is touched.
 
 use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
@@ -39,6 +40,8 @@ pub enum Misuse {
     TooManyLocks,
     Free(FreeError),
     NotShared,
+    HeldAlready,
+    NeverSet,
 }
 
 impl Misuse {
@@ -51,6 +54,8 @@ impl Misuse {
             Misuse::TooManyLocks => "too many locks",
             Misuse::Free(error) => error.text(),
             Misuse::NotShared => "is not shared memory",
+            Misuse::HeldAlready => "is held already, and there is no other thread to release it",
+            Misuse::NeverSet => "is not set, and there is no other thread to set it",
         }
     }
 }
@@ -173,6 +178,9 @@ impl Single {
     pub fn event_wait(&self, value: u64) -> Result<(), Misuse> {
         let word = self.event_word(value)?;
         while word.load(Ordering::Acquire) == 0 {
+            if sys::is_only_thread() {
+                return Err(Misuse::NeverSet);
+            }
             let _ = sys::futex_wait(word, 0, None);
         }
         Ok(())
@@ -201,6 +209,9 @@ impl Single {
             return Ok(());
         }
         while word.swap(CONTENDED, Ordering::Acquire) != FREE {
+            if sys::is_only_thread() {
+                return Err(Misuse::HeldAlready);
+            }
             // Woken, interrupted or changed meanwhile: look again.
             let _ = sys::futex_wait(word, CONTENDED, None);
         }
@@ -233,15 +244,18 @@ impl Single {
         self.published[slot].store(1, Ordering::Release);
     }
 
-    /// The pointer in a slot, as soon as some thread has published it.
-    pub fn lookup(&self, slot: u32) -> u64 {
+    /// The pointer in a slot, as soon as some thread has published it; `None` if there is no other thread to do so.
+    pub fn lookup(&self, slot: u32) -> Option<u64> {
         let slot = slot as usize;
         while self.published[slot].load(Ordering::Acquire) == 0 {
+            if sys::is_only_thread() {
+                return None;
+            }
             // Rare, and there is no word to sleep on: a millisecond's nap on a private one.
             let never = AtomicU32::new(0);
             let _ = sys::futex_wait(&never, 0, Some(1_000_000));
         }
-        self.slots[slot].load(Ordering::Relaxed)
+        Some(self.slots[slot].load(Ordering::Relaxed))
     }
 }
 
@@ -346,6 +360,6 @@ mod tests {
             std::thread::spawn(move || single.lookup(1023))
         };
         single.publish(1023, 77);
-        assert_eq!(reader.join().unwrap(), 77);
+        assert_eq!(reader.join().unwrap(), Some(77));
     }
 }

@@ -190,6 +190,18 @@ pub fn fstat(fd: i32) -> Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// Whether the process certainly has one thread: the folder of its threads has two links more than there are. False where that is not to be found out.
+pub fn is_only_thread() -> bool {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel reads the string and fills the structure, which is large enough and exclusive.
+    let done = unsafe {
+        let path = c"/proc/self/task".as_ptr() as u64;
+        call(libc::SYS_stat, [path, stat.as_mut_ptr() as u64, 0, 0, 0, 0])
+    };
+    // SAFETY: filled by the kernel; all-zero bytes would be valid too.
+    done.is_ok() && unsafe { stat.assume_init() }.st_nlink == 3
+}
+
 /// Sleeps while `*word == expected`, at most `timeout_ns` if given. Works between processes (not FUTEX_PRIVATE).
 /// Returns at once with EAGAIN when the word differs; wakes spuriously like any futex.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {

@@ -97,6 +97,24 @@ int main(int argc, char **argv) {
         bz_alloc_with(100, &(bz_attributes_t){.homes = BZ_HOMES_NODE, .node = nodes});
     if (!strcmp(how, "slot") && me == last)
         bz_publish(BZ_SLOTS, 0);
+    if (!strcmp(how, "reduce-null") && me == last)
+        bz_reduce(BZ_REDUCE_SUM_U64, 0, 3);
+    if (!strcmp(how, "broadcast-null") && me == last)
+        bz_broadcast(last, 0, 8);
+    if (!strcmp(how, "write-from-null") && me == last)
+        bz_remote_write(0, &argc, 0, sizeof argc);
+    if (!strcmp(how, "write-to-null") && me == last)
+        bz_remote_write(0, 0, &argc, sizeof argc);
+    /* What the only thread waits for, nobody else does. */
+    if (!strcmp(how, "lock-twice") && me == last) {
+        bz_lock_t *lock = bz_lock_new();
+        bz_lock(lock);
+        bz_lock(lock);
+    }
+    if (!strcmp(how, "event-never-set"))
+        bz_event_wait(bz_event_new());
+    if (!strcmp(how, "slot-never-published"))
+        bz_lookup(9);
     if (!strcmp(how, "compute") || !strcmp(how, "daemon"))
         for (;;)
             shared[me * 8]++;

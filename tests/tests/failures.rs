@@ -88,6 +88,36 @@ fn misuse_of_the_interface_is_an_error() {
     }
 }
 
+/// The functions crashed in the client library's copy, and no line named them.
+#[test]
+fn null_pointers_are_errors_with_the_functions_name() {
+    for (how, function) in [
+        ("reduce-null", "bz_reduce"),
+        ("broadcast-null", "bz_broadcast"),
+        ("write-from-null", "bz_remote_write"),
+        ("write-to-null", "bz_remote_write"),
+    ] {
+        says(how, &["blizzard: error:", "node 2", &format!("{function}: a null pointer")]);
+    }
+}
+
+/// A run of one node hung in what a run of several, or a program by itself, reports.
+#[test]
+fn the_only_thread_waits_for_nobody() {
+    for (how, words) in [
+        ("lock-twice", "is held already, and there is no other thread to release it"),
+        ("event-never-set", "is not set, and there is no other thread to set it"),
+        ("slot-never-published", "bz_lookup: slot 9 was not published, and there is no other thread to do it"),
+    ] {
+        let mut command = tool::blizzard(["run", "--"]);
+        command.arg(program()).args([how, &marker()]);
+        let outcome = run(&mut command, "", Duration::from_secs(60)).unwrap();
+        assert_eq!(outcome.ending, Ending::Exit(1), "{how}: {}", outcome.describe());
+        assert!(outcome.stderr_text().contains(words), "{how}: {}", outcome.describe());
+    }
+    says("lock-twice", &["node 2 already holds the lock"]);
+}
+
 #[test]
 fn attributes_that_there_are_not_are_errors() {
     for (how, what) in [

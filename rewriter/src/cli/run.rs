@@ -48,7 +48,7 @@ pub struct RunCommand {
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
-    /// Keep copies of at most PAGES pages of other nodes; the oldest make room for new ones
+    /// Keep copies of at most PAGES pages of other nodes (at least 16); the oldest make room for new ones
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096

@@ -183,6 +183,51 @@ fn an_interrupted_rewrite_leaves_nothing() {
     }
 }
 
+/// `stress` and `bench` left their temporary folders.
+#[test]
+fn an_interrupted_command_leaves_no_temporary_folder() {
+    let bench = Bench::new();
+    let scratch = bench.at("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let folders = || fs::read_dir(&scratch).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+    for (args, signal) in [
+        (&["stress", "-n", "3", "--seconds", "60"][..], "INT"),
+        (&["stress", "-n", "2", "--seconds", "60"], "TERM"),
+        (&["bench", "miss"], "HUP"),
+        (&["demo"], "TERM"),
+    ] {
+        let mut command = bench.command(args);
+        let mut child = command.env("TMPDIR", &scratch).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while folders().is_empty() {
+            assert!(child.try_wait().unwrap().is_none(), "{args:?} ended by itself");
+            std::thread::yield_now();
+        }
+        // The signals are listened to from right behind that moment on: until then the process just dies.
+        let name = folders()[0].clone();
+        while fs::read_dir(scratch.join(&name)).map_or(true, |mut files| files.next().is_none()) {
+            assert!(child.try_wait().unwrap().is_none(), "{args:?} ended by itself");
+            std::thread::yield_now();
+        }
+        Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.code().is_some_and(|code| code > 128), "{args:?}: {status}");
+        assert_eq!(folders().len(), 0, "{args:?}");
+    }
+}
+
+/// Who has gone away from standard error too gets the same exit status; it was that of a panic.
+#[test]
+fn errors_that_nobody_reads_have_their_exit_status() {
+    let bench = Bench::new();
+    for (args, code) in [(&["rewrite", "prog"][..], 2), (&["inspect", "nothing"], 1), (&["run", "--", "./nothing"], 1)]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = bench.command(args).stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
 #[test]
 fn pipes_are_refused_and_not_waited_for() {
     let bench = Bench::new();

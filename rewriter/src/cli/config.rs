@@ -3,7 +3,7 @@
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
 use super::compiler::{self, Compiler};
-use super::print;
+use super::{print, tell};
 use crate::cache::{Cache, Key, tool_identity};
 use crate::error::{Error, Result};
 use clap::Args;
@@ -118,11 +118,11 @@ impl ConfigCommand {
 fn own_flags(asked: Option<&str>) -> Result<&'static [&'static str]> {
     let Some(compiler) = Compiler::find(asked)? else { return Ok(compiler::default_flags()) };
     Ok(compiler.flags().unwrap_or_else(|| {
-        eprintln!(
-            "blizzard: warning: {} has no flag that keeps it from turning loops into calls of memset and memcpy, which must \
-             not be given shared memory",
+        tell(&format!(
+            "warning: {} has no flag that keeps it from turning loops into calls of memset and memcpy, which must \
+             not be given shared memory\n",
             compiler.name()
-        );
+        ));
         &[]
     }))
 }

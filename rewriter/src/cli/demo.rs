@@ -9,7 +9,7 @@
 
 use super::compiler::Compiler;
 use super::config::Client;
-use super::{grouped, libraries, node_count, print};
+use super::{grouped, libraries, node_count, print, scratch};
 use crate::cache::Cache;
 use crate::closure::{Cached, Source};
 use crate::error::{Error, Result};
@@ -96,11 +96,7 @@ impl DemoCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let compiler = Compiler::find(None)?
             .ok_or_else(|| Error::new("the demonstration needs a C compiler: install gcc or clang, or set CC"))?;
-        let folder = tempfile::Builder::new()
-            .prefix("blizzard-demo-")
-            .tempdir()
-            .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
-        remove_when_interrupted(folder.path())?;
+        let folder = scratch::folder("demo")?;
         let progress = self.progress();
         let prepared = prepare(&compiler, folder.path(), &progress)?;
         let rows = self.measure(&prepared, &progress)?;
@@ -220,21 +216,6 @@ fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result
         verify::verify(&bytes, "em3d.blz")
     })?;
     Ok(Prepared { program, rewritten, counting, stats: at("stats.json"), summary, rewriting, audit })
-}
-
-/// Removes the temporary folder also when the user interrupts the demonstration. The processes it has started end with this one.
-fn remove_when_interrupted(folder: &Path) -> Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
-        .map_err(|e| Error::new("cannot listen for signals").because(e))?;
-    let folder = folder.to_owned();
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            // What cannot be removed now is left to whoever cleans the temporary folder.
-            let _ = fs::remove_dir_all(folder);
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
 }
 
 /// Compiles EM3D as a user would: `cc -O2 $(blizzard config --cflags) em3d.c $(blizzard config --libs)`.

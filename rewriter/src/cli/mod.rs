@@ -15,6 +15,7 @@ mod libraries;
 mod overhead;
 mod rewrite;
 mod run;
+mod scratch;
 mod stress;
 mod verify;
 mod workload;
@@ -154,11 +155,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) if e.use_stderr() => {
             let text = e.render();
-            if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-                eprint!("blizzard: {}", text.ansi());
-            } else {
-                eprint!("blizzard: {text}");
-            }
+            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            tell(&if is_terminal { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
         }
         Err(help) => {
@@ -180,9 +178,15 @@ pub fn main() -> ExitCode {
         Command::Bench(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("blizzard: error: {error}");
+        tell(&format!("error: {error}\n"));
         ExitCode::FAILURE
     })
+}
+
+/// Writes to standard error, whoever reads there or not: the exit status says the same.
+fn tell(text: &str) {
+    use std::io::Write;
+    let _ = write!(std::io::stderr(), "blizzard: {text}");
 }
 
 /// Writes to standard output; a reader that has gone away (`| head`) is no error.

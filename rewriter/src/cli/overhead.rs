@@ -3,7 +3,7 @@
 //! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
 
 use super::libraries::LibraryOptions;
-use super::{ProgramAndArgs, input, print, run};
+use super::{ProgramAndArgs, input, print, run, tell};
 use crate::error::{Error, Result};
 use crate::launch::supervise::Signals;
 use crate::launch::{leftovers, sys};
@@ -196,7 +196,7 @@ fn standard_input() -> Result<Option<Arc<Replay>>> {
     let (done, waiting) = mpsc::channel::<()>();
     let patience = std::thread::spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("blizzard: reading standard input to its end, for all runs; < /dev/null if there is none");
+            tell("reading standard input to its end, for all runs; < /dev/null if there is none\n");
         }
     });
     let replay = Replay::read(stdin.lock());

@@ -3,7 +3,7 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use super::libraries::{self, LibraryOptions};
-use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count};
+use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count, tell};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
@@ -91,10 +91,7 @@ impl RunCommand {
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
-            eprintln!(
-                "blizzard: warning: {}: its libraries' accesses to shared memory are not checked",
-                name.display()
-            );
+            tell(&format!("warning: {}: its libraries' accesses to shared memory are not checked\n", name.display()));
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
@@ -119,16 +116,16 @@ impl RunCommand {
         };
         let outcome = launch::run(&executable, args, &options)?;
         if let Some(failure) = &outcome.failure {
-            eprintln!("blizzard: error: {failure}");
+            tell(&format!("error: {failure}\n"));
         }
         let unchecked = outcome.nodes.iter().filter(|node| node.report.counters[Counter::UncheckedCode as usize] > 0);
         let unchecked = unchecked.count();
         if self.nodes > 1 && unchecked > 0 {
-            eprintln!(
-                "blizzard: note: {}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): \
-                 its accesses were not checked",
+            tell(&format!(
+                "note: {}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): \
+                 its accesses were not checked\n",
                 name.display()
-            );
+            ));
         }
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;

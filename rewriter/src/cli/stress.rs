@@ -5,7 +5,7 @@
 
 use super::run::block_bytes;
 use super::workload::{self, Ending, Finished, Workload};
-use super::{grouped, node_count, print};
+use super::{grouped, node_count, print, scratch};
 use crate::error::{Error, Result};
 use crate::launch::{HomePolicy, Protocol};
 use crate::rt_blob::Blob;
@@ -160,10 +160,7 @@ struct Programs {
 impl StressCommand {
     /// Runs rounds until the time is over or something is found.
     pub fn execute(self) -> Result<ExitCode> {
-        let folder = tempfile::Builder::new()
-            .prefix("blizzard-stress-")
-            .tempdir()
-            .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
+        let folder = scratch::folder("stress")?;
         let programs = self.programs(folder.path())?;
         let progress = self.progress();
         let fixed = Fixed { protocol: self.protocol, block_bytes: self.block_size, homes: self.homes };

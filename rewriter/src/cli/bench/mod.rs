@@ -8,8 +8,8 @@
 mod plans;
 mod report;
 
-use super::print;
 use super::workload::{self, Ending};
+use super::{print, scratch};
 use crate::error::{Error, Result};
 use crate::rt_blob::Blob;
 use blizzard_rt::abi;
@@ -78,10 +78,7 @@ impl What {
 impl BenchCommand {
     /// Measures and prints.
     pub fn execute(self) -> Result<ExitCode> {
-        let folder = tempfile::Builder::new()
-            .prefix("blizzard-bench-")
-            .tempdir()
-            .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
+        let folder = scratch::folder("bench")?;
         let processors = two_processors()?;
         let (plan, options) = self.what.plan();
         let samples = measure(folder.path(), &plan, options, processors, &Blob::embedded()?, None)?;

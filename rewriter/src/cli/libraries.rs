@@ -144,7 +144,9 @@ fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(libraries.len());
     let mut done: Vec<(usize, Result<T>)> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        // Where the system gives no more threads, those that there are do it all.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, worker).ok();
+        let others: Vec<_> = (1..threads).map_while(start).collect();
         let mut done = worker();
         for other in others {
             done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -169,10 +169,15 @@ pub fn decode(bytes: &[u8], base: u64, hints: &[u64]) -> Code {
             .windows(2)
             .map(|w| {
                 let (from, to) = (w[0], w[1]);
-                s.spawn(move || piece(bytes, base, from, to))
+                // Where the system gives no more threads, the piece is decoded below, by this one.
+                (std::thread::Builder::new().spawn_scoped(s, move || piece(bytes, base, from, to)).ok(), from, to)
             })
             .collect();
-        jobs.into_iter().map(|j| j.join().unwrap_or_default()).collect()
+        let done = |(job, from, to): (Option<std::thread::ScopedJoinHandle<'_, _>>, _, _)| match job {
+            Some(job) => job.join().unwrap_or_default(),
+            None => piece(bytes, base, from, to),
+        };
+        jobs.into_iter().map(done).collect()
     });
     let mut code = Code { base, bytes: bytes.len() as u64, ..Code::default() };
     let mut at = 0;

@@ -7,10 +7,11 @@
 //!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
 //! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
 //!   one node nothing is inaccessible, and it is counted.
+//! * Every `mmap` and `open` comes through [`call`], also of threads with the smallest stacks: what needs room for a path is in a function of its own.
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
-use crate::abi::Counter;
+use crate::abi::{Counter, ModuleInfo};
 use crate::blocks;
 use crate::closure::{self, Fd, FileKind};
 use crate::entry::access;
@@ -57,7 +58,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             Some(unsafe { open(nr, args, args[1]) })
         }
         libc::SYS_mmap => {
-            let [_, _, prot, flags, fd, offset] = *args;
+            let [_, _, prot, flags, _, offset] = *args;
             let executable = prot & libc::PROT_EXEC as u64 != 0;
             if flags & libc::MAP_FIXED as u64 != 0
                 && let Err(at) = table::keep_pages_out(args[0], args[1])
@@ -78,9 +79,8 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             if offset != 0 && !executable {
                 return None;
             }
-            let kind = closure::kind_of(fd as i32);
             // SAFETY: passed on from the caller.
-            Some(unsafe { map(args, kind, offset == 0, executable) })
+            Some(unsafe { map(args, offset == 0, executable) })
         }
         libc::SYS_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
             // Text relocations: the loader makes a module's code writable and executable again.
@@ -97,6 +97,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
 ///
 /// # Safety
 /// The call may be made, and its path is at `path`.
+#[inline(never)]
 unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
     // SAFETY: the caller's.
     if let Some(found) = closure::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
@@ -114,6 +115,7 @@ unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
 ///
 /// # Safety
 /// The call may be made, and [`blocks::pending`] knows the address.
+#[inline(never)]
 unsafe fn map_counters(args: &[u64; 6]) -> i64 {
     // SAFETY: the caller's.
     let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
@@ -134,7 +136,9 @@ fn or_stop(done: sys::Result<()>) {
 ///
 /// # Safety
 /// The call may be made.
-unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) -> i64 {
+#[inline(never)]
+unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
+    let kind = closure::kind_of(args[4] as i32);
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
         if node::nodes() > 1 && closure::active() && !access::detached() {
@@ -160,11 +164,16 @@ unsafe fn map(args: &[u64; 6], kind: FileKind, first: bool, executable: bool) ->
         }
         tempest::require_own_limits();
         if info.blocks_va != 0 {
-            let expect = |path: &[u8]| blocks::expect(&info, start.wrapping_sub(low), path);
-            or_stop(closure::path_of(args[4] as i32, expect));
+            expect_counters(args[4] as i32, &info, start.wrapping_sub(low));
         }
     }
     at
+}
+
+/// Prepares for the mapping of a library's counters of basic blocks.
+#[inline(never)]
+fn expect_counters(fd: i32, info: &ModuleInfo, bias: u64) {
+    or_stop(closure::path_of(fd, |path| blocks::expect(info, bias, path)));
 }
 
 /// The program makes code of its own.

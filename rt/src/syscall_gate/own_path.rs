@@ -22,8 +22,6 @@ static VARIABLE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The link of the calling process, as everybody names it.
 const LINK: &CStr = c"/proc/self/exe";
-/// Bytes of the longest path that the kernel takes, with its end.
-const PATH_BYTES: usize = 4096;
 const PAGE_BYTES: u64 = 4096;
 
 /// Remembers what the launcher said.
@@ -117,9 +115,16 @@ fn is_own_link(at: u64) -> bool {
     who == b"self" || who == b"thread-self" || number == Some(sys::getpid())
 }
 
+/// Whether the string at `at` is `path`, compared piece by piece: the stack may be a small thread's. A shorter string may end where nothing else is mapped.
 fn is(at: u64, path: &CStr) -> bool {
-    let mut bytes = [0; PATH_BYTES];
-    string_at(at, &mut bytes) == Some(path.to_bytes())
+    let mut bytes = [0; 64];
+    let mut next = at;
+    path.to_bytes_with_nul().chunks(bytes.len()).all(|wanted| {
+        let here = &mut bytes[..wanted.len()];
+        let same = sys::read_own_memory(next, here).is_ok() && here == wanted;
+        next += wanted.len() as u64;
+        same
+    })
 }
 
 /// The string at `at`, if it is mapped and fits with its end.

@@ -22,6 +22,7 @@
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
 use crate::abi::{self, CONTEXT_BYTES};
+use crate::apart::Apart;
 use crate::homes::{LOWER_ARENAS, PAGE_BYTES};
 use crate::node::{self, Node};
 use crate::protocol::{NodeId, Tag};
@@ -41,7 +42,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Parent of node 0, and so of every created node.
 static PARENT: AtomicI32 = AtomicI32::new(0);
 /// Created nodes wait for their release.
-static HOLDING: AtomicBool = AtomicBool::new(false);
+static HOLDING: Apart<AtomicBool> = Apart::new(AtomicBool::new(false));
 
 /// What a node knows about creation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,10 +132,15 @@ impl Node {
     }
 
     /// Lets the created nodes go: deals the homes out, and wakes them. Nothing happens if none waits.
+    #[inline]
     pub fn release(&mut self) {
-        if !is_holding() {
-            return;
+        if is_holding() {
+            self.release_held();
         }
+    }
+
+    #[inline(never)]
+    fn release_held(&mut self) {
         HOLDING.store(false, Ordering::Relaxed);
         let present = self.participants();
         self.homes = self.homes.among(present);

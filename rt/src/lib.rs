@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod alloc;
+pub mod apart;
 pub mod api;
 pub mod blocks;
 pub mod buffer;

@@ -80,7 +80,8 @@ struct Identity {
     launched: Option<(Region, Context)>,
 }
 
-/// The process's node.
+/// The process's node. At a page of its own: see [`crate::apart`].
+#[repr(align(4096))]
 struct Global {
     mode: AtomicU32,
     /// Some call is inside [`Node`].

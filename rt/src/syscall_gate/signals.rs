@@ -16,6 +16,7 @@
 use super::stubs::{self, Stage};
 use super::waits;
 use crate::abi::{self, CALL_SIGNAL};
+use crate::apart::Apart;
 use crate::entry::access;
 use crate::modules::MODULES;
 use crate::resume;
@@ -53,7 +54,7 @@ unsafe impl Sync for Actions {}
 const DEFAULT: KernelSigaction = KernelSigaction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
 static ACTIONS: Actions = Actions(UnsafeCell::new([DEFAULT; SIGNAL_MAX + 1]));
 /// Put-off signals: queued again and blocked until the next safe point.
-pub(super) static PUT_OFF: AtomicU64 = AtomicU64::new(0);
+pub(super) static PUT_OFF: Apart<AtomicU64> = Apart::new(AtomicU64::new(0));
 /// Signals are being let in at a safe point.
 static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
 /// Run-time range of the runtime's text.

@@ -53,7 +53,7 @@ core::arch::global_asm!(
     "blizzard_stub_plain_look:",
     // A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program's own
     // `syscall` is executed, whose dispatch lets it in.
-    "mov rcx, [rip + {put_off}]",
+    "mov rcx, [rip + {put_off} + {apart}]",
     "jrcxz 2f",
     "pop rcx",
     "lea rsp, [rsp + 128]",
@@ -85,7 +85,7 @@ core::arch::global_asm!(
     ".hidden blizzard_stub_changed_look",
     ".globl blizzard_stub_changed_look",
     "blizzard_stub_changed_look:",
-    "mov rcx, [rip + {put_off}]",
+    "mov rcx, [rip + {put_off} + {apart}]",
     "jrcxz 2f",
     "pop rcx",
     "lea rsp, [rsp + 128]",
@@ -200,6 +200,7 @@ core::arch::global_asm!(
     clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
     put_off = sym super::signals::PUT_OFF,
+    apart = const crate::apart::OFFSET_BYTES,
     activity = sym ACTIVITY,
     arguments = sym NEW_ARGUMENTS,
 );

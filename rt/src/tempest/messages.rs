@@ -30,6 +30,7 @@ use core::mem::MaybeUninit;
 /// Bytes of the body in the header line and in the whole of a message's first slot.
 const FIRST_LINE: usize = 24;
 const FIRST_SLOT: usize = FIRST_LINE + 64;
+const LINE_WORDS: usize = FIRST_LINE / WORD_BYTES;
 /// The same of a later slot.
 const MORE_LINE: usize = 40;
 const MORE_SLOT: usize = MORE_LINE + 64;
@@ -50,8 +51,9 @@ struct Current {
     words: u64,
     read: u64,
     src: u32,
-    /// The body of a message that never was in the inbox.
-    line: Option<[u64; FIRST_LINE / 8]>,
+    /// It never was in the inbox, and this is its body.
+    is_in_line: bool,
+    line: [u32; LINE_WORDS],
 }
 
 /// What has arrived.
@@ -150,7 +152,7 @@ impl Messages {
         let word = |at| self.inbox.get(at);
         let arrived = Arrived { src: word(0), bytes: word(1), name: u64::from(word(2)) | u64::from(word(3)) << 32 };
         let words = u64::from(arrived.bytes) / WORD_BYTES as u64;
-        self.current = Current { words, read: 0, src: arrived.src, line: None };
+        self.current = Current { words, read: 0, src: arrived.src, ..Current::default() };
         Some(arrived)
     }
 
@@ -163,8 +165,11 @@ impl Messages {
             return None;
         }
         self.parts[from.index()] = Part::default();
-        let (src, line) = (from.index() as u32, Some([b, c, slot.key]));
-        self.current = Current { words: bytes / WORD_BYTES as u64, read: 0, src, line };
+        let src = from.index() as u32;
+        let halves = |word: u64| [word as u32, (word >> 32) as u32];
+        let ([a, b], [c, d], [e, f]) = (halves(b), halves(c), halves(slot.key));
+        let line = [a, b, c, d, e, f];
+        self.current = Current { words: bytes / WORD_BYTES as u64, read: 0, src, is_in_line: true, line };
         Some(Arrived { src, bytes: bytes as u32, name: slot.addr })
     }
 
@@ -172,28 +177,26 @@ impl Messages {
     #[inline]
     fn end(&mut self) -> u64 {
         let left = self.left_bytes();
-        if self.current.line.is_none() {
+        if !self.current.is_in_line {
             self.inbox.drop_front(RECORD_WORDS + self.current.words);
         }
-        self.current = Current::default();
+        (self.current.words, self.current.read) = (0, 0);
         left
     }
 
     /// The next word of the current message.
     #[inline]
     fn next_word(&mut self) -> Option<u32> {
-        let Current { words, read, line, .. } = self.current;
+        let Current { words, read, is_in_line, ref line, .. } = self.current;
         if read >= words {
             return None;
         }
-        self.current.read += 1;
-        Some(match line {
-            // Two words in each, the lower one first.
-            Some(line) => (line[read as usize / 2 % line.len()] >> (read % 2 * 32)) as u32,
-            None => self.inbox.get(RECORD_WORDS + read),
-        })
+        let word = if is_in_line { *line.get(read as usize)? } else { self.inbox.get(RECORD_WORDS + read) };
+        self.current.read = read + 1;
+        Some(word)
     }
 
+    #[inline]
     fn left_bytes(&self) -> u64 {
         (self.current.words - self.current.read) * WORD_BYTES as u64
     }
@@ -290,6 +293,7 @@ pub fn accept_early(host: &mut Host<'_>) {
 }
 
 /// Runs the handler of the current message.
+#[inline]
 pub fn run(host: &mut Host<'_>, message: Arrived) {
     let Arrived { src, bytes, name } = message;
     host.count(Counter::UserMessages);
@@ -449,7 +453,7 @@ fn send_in_line(host: &mut Host<'_>, dest: NodeId, name: u64, words: [u64; 4]) -
 /// How soon the receiver of a message is to hear of it.
 #[inline]
 fn urgency(dest: NodeId) -> Urgency {
-    let answers = running() == Kind::Message && with(|t| t.messages.current.src) as usize == dest.index();
+    let answers = super::in_message() && with(|t| t.messages.current.src) as usize == dest.index();
     if answers { Urgency::Reply } else { Urgency::Call }
 }
 
@@ -580,8 +584,9 @@ fn require_left(function: &str, bytes: u64) {
 }
 
 /// `TPPI_recv_W`.
+#[inline]
 pub fn recv_w() -> i32 {
-    let word = if running() == Kind::Message { with(|t| t.messages.next_word()) } else { None };
+    let word = if super::in_message() { with(|t| t.messages.next_word()) } else { None };
     if word.is_none() {
         require_left("TPPI_recv_W", WORD_BYTES as u64);
     }

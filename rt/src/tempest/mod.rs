@@ -85,6 +85,8 @@ pub struct State {
     pub timers: timers::Timers,
 }
 
+/// The one state. At a page of its own: see [`crate::apart`].
+#[repr(align(4096))]
 struct Global {
     /// `state` is there.
     active: AtomicBool,
@@ -152,10 +154,17 @@ pub fn is_active() -> bool {
 
 /// The kind of the program's handler that runs now; [`Kind::None`] when none does.
 pub fn running() -> Kind {
-    KINDS[usize::from(GLOBAL.running.load(Ordering::Relaxed)) % KINDS.len()].0
+    KINDS.get(usize::from(GLOBAL.running.load(Ordering::Relaxed))).map_or(Kind::None, |&(kind, _)| kind)
+}
+
+/// Whether the handler of a message runs.
+#[inline]
+fn in_message() -> bool {
+    GLOBAL.running.load(Ordering::Relaxed) == Kind::Message as u8
 }
 
 /// Whether a handler of the program runs.
+#[inline]
 pub fn in_handler() -> bool {
     GLOBAL.running.load(Ordering::Relaxed) != Kind::None as u8
 }
@@ -360,6 +369,7 @@ unsafe extern "C" fn trampoline(call: *mut u8) {
 }
 
 /// Runs a handler of the program to its end.
+#[inline]
 fn invoke(host: &mut Host<'_>, mut call: Invocation) {
     debug_assert!(!in_handler());
     GLOBAL.running.store(call.kind() as u8, Ordering::Relaxed);
@@ -380,6 +390,7 @@ fn invoke(host: &mut Host<'_>, mut call: Invocation) {
 const BUDGET: u32 = 256;
 
 /// Whether [`run_events`] has something to do.
+#[inline]
 pub fn has_events() -> bool {
     is_active() && !in_handler() && (timers::is_due() || with(|t| t.messages.is_waiting() || t.bulk.has_work()))
 }

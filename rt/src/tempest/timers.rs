@@ -13,6 +13,7 @@
 use super::with;
 use crate::abi::tempest::TimerHandler;
 use crate::abi::{self, activity};
+use crate::apart::Apart;
 use crate::buffer::{Queue, Zeroed};
 use crate::region::Context;
 use crate::{node, sys, transport};
@@ -28,7 +29,7 @@ static DEADLINE: AtomicU64 = AtomicU64::new(NEVER);
 /// Changes whenever the watcher must look at the deadline again; it sleeps on it.
 static CHANGED: AtomicU32 = AtomicU32::new(0);
 /// A deadline has passed.
-static DUE: AtomicBool = AtomicBool::new(false);
+static DUE: Apart<AtomicBool> = Apart::new(AtomicBool::new(false));
 
 /// Whether some timer's time has come.
 #[inline]

@@ -106,6 +106,15 @@ impl Tree {
     }
 }
 
+/// The numbers in a set, in ascending order.
+fn members(mut set: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let lowest = (set != 0).then(|| set.trailing_zeros());
+        set &= set.wrapping_sub(1);
+        lowest
+    })
+}
+
 type Words = [u64; VECTOR_WORDS];
 
 /// Where the bytes of the broadcast in progress go.
@@ -228,7 +237,7 @@ impl Node {
     /// The values of a set of nodes in one, in ascending order.
     fn combined(&self, nodes: u64) -> Words {
         let state = &self.sync.collectives;
-        let mut present = (0..MAX_NODES).filter(|number| nodes >> number & 1 != 0).map(|number| state.values[number]);
+        let mut present = members(nodes).map(|number| state.values[number as usize]);
         let mut all = present.next().unwrap_or_default();
         for words in present {
             for (a, b) in all.iter_mut().zip(words).take(state.count as usize) {
@@ -254,7 +263,7 @@ impl Node {
     fn complete(&mut self, result: Words) {
         let (kind, count) = (self.sync.collectives.kind.number(), self.sync.collectives.count);
         let children = self.children();
-        for to in (0..MAX_NODES as u32).filter(|number| children >> number & 1 != 0).filter_map(NodeId::new) {
+        for to in members(children).filter_map(NodeId::new) {
             self.send_words(to, [id::COLLECTIVE_DONE, id::VECTOR_DONE], kind, count, &result);
         }
         let state = &mut self.sync.collectives;
@@ -335,7 +344,7 @@ pub fn on_broadcast_data(node: &mut Node, from: NodeId, message: &Message) {
         return node.count(Counter::MessagesRejected);
     }
     let children = node.children();
-    for to in (0..MAX_NODES as u32).filter(|number| children >> number & 1 != 0).filter_map(NodeId::new) {
+    for to in members(children).filter_map(NodeId::new) {
         node.send(to, *message);
     }
     if root == node.me.index() as u64 {

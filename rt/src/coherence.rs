@@ -50,7 +50,7 @@ use crate::abi::{self, BLOCK_BYTES, Counter};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
 use crate::instruments::{self, Step};
-use crate::msg::id;
+use crate::msg::{self, id};
 use crate::node::Node;
 use crate::protocol::{NodeId, Tag};
 use crate::stats::Wait;
@@ -122,6 +122,7 @@ struct Pins {
 }
 
 impl Pins {
+    #[inline]
     fn contains(&self, block: Block) -> bool {
         let addr = block.addr();
         (self.first <= addr && addr < self.end) || self.list[..self.listed].contains(&addr)
@@ -199,6 +200,7 @@ impl Coherence {
             }
     }
 
+    #[inline]
     fn is_pinned(&self, block: Block) -> bool {
         self.pins.contains(block) || (self.granted && self.acquiring == Some(block))
     }
@@ -247,16 +249,18 @@ impl Node {
     /// Called right after [`Node::begin`].
     pub fn access(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
         let Some((first, last)) = blocks_of(addr, bytes) else { return };
-        let mut block = self.space.block_of(first.addr());
+        let mut bytes = self.block_bytes(first.addr());
+        let mut block = Block::of(first.addr() & !(bytes - 1));
         self.coherence.pins.first = block.addr();
         loop {
             self.acquire(block, store, masked);
             self.coherence.pins.end = block.addr() + 1;
             self.release_grant();
-            match self.space.after(block) {
+            match block.addr().checked_add(bytes).map(Block::of) {
                 Some(next) if next <= last => block = next,
                 _ => return,
             }
+            bytes = self.block_bytes(block.addr());
         }
     }
 
@@ -311,7 +315,8 @@ impl Node {
     fn catch_up(&mut self) {
         for _ in 0..self.coherence.held.len() {
             let Some(message) = self.coherence.held.pop() else { break };
-            self.event(&message);
+            let bytes = self.block_bytes(message.addr);
+            self.event(&message, bytes);
         }
         self.resume_work();
     }
@@ -338,42 +343,72 @@ impl Node {
         }
     }
 
-    /// A message about a block that is not pinned: a part of its data, or something for the driver.
-    fn event(&mut self, message: &Message) {
-        let source = usize::from(message.source);
-        let space = self.space;
+    /// A message about a block that is not pinned, of so many bytes: a part of its data, or something for the driver.
+    #[inline]
+    fn event(&mut self, message: &Message, bytes: u64) {
         if message.handler == id::BLOCK_PART {
-            let block = space.block_of(message.addr).addr();
-            let part = (message.addr - block) / BLOCK_BYTES;
-            let arriving = &mut self.coherence.arriving[source];
-            if part == 0 {
-                *arriving = Arriving { block, parts: 0 };
-            }
-            if arriving.block != block || arriving.parts != part || part + 1 == space.parts(Block::of(block)) {
-                *arriving = Arriving::default();
-                return self.count(Counter::MessagesRejected);
-            }
-            arriving.parts += 1;
-            self.coherence.parts.set(source as u64 * MOST_PARTS + part, Part(message.data));
-            return;
+            return self.part_arrived(message);
         }
         // Only data follows its parts. Another message may have been put aside and come between the parts of what is arriving.
         if message.length != 0 {
-            let arriving = core::mem::take(&mut self.coherence.arriving[source]);
-            let parts = space.parts(Block::of(message.addr));
-            let complete = arriving == Arriving { block: message.addr, parts: parts - 1 };
-            if parts > 1 && !complete {
+            let arriving = core::mem::take(&mut self.coherence.arriving[usize::from(message.source)]);
+            let parts = bytes / BLOCK_BYTES;
+            if parts > 1 && arriving != (Arriving { block: message.addr, parts: parts - 1 }) {
                 return self.count(Counter::MessagesRejected);
             }
             self.coherence.data_from = message.source;
         }
-        self.block_message(message);
+        self.block_message(message, Block::of(message.addr & !(bytes - 1)));
+    }
+
+    /// A part of a block's data that is not the last.
+    #[inline(never)]
+    fn part_arrived(&mut self, message: &Message) {
+        let source = usize::from(message.source);
+        let block = self.space.block_of(message.addr).addr();
+        let part = (message.addr - block) / BLOCK_BYTES;
+        let parts = self.space.parts(Block::of(block));
+        let arriving = &mut self.coherence.arriving[source];
+        if part == 0 {
+            *arriving = Arriving { block, parts: 0 };
+        }
+        if arriving.block != block || arriving.parts != part || part + 1 == parts {
+            *arriving = Arriving::default();
+            return self.count(Counter::MessagesRejected);
+        }
+        arriving.parts += 1;
+        self.coherence.parts.set(source as u64 * MOST_PARTS + part, Part(message.data));
+    }
+
+    /// Bytes of the block that holds `addr`.
+    #[inline(always)]
+    fn block_bytes(&self, addr: u64) -> u64 {
+        match self.home_table.place(&self.homes, addr) {
+            Some(place) => place.block.bytes(),
+            None => self.space.block_bytes(addr),
+        }
+    }
+
+    /// Minimum blocks of a block.
+    #[inline(always)]
+    fn parts(&self, block: Block) -> u64 {
+        self.block_bytes(block.addr()) / BLOCK_BYTES
+    }
+
+    /// Sets the tags of a block.
+    #[inline(always)]
+    fn set_tag(&self, block: Block, tag: Tag) {
+        self.space.set_tags(block, self.block_bytes(block.addr()), tag);
     }
 
     /// Writes the data of the message being handled into the own copy: what came before it, and its own, which is the last part.
+    #[inline]
     fn copy_in(&mut self, block: Block, data: &[u64; BLOCK_WORDS]) {
+        let last = self.parts(block) - 1;
+        if last == 0 {
+            return self.space.write(block, data);
+        }
         let first = u64::from(self.coherence.data_from) * MOST_PARTS;
-        let last = self.space.parts(block) - 1;
         for part in 0..last {
             let Part(data) = self.coherence.parts.get(first + part);
             self.space.write(Block::of(block.addr() + part * BLOCK_BYTES), &data);
@@ -381,10 +416,11 @@ impl Node {
         self.space.write(Block::of(block.addr() + last * BLOCK_BYTES), data);
     }
 
-    fn block_message(&mut self, message: &Message) {
+    #[inline]
+    fn block_message(&mut self, message: &Message, block: Block) {
         match self.coherence.kind {
-            Kind::Stache => self.stache_message(message),
-            Kind::Mcm => self.mcm_message(message),
+            Kind::Stache => self.stache_message(message, block),
+            Kind::Mcm => self.mcm_message(message, block),
         }
     }
 
@@ -441,23 +477,43 @@ impl Node {
     }
 
     /// Sends a message about a block; `with_data`: with the bytes of the own copy as they are now.
+    #[inline]
     fn send_block(&mut self, to: NodeId, block: Block, handler: u16, with_data: bool) {
+        if with_data && self.parts(block) != 1 || to == self.me {
+            return self.send_block_in_parts(to, block, handler, with_data);
+        }
+        instruments::boundary(&self.context);
+        let mut words = [0; 4];
+        let data = if with_data {
+            let data = self.space.read(block);
+            instruments::stamp_answer(&self.context, &mut words);
+            Some(data)
+        } else {
+            instruments::stamp(&self.context, Step::LookedUp);
+            None
+        };
+        let kind = msg::urgency(self.coherence.kind, handler);
+        if !self.transport.send_block(to, (handler, block.addr(), words), data.as_ref(), kind) {
+            self.send_block_in_parts(to, block, handler, with_data);
+        }
+        instruments::stamp(&self.context, Step::Sent);
+    }
+
+    /// [`Node::send_block`] of any block, to any node, and of what waits in this node's memory.
+    #[inline(never)]
+    fn send_block_in_parts(&mut self, to: NodeId, block: Block, handler: u16, with_data: bool) {
         let mut message = Message { handler, addr: block.addr(), ..Message::default() };
         if with_data {
             message.length = BLOCK_BYTES as u8;
-            let last = self.space.parts(block) - 1;
+            let last = self.parts(block) - 1;
             for part in 0..last {
                 let addr = block.addr() + part * BLOCK_BYTES;
                 let data = self.space.read(Block::of(addr));
                 self.send(to, Message { handler: id::BLOCK_PART, addr, data, ..message });
             }
             message.data = self.space.read(Block::of(block.addr() + last * BLOCK_BYTES));
-            instruments::stamp_answer(&self.context, &mut message);
-        } else {
-            instruments::stamp(&self.context, Step::LookedUp);
         }
         self.send(to, message);
-        instruments::stamp(&self.context, Step::Sent);
     }
 
     fn release_grant(&mut self) {
@@ -510,7 +566,8 @@ impl Node {
 
     /// Finds out who the home of a block is; the first node to use a page becomes it.
     fn learn_home(&mut self, block: Block) {
-        if self.home_table.is_unknown(&self.homes, block.addr()) {
+        let place = self.home_table.place(&self.homes, block.addr());
+        if place.is_none() && self.home_table.is_unknown(&self.homes, block.addr()) {
             self.ask_home(block);
         }
     }
@@ -567,7 +624,9 @@ impl Node {
 
     /// Whether the block's memory has been handed out; asks its owner if this node does not know.
     fn is_handed_out(&mut self, block: Block) -> bool {
-        let Some(arena) = self.homes.arena_of(block.addr()) else { return false };
+        let place = self.home_table.place(&self.homes, block.addr());
+        let arena = place.map(|place| place.arena).or_else(|| self.homes.arena_of(block.addr()));
+        let Some(arena) = arena else { return false };
         block.addr() < self.coherence.limits[arena.index()] || self.ask_limit(arena, block)
     }
 
@@ -593,18 +652,30 @@ impl Node {
         }
     }
 
+    #[inline]
     fn tag_of(&mut self, block: Block) -> Tag {
         match self.space.tag(block) {
             Some(tag) => tag,
-            None => self.fail(format_args!("the tag of block {:#x} was overwritten", block.addr())),
+            None => self.refuse_tag(block),
         }
     }
 
+    #[cold]
+    fn refuse_tag(&self, block: Block) -> ! {
+        self.fail(format_args!("the tag of block {:#x} was overwritten", block.addr()))
+    }
+
+    #[inline]
     fn home_of(&self, block: Block) -> NodeId {
-        match self.home_table.home_of(&self.homes, block.addr()) {
-            Some(home) => home,
-            None => self.fail(format_args!("block {:#x} has no home", block.addr())),
+        match self.home_table.place(&self.homes, block.addr()) {
+            Some(place) => place.home,
+            None => self.refuse_homeless(block),
         }
+    }
+
+    #[cold]
+    fn refuse_homeless(&self, block: Block) -> ! {
+        self.fail(format_args!("block {:#x} has no home", block.addr()))
     }
 }
 
@@ -636,9 +707,11 @@ pub fn on_message(node: &mut Node, _from: NodeId, message: &Message) {
 
 /// Handles a message, or puts it aside.
 fn deliver(node: &mut Node, message: &Message) {
-    let block = node.space.block_of(message.addr);
+    let place = node.home_table.place(&node.homes, message.addr);
+    let bytes = place.map_or_else(|| node.space.block_bytes(message.addr), |place| place.block.bytes());
+    let block = Block::of(message.addr & !(bytes - 1));
     // This node is the home of its page, and will be told so.
-    let too_early = node.home_table.is_unknown(&node.homes, block.addr());
+    let too_early = place.is_none() && node.home_table.is_unknown(&node.homes, block.addr());
     if too_early
         || node.coherence.is_pinned(block)
         || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))
@@ -648,5 +721,5 @@ fn deliver(node: &mut Node, message: &Message) {
         }
         return;
     }
-    node.event(message);
+    node.event(message, bytes);
 }

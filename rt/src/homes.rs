@@ -13,13 +13,14 @@
 //!
 //! **Invariant**: all blocks of a page have the same home. What is left of the upper half belongs to nobody.
 
-use crate::abi::SEGMENT_BASE;
+use crate::abi::{MAX_NODES, SEGMENT_BASE};
 use crate::buffer::{Table, Zeroed};
 pub use crate::partition::{
     ArenaId, Attributes, BlockSize, LOWER_ARENAS, MAX_ARENAS, PAGE_BYTES, Partition, Placement,
 };
 use crate::protocol::NodeId;
 use crate::sys;
+use core::cell::Cell;
 
 /// The partition of one run's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,14 @@ impl Homes {
         self.stand_in(if in_lower_half { self.turn_of(offset / PAGE_BYTES) } else { self.partition.zone_at(offset)? })
     }
 
+    /// Names the page of an address, and between how many nodes its home was chosen.
+    #[inline]
+    const fn key_of(&self, addr: u64) -> u64 {
+        const PAGE_BITS: u32 = 64 - PAGE_BYTES.trailing_zeros();
+        const { assert!((MAX_NODES as u64) < 1 << (64 - PAGE_BITS)) };
+        (addr / PAGE_BYTES) | (self.present << PAGE_BITS)
+    }
+
     /// Whose turn a page is.
     #[inline]
     fn turn_of(&self, page: u64) -> u64 {
@@ -117,12 +126,43 @@ struct PageHome(u8);
 // SAFETY: an integer.
 unsafe impl Zeroed for PageHome {}
 
+/// All that an address says, once the home of its page is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub home: NodeId,
+    pub arena: ArenaId,
+    pub block: BlockSize,
+}
+
+/// Pages whose places are remembered.
+const PLACES: usize = 64;
+
+/// What was looked up of a page.
+#[derive(Clone, Copy)]
+struct Known {
+    /// See [`Homes::key_of`].
+    key: u64,
+    place: Place,
+}
+
+/// Stands where nothing has been looked up: no page has that key.
+const UNKNOWN: Known = Known {
+    key: u64::MAX,
+    place: Place {
+        home: NodeId::new(0).expect("0 is a node"),
+        arena: ArenaId::of(Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin }),
+        block: BlockSize::MIN,
+    },
+};
+
 /// What this node knows of the homes of first-touch pages.
 pub struct HomeTable {
     /// Of the lower half; nothing when no home is found by first touch.
     pages: Option<Table<PageHome>>,
     /// The page whose home this node asks for.
     asking: Option<u64>,
+    /// By the low bits of the page's number: a miss asks about one page several times. The place of a page never changes.
+    places: [Cell<Known>; PLACES],
 }
 
 impl HomeTable {
@@ -132,7 +172,25 @@ impl HomeTable {
     /// The kernel's, when it gives no address space.
     pub fn new(migrates: bool, homes: &Homes) -> sys::Result<HomeTable> {
         let pages = if migrates { Some(Table::new(homes.partition.half_bytes() / PAGE_BYTES)?) } else { None };
-        Ok(HomeTable { pages, asking: None })
+        Ok(HomeTable { pages, asking: None, places: [const { Cell::new(UNKNOWN) }; PLACES] })
+    }
+
+    /// The place of an address; `None` when it belongs to nobody, or this node does not know its home.
+    #[inline(always)]
+    pub fn place(&self, homes: &Homes, addr: u64) -> Option<Place> {
+        let key = homes.key_of(addr);
+        let known = self.places[key as usize % PLACES].get();
+        if known.key == key { Some(known.place) } else { self.look_up(homes, addr) }
+    }
+
+    #[inline(never)]
+    fn look_up(&self, homes: &Homes, addr: u64) -> Option<Place> {
+        let home = self.home_of(homes, addr)?;
+        let arena = homes.arena_of(addr)?;
+        let place = Place { home, arena, block: arena.block() };
+        let key = homes.key_of(addr);
+        self.places[key as usize % PLACES].set(Known { key, place });
+        Some(place)
     }
 
     /// The home of an address; `None` when it belongs to nobody, or this node does not know.
@@ -243,6 +301,27 @@ mod tests {
         // Created nodes: pages have their homes by turn.
         let table = HomeTable::new(false, &homes).unwrap();
         assert!(!table.is_first_touch(&homes, at(touched)) && table.home_of(&homes, at(touched)).is_some());
+    }
+
+    /// What is remembered says what a look-up says, also of a page that is looked up again when more nodes can be homes.
+    #[test]
+    fn remembered_places_are_right() {
+        let all = Homes::new(4, 64 << 20, PLAIN);
+        let mut table = HomeTable::new(true, &all).unwrap();
+        let mut random = 11u64;
+        for n in 0..50_000 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let homes = if n % 7 == 0 { all.among(1 + (random % 4) as u32) } else { all };
+            let addr = (SEGMENT_BASE + (random >> 20) % (65 << 20)) & !63;
+            if homes.arena_of(addr).is_some() && table.is_unknown(&homes, addr) {
+                assert_eq!(table.place(&homes, addr), None);
+                table.learn(addr, node((random >> 8) as u32 % 4));
+            }
+            let expected = table.home_of(&homes, addr).zip(homes.arena_of(addr));
+            let expected = expected.map(|(home, arena)| Place { home, arena, block: arena.block() });
+            assert_eq!((table.place(&homes, addr), table.place(&homes, addr)), (expected, expected));
+        }
+        assert_eq!(table.place(&all, u64::MAX), None);
     }
 
     #[test]

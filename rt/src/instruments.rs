@@ -75,11 +75,11 @@ mod enabled {
         context.instrument(instrument::STEPS + step as usize).store(now(), Ordering::Relaxed);
     }
 
-    /// Puts the home's times into an answer.
+    /// Puts the home's times into the arguments of an answer.
     #[inline]
-    pub fn stamp_answer(context: &Context, answer: &mut Message) {
-        answer.args[0] = context.instrument(instrument::STEPS + Step::AtHome as usize).load(Ordering::Relaxed);
-        answer.args[1] = now();
+    pub fn stamp_answer(context: &Context, args: &mut [u64; 4]) {
+        args[0] = context.instrument(instrument::STEPS + Step::AtHome as usize).load(Ordering::Relaxed);
+        args[1] = now();
     }
 
     /// A message was taken out of a ring: notes when, and what it says about the home's steps.
@@ -122,7 +122,7 @@ mod disabled {
 
     /// Does nothing in this build.
     #[inline(always)]
-    pub fn stamp_answer(_: &Context, _: &mut Message) {}
+    pub fn stamp_answer(_: &Context, _: &mut [u64; 4]) {}
 
     /// Does nothing in this build.
     #[inline(always)]

@@ -38,6 +38,16 @@ impl Block {
     }
 }
 
+#[cold]
+fn refuse_outside(addr: u64) -> ! {
+    panic!("{addr:#x} is outside the segment")
+}
+
+#[cold]
+fn refuse_inside(addr: u64) -> ! {
+    panic!("{addr:#x} is inside a block")
+}
+
 /// One node's copy of the segment and its tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
@@ -108,34 +118,48 @@ impl Space {
     }
 
     /// Whether the segment holds `addr`.
+    #[inline]
     pub const fn contains(&self, addr: u64) -> bool {
         addr >= SEGMENT_BASE && addr - SEGMENT_BASE < self.bytes
     }
 
+    #[inline]
     fn offset(&self, block: Block) -> u64 {
-        assert!(self.contains(block.addr()), "{:#x} is outside the segment", block.addr());
+        if !self.contains(block.addr()) {
+            refuse_outside(block.addr());
+        }
         block.addr() - SEGMENT_BASE
     }
 
     /// Number of the block, counted from the segment's start.
+    #[inline]
     pub fn number(&self, block: Block) -> u64 {
         self.offset(block) >> BLOCK_SHIFT
     }
 
+    #[inline]
     fn tag_cell(&self, block: Block) -> &AtomicU8 {
         // SAFETY: inside the tags that the creator vouched for.
         unsafe { AtomicU8::from_ptr((self.tags + self.number(block)) as *mut u8) }
     }
 
     /// The tag; `None` when the byte is no tag, which means that the table was overwritten.
+    #[inline]
     pub fn tag(&self, block: Block) -> Option<Tag> {
         Tag::from_byte(self.tag_cell(block).load(Ordering::Relaxed))
     }
 
     /// Sets the tags of a block. Relaxed: the program's checks run on the same thread.
     pub fn set_tag(&self, block: Block, tag: Tag) {
-        let bytes = self.block_bytes(block.0);
-        assert!(block.addr() & (bytes - 1) == 0, "{:#x} is inside a block", block.addr());
+        self.set_tags(block, self.block_bytes(block.0), tag);
+    }
+
+    /// [`Space::set_tag`] for who knows the block's size.
+    #[inline]
+    pub fn set_tags(&self, block: Block, bytes: u64, tag: Tag) {
+        if block.addr() & (bytes - 1) != 0 {
+            refuse_inside(block.addr());
+        }
         self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
         for part in 1..bytes / BLOCK_BYTES {
             self.tag_cell(Block(block.0 + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
@@ -143,6 +167,7 @@ impl Space {
     }
 
     /// Whether the block's tag allows the access now. Outside the segment everything is allowed.
+    #[inline]
     pub fn allows(&self, block: Block, store: bool) -> bool {
         if !self.contains(block.addr()) {
             return true;
@@ -158,6 +183,7 @@ impl Space {
     }
 
     /// The data of a minimum block in the node's own copy.
+    #[inline]
     pub fn read(&self, block: Block) -> [u64; BLOCK_WORDS] {
         let from = (self.memory + self.offset(block)) as *const u64;
         // Word by word, as rings are written: wider loads from words that were just stored would have to wait for the stores.
@@ -174,6 +200,7 @@ impl Space {
     }
 
     /// Replaces the data of a minimum block in the node's own copy.
+    #[inline]
     pub fn write(&self, block: Block, data: &[u64; BLOCK_WORDS]) {
         let to = (self.memory + self.offset(block)) as *mut u64;
         for (word, &value) in data.iter().enumerate() {

@@ -163,8 +163,7 @@ impl Node {
     }
 
     /// A validated protocol message, or one that was put aside.
-    pub(super) fn mcm_message(&mut self, message: &Message) {
-        let block = self.space.block_of(message.addr);
+    pub(super) fn mcm_message(&mut self, message: &Message, block: Block) {
         let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
         else {
             return self.count(Counter::MessagesRejected);

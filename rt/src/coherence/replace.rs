@@ -76,10 +76,15 @@ const fn page_address(number: u64) -> u64 {
 
 impl Node {
     /// A block is about to be acquired, or its page was acquired before its home existed: makes room for its page if it has another home.
+    #[inline]
     pub fn note_page(&mut self, block: Block) {
-        if self.coherence.pages.limit == 0 || self.home_of(block) == self.me {
-            return;
+        if self.coherence.pages.limit != 0 && self.home_of(block) != self.me {
+            self.make_room_for_page_of(block);
         }
+    }
+
+    #[inline(never)]
+    fn make_room_for_page_of(&mut self, block: Block) {
         let number = (block.addr() - SEGMENT_BASE) / PAGE_BYTES;
         let PageState(state) = self.coherence.pages.states.get(number);
         self.coherence.pages.states.set(number, PageState(RESIDENT | if state == 0 { 0 } else { USED }));

@@ -18,7 +18,8 @@ use crate::instruments::{self, Step};
 use crate::node::Node;
 use crate::protocol::defer::Deferred;
 use crate::protocol::{
-    Action, Actions, CacheEvent, CacheState, DirState, Directory, HomeEvent, Msg, NodeId, Tag, Violation, stache,
+    Action, Actions, CacheEvent, CacheState, DirState, Directory, HomeEvent, MAX_ACTIONS, Msg, NodeId, Tag, Violation,
+    stache,
 };
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
@@ -29,6 +30,18 @@ pub const PREFETCHES: usize = abi::LOOK_AHEAD as usize;
 const OUTSTANDING: usize = PREFETCHES + 1;
 /// So many requests can wait at one home.
 const MAX_DEFERRED: usize = abi::MAX_NODES * OUTSTANDING;
+
+/// Each of at most four elements, without a loop.
+macro_rules! for_each_of_four {
+    ($list:expr, |$one:ident| $run:expr) => {
+        for_each_of_four!(@ $list, $one, $run, 0 1 2 3)
+    };
+    (@ $list:expr, $one:ident, $run:expr, $($at:literal)*) => {
+        $(if let Some(&$one) = $list.get($at) {
+            $run;
+        })*
+    };
+}
 
 /// Stache's state on one node.
 pub struct Stache {
@@ -115,8 +128,8 @@ impl Node {
     }
 
     /// A validated protocol message, or one that was put aside.
-    pub(super) fn stache_message(&mut self, message: &Message) {
-        let block = self.space.block_of(message.addr);
+    #[inline]
+    pub(super) fn stache_message(&mut self, message: &Message, block: Block) {
         let (Some(msg), Some(from)) = (Msg::from_byte(message.handler as u8), NodeId::new(message.source.into()))
         else {
             return self.count(Counter::MessagesRejected);
@@ -206,6 +219,40 @@ impl Node {
         let tag = self.tag_of(block);
         #[cfg(feature = "planted")]
         let tag = self.planted_tag(state, tag);
+        macro_rules! step {
+            ($state:expr, $event:expr) => {
+                self.home_step_at::<true>(block, number, ($state, tag, $event), data)
+            };
+        }
+        // A copy of the step for each part of a miss: where state and event are known, so is what they lead to.
+        match (state, event) {
+            (DirState::Idle, HomeEvent::Read(from)) => step!(DirState::Idle, HomeEvent::Read(from)),
+            (DirState::Idle, HomeEvent::Write(from)) => step!(DirState::Idle, HomeEvent::Write(from)),
+            (DirState::Shared(set), HomeEvent::Read(from)) => step!(DirState::Shared(set), HomeEvent::Read(from)),
+            (DirState::Shared(set), HomeEvent::Upgrade(from)) => step!(DirState::Shared(set), HomeEvent::Upgrade(from)),
+            _ => self.home_step_of_any(block, number, (state, tag, event), data),
+        }
+    }
+
+    #[inline(never)]
+    fn home_step_of_any(
+        &mut self,
+        block: Block,
+        number: u64,
+        step: (DirState, Tag, HomeEvent),
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) -> bool {
+        self.home_step_at::<false>(block, number, step, data)
+    }
+
+    #[inline(always)]
+    fn home_step_at<const UNROLLED: bool>(
+        &mut self,
+        block: Block,
+        number: u64,
+        (state, tag, event): (DirState, Tag, HomeEvent),
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) -> bool {
         match stache::home_step(state, tag, event) {
             Ok((_, _, actions)) if actions.is_defer() => {
                 self.defer(block, event);
@@ -215,7 +262,7 @@ impl Node {
                 if next != state {
                     self.set_home_state(number, next);
                 }
-                self.perform(block, true, &actions, data)
+                self.perform::<UNROLLED>(block, true, &actions, data)
             }
             Err(violation) => self.violation(block, &violation),
         }
@@ -255,12 +302,54 @@ impl Node {
         };
         #[cfg(feature = "planted")]
         let state = self.planted_state(block, state, event);
+        macro_rules! step {
+            ($state:expr, $event:expr) => {
+                self.cache_step_at::<true>(block, $state, $event, data)
+            };
+        }
+        // As at the home.
+        match (state, event) {
+            (CacheState::Invalid, CacheEvent::Load) => step!(CacheState::Invalid, CacheEvent::Load),
+            (CacheState::Invalid, CacheEvent::Store) => step!(CacheState::Invalid, CacheEvent::Store),
+            (CacheState::ReadOnly, CacheEvent::Store) => step!(CacheState::ReadOnly, CacheEvent::Store),
+            (CacheState::ReadPending, CacheEvent::DataReadOnly) => {
+                step!(CacheState::ReadPending, CacheEvent::DataReadOnly)
+            }
+            (CacheState::WritePending, CacheEvent::DataWritable) => {
+                step!(CacheState::WritePending, CacheEvent::DataWritable)
+            }
+            (CacheState::UpgradePending, CacheEvent::UpgradeAck) => {
+                step!(CacheState::UpgradePending, CacheEvent::UpgradeAck)
+            }
+            _ => self.cache_step_of_any(block, state, event, data),
+        }
+    }
+
+    #[inline(never)]
+    fn cache_step_of_any(
+        &mut self,
+        block: Block,
+        state: CacheState,
+        event: CacheEvent,
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) {
+        self.cache_step_at::<false>(block, state, event, data);
+    }
+
+    #[inline(always)]
+    fn cache_step_at<const UNROLLED: bool>(
+        &mut self,
+        block: Block,
+        state: CacheState,
+        event: CacheEvent,
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) {
         match stache::cache_step(state, event) {
             Ok((next, actions)) => {
                 if (state.is_pending() || next.is_pending()) && !self.coherence.stache.note(block, next) {
                     self.fail(format_args!("protocol error: too many outstanding misses"));
                 }
-                self.perform(block, false, &actions, data);
+                self.perform::<UNROLLED>(block, false, &actions, data);
             }
             Err(violation) => self.violation(block, &violation),
         }
@@ -271,49 +360,77 @@ impl Node {
         self.fail(format_args!("protocol error at block {:#x}: {}: {violation:?}", block.addr(), violation.what()))
     }
 
-    /// Performs a step's actions in order; true when deferred events must be stepped next.
-    fn perform(&mut self, block: Block, at_home: bool, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+    /// Performs a step's actions in order; true when deferred events must be stepped next. `UNROLLED`: for actions that the compiler knows.
+    #[inline(always)]
+    fn perform<const UNROLLED: bool>(
+        &mut self,
+        block: Block,
+        at_home: bool,
+        actions: &Actions,
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) -> bool {
+        let list = actions.as_slice();
         let mut replay = false;
-        for &action in actions.as_slice() {
-            #[cfg(feature = "planted")]
-            if self.planted_action(block, at_home, action, actions, data) {
-                continue;
-            }
-            match action {
-                Action::CopyIn => match data {
-                    Some(data) => {
-                        self.copy_in(block, data);
-                        instruments::stamp(&self.context, Step::Copied);
-                    }
-                    None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
-                },
-                Action::SetTag(tag) => {
-                    self.space.set_tag(block, tag);
-                    instruments::stamp(&self.context, Step::Tagged);
-                }
-                Action::Send(to, msg) => self.send_protocol(to, block, msg),
-                Action::SendHome(msg) => {
-                    let home = self.home_of(block);
-                    self.send_protocol(home, block, msg);
-                }
-                Action::Invalidate(nodes) => {
-                    for to in nodes.iter() {
-                        self.send_protocol(to, block, Msg::Invalidate);
-                    }
-                }
-                Action::Resume => {
-                    self.grant(block);
-                    if at_home {
-                        self.coherence.stache.note_served(block);
-                    }
-                }
-                Action::Replay => replay = true,
-                Action::Defer => {}
+        if UNROLLED {
+            const { assert!(MAX_ACTIONS == 4) }
+            for_each_of_four!(list, |action| replay |= self.act(block, at_home, action, actions, data));
+        } else {
+            for &action in list {
+                replay |= self.act(block, at_home, action, actions, data);
             }
         }
         replay
     }
 
+    /// Performs one action of a step; true when deferred events must be stepped next.
+    #[inline(always)]
+    fn act(
+        &mut self,
+        block: Block,
+        at_home: bool,
+        action: Action,
+        #[cfg_attr(not(feature = "planted"), expect(unused_variables))] actions: &Actions,
+        data: Option<&[u64; BLOCK_WORDS]>,
+    ) -> bool {
+        #[cfg(feature = "planted")]
+        if self.planted_action(block, at_home, action, actions, data) {
+            return false;
+        }
+        match action {
+            Action::CopyIn => match data {
+                Some(data) => {
+                    self.copy_in(block, data);
+                    instruments::stamp(&self.context, Step::Copied);
+                }
+                None => self.fail(format_args!("protocol error: no data for block {:#x}", block.addr())),
+            },
+            Action::SetTag(tag) => {
+                self.set_tag(block, tag);
+                instruments::stamp(&self.context, Step::Tagged);
+            }
+            Action::Send(to, msg) => self.send_protocol(to, block, msg),
+            Action::SendHome(msg) => {
+                let home = self.home_of(block);
+                self.send_protocol(home, block, msg);
+            }
+            Action::Invalidate(nodes) => {
+                for to in nodes.iter() {
+                    self.send_protocol(to, block, Msg::Invalidate);
+                }
+            }
+            Action::Resume => {
+                self.grant(block);
+                if at_home {
+                    self.coherence.stache.note_served(block);
+                }
+            }
+            Action::Replay => return true,
+            Action::Defer => {}
+        }
+        false
+    }
+
+    #[inline]
     fn send_protocol(&mut self, to: NodeId, block: Block, msg: Msg) {
         if msg == Msg::WriteBack {
             self.count(Counter::WriteBacks);

@@ -282,14 +282,24 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
     let manager = NodeId::new(0);
     let routed = match handler.route {
         Route::ToHome | Route::FromHome => {
-            if !receiver.space.contains(message.addr) || receiver.space.block_of(message.addr).addr() != message.addr {
-                return Err(Rejection::Address);
+            let to_home = handler.route == Route::ToHome;
+            let (at_home, away) = if to_home { (receiver.me, from) } else { (from, receiver.me) };
+            match receiver.home_table.place(receiver.homes, message.addr) {
+                Some(place) => {
+                    if !receiver.space.contains(message.addr) || message.addr & (place.block.bytes() - 1) != 0 {
+                        return Err(Rejection::Address);
+                    }
+                    place.home == at_home && place.home != away
+                }
+                None => {
+                    if !receiver.space.contains(message.addr)
+                        || receiver.space.block_of(message.addr).addr() != message.addr
+                    {
+                        return Err(Rejection::Address);
+                    }
+                    to_home && receiver.home_table.is_asking(message.addr) && from != receiver.me
+                }
             }
-            let home = receiver.home_table.home_of(receiver.homes, message.addr);
-            let (at_home, away) =
-                if handler.route == Route::ToHome { (receiver.me, from) } else { (from, receiver.me) };
-            let expected = handler.route == Route::ToHome && receiver.home_table.is_asking(message.addr);
-            home == Some(at_home) && home != Some(away) || home.is_none() && expected && from != receiver.me
         }
         Route::WithHome => {
             if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {

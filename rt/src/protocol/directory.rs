@@ -87,7 +87,11 @@ impl<const WORDS: usize> NodeSet<WORDS> {
     }
 
     /// The node that is the set's only member.
+    #[inline]
     fn only(self) -> Option<NodeId> {
+        if let [word] = self.0.as_slice() {
+            return if word.is_power_of_two() { NodeId::new(word.trailing_zeros()) } else { None };
+        }
         if self.len() == 1 { self.iter().next() } else { None }
     }
 }
@@ -273,25 +277,63 @@ impl DirEntry {
     /// No remote copies: eight zero bytes.
     pub const IDLE: DirEntry = DirEntry { kind: IDLE, requester: 0, nodes: [0; POINTERS] };
 
-    /// The state of the entries that nearly all blocks have: no copy, or one, and no request under way.
+    /// The state of the entries that nearly all blocks have: no copy, or one; and of a request that has to do with one copy.
     #[inline]
     fn common<const WORDS: usize>(self) -> Option<DirState<WORDS>> {
-        let DirEntry { kind, requester: 0, nodes: [first, 0, 0, 0, 0, 0] } = self else { return None };
-        match first.checked_sub(1) {
-            None if kind == IDLE => Some(DirState::Idle),
-            Some(number) if usize::from(number) < 64 * WORDS => {
-                let node = NodeId::new(number.into())?;
-                match kind {
-                    SHARED => Some(DirState::Shared(NodeSet::of(node))),
-                    EXCLUSIVE => Some(DirState::Exclusive(node)),
+        let DirEntry { kind, requester, nodes: [first, 0, 0, 0, 0, 0] } = self else { return None };
+        let node = |number: Option<u8>| {
+            let number = number.filter(|&number| usize::from(number) < 64 * WORDS)?;
+            NodeId::new(number.into())
+        };
+        if first == 0 {
+            return (kind == IDLE && requester == 0).then_some(DirState::Idle);
+        }
+        let copy = node(first.checked_sub(1))?;
+        let for_whom = match requester {
+            0 => {
+                return match kind {
+                    SHARED => Some(DirState::Shared(NodeSet::of(copy))),
+                    EXCLUSIVE => Some(DirState::Exclusive(copy)),
                     _ => None,
-                }
+                };
             }
+            HOME_REQUESTER_BYTE => Requester::Home,
+            number => Requester::Node(node(number.checked_sub(1)).filter(|&other| other != copy)?),
+        };
+        match kind {
+            AWAIT_ACKS => Some(DirState::AwaitAcks { waiting: NodeSet::of(copy), requester: for_whom, upgrade: false }),
+            RECALL_READ => Some(DirState::RecallRead { owner: copy, requester: for_whom }),
+            RECALL_WRITE => Some(DirState::RecallWrite { owner: copy, requester: for_whom }),
             _ => None,
         }
     }
 
+    /// The entry that [`DirEntry::common`] understands, if the state has one.
+    #[inline]
+    fn of_common<const WORDS: usize>(state: DirState<WORDS>) -> Option<DirEntry> {
+        let (kind, requester, copy) = match state {
+            DirState::Idle => return Some(DirEntry::IDLE),
+            DirState::Shared(set) => (SHARED, None, set.only()?),
+            DirState::Exclusive(owner) => (EXCLUSIVE, None, owner),
+            DirState::AwaitAcks { waiting, requester, upgrade: false } => {
+                (AWAIT_ACKS, Some(requester), waiting.only()?)
+            }
+            DirState::AwaitAcks { upgrade: true, .. } => return None,
+            DirState::RecallRead { owner, requester } => (RECALL_READ, Some(requester), owner),
+            DirState::RecallWrite { owner, requester } => (RECALL_WRITE, Some(requester), owner),
+        };
+        // 255 stands for the home, and is no pointer here.
+        let byte = |node: NodeId| if node.index() < 254 { Some(node.index() as u8 + 1) } else { None };
+        let requester = match requester {
+            None => 0,
+            Some(Requester::Home) => HOME_REQUESTER_BYTE,
+            Some(Requester::Node(node)) => byte(node)?,
+        };
+        Some(DirEntry { kind, requester, nodes: [byte(copy)?, 0, 0, 0, 0, 0] })
+    }
+
     /// The record's index, if the entry is nothing else; `None` when it holds everything itself.
+    #[inline]
     fn elsewhere(self) -> Option<u32> {
         let [a, b, c, d, 0, 0] = self.nodes else { return None };
         (self.kind & !KIND == ELSEWHERE && self.requester == 0).then_some(u32::from_le_bytes([a, b, c, d]))
@@ -375,21 +417,13 @@ impl<const WORDS: usize> Directory<WORDS> {
     /// The kernel has no memory for a record.
     #[inline]
     pub fn set(&mut self, block: u64, state: DirState<WORDS>) -> sys::Result<()> {
-        let (kind, first) = match state {
-            DirState::Idle => (IDLE, 0),
-            DirState::Exclusive(owner) if owner.index() < 255 => (EXCLUSIVE, owner.index() as u8 + 1),
-            DirState::Shared(set) => match set.only() {
-                Some(node) if node.index() < 255 => (SHARED, node.index() as u8 + 1),
-                _ => return self.set_any(block, state),
-            },
-            _ => return self.set_any(block, state),
-        };
-        if self.entries.get(block).elsewhere().is_some() {
-            return self.set_any(block, state);
+        match DirEntry::of_common(state) {
+            Some(entry) if self.entries.get(block).elsewhere().is_none() => {
+                self.entries.set(block, entry);
+                Ok(())
+            }
+            _ => self.set_any(block, state),
         }
-        // What `common` understands.
-        self.entries.set(block, DirEntry { kind, requester: 0, nodes: [first, 0, 0, 0, 0, 0] });
-        Ok(())
     }
 
     /// [`Directory::set`] for any state.

@@ -341,17 +341,20 @@ pub struct Actions {
 impl Actions {
     pub const NONE: Actions = Actions { items: [Action::Defer; MAX_ACTIONS], len: 0 };
 
+    #[inline(always)]
     pub fn as_slice(&self) -> &[Action] {
         &self.items[..usize::from(self.len).min(MAX_ACTIONS)]
     }
 
     /// Whether the event must be kept and stepped again.
+    #[inline(always)]
     pub fn is_defer(&self) -> bool {
-        self.as_slice() == [Action::Defer]
+        matches!(self.as_slice(), [Action::Defer])
     }
 }
 
 impl<const N: usize> From<[Action; N]> for Actions {
+    #[inline(always)]
     fn from(list: [Action; N]) -> Actions {
         const { assert!(N <= MAX_ACTIONS) }
         let mut actions = Actions::NONE;

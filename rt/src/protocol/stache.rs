@@ -115,6 +115,7 @@ use super::{
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new state, the new tag of
 /// the home's own copy (which the actions also set, at the right moment), and what to do.
+#[inline(always)]
 pub fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
     if local != state.home_tag() {
         return Err(Violation::WrongTag { state, found: local });
@@ -124,11 +125,13 @@ pub fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirSt
 }
 
 /// One event at a node that is not the block's home.
+#[inline(always)]
 pub fn cache_step(state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {
     cache_transition(state, event).ok_or(Violation::AtCache { state, event })
 }
 
 /// `None`: cannot occur.
+#[inline(always)]
 fn home_transition(state: DirState, event: HomeEvent) -> Option<(DirState, Actions)> {
     match state {
         DirState::Idle => idle(event),
@@ -166,6 +169,7 @@ fn home_transition(state: DirState, event: HomeEvent) -> Option<(DirState, Actio
     }
 }
 
+#[inline(always)]
 fn idle(event: HomeEvent) -> Option<(DirState, Actions)> {
     match event {
         HomeEvent::Read(node) => Some((
@@ -182,6 +186,7 @@ fn idle(event: HomeEvent) -> Option<(DirState, Actions)> {
     }
 }
 
+#[inline(always)]
 fn shared(sharers: NodeSet, event: HomeEvent) -> Option<(DirState, Actions)> {
     match event {
         HomeEvent::Read(node) => {
@@ -208,6 +213,7 @@ fn shared(sharers: NodeSet, event: HomeEvent) -> Option<(DirState, Actions)> {
     }
 }
 
+#[inline(always)]
 fn exclusive(owner: NodeId, event: HomeEvent) -> Option<(DirState, Actions)> {
     let requester = match event {
         HomeEvent::WriteBack(from) if from == owner => {
@@ -233,6 +239,7 @@ fn exclusive(owner: NodeId, event: HomeEvent) -> Option<(DirState, Actions)> {
 }
 
 /// A request while the home waits for answers on behalf of `requester`; answers that are waited for have been handled.
+#[inline(always)]
 fn busy(state: DirState, requester: Requester, event: HomeEvent) -> Option<(DirState, Actions)> {
     match event {
         HomeEvent::Read(node) | HomeEvent::Write(node) | HomeEvent::Upgrade(node)
@@ -248,6 +255,7 @@ fn busy(state: DirState, requester: Requester, event: HomeEvent) -> Option<(DirS
     }
 }
 
+#[inline(always)]
 fn last_ack(requester: Requester, upgrade: bool) -> (DirState, Actions) {
     match requester {
         Requester::Home => (DirState::Idle, [Action::SetTag(Tag::Writable), Action::Resume, Action::Replay].into()),
@@ -259,12 +267,14 @@ fn last_ack(requester: Requester, upgrade: bool) -> (DirState, Actions) {
     }
 }
 
+#[inline(always)]
 fn grant_store(node: NodeId, upgrade: bool) -> (DirState, Actions) {
     let reply = if upgrade { Msg::UpgradeAck } else { Msg::DataWritable };
     (DirState::Exclusive(node), [Action::SetTag(Tag::Invalid), Action::Send(node, reply)].into())
 }
 
 /// The data has come back for a load of `requester`; `kept` have ReadOnly copies.
+#[inline(always)]
 fn read_recalled(kept: NodeSet, requester: Requester) -> (DirState, Actions) {
     let (sharers, answer) = match requester {
         Requester::Home if kept.is_empty() => return data_came_home(),
@@ -275,10 +285,12 @@ fn read_recalled(kept: NodeSet, requester: Requester) -> (DirState, Actions) {
 }
 
 /// The home asked for the data and no other node has a copy: it may store, even if it only wanted to load.
+#[inline(always)]
 fn data_came_home() -> (DirState, Actions) {
     (DirState::Idle, [Action::CopyIn, Action::SetTag(Tag::Writable), Action::Resume, Action::Replay].into())
 }
 
+#[inline(always)]
 fn event_is_from(event: HomeEvent, node: NodeId) -> bool {
     match event {
         HomeEvent::Read(from)
@@ -292,6 +304,7 @@ fn event_is_from(event: HomeEvent, node: NodeId) -> bool {
 }
 
 /// `None`: cannot occur.
+#[inline(always)]
 fn cache_transition(state: CacheState, event: CacheEvent) -> Option<(CacheState, Actions)> {
     use CacheEvent as E;
     use CacheState as S;

@@ -52,7 +52,7 @@ impl<M: Memory + Clone> Link<M> {
     }
 
     /// [`Link::send`] of a message by its parts; the last word of the head does not matter.
-    #[inline]
+    #[inline(always)]
     pub fn send_head(
         &mut self,
         incarnation: u32,
@@ -68,8 +68,9 @@ impl<M: Memory + Clone> Link<M> {
         self.send_by_ring(incarnation, head, data)
     }
 
-    #[inline]
-    fn send_by_ring(
+    /// [`Link::send_head`], by the ring: of a message of the coherence protocol.
+    #[inline(always)]
+    pub fn send_by_ring(
         &mut self,
         incarnation: u32,
         mut head: [u64; HEAD_WORDS],

@@ -37,13 +37,14 @@ pub mod shuttle;
 mod wait;
 mod watch;
 
-use crate::abi::{CALL_SIGNAL, Counter, MAX_NODES};
+use crate::abi::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
+use crate::tags::BLOCK_WORDS;
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
@@ -159,21 +160,57 @@ impl Transport {
         peer.overflow.push(message)
     }
 
-    /// [`Transport::send`] of a message without data, given by its parts. False, and nothing is sent, when it would have to wait in this node's
-    /// memory.
+    /// [`Transport::send`] of a message without data, given by its parts; none of the coherence protocol. False, and nothing is sent, when it would
+    /// have to wait in this node's memory.
     #[inline]
     pub fn send_line(&mut self, to: NodeId, handler: u16, addr: u64, words: [u64; 4], kind: Urgency) -> bool {
-        let Some(peer) = &mut self.peers[to.index()] else { return false };
-        let [first, second, third, key] = words;
-        let small = u64::from(handler) | (self.me.index() as u64) << 16 | u64::from(peer.link.taken()) << 32;
+        self.send_parts(to, (handler, addr, words), None, kind, true)
+    }
+
+    /// [`Transport::send`] of a message of the coherence protocol, given by its parts. False, and nothing is sent, when it would have to wait in this
+    /// node's memory.
+    #[inline]
+    pub fn send_block(
+        &mut self,
+        to: NodeId,
+        parts: (u16, u64, [u64; 4]),
+        data: Option<&[u64; BLOCK_WORDS]>,
+        kind: Urgency,
+    ) -> bool {
+        self.send_parts(to, parts, data, kind, false)
+    }
+
+    /// `parts`: handler, address, arguments and key. `may_shuttle`: it is no message of the coherence protocol.
+    #[inline(always)]
+    fn send_parts(
+        &mut self,
+        to: NodeId,
+        (handler, addr, [first, second, third, key]): (u16, u64, [u64; 4]),
+        data: Option<&[u64; BLOCK_WORDS]>,
+        kind: Urgency,
+        may_shuttle: bool,
+    ) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(to.index()) else { return false };
+        let length = if data.is_some() { BLOCK_BYTES } else { 0 };
+        let small =
+            u64::from(handler) | (self.me.index() as u64) << 16 | length << 24 | u64::from(peer.link.taken()) << 32;
         let head = [small, addr, first, second, third, key, 0];
-        if !peer.overflow.is_empty() || !peer.link.send_head(self.region.header().incarnation, head, None) {
+        let incarnation = self.region.header().incarnation;
+        if !peer.overflow.is_empty() {
+            return false;
+        }
+        let sent = if may_shuttle {
+            peer.link.send_head(incarnation, head, data)
+        } else {
+            peer.link.send_by_ring(incarnation, head, data)
+        };
+        if !sent {
             return false;
         }
         let unsure = announce(&peer.context, kind);
-        self.is_talking = true;
+        self.is_talking = may_shuttle;
         self.own.add_alone(Counter::MessagesSent, 1);
-        self.own.add_alone(Counter::BytesSent, LINE_BYTES);
+        self.own.add_alone(Counter::BytesSent, LINE_BYTES + length);
         if unsure {
             self.note_unsure(to, kind);
         }
@@ -284,7 +321,9 @@ impl Transport {
 
     /// Gives the next search to the next node, so that a busy peer cannot starve the others.
     pub fn next_turn(&mut self) {
-        self.turn = if self.turn + 1 >= self.nodes { 0 } else { self.turn + 1 };
+        let after = |number| if number + 1 >= self.nodes { 0 } else { number + 1 };
+        let next = after(self.turn);
+        self.turn = if next == self.me.index() { after(next) } else { next };
     }
 
     #[inline]

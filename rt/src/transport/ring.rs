@@ -116,7 +116,7 @@ impl Memory for Mapped {
 }
 
 /// Writes the head of a slot at that offset, and publishes the slot by its sequence number.
-#[inline]
+#[inline(always)]
 pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: [u64; HEAD_WORDS], sequence: u32) {
     // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
     memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
@@ -128,7 +128,7 @@ pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: [u64
 }
 
 /// Copies the head of a slot out whose sequence number has been seen.
-#[inline]
+#[inline(always)]
 pub fn load_head<M: Memory>(memory: &M, slot: u64, message: &mut Message) {
     let incarnation = memory.load_u32(slot + 4, Ordering::Relaxed);
     let mut head = [0; HEAD_WORDS];
@@ -172,6 +172,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Whether there is a free slot.
+    #[inline]
     pub fn has_room(&mut self) -> bool {
         let slots = self.ring.mask + 1;
         if self.next.wrapping_sub(self.consumed) >= slots {
@@ -210,14 +211,16 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Writes and publishes a message; false when the ring is full.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, incarnation: u32, head: [u64; HEAD_WORDS], data: Option<&[u64; BLOCK_WORDS]>) -> bool {
         if !self.has_room() {
             return false;
         }
         let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
-        for (word, &value) in (DATA_WORD..).zip(data.into_iter().flatten()) {
-            memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
+        if let Some(data) = data {
+            for (word, &value) in (DATA_WORD..).zip(data) {
+                memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
+            }
         }
         store_head(memory, slot, incarnation, head, (self.next as u32).wrapping_add(1));
         self.next += 1;

@@ -47,10 +47,12 @@ impl<M: Memory> Shuttle<M> {
     }
 
     /// Writes and publishes a message; only when [`Shuttle::may_send`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, incarnation: u32, head: [u64; HEAD_WORDS], data: Option<&[u64; BLOCK_WORDS]>) {
-        for (word, &value) in (0..).zip(data.into_iter().flatten()) {
-            self.memory.store_u64(DATA_LINE + 8 * word, value, Ordering::Relaxed);
+        if let Some(data) = data {
+            for (word, &value) in (0..).zip(data) {
+                self.memory.store_u64(DATA_LINE + 8 * word, value, Ordering::Relaxed);
+            }
         }
         self.seen = self.seen.wrapping_add(1);
         store_head(&self.memory, HEAD_LINE, incarnation, head, self.seen);

@@ -30,6 +30,9 @@ fn map(bytes: u64) -> sys::Result<u64> {
     // A huge page would be zeroed as a whole at the first touch: milliseconds inside a miss. Advice may fail harmlessly.
     // SAFETY: advice about the mapping just made; contents stay.
     let _ = unsafe { sys::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
+    // The kernel looks at each page of what it dumps.
+    // SAFETY: as above.
+    let _ = unsafe { sys::madvise(at, bytes, libc::MADV_DONTDUMP) };
     Ok(at)
 }
 

@@ -53,6 +53,7 @@ use crate::instruments::{self, Step};
 use crate::msg::{self, id};
 use crate::node::Node;
 use crate::protocol::{NodeId, Tag};
+use crate::segment;
 use crate::stats::Wait;
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block, Space};
@@ -208,12 +209,6 @@ impl Coherence {
     /// Whether a message about the block, or a part of its data, was put aside.
     fn is_held(&self, space: &Space, block: Block) -> bool {
         (0..self.held.len()).any(|at| self.held.get(at).is_some_and(|m| space.block_of(m.addr) == block))
-    }
-
-    /// Notes that memory below `limit` has been handed out in that arena.
-    pub fn learn_limit(&mut self, arena: ArenaId, limit: u64) {
-        let known = &mut self.limits[arena.index()];
-        *known = limit.max(*known);
     }
 }
 
@@ -637,8 +632,19 @@ impl Node {
         let key = self.fresh_key();
         let query = Message { handler: id::LIMIT_QUERY, args: [arena.index() as u64, 0, 0], key, ..Message::default() };
         let reply = self.call(owner, query, id::LIMIT, Wait::Miss);
-        self.coherence.learn_limit(arena, reply.args[0]);
+        self.learn_limit(arena, reply.args[0]);
         block.addr() < self.coherence.limits[arena.index()]
+    }
+
+    /// Notes that memory below `limit` has been handed out in that arena.
+    pub fn learn_limit(&mut self, arena: ArenaId, limit: u64) {
+        let known = &mut self.coherence.limits[arena.index()];
+        let before = core::mem::replace(known, limit.max(*known));
+        if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
+            let local = self.space.local(start) as u64;
+            // SAFETY: an arena of this node's copy of the segment.
+            unsafe { segment::show_in_dumps(local, (start, start + bytes), before, limit) };
+        }
     }
 
     #[cold]

@@ -105,7 +105,7 @@ impl Node {
         let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
         let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
         let [got_bytes, recycled, limit] = reply.args;
-        self.coherence.learn_limit(arena, limit);
+        self.learn_limit(arena, limit);
         if reply.addr == 0 {
             return 0;
         }

@@ -135,8 +135,37 @@ pub unsafe fn fill_private_context(gates: [u64; 6], nodes: u32, node: u32) -> sy
 /// # Safety
 /// Called once per process.
 pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
-    // SAFETY: passed on from the caller.
-    unsafe { map_between_guards("shared segment", abi::SEGMENT_BASE, bytes) }
+    // SAFETY: passed on from the caller; advice changes no contents.
+    unsafe {
+        map_between_guards("shared segment", abi::SEGMENT_BASE, bytes)?;
+        let _ = sys::madvise(abi::SEGMENT_BASE, bytes, libc::MADV_DONTDUMP);
+    }
+    Ok(())
+}
+
+/// How much of an arena is shown in core dumps at a time, so that few allocations have to say so.
+const SHOWN_BYTES: u64 = 2 << 20;
+
+/// The part of `[from, to)` that [`show_in_dumps`] has not shown yet, where everything below `from` has been; `end`: of the arena.
+fn newly_shown(start: u64, from: u64, to: u64, end: u64) -> (u64, u64) {
+    let round = |at: u64| {
+        let up = at.next_multiple_of(SHOWN_BYTES);
+        if up < end { up } else { end }
+    };
+    (if from > start { round(from) } else { start }, round(to))
+}
+
+/// Lets core dumps contain what has been handed out of an arena: the kernel looks at each page of what it dumps, and writes a file of that
+/// size, which for the whole segment takes longer than anybody waits. `from`: the limit before.
+///
+/// # Safety
+/// `arena` is the start and end of an arena at `local`, which is mapped.
+pub unsafe fn show_in_dumps(local: u64, arena: (u64, u64), from: u64, to: u64) {
+    let (from, to) = newly_shown(arena.0, from, to, arena.1);
+    if from < to {
+        // SAFETY: advice about mapped memory; contents stay.
+        let _ = unsafe { sys::madvise(local + (from - arena.0), to - from, libc::MADV_DODUMP) };
+    }
 }
 
 /// Maps memory of which only touched pages cost anything, between two guards.
@@ -225,6 +254,22 @@ pub unsafe fn forget(segment_bytes: u64) -> sys::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn core_dumps_show_an_arena_as_it_is_handed_out() {
+        const M: u64 = 1 << 20;
+        let (start, end) = (64 * M, 64 * M + 5 * M);
+        // What one call shows begins where the one before has ended.
+        let mut shown = start;
+        for (before, limit) in
+            [(0, start + 64), (start + 64, start + M), (start + M, start + 3 * M), (start + 3 * M, end)]
+        {
+            let (from, to) = newly_shown(start, before, limit, end);
+            assert!(from == shown && to >= limit && to <= end, "{from:#x} {to:#x}");
+            shown = to;
+        }
+        assert_eq!(shown, end);
+    }
 
     #[test]
     fn an_occupied_address_is_refused_and_left_alone() {

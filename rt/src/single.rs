@@ -10,6 +10,7 @@ use crate::alloc::FreeError;
 use crate::heap::Arenas;
 use crate::homes::{Attributes, BlockSize, Homes, Placement};
 use crate::protocol::NodeId;
+use crate::segment;
 use crate::sync::handle::{Handle, Kind};
 use crate::sync::op::Op;
 use crate::sys;
@@ -130,7 +131,12 @@ impl Single {
     pub fn alloc(&self, attributes: Attributes, bytes: u64) -> Option<(u64, u64, bool)> {
         let arena = self.homes.arena_for(attributes)?;
         let bytes = bytes.max(1).checked_next_multiple_of(attributes.block.bytes())?;
-        let (chunk, _) = self.with_arenas(|arenas| arenas.alloc(arena, bytes))?;
+        let (before, (chunk, limit)) =
+            self.with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes)?)))?;
+        if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
+            // SAFETY: an arena of the segment, which a run of one node has at its own place.
+            unsafe { segment::show_in_dumps(start, (start, start + bytes), before, limit) };
+        }
         chunk.map(|chunk| (chunk.addr, chunk.bytes, chunk.recycled))
     }
 

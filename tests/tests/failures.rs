@@ -101,6 +101,18 @@ fn null_pointers_are_errors_with_the_functions_name() {
     }
 }
 
+/// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.
+#[test]
+fn core_dumps_have_the_shared_memory_that_was_allocated_and_no_more() {
+    for nodes in ["1", "3"] {
+        let mut command = tool::blizzard(["run", "-n", nodes, "--"]);
+        command.arg(program()).args(["dump", &marker()]);
+        let outcome = run(&mut command, "", Duration::from_secs(60)).unwrap().success().unwrap();
+        let right = format!("started {nodes}\n{}", "small, shared memory shown\n".repeat(nodes.parse().unwrap()));
+        assert_eq!(outcome.stdout_text(), right);
+    }
+}
+
 /// A run of one node hung in what a run of several, or a program by itself, reports.
 #[test]
 fn the_only_thread_waits_for_nobody() {

@@ -5,8 +5,8 @@
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -228,6 +228,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> 
     file.finish()
 }
 
+/// Writes a report where the user wants it: a pipe, a terminal or a device stays what it is, a link too, and a file is replaced by a whole one.
+pub fn write_report(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => OpenOptions::new().write(true).open(path)?.write_all(bytes),
+        _ => write_atomically(&path.canonicalize().unwrap_or_else(|_| path.to_owned()), bytes, 0o644),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +245,26 @@ mod tests {
             fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         all.sort();
         all
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_no_pipe_and_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "old").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        write_report(&at("link"), b"new").unwrap();
+        assert!(at("link").is_symlink() && fs::read(at("file")).unwrap() == b"new");
+        write_report(&at("other"), b"text").unwrap();
+        assert_eq!(fs::read(at("other")).unwrap(), b"text");
+        rustix::fs::mknodat(CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let reader = std::thread::spawn({
+            let pipe = at("pipe");
+            move || fs::read(pipe).unwrap()
+        });
+        write_report(&at("pipe"), b"text").unwrap();
+        assert_eq!(reader.join().unwrap(), b"text");
+        assert_eq!(names(folder.path()), ["file", "link", "other", "pipe"]);
     }
 
     /// Pieces in any order, overlapping, with a hole.

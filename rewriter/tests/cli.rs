@@ -231,6 +231,30 @@ fn a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path() {
     assert!(err.contains("no-such-program: no such program in PATH"), "{err}");
 }
 
+/// As root, `--stats /dev/null` put a file in the place of the device, and `--stats /dev/stdout` one in the place of the link.
+#[test]
+fn statistics_take_the_place_of_no_pipe_or_link() {
+    use std::os::unix::fs::FileTypeExt;
+    let bench = Bench::new();
+    let pipe = bench.at("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    let (_, err, status) = bench.run(&["run", "--stats", "pipe", "--", "./prog"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(reader.join().unwrap().contains("wall_seconds"));
+
+    fs::write(bench.at("old.json"), "old").unwrap();
+    std::os::unix::fs::symlink("old.json", bench.at("link")).unwrap();
+    let (_, err, status) = bench.run(&["run", "--stats", "link", "--", "./prog"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(bench.at("link").is_symlink());
+    assert!(fs::read_to_string(bench.at("old.json")).unwrap().contains("wall_seconds"));
+}
+
 #[test]
 fn statistics_count_exactly_in_a_counting_rewrite() {
     let bench = Bench::new();

@@ -15,7 +15,7 @@ use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
 use crate::overhead::process::{Job, Replay};
 use crate::overhead::{CodeSize, Report, Variant};
 use crate::overhead::{html, render};
-use crate::sink::write_atomically;
+use crate::sink::write_report;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -108,7 +108,7 @@ impl OverheadCommand {
         let report = Report { program: shown, args: words(args), code_bytes: sizes, timing, counts };
         if let Some(path) = &self.html {
             let page = html::page(&report, counted.as_ref().zip(files.as_ref()));
-            write_atomically(path, page.as_bytes(), 0o644)
+            write_report(path, page.as_bytes())
                 .map_err(|e| Error::new(format!("cannot write the page {}", path.display())).because(e))?;
         }
         print(&self.render(&report)?)?;
@@ -179,6 +179,9 @@ fn refuse_bad_path(path: &Path) -> Result<()> {
     let failed = || Error::new(format!("cannot write the page {}", path.display()));
     if path.is_dir() {
         return Err(failed().because("it is a directory"));
+    }
+    if path.exists() && !path.is_file() {
+        return Ok(());
     }
     tempfile::tempfile_in(folder).map(drop).map_err(|e| failed().because(e))
 }

@@ -17,6 +17,7 @@ use crate::marker::ModuleFlags;
 use blizzard_rt::abi::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -82,26 +83,42 @@ impl Stats {
 #[derive(Debug)]
 pub struct StatsFile {
     path: PathBuf,
-    temporary: NamedTempFile,
+    to: Destination,
+}
+
+#[derive(Debug)]
+enum Destination {
+    /// Gets the path when it is complete: what was there before is there until then.
+    Temporary(NamedTempFile),
+    /// A pipe, a terminal or a device, which no file may take the place of.
+    Open(File),
 }
 
 impl StatsFile {
     /// Prepares to write `path`.
     ///
     /// # Errors
-    /// When its folder cannot be written to.
+    /// When its folder, or what is not a regular file, cannot be written to.
     pub fn create(path: &Path) -> Result<Self> {
         let failed = || Error::new(format!("cannot write the statistics to {}", path.display()));
-        if path.is_dir() {
-            return Err(failed().because("it is a directory"));
+        let to = |path: PathBuf, to| Ok(StatsFile { path, to });
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => return Err(failed().because("it is a directory")),
+            Ok(there) if !there.is_file() => {
+                let file = OpenOptions::new().write(true).open(path).map_err(|e| failed().because(e))?;
+                return to(path.to_owned(), Destination::Open(file));
+            }
+            _ => {}
         }
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A link stays one.
+        let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let temporary = tempfile::Builder::new()
             .prefix(".blizzard-stats-")
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
             .tempfile_in(folder)
             .map_err(|e| failed().because(e))?;
-        Ok(StatsFile { path: path.to_owned(), temporary })
+        to(file, Destination::Temporary(temporary))
     }
 
     /// Writes the file and gives it its name.
@@ -109,13 +126,18 @@ impl StatsFile {
     /// # Errors
     /// When the disk is full and the like.
     pub fn write(self, stats: &Stats) -> Result<()> {
-        let StatsFile { path, mut temporary } = self;
+        let StatsFile { path, to } = self;
         let failed = |e: &dyn std::fmt::Display| {
             Error::new(format!("cannot write the statistics to {}", path.display())).because(e)
         };
-        serde_json::to_writer_pretty(&mut temporary, stats).map_err(|e| failed(&e))?;
-        temporary.write_all(b"\n").map_err(|e| failed(&e))?;
-        temporary.persist(&path).map_err(|e| failed(&e.error))?;
+        let text = serde_json::to_string_pretty(stats).map_err(|e| failed(&e))? + "\n";
+        match to {
+            Destination::Open(mut file) => file.write_all(text.as_bytes()).map_err(|e| failed(&e))?,
+            Destination::Temporary(mut file) => {
+                file.write_all(text.as_bytes()).map_err(|e| failed(&e))?;
+                file.persist(&path).map_err(|e| failed(&e.error))?;
+            }
+        }
         Ok(())
     }
 }

@@ -277,10 +277,7 @@ pub fn place(
         &value,
     );
     fill(&mut cold, |pos| at + u64::from(cold_at + pos), &value);
-    let leads = |t: &JumpTable| {
-        let own = t.own_targets().iter().map(|&id| begin_of(id));
-        own.chain(t.surplus().iter().map(|&id| insns.va(id))).collect()
-    };
+    let leads = |t: &JumpTable| t.words(begin_of, |id| insns.va(id));
     let rodata = rodata(&vsib, proofs.ranges, tables, &table_at, rodata_va, next, leads);
     let (claims, mut regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);
     regions.extend(moved.iter().map(|&(from, to, id)| Region {

@@ -231,7 +231,7 @@ pub fn loops(insns: &Insns, cfg: &Cfg) -> Vec<(Vaddr, Vaddr)> {
     }
     for table in &cfg.tables {
         let jump = insns.va(table.jump);
-        for &to in table.own_targets().iter().filter(|to| insns.va(**to) <= jump) {
+        for to in table.own_targets().filter(|to| insns.va(*to) <= jump) {
             note(insns.va(to), insns.end(table.jump));
         }
     }

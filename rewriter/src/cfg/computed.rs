@@ -115,7 +115,7 @@ impl Computed {
             }
         }
         for t in &cfg.tables {
-            t.surplus().iter().for_each(|id| out[id.ix()] = true);
+            t.surplus().for_each(|id| out[id.ix()] = true);
         }
         // The overlapping ones lie in the main run's.
         for i in insns.main..insns.len() {

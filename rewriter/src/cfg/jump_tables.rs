@@ -5,7 +5,8 @@
 //! * the address of the table and the value added to its entries are constants on *every* path that leads to the use
 //!   (backward search over all predecessors, including those that enter through other unresolved jumps);
 //! * a bound is believed where the code proves it ([`bounds`]); else the new table has as many entries as there are words, from the
-//!   table's start, that lead to an instruction. A real table is a prefix of that, and a surplus entry is never read.
+//!   table's start, that lead to an instruction or to where no function is. A real table is a prefix of that, and a surplus entry is never read.
+//!   (Compilers let the cases that cannot happen lead to the end of the function, behind its last instruction.)
 //!
 //! Forms: `jmp [table + i*8]` and `mov r, [table + i*8]; jmp r` (fixed-address files);
 //! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent).
@@ -29,6 +30,23 @@ pub enum Entries {
     Address64,
 }
 
+/// Where an entry leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Insn(InsnId),
+    /// An address in a section with code, where no instruction is known to begin: the new entry leads there, too.
+    Old(Vaddr),
+}
+
+impl Goal {
+    fn insn(&self) -> Option<InsnId> {
+        match self {
+            Goal::Insn(id) => Some(*id),
+            Goal::Old(_) => None,
+        }
+    }
+}
+
 /// A recognised jump table.
 #[derive(Clone, Debug)]
 pub struct JumpTable {
@@ -37,21 +55,35 @@ pub struct JumpTable {
     pub load: InsnId,
     pub at: Vaddr,
     pub entries: Entries,
-    pub targets: Vec<InsnId>,
+    pub targets: Vec<Goal>,
     /// How many of them are this table's: behind them begins another table, which is read relative to another address. No jump reads further; the new
     /// table sends one that did to the old address.
     pub own: usize,
 }
 
 impl JumpTable {
-    /// Where the jump leads.
-    pub fn own_targets(&self) -> &[InsnId] {
-        &self.targets[..self.own]
+    /// The instructions that the jump leads to.
+    pub fn own_targets(&self) -> impl Iterator<Item = InsnId> {
+        self.targets[..self.own].iter().filter_map(Goal::insn)
     }
 
-    /// What stands behind the table's end and would lead to instructions, too.
-    pub fn surplus(&self) -> &[InsnId] {
+    /// The instructions that what stands behind the table's end would lead to.
+    pub fn surplus(&self) -> impl Iterator<Item = InsnId> {
+        self.surplus_words().iter().filter_map(Goal::insn)
+    }
+
+    fn surplus_words(&self) -> &[Goal] {
         &self.targets[self.own..]
+    }
+
+    /// What the entries of the new table lead to: `new` says where an instruction has got to, `old` where it was.
+    pub fn words(&self, new: impl Fn(InsnId) -> Vaddr, old: impl Fn(InsnId) -> Vaddr) -> Vec<Vaddr> {
+        let word = |(i, goal): (usize, &Goal)| match *goal {
+            Goal::Insn(id) if i < self.own => new(id),
+            Goal::Insn(id) => old(id),
+            Goal::Old(va) => va,
+        };
+        self.targets.iter().enumerate().map(word).collect()
     }
 }
 
@@ -114,6 +146,9 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
             let starts = relative_starts(&found.tables);
             for t in &mut found.tables {
                 t.own = own_entries(t, &starts);
+                // What is none of the table's need not go on behind what is no instruction.
+                let surplus = t.surplus_words().iter().take_while(|goal| goal.insn().is_some()).count();
+                t.targets.truncate(t.own + surplus);
             }
             return found;
         }
@@ -178,10 +213,10 @@ impl<'x, 'a> Finder<'x, 'a> {
         let mut entries = Vec::new();
         let starts = relative_starts(known);
         for t in known {
-            let own = t.targets[..own_entries(t, &starts)].iter();
+            let own = t.targets[..own_entries(t, &starts)].iter().filter_map(Goal::insn);
             let from = frame_of(frames, insns.va(t.jump));
-            let own = own.take_while(|to| !is_in_another_function(insns, frames, from, **to));
-            entries.extend(own.map(|&to| (to, t.jump)));
+            let own = own.take_while(|to| !is_in_another_function(insns, frames, from, *to));
+            entries.extend(own.map(|to| (to, t.jump)));
         }
         entries.sort_unstable();
         entries.dedup();
@@ -216,10 +251,9 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         let framed = self.frame_of(self.insns.va(jump)).is_some();
         // Without a frame, entries lead to code that nothing else leads to: a mask or a width may say more than the table has.
-        let bound =
-            if framed { self.proven_entries(load, width as u32).unwrap_or(usize::MAX) } else { self.bound(jump)? };
+        let proven = if framed { self.proven_entries(load, width as u32) } else { Some(self.bound(jump)?) };
         let mut unknown = Vec::new();
-        for entry in bytes.chunks_exact(width).take(bound) {
+        for entry in bytes.chunks_exact(width).take(proven.unwrap_or(usize::MAX)) {
             let va = match entries {
                 Entries::Address64 => Vaddr(u64::from_le_bytes(entry.try_into().expect("eight bytes"))),
                 Entries::Offset32 { from } => {
@@ -227,13 +261,23 @@ impl<'x, 'a> Finder<'x, 'a> {
                 }
             };
             match self.insns.at(va) {
-                Some(id) => targets.push(id),
+                Some(id) => targets.push(Goal::Insn(id)),
                 None if !framed && self.image.exec_at(va).is_some() => unknown.push(va),
+                None if self.leads_nowhere(va, proven.is_some()) => targets.push(Goal::Old(va)),
                 None => break,
             }
         }
         new_targets.extend(&unknown);
-        (!targets.is_empty() && unknown.is_empty()).then_some(JumpTable { jump, load, at, entries, own: 0, targets })
+        let any = targets.iter().any(|goal| goal.insn().is_some());
+        (any && unknown.is_empty()).then_some(JumpTable { jump, load, at, entries, own: 0, targets })
+    }
+
+    /// Whether an entry that leads to no instruction may be one of its table all the same. A case that cannot happen leads behind the last
+    /// instruction of the function or of a part of it, to padding or to the end of the section. Where the number of entries is `proven`, whatever they lead to is theirs.
+    fn leads_nowhere(&self, va: Vaddr, proven: bool) -> bool {
+        let inside = self.image.exec_at(va).is_some();
+        let behind = || va.0.checked_sub(1).is_some_and(|last| self.image.exec_at(Vaddr(last)).is_some());
+        (inside || behind()) && (proven || self.frame_of(va).is_none())
     }
 
     /// `[table + i*8]` with a constant table.
@@ -435,7 +479,7 @@ impl<'x, 'a> Finder<'x, 'a> {
             work.extend(target);
             work.extend(self.insns.next(id));
             if let Ok(t) = self.known.binary_search_by_key(&id, |t| t.jump) {
-                work.extend(&self.known[t].targets);
+                work.extend(self.known[t].targets.iter().filter_map(Goal::insn));
             }
         }
         true

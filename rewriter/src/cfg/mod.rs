@@ -177,7 +177,7 @@ impl Cfg {
             }
         }
         for t in &tables {
-            for &target in t.own_targets() {
+            for target in t.own_targets() {
                 leader[target.ix()] = true;
                 if insns.offset(target) <= insns.offset(t.jump) {
                     backward[target.ix()] = true;
@@ -230,7 +230,7 @@ impl Cfg {
                 Flow::IndirectCall => End::UnknownCall,
                 Flow::IndirectJmp => match table_of(last) {
                     Some(t) => {
-                        let mut targets: Vec<BlockId> = t.own_targets().iter().map(|&t| id_of(t)).collect();
+                        let mut targets: Vec<BlockId> = t.own_targets().map(id_of).collect();
                         targets.sort();
                         targets.dedup();
                         succ.extend(targets);

@@ -109,6 +109,8 @@ pub struct Audit {
     pub targets: Targets,
     pub trap_entries: u64,
     pub jump_tables: u64,
+    /// Of these, those whose end a comparison, a mask or a width in the new code proves, although more would lead to code. Known when compared with the input.
+    pub proven_tables: u64,
     /// System calls that pass the gate.
     pub system_calls: u64,
     /// Direct branches to old addresses where no instruction begins: the run ends there.
@@ -190,8 +192,8 @@ impl fmt::Display for Audit {
         }
         writeln!(
             f,
-            "  trap map    {} entries; {} new jump tables; {} gated system calls",
-            self.trap_entries, self.jump_tables, self.system_calls
+            "  trap map    {} entries; {} new jump tables ({} with a proven end); {} gated system calls",
+            self.trap_entries, self.jump_tables, self.proven_tables, self.system_calls
         )?;
         let t = &self.targets;
         writeln!(

@@ -11,6 +11,7 @@
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
 
 mod audit;
+mod bounds;
 mod cfi;
 mod copies;
 mod covered;
@@ -307,7 +308,7 @@ fn landings(
     for p in &m.pads {
         land(p.pad, p.pad, "landing pad");
     }
-    let (mut outside, mut behind) = (Vec::new(), 0);
+    let (mut outside, mut behind, mut nowhere) = (Vec::new(), 0, 0);
     let ends = tables::Ends::new(&g.tables);
     for table in &g.tables {
         let end = ends.of(table.form);
@@ -316,6 +317,8 @@ fn landings(
                 land(table.va, t, "jump-table entry");
             } else if end.is_some_and(|end| k as u64 >= end) && old.new_address(m, t).is_some() {
                 behind += 1;
+            } else if old.is_no_instruction(m, t) {
+                nowhere += 1;
             } else {
                 let why = format!("jump-table entry leads to {t:#x}, which is no new code");
                 outside.push((table.va, why));
@@ -323,6 +326,10 @@ fn landings(
         }
     }
     audit.trust("jump-table entries that lead to old addresses: the program's next table begins there", behind);
+    audit.trust(
+        "jump-table entries that lead to old addresses where no instruction is, as those of the original",
+        nowhere,
+    );
     for (at, why) in outside {
         audit.finding(Vaddr(at), m.place(at), why);
     }

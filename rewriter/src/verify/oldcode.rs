@@ -46,6 +46,11 @@ impl Old {
         Some(m.info.new_base_va + u64::from(self.traps[k].new))
     }
 
+    /// An old address of a section with code, or behind its last byte, that nothing relates to a new one.
+    pub fn is_no_instruction(&self, m: &Module, old: u64) -> bool {
+        m.old_code().any(|s| (s.va..=s.va + s.data.len() as u64).contains(&old)) && self.new_address(m, old).is_none()
+    }
+
     /// A jump of a springboard covers the old address.
     pub fn in_springboard(&self, old: u64) -> bool {
         let k = self.pieces.partition_point(|p| p.0 <= old);

@@ -16,7 +16,7 @@ use super::module::{Module, Section, Segment};
 use super::oldcode::Old;
 use super::raw::Raw;
 use super::sites::{Sites, get};
-use super::tables::Tables;
+use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -319,6 +319,9 @@ impl Comparison<'_, '_> {
     /// New tables are the old ones, entry by entry.
     fn tables_match(&self, audit: &mut Audit) {
         let new_to_old: HashMap<u64, u64> = self.map.iter().map(|(&a, &b)| (b, a)).collect();
+        let mut starts: Vec<u64> = self.insns.keys().copied().collect();
+        starts.sort_unstable();
+        let ends = Ends::new(&self.tables.list);
         for (&load, &t) in &self.reads {
             let table = &self.tables.list[t];
             let n = &self.text.insns[load];
@@ -341,12 +344,39 @@ impl Comparison<'_, '_> {
                     audit.finding(Vaddr(table.va), self.m.place(table.va), why);
                 }
             }
-            // Where the next entry would lead to code, too, how many are read is a matter of the program's bounds.
+            // Where the next word could be an entry, too, the program's bound must say that it is none.
             let next = self.original.bytes_at(at.wrapping_add((table.targets.len() * width) as u64), width);
-            if next.is_some_and(|e| self.map.contains_key(&table.form.target(e))) {
-                audit.trust("jump tables that end where the program's own bound says", 1);
+            let entries = table.targets.len() as u64;
+            if !next.is_some_and(|e| self.may_be_a_case(table.form.target(e), &starts)) {
+                continue;
+            }
+            match self.tables.bounds.get(&load) {
+                Some(bound) if *bound <= entries => audit.proven_tables += 1,
+                _ if ends.of(table.form).is_some_and(|end| end <= entries) => {
+                    audit.trust("jump tables that end where the program's next table begins", 1);
+                }
+                // Without a frame description the rewriter believes the nearest comparison in front of the jump.
+                _ if self.m.function_at(n.va).is_none() => {
+                    audit.trust(
+                        "jump tables of code without a frame, as long as a comparison in front of the jump says",
+                        1,
+                    );
+                }
+                bound => {
+                    let known = bound.map_or(String::new(), |b| format!(" ({b} are possible)"));
+                    let why = format!("nothing proves that its jump table ends behind {entries} entries{known}");
+                    audit.finding(Vaddr(n.va), self.m.place(n.va), why);
+                }
             }
         }
+    }
+
+    /// Whether an entry of a table may lead there: to an instruction, or to where none is, as cases do that cannot happen.
+    fn may_be_a_case(&self, to: u64, starts: &[u64]) -> bool {
+        let before = starts[..starts.partition_point(|s| *s < to)].last();
+        let inside = before.and_then(|s| self.insns.get(s)).is_some_and(|i| to < i.end());
+        let code = |va: u64| self.original.section(va).is_some();
+        self.map.contains_key(&to) || (!inside && (code(to) || code(to.wrapping_sub(1))))
     }
 
     /// Every old byte.

@@ -5,7 +5,7 @@
 //! constants on every way to the jump. Entries are absolute, or relative to a constant. Ways through tables count: all tables
 //! are recognised anew with the edges of all until nothing changes. What no known way leads to has no say.
 //!
-//! **Invariant:** from a table's start to the next table's, every entry leads to an instruction; every byte of
+//! **Invariant:** from a table's start to the next table's, every entry leads to an instruction, or to an old address that holds none; every byte of
 //! `.blizzard.rodata` is part of a table, of a gather descriptor that a check uses, or zero in front of either.
 //! So an entry that was changed is found even when nobody knows how many of them are read.
 
@@ -39,6 +39,8 @@ pub struct Tables {
     pub by_jump: BTreeMap<usize, usize>,
     /// The instructions that read tables, and which.
     pub reads: Vec<(usize, usize)>,
+    /// By such an instruction: a number that its index is proven to be below.
+    pub bounds: HashMap<usize, u64>,
     /// What does not fit, with its address.
     pub problems: Vec<(u64, String)>,
 }
@@ -117,13 +119,13 @@ type Read = (u64, usize);
 /// A table a jump may use: address, form, and the instruction that reads it.
 type Found = (u64, Form, usize);
 
-struct Finder<'x> {
+pub(super) struct Finder<'x> {
     m: &'x Module<'x>,
-    text: &'x Code,
-    sites: &'x Sites,
+    pub(super) text: &'x Code,
+    pub(super) sites: &'x Sites,
     returns: &'x Returns,
     /// Bitmap of instructions that control may enter from where this search does not look.
-    entries: Vec<u64>,
+    pub(super) entries: Vec<u64>,
     /// (target, source) of direct branches, sorted.
     branches: Vec<(u32, u32)>,
     /// The same of table jumps.
@@ -173,6 +175,8 @@ pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: 
         found = still;
         finder.set_edges(&tables);
     }
+    let bound = |&(read, t): &(usize, usize)| Some((read, finder.bound(read, tables.list[t].form.width())?));
+    tables.bounds = tables.reads.iter().filter_map(bound).collect();
     account(ro.data, ro.va, &trap_map, descriptors, &mut tables);
     tables
 }
@@ -268,7 +272,9 @@ impl<'x> Finder<'x> {
             // And what is not known to end may go on with entries of the program's next table.
             let from = self.text.insns[jump].va;
             let own = tables.list[t].targets.iter().take_while(|&&va| !self.is_in_another_function(from, va));
-            let mut to: Vec<u32> = own.map_while(|&va| self.text.at(va)).map(|k| k as u32).collect();
+            // Old addresses are those of cases that cannot happen.
+            let own = own.take_while(|&&va| !self.text.contains(va) || self.text.at(va).is_some());
+            let mut to: Vec<u32> = own.filter_map(|&va| self.text.at(va)).map(|k| k as u32).collect();
             to.sort_unstable();
             to.dedup();
             self.targets.insert(jump as u32, to);
@@ -389,7 +395,7 @@ impl<'x> Finder<'x> {
     }
 
     /// The instructions whose writes to `r` reach the front of `at`; `None` when something unknown may have written it.
-    fn definitions(&self, at: usize, r: u8) -> Option<Vec<usize>> {
+    pub(super) fn definitions(&self, at: usize, r: u8) -> Option<Vec<usize>> {
         let mut seen = HashSet::new();
         let mut work = vec![at];
         let mut found = Vec::new();
@@ -422,7 +428,7 @@ impl<'x> Finder<'x> {
     }
 
     /// What may run right before an instruction that is no entry.
-    fn before(&self, k: usize) -> Vec<usize> {
+    pub(super) fn before(&self, k: usize) -> Vec<usize> {
         let mut list = Vec::new();
         if k > 0 && self.continues(k - 1) {
             list.push(k - 1);

@@ -115,4 +115,55 @@ shared_table:
         TARGETS
         .section .rodata
 1:      .byte   10b - 2b, 11b - 2b, 12b - 2b, 13b - 2b
+        .text
+
+        // As clang writes a switch whose other cases cannot happen: nothing compares, and those cases lead behind the last instruction.
+        FUNCTION impossible_cases
+        .cfi_startproc
+        sub     $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        lea     1f(%rip), %rdx
+        movslq  (%rdx,%rdi,4), %rax
+        add     %rdx, %rax
+        jmp     *%rax
+2:      add     $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        lea     7(%rsi), %rax
+        ret
+        .cfi_adjust_cfa_offset 8
+3:      add     $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        lea     (%rsi,%rsi,4), %rax
+        ret
+        .cfi_adjust_cfa_offset 8
+4:      call    abort@PLT
+5:
+        .cfi_endproc
+        .section .rodata
+        .balign 4
+1:      .long   2b - 1b, 5b - 1b, 5b - 1b, 3b - 1b, 4b - 1b, 5b - 1b, 2b - 1b
+        .text
+
+        // The same with a comparison.
+        FUNCTION compared_cases
+        .cfi_startproc
+        mov     %edi, %edi
+        cmp     $6, %edi
+        ja      3f
+        lea     1f(%rip), %rdx
+        movslq  (%rdx,%rdi,4), %rax
+        add     %rdx, %rax
+        jmp     *%rax
+2:      lea     9(%rsi), %rax
+        ret
+3:      mov     %rsi, %rax
+        rol     $9, %rax
+        ret
+4:      call    abort@PLT
+5:
+        .cfi_endproc
+        .section .rodata
+        .balign 4
+1:      .long   2b - 1b, 5b - 1b, 5b - 1b, 3b - 1b, 4b - 1b, 5b - 1b, 2b - 1b
+        .text
         .section .note.GNU-stack, "", @progbits

@@ -3,6 +3,7 @@
 //! A test writes the program text, assembles and links it with the system's binutils into a file with the sections of a
 //! rewritten module, and audits that. A mutation is a textual change of a program that is accepted as it stands.
 
+mod bounds;
 mod copies;
 mod covered;
 mod decoding;

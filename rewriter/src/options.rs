@@ -46,6 +46,8 @@ pub struct Options {
     pub place_polls: bool,
     /// Checks ask first, by one bit of the address, whether it can be shared memory at all.
     pub screens: bool,
+    /// Exported functions that nothing else names are known by their new addresses.
+    pub exports: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -65,6 +67,7 @@ impl Default for Options {
             copies: true,
             place_polls: true,
             screens: true,
+            exports: true,
             fuel: None,
         }
     }
@@ -79,10 +82,10 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, .. } = *self;
+        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, .. } = *self;
         let Options { checks, poll, count, blocks, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens];
+        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
@@ -91,7 +94,9 @@ impl Options {
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
         let [checks, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens] = passes else { return None };
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports] = passes else {
+            return None;
+        };
         let bit = |s: &str| match s {
             "0" => Some(false),
             "1" => Some(true),
@@ -110,6 +115,7 @@ impl Options {
             copies: bit(copies)?,
             place_polls: bit(place_polls)?,
             screens: bit(screens)?,
+            exports: bit(exports)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

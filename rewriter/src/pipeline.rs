@@ -11,7 +11,7 @@ use crate::cfg::jump_tables::{self, JumpTable};
 use crate::cfg::{Cfg, End};
 use crate::closure::Source;
 use crate::disasm::{Explorer, Insns};
-use crate::elf_write::{self, Program, frames};
+use crate::elf_write::{self, Program, exports, frames};
 use crate::emit::{self, Code, Script};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
@@ -55,6 +55,8 @@ pub struct Report {
     pub jump_tables: usize,
     pub unresolved_jumps: usize,
     pub springboards: usize,
+    /// Exported functions that are known by their new addresses.
+    pub direct_exports: usize,
     /// Of these, those of two jumps, where five bytes would have covered a possible target.
     pub short_springboards: usize,
     /// Plausible indirect targets without room for a springboard: reached by a trap.
@@ -284,6 +286,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let blocks = code.recorder.encode(insns, || loops, &image.name);
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let sites = code.sites;
+    let mut fuel = code.fuel;
+    let direct = if options.exports { exports::choose(image, insns, &mut fuel) } else { exports::Direct::default() };
     let (mut placed, code) = layout::place(code, insns, &tables, &proofs, image.end)?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
@@ -291,7 +295,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let new_code_bytes = placed.code_bytes;
     drop((ranges, claims, regions));
     let frame_input = frame_input.as_ref();
-    let written = elf_write::write(image, frame_input, insns, &computed, &placed, code, program, options, sink)?;
+    let written =
+        elf_write::write(image, frame_input, insns, &computed, &placed, code, program, &direct, options, sink)?;
     Ok(Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         output_bytes: written.file_bytes,
@@ -309,6 +314,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,
         springboards: written.springboards,
+        direct_exports: direct.functions,
         short_springboards: written.short,
         crowded_targets: written.crowded,
         undecoded_bytes: insns.undecoded_bytes,

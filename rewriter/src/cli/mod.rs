@@ -105,6 +105,9 @@ struct PassOptions {
     /// Let every check look at the tag, also of addresses that cannot be shared memory
     #[arg(long, help_heading = "Passes")]
     no_screens: bool,
+    /// Let exported functions keep their old addresses, and calls from other files pass by these
+    #[arg(long, help_heading = "Passes")]
+    no_exports: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
     #[arg(long, value_name = "N", help_heading = "Passes")]
     fuel: Option<u64>,
@@ -126,6 +129,7 @@ impl RewriteOptions {
             copies: !self.passes.no_copies,
             place_polls: !self.passes.no_poll_placement,
             screens: !self.passes.no_screens,
+            exports: !self.passes.no_exports,
             fuel: self.passes.fuel,
         }
     }

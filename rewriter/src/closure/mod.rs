@@ -178,6 +178,7 @@ mod tests {
             copies: false,
             place_polls: false,
             screens: false,
+            exports: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {

@@ -6,6 +6,7 @@
 //! Source: gABI chapters 4 and 5.
 
 mod debug;
+pub mod exports;
 pub mod frames;
 mod headers;
 mod notes;
@@ -23,6 +24,7 @@ use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
 use crate::sink::Sink;
 use blizzard_rt::abi::{self, ModuleInfo, module_flags};
+use exports::Direct;
 use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
 use output::Output;
@@ -160,6 +162,7 @@ pub fn write(
     placed: &Placed,
     code: NewCode,
     program: Option<&Program>,
+    direct: &Direct,
     options: &Options,
     sink: &mut dyn Sink,
 ) -> Result<Written> {
@@ -186,6 +189,7 @@ pub fn write(
     let code_bytes = placed.code_bytes;
     debug_assert_eq!(file.len() - code_off, code_bytes);
     let left = old_code::patch(&mut file, image, insns, computed, placed);
+    exports::write(&mut file, image, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
 

@@ -5,6 +5,7 @@
 //! ET_DYN; every executable section lies wholly in the file and in one loadable segment; segments are sorted.
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
+pub mod exports;
 mod foreign;
 mod pointers;
 
@@ -76,6 +77,7 @@ pub struct Image<'a> {
     pub functions: Vec<FuncSymbol>,
     /// Addresses in executable sections that relocations, dynamic entries or data words name.
     pub code_pointers: Vec<Vaddr>,
+    pub exports: exports::Exports,
     /// Path of the dynamic loader.
     pub interp: Option<String>,
     /// `.eh_frame_hdr` (PT_GNU_EH_FRAME) and `.eh_frame`, by address and size.
@@ -137,6 +139,7 @@ impl<'a> Image<'a> {
             exec,
             functions: Vec::new(),
             code_pointers: Vec::new(),
+            exports: exports::Exports::default(),
             interp,
             eh_frame: None,
             got: None,
@@ -161,7 +164,9 @@ impl<'a> Image<'a> {
             return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));
         }
         image.functions = pointers::functions(&elf, &image);
-        image.code_pointers = pointers::code_pointers(&elf, &image);
+        let (pointers, otherwise) = pointers::code_pointers(&elf, &image);
+        image.code_pointers = pointers;
+        image.exports = exports::find(&elf, &image, &otherwise);
         image.fixed_slots = pointers::fixed_slots(&elf, &image);
         Ok(image)
     }

@@ -28,9 +28,10 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
     out
 }
 
-/// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names.
-pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
-    let mut out = Vec::new();
+/// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names; and those of them that are named
+/// otherwise than as the value of a symbol. Both sorted.
+pub(super) fn code_pointers(elf: &Elf, image: &Image) -> (Vec<Vaddr>, Vec<Vaddr>) {
+    let (mut out, mut by_symbol) = (Vec::new(), Vec::new());
     let code = image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes);
     let mut add = |va: u64| {
         // Most words of data are no addresses.
@@ -45,7 +46,11 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
             reloc::R_X86_64_RELATIVE | reloc::R_X86_64_IRELATIVE => add(addend),
             reloc::R_X86_64_64 => {
                 let value = elf.dynsyms.get(r.r_sym).map_or(0, |s| s.st_value);
-                add(value.wrapping_add(addend));
+                if addend == 0 && value != 0 {
+                    by_symbol.push(Vaddr(value));
+                } else {
+                    add(value.wrapping_add(addend));
+                }
             }
             reloc::R_X86_64_JUMP_SLOT => {
                 if let Some(word) = image.word_at(Vaddr(r.r_offset)) {
@@ -98,7 +103,11 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Vec<Vaddr> {
     }
     out.sort();
     out.dedup();
-    out
+    let otherwise = out.clone();
+    out.extend(by_symbol.into_iter().filter(|va| image.exec_at(*va).is_some()));
+    out.sort();
+    out.dedup();
+    (out, otherwise)
 }
 
 /// The places that DT_RELR relocates (gABI, "Relative relocation table").

@@ -75,6 +75,8 @@ pub struct FrameCounts {
 /// Old code addresses that data, symbols or instructions name, and so possible targets of indirect jumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Targets {
+    /// Exported functions that are known by their new addresses.
+    pub direct: u64,
     /// Led to the new code by a springboard, or by a trap.
     pub springboards: u64,
     pub traps: u64,
@@ -198,8 +200,8 @@ impl fmt::Display for Audit {
         let t = &self.targets;
         writeln!(
             f,
-            "  targets     {} by springboard, {} by trap, {} data, {} inside instructions",
-            t.springboards, t.traps, t.data, t.inside
+            "  targets     {} by new address, {} by springboard, {} by trap, {} data, {} inside instructions",
+            t.direct, t.springboards, t.traps, t.data, t.inside
         )?;
         if self.dead_ends > 0 {
             writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;

@@ -231,6 +231,10 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &m
             v.extend(old.new_address(m, named));
         }
     }
+    // Functions that are known by their new addresses.
+    v.extend(m.exported.iter().map(|s| s.va).filter(|&va| text.contains(va)));
+    named_code.sort_unstable();
+    oldcode::exports(m, text, old, &named_code, audit);
     oldcode::targets(m, old, named_code.into_iter(), audit);
     v.sort_unstable();
     let named = v.clone();

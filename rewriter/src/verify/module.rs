@@ -70,8 +70,10 @@ pub struct Module<'a> {
     pub rodata: Option<Section<'a>>,
     /// Symbols of functions, sorted by address.
     pub symbols: Vec<Symbol>,
-    /// Defined dynamic symbols of functions: old addresses.
+    /// Defined dynamic symbols of functions: old addresses, and new ones of functions that nothing else names.
     pub exported: Vec<Symbol>,
+    /// What relocations add to new addresses of such functions, if anything: the places.
+    pub displaced: Vec<u64>,
     /// Words that the dynamic loader writes and that hold addresses of this module.
     pub pointers: Vec<u64>,
     /// Functions that the dynamic loader calls: DT_INIT, DT_FINI, the arrays' entries, resolvers of IFUNC.
@@ -182,7 +184,7 @@ impl<'a> Module<'a> {
                 function: s.kind() == object::SymbolKind::Text,
             })
             .collect();
-        let mut pointers = Vec::new();
+        let (mut pointers, mut displaced) = (Vec::new(), Vec::new());
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
         let mut never_return_slots = Vec::new();
@@ -211,6 +213,9 @@ impl<'a> Module<'a> {
                 }
                 let symbol = symbol.filter(|s| s.is_definition()).map_or(0, |s| s.address());
                 pointers.push(symbol.wrapping_add(r.addend() as u64));
+                if r.addend() != 0 && symbol.wrapping_sub(text.va) < text.data.len() as u64 {
+                    displaced.push(place);
+                }
             }
         }
         never_return_slots.sort_unstable();
@@ -228,6 +233,7 @@ impl<'a> Module<'a> {
             rodata: None,
             symbols,
             exported,
+            displaced,
             pointers,
             called,
             never_return_slots,

@@ -164,6 +164,34 @@ pub fn targets(m: &Module, old: &Old, named: impl Iterator<Item = u64>, audit: &
     }
 }
 
+/// Each exported function has one address: those known by their new addresses are named in no other way. `named`: old addresses that instructions
+/// name, sorted.
+pub fn exports(m: &Module, text: &Code, old: &Old, named: &[u64], audit: &mut Audit) {
+    let mut new: Vec<u64> = m.exported.iter().map(|s| s.va).filter(|&va| text.contains(va)).collect();
+    new.sort_unstable();
+    new.dedup();
+    audit.targets.direct = new.len() as u64;
+    let mut found = vec![false; new.len()];
+    for (from, to) in old.all(m) {
+        let Ok(k) = new.binary_search(&to) else { continue };
+        found[k] = true;
+        let other = m.exported.iter().any(|s| s.va == from);
+        if other || m.pointers.binary_search(&from).is_ok() || named.binary_search(&from).is_ok() {
+            audit.finding(
+                Vaddr(from),
+                m.place(to),
+                format!("an exported function is known by its new address {to:#x}, too"),
+            );
+        }
+    }
+    for (&va, _) in new.iter().zip(found).filter(|(_, found)| !found) {
+        audit.finding(Vaddr(va), m.place(va), "an exported function begins where none of the old code leads");
+    }
+    for &place in &m.displaced {
+        audit.finding(Vaddr(place), "relocation".into(), "leads to a distance from a function's new address");
+    }
+}
+
 /// Judges springboards, trap map and what is known to be executed at old addresses.
 pub fn judge(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &mut Audit) {
     let landing = |va: u64| match text.at(va) {

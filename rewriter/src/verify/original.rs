@@ -34,6 +34,8 @@ pub struct Original<'a> {
     headers: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
+    /// Values of dynamic symbols of functions: where they stand in the file, ascending, and what they are.
+    exports: Vec<(u64, u64)>,
 }
 
 impl<'a> Original<'a> {
@@ -73,11 +75,17 @@ impl<'a> Original<'a> {
         let h = elf.elf_header();
         let phdrs = h.e_phoff(endian);
         let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
+        let symbols = elf.elf_dynamic_symbol_table().symbols();
+        let value_at =
+            |s: &elf::Sym64<Endianness>| (std::ptr::from_ref(&s.st_value) as u64).saturating_sub(file.as_ptr() as u64);
+        let function =
+            |s: &&elf::Sym64<Endianness>| s.st_type() == elf::STT_FUNC && s.st_shndx.get(endian) != elf::SHN_UNDEF;
+        let exports = symbols.iter().filter(function).map(|s| (value_at(s), s.st_value.get(endian))).collect();
         // Another file has another build id.
         let id = elf.build_id().ok().flatten().unwrap_or(&[]);
         let id_at = (id.as_ptr() as u64).saturating_sub(file.as_ptr() as u64);
         let id = if id.is_empty() { 0..0 } else { id_at..id_at + id.len() as u64 };
-        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes })
+        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, exports })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -445,6 +453,18 @@ impl Comparison<'_, '_> {
         audit.bytes = Some(counts);
     }
 
+    /// Whether at `off` in the file stands the value of a function's dynamic symbol, which leads to the new code of what stood at its old one;
+    /// where the value begins.
+    fn leads_to_new_code(&self, off: u64) -> Option<u64> {
+        let exports = &self.original.exports;
+        let k = exports.partition_point(|e| e.0 <= off).checked_sub(1)?;
+        let (at, was) = exports[k];
+        let segment = self.original.segments.iter().find(|s| at.wrapping_sub(s.file_off) < s.file_bytes)?;
+        let now = self.m.bytes_at(segment.va + (at - segment.file_off), 8)?;
+        let now = u64::from_le_bytes(now.try_into().ok()?);
+        (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
+    }
+
     /// Outside of old code and headers nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
         for s in &self.original.segments {
@@ -463,6 +483,8 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
                     k = k.max((h.end - s.file_off) as usize).min(was.len());
+                } else if let Some(at) = self.leads_to_new_code(off) {
+                    k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");
                     break;

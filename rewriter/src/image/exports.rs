@@ -1,0 +1,50 @@
+//! Functions that a position-independent file exports, and that nothing else in its data names.
+//!
+//! Input: the dynamic symbol table; the code addresses that relocations and arrays name without a symbol. Output: [`Exports`], the entries
+//! of which the value could be another address: whoever asks for such a function, this file's own data too, asks for the symbol. What instructions name
+//! is not known yet. Empty where the table has no section, or addresses do not depend on where the file is loaded.
+//! Source: System V gABI chapter 5 ("Dynamic Linking"), psABI for x86-64 section 4.4 (relocations).
+
+use super::Image;
+use crate::ids::{FileOff, Vaddr};
+use goblin::elf::{Elf, reloc, section_header as sh, sym};
+
+/// Bytes of an `Elf64_Sym`.
+pub const SYM_BYTES: usize = 24;
+/// Where in it the value stands.
+pub const VALUE_AT: usize = 8;
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub struct Exports {
+    /// Where the dynamic symbol table stands, and how many entries it has.
+    pub at: FileOff,
+    pub count: usize,
+    /// Functions and the indices of their entries, sorted.
+    pub list: Vec<(Vaddr, u32)>,
+}
+
+/// Finds them. `named`: what the data name without a symbol, sorted.
+pub(super) fn find(elf: &Elf, image: &Image, named: &[Vaddr]) -> Exports {
+    let table = elf.section_headers.iter().find(|s| s.sh_type == sh::SHT_DYNSYM);
+    let at = elf.dynamic.as_ref().map_or(0, |d| d.info.symtab as u64);
+    let Some(table) = table.filter(|s| image.pie && s.sh_offset == at) else { return Exports::default() };
+    let defined = |s: &sym::Sym| s.st_shndx != 0 && s.st_shndx < sh::SHN_LORESERVE as usize;
+    let is_code = |s: &sym::Sym| image.exec_at(Vaddr(s.st_value)).is_some();
+    let is_function = |s: &sym::Sym| s.st_type() == sym::STT_FUNC;
+    // A resolver's symbol, or one that may be anything.
+    let mut other: Vec<u64> =
+        elf.dynsyms.iter().filter(|s| defined(s) && is_code(s) && !is_function(s)).map(|s| s.st_value).collect();
+    // What stands behind a function's beginning is known by its distance.
+    let relocations = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
+    let beyond = relocations.filter(|r| r.r_addend.unwrap_or(0) != 0 && r.r_type != reloc::R_X86_64_RELATIVE);
+    other.extend(beyond.filter_map(|r| elf.dynsyms.get(r.r_sym)).filter(|s| defined(s)).map(|s| s.st_value));
+    other.sort_unstable();
+    let alone =
+        |s: &sym::Sym| named.binary_search(&Vaddr(s.st_value)).is_err() && other.binary_search(&s.st_value).is_err();
+    let candidate = |s: &sym::Sym| defined(s) && is_function(s) && is_code(s) && alone(s);
+    let entries = elf.dynsyms.iter().zip(0u32..).filter(|(s, _)| candidate(s));
+    let mut list: Vec<(Vaddr, u32)> = entries.map(|(s, k)| (Vaddr(s.st_value), k)).collect();
+    list.sort_unstable();
+    Exports { at: FileOff(at), count: (table.sh_size as usize) / SYM_BYTES, list }
+}

@@ -81,7 +81,7 @@ pub struct Insns {
     /// Addresses that code both reads from and jumps to, and short pieces among constants that code only names: nothing tells
     /// whether they are code.
     pub contested: Vec<Vaddr>,
-    /// Addresses in executable sections that code reads as data, sorted.
+    /// Addresses in executable sections that code reads as data, or that something names though no code begins there; sorted.
     pub data: Vec<Vaddr>,
     /// Instructions that read one constant address, inside decoded code.
     pub read_code: Vec<InsnId>,

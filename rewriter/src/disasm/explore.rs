@@ -13,6 +13,7 @@
 
 mod evidence;
 mod gaps;
+mod sums;
 
 use super::classify::{direct_target, flow_of, odd_in_programs};
 use super::list::List;
@@ -51,6 +52,15 @@ pub struct Explorer<'i, 'a> {
     named: Vec<Named>,
     /// How many of `named` have been followed.
     followed: usize,
+    /// Instructions that load what may be added to an address.
+    loads: Vec<Vaddr>,
+    /// How many of `loads` have been looked at.
+    added: usize,
+    /// The numbers among them, and what they are added to: [`sums`].
+    numbers: BTreeSet<u64>,
+    bases: BTreeSet<Vaddr>,
+    /// Addresses that something names, and that are no code.
+    refused: BTreeSet<Vaddr>,
     /// Addresses that code reads, as far as known.
     data_refs: BTreeSet<Vaddr>,
     /// (instruction, address) of reads of one address that is constant.
@@ -166,6 +176,11 @@ impl<'i, 'a> Explorer<'i, 'a> {
             wanted: BTreeSet::new(),
             named: Vec::new(),
             followed: 0,
+            loads: Vec::new(),
+            added: 0,
+            numbers: BTreeSet::new(),
+            bases: BTreeSet::new(),
+            refused: BTreeSet::new(),
             data_refs: BTreeSet::new(),
             fixed_reads: Vec::new(),
             run_refs: BTreeSet::new(),
@@ -248,6 +263,9 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 self.maps[s].record(at, mark);
                 let len = usize::from(mark.bytes());
                 let (flow, next) = (mark.flow(), va + len as u64);
+                if sums::loads(&bytes[at..(at + len).min(bytes.len())]) {
+                    self.loads.push(va);
+                }
                 if let Some(t) = mark.target(next, &bytes[at..at + len]) {
                     // Most branches stay in their section.
                     let mark = if has(t) { Some(self.maps[s].list[(t - base) as usize]) } else { self.mark(t) };
@@ -390,6 +408,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     fn take_soft_roots(&mut self) {
         self.follow_names();
+        self.add_up();
         while let Some(va) = self.soft.pop() {
             match self.mark(va) {
                 // Data happens to hold the address of the middle of an instruction: no compiler takes such an address.
@@ -400,12 +419,80 @@ impl<'i, 'a> Explorer<'i, 'a> {
                         self.wanted.insert(va);
                         self.descend(vec![va]);
                         self.follow_names();
+                    } else {
+                        self.refused.insert(va);
                     }
                 }
                 Some(_) => {
                     self.roots.push(va);
                     self.wanted.insert(va);
                 }
+            }
+            if self.soft.is_empty() {
+                self.add_up();
+            }
+        }
+    }
+
+    /// Takes the sums of what new code loads for soft roots.
+    fn add_up(&mut self) {
+        let known = (self.numbers.len(), self.bases.len());
+        let mut row = Vec::new();
+        while let Some(&at) = self.loads.get(self.added) {
+            self.added += 1;
+            let Some((s, offset)) = self.image.exec_at(at).map(|s| (s, (at - self.maps[s].va) as usize)) else {
+                continue;
+            };
+            row.clear();
+            self.decode_row(s, offset, 1 + sums::AHEAD, &mut row);
+            let Some((first, behind)) = row.split_first() else { continue };
+            if first.op1_kind() == OpKind::Immediate64 {
+                self.numbers.insert(first.immediate64());
+            } else if !sums::is_added(first, behind) {
+                continue;
+            }
+            let (from, count) = self.maps[s].back(offset, sums::BACK);
+            row.clear();
+            self.decode_row(s, from, count + 1 + sums::AHEAD, &mut row);
+            for sum in sums::sums(&row, !self.image.pie) {
+                match sum {
+                    sums::Sum::Address(va) if self.image.exec_at(va).is_some() => self.soft.push(va),
+                    sums::Sum::Address(va) if self.bases.len() < sums::MAX_BASES => _ = self.bases.insert(va),
+                    sums::Sum::Address(_) => {}
+                    sums::Sum::Entries(table) => self.take_entries(&table),
+                }
+            }
+        }
+        if known != (self.numbers.len(), self.bases.len()) {
+            let sums = self.bases.iter().flat_map(|b| self.numbers.iter().map(|n| *b + *n));
+            self.soft.extend(sums.filter(|va| self.image.exec_at(*va).is_some()));
+        }
+    }
+
+    /// Decodes up to `count` known instructions that follow each other from `offset` of section `s` on.
+    fn decode_row(&mut self, s: usize, mut offset: usize, count: usize, row: &mut Vec<Instruction>) {
+        for _ in 0..count {
+            let Some(len) = self.maps[s].list.get(offset).and_then(|m| m.len()) else { return };
+            let mut insn = Instruction::default();
+            if !self.decode_in(s, self.maps[s].va + offset as u64, &mut insn) {
+                return;
+            }
+            row.push(insn);
+            offset += len;
+        }
+    }
+
+    /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code.
+    fn take_entries(&mut self, table: &sums::Table) {
+        if self.image.exec_at(table.from).is_none() {
+            return;
+        }
+        let Some(bytes) = self.image.bytes_at(table.at, sums::MAX_ENTRIES * table.width) else { return };
+        for va in bytes.chunks_exact(table.width).map(|entry| table.target(entry)) {
+            match self.mark(va) {
+                None | Some(Mark::INSIDE) => return,
+                Some(Mark::UNKNOWN) if self.plausible(va).is_none() => return,
+                Some(_) => self.soft.push(va),
             }
         }
     }
@@ -549,7 +636,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             fragments,
             labels,
             contested: contested.into_iter().collect(),
-            data: self.data_refs.iter().copied().collect(),
+            data: self.data_refs.union(&self.refused).copied().collect(),
             read_code: Vec::new(),
             undecoded_bytes: undecoded,
             index,

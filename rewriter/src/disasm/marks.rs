@@ -141,6 +141,17 @@ impl Marks {
         Marks { va, list: vec![Mark::UNKNOWN; bytes], starts: 0 }
     }
 
+    /// Where the instruction starts that is the last of `count` in front of `at`, as far as they follow each other, and how many there are.
+    pub fn back(&self, mut at: usize, count: usize) -> (usize, usize) {
+        const LONGEST: usize = 15;
+        for n in 0..count {
+            let before = (1..=LONGEST.min(at)).find(|len| self.list[at - len].len() == Some(*len));
+            let Some(len) = before else { return (at, n) };
+            at -= len;
+        }
+        (at, count)
+    }
+
     /// Notes that an instruction with this mark starts at offset `at`, where none did before.
     #[inline]
     pub fn record(&mut self, at: usize, mark: Mark) {

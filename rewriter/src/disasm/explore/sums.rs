@@ -57,7 +57,8 @@ pub fn loads(bytes: &[u8]) -> bool {
         [rex @ 0x40..=0x4f, rest @ ..] => (rex & 8 != 0, rest),
         _ => (false, bytes),
     };
-    let indexed = |modrm: u8, sib: u8, scale: u8| modrm < 0xc0 && modrm & 7 == 4 && sib >> 6 == scale;
+    // The index may have been multiplied before.
+    let indexed = |modrm: u8, sib: u8, scale: u8| modrm < 0xc0 && modrm & 7 == 4 && [0, scale].contains(&(sib >> 6));
     match *rest {
         [0x0f, 0xb7, modrm, sib, ..] => indexed(modrm, sib, 1),
         [0x63, modrm, sib, ..] if wide => indexed(modrm, sib, 2),
@@ -101,12 +102,12 @@ pub fn is_added(load: &Instruction, behind: &[Instruction]) -> bool {
     let reg = load.op0_register().full_register();
     behind.iter().any(|insn| {
         let is_it = |r: Register| r.full_register() == reg;
-        let added = |r: Register, s: Register| r.is_gpr64() && s.is_gpr64() && (is_it(r) || is_it(s));
-        match insn.mnemonic() {
-            Mnemonic::Add => insn.op1_kind() == OpKind::Register && added(insn.op0_register(), insn.op1_register()),
-            Mnemonic::Lea => added(insn.memory_base(), insn.memory_index()),
-            _ => false,
-        }
+        let parts = match (insn.mnemonic(), insn.op1_kind()) {
+            (Mnemonic::Add, OpKind::Register | OpKind::Immediate32to64) => [insn.op0_register(), insn.op1_register()],
+            (Mnemonic::Lea, _) => [insn.memory_base(), insn.memory_index()],
+            _ => return false,
+        };
+        parts.into_iter().any(|r| r.is_gpr64() && is_it(r))
     })
 }
 
@@ -118,24 +119,32 @@ fn result(insn: &Instruction, held: &[Option<Held>; 16], fixed: bool, out: &mut 
     }
     let get = |reg: Register| if reg.is_gpr64() { held[reg.number()] } else { None };
     let memory = insn.op1_kind() == OpKind::Memory;
-    // `[b + i*scale]` at i = 0, or `[i*scale + address]`.
-    let table = || match (insn.memory_base(), get(insn.memory_base())) {
-        (_, Some(Held::Address(b))) => Some(b + insn.memory_displacement64()),
-        (Register::None, _) if fixed => Some(Vaddr(insn.memory_displacement64())),
-        _ => None,
+    // `[b + i*scale]` or `[i + b]` at i = 0, or `[i*scale + address]`.
+    let table = |scale: u32| {
+        let (base, index) = (insn.memory_base(), insn.memory_index());
+        let address = |reg: Register| match get(reg) {
+            Some(Held::Address(b)) => Some(b + insn.memory_displacement64()),
+            _ => None,
+        };
+        match insn.memory_index_scale() {
+            s if s == scale && fixed && base == Register::None => Some(Vaddr(insn.memory_displacement64())),
+            s if s == scale => address(base),
+            1 => address(base).or_else(|| address(index)),
+            _ => None,
+        }
     };
     match insn.mnemonic() {
         Mnemonic::Lea if insn.is_ip_rel_memory_operand() => Some(Held::Address(Vaddr(insn.ip_rel_memory_address()))),
         Mnemonic::Lea if to.is_gpr64() && insn.memory_index_scale() == 1 => {
             let disp = insn.memory_displacement64();
             match (insn.memory_base(), insn.memory_index()) {
-                (base, Register::None) => plus(get(base)?, disp),
-                (base, index) => plus(sum(get(base)?, get(index)?, out)?, disp),
+                (base, Register::None) => plus(get(base)?, disp, fixed, out),
+                (base, index) => plus(sum(get(base)?, get(index)?, out)?, disp, fixed, out),
             }
         }
         Mnemonic::Add if insn.op1_kind() == OpKind::Register => sum(get(to)?, get(insn.op1_register())?, out),
         Mnemonic::Add if insn.op1_kind() == OpKind::Immediate32to64 || insn.op1_kind() == OpKind::Immediate8to64 => {
-            plus(get(to)?, insn.immediate(1))
+            plus(get(to)?, insn.immediate(1), fixed, out)
         }
         Mnemonic::Mov => match insn.op1_kind() {
             OpKind::Register => get(insn.op1_register()),
@@ -143,16 +152,20 @@ fn result(insn: &Instruction, held: &[Option<Held>; 16], fixed: bool, out: &mut 
             OpKind::Immediate32 | OpKind::Immediate32to64 if fixed => Some(Held::Address(Vaddr(insn.immediate(1)))),
             _ => None,
         },
-        Mnemonic::Movzx if memory && insn.memory_index_scale() == 2 => Some(Held::Entry { at: table()?, width: 2 }),
-        Mnemonic::Movsxd if memory && insn.memory_index_scale() == 4 => Some(Held::Entry { at: table()?, width: 4 }),
+        Mnemonic::Movzx if memory && insn.memory_size().size() == 2 => Some(Held::Entry { at: table(2)?, width: 2 }),
+        Mnemonic::Movzx if insn.op1_register().is_gpr16() => {
+            held[insn.op1_register().full_register().number()].filter(|h| matches!(h, Held::Entry { width: 2, .. }))
+        }
+        Mnemonic::Movsxd if memory => Some(Held::Entry { at: table(4)?, width: 4 }),
         _ => None,
     }
 }
 
-fn plus(value: Held, number: u64) -> Option<Held> {
+fn plus(value: Held, number: u64, fixed: bool, out: &mut Vec<Sum>) -> Option<Held> {
     match value {
         Held::Address(a) => Some(Held::Address(a + number)),
         Held::Number(n) => Some(Held::Number(n.wrapping_add(number))),
+        Held::Entry { .. } if fixed => sum(value, Held::Address(Vaddr(number)), out),
         Held::Entry { .. } => None,
     }
 }
@@ -212,6 +225,12 @@ mod tests {
         assert!(!is_added(&insns[2], &insns[..2]));
         assert_eq!(table.target(&[0xff, 0xff]), Vaddr(0x120e + 0xffff));
         assert_eq!(Table { width: 4, ..table }.target(&[0xff; 4]), Vaddr(0x120d));
+        // movzx ecx, word [rdx*2 + 0x2000]; add rcx, 0x3000; of a file with fixed addresses
+        let fixed = [0x0f, 0xb7, 0x0c, 0x55, 0, 0x20, 0, 0, 0x48, 0x81, 0xc1, 0, 0x30, 0, 0];
+        let table = Table { from: Vaddr(0x3000), at: Vaddr(0x2000), width: 2 };
+        assert_eq!(sums(&decoded(&fixed), true), [Sum::Entries(table)]);
+        assert_eq!(sums(&decoded(&fixed), false), []);
+        assert!(is_added(&decoded(&fixed)[0], &decoded(&fixed)[1..]));
         // A table that is read relative to something that was read: nothing is known.
         assert_eq!(sums(&insns[2..], false), []);
     }

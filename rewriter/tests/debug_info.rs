@@ -177,3 +177,50 @@ fn another_code_has_another_build_id() {
     assert!(id(&old) != id(&new) && id(&new) != id(&other.bytes));
     assert_eq!(id(&new), id(&pipeline::rewrite(&old, "f", &Options::default()).unwrap().bytes));
 }
+
+/// `bt` ended in qsort: gdb took the rewritten library for the original, whose name it has.
+#[test]
+fn gdb_shows_the_frames_of_rewritten_libraries() {
+    const SORT: &str = "#include <stdlib.h>
+int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+int main(void) {
+    int v[] = {3, 1, 2};
+    qsort(v, 3, sizeof *v, compare);
+    return v[0] != 1;
+}
+";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f.c"), SORT).unwrap();
+    let blizzard = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        command.current_dir(&folder).env("BLIZZARD_CACHE", folder.path().join("cache"));
+        command
+    };
+    assert!(run(Command::new("gcc").current_dir(&folder).args(["-g", "f.c", "-o", "old"])).status.success());
+    assert!(run(blizzard().args(["rewrite", "old", "-o", "new"])).status.success());
+    let commands = run(blizzard().args(["config", "--gdb"])).stdout;
+    let commands = String::from_utf8(commands).unwrap();
+    let bt = |more: &[&str]| {
+        let mut gdb = Command::new("gdb");
+        gdb.current_dir(&folder).args(["-nx", "-batch"]).args(more);
+        let out = run(gdb.args([
+            "-ex",
+            "break compare",
+            "-ex",
+            "run",
+            "-ex",
+            "bt",
+            "-ex",
+            "kill",
+            "-ex",
+            "run",
+            "-ex",
+            "bt",
+            "new",
+        ]));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let text = bt(&["-x", commands.trim_end()]);
+    assert_eq!(text.matches("in qsort").count(), 2, "{text}");
+    assert_eq!(text.matches("in main () at f.c:5").count(), 2, "{text}");
+}

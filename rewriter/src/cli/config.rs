@@ -1,4 +1,4 @@
-//! `blizzard config`: what a compiler needs for programs that use `blizzard.h`, and m4 for those with the PARMACS macros.
+//! `blizzard config`: what a compiler needs for programs that use `blizzard.h`, m4 for those with the PARMACS macros, and gdb for rewritten libraries.
 //!
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
@@ -19,6 +19,8 @@ const HEADERS: [(&str, &[u8]); 5] = [
     ("tempest_send.h", include_bytes!("../../../rt/include/tempest_send.h")),
 ];
 const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
+/// Commands for gdb.
+const GDB: (&str, &[u8]) = ("libraries.gdb", include_bytes!("libraries.gdb"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
 ///
@@ -30,10 +32,11 @@ const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
     clang -c heat.c $(blizzard config --cflags --no-libraries --compiler clang)\n  \
-    m4 $(blizzard config --m4) cholesky.C > cholesky.c")]
+    m4 $(blizzard config --m4) cholesky.C > cholesky.c\n  \
+    gdb -x $(blizzard config --gdb) heat.blz")]
 pub struct ConfigCommand {
     /// Flags for compiling
-    #[arg(long, required_unless_present_any = ["libs", "m4"])]
+    #[arg(long, required_unless_present_any = ["libs", "m4", "gdb"])]
     cflags: bool,
     /// Flags for linking
     #[arg(long)]
@@ -41,6 +44,9 @@ pub struct ConfigCommand {
     /// The file of the PARMACS macros, to be given to m4 before the program
     #[arg(long, conflicts_with_all = ["cflags", "libs"])]
     m4: bool,
+    /// The file of commands with which gdb shows the functions of rewritten libraries, too
+    #[arg(long, conflicts_with_all = ["cflags", "libs", "m4"])]
+    gdb: bool,
     /// Compile for runs whose libraries are not rewritten
     #[arg(long, requires = "cflags")]
     no_libraries: bool,
@@ -55,6 +61,7 @@ pub struct Client {
     include_dir: PathBuf,
     library: PathBuf,
     parmacs: PathBuf,
+    gdb: PathBuf,
 }
 
 impl Client {
@@ -65,7 +72,7 @@ impl Client {
     pub fn install() -> Result<Self> {
         let cache = Cache::of_user()?;
         let identity = tool_identity();
-        let mut parts: Vec<&[u8]> = vec![b"client", identity.as_bytes(), LIBRARY];
+        let mut parts: Vec<&[u8]> = vec![b"client", identity.as_bytes(), LIBRARY, GDB.1];
         parts.extend(HEADERS.iter().map(|(_, bytes)| *bytes));
         let key = Key::new(&parts);
         let put = |name: &str, bytes: &[u8]| {
@@ -77,8 +84,9 @@ impl Client {
         }
         let library = put("libblizzard.a", LIBRARY)?;
         let parmacs = put("parmacs.m4", HEADERS[2].1)?;
+        let gdb = put(GDB.0, GDB.1)?;
         let include_dir = library.parent().expect("a cache entry is in a folder").to_owned();
-        Ok(Client { include_dir, library, parmacs })
+        Ok(Client { include_dir, library, parmacs, gdb })
     }
 
     /// For compiling.
@@ -99,6 +107,9 @@ impl ConfigCommand {
         let mut flags = Vec::new();
         if self.m4 {
             flags.push(client.parmacs.display().to_string());
+        }
+        if self.gdb {
+            flags.push(client.gdb.display().to_string());
         }
         if self.cflags {
             flags.push(client.cflags());

@@ -13,6 +13,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
 pub const MAX_MODULES: usize = 2048;
+/// A springboard is looked for so many bytes behind the old instruction that comes before it in the new code: padding, and data among the code.
+const SPRINGBOARD_WITHIN: u64 = 4096;
 
 /// The trap map of one module, at its run-time addresses.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +146,34 @@ impl Slot {
             }
         }
         None
+    }
+
+    /// The old address of the function or instruction at `at`, which may be in old or in new code.
+    fn old_address(&self, at: u64) -> Option<u64> {
+        if self.is_new(at) { self.old_of(at) } else { self.entry(at).map(|_| at) }
+    }
+
+    /// Whether `at` lies in its new code.
+    fn is_new(&self, at: u64) -> bool {
+        (self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed)).contains(&at)
+    }
+
+    /// The old address of the function or instruction at `new` in this module's new code, by which exported functions may be known: in the trap
+    /// map, or that of a springboard behind the instruction that comes before it in the new code. Looks at the whole map.
+    fn old_of(&self, new: u64) -> Option<u64> {
+        let map = self.map();
+        let at = u32::try_from(new.wrapping_sub(map.new_base)).ok()?;
+        let mut before: Option<&TrapEntry> = None;
+        for entry in map.entries() {
+            if entry.new == at {
+                return Some(map.old_base.wrapping_add(entry.old.into()));
+            }
+            if entry.new < at && before.is_none_or(|b| b.new < entry.new) {
+                before = Some(entry);
+            }
+        }
+        let from = map.old_base.wrapping_add(before.map_or(0, |b| b.old.into()));
+        (from..from.saturating_add(SPRINGBOARD_WITHIN)).find(|old| self.entry(*old) == Some(new))
     }
 
     fn map(&self) -> TrapMap {
@@ -280,18 +310,19 @@ impl Modules {
         (place < region.end).then_some((base, region.group))
     }
 
-    /// A name for the instruction at the old address `at`, the same in all processes that have loaded the same files in the same order: the
+    /// A name for the function or instruction at `at`, an old address or its new one, the same in all processes that have loaded the same files in the same order: the
     /// module's number in the upper half, the distance from its old code's base in the lower.
     pub fn name_of(&self, at: u64) -> Option<u64> {
         let slot = self.at(at)?;
-        slot.entry(at)?;
+        let at = slot.old_address(at)?;
         let number = self.slots.iter().position(|other| core::ptr::eq(other, slot))?;
         Some((number as u64) << 32 | at.wrapping_sub(slot.old_base.load(Ordering::Relaxed)))
     }
 
-    /// The new address of the function or instruction at the old address `at`.
+    /// The new address of the function or instruction at `at`, an old address or this new one.
     pub fn entry(&self, at: u64) -> Option<u64> {
-        self.at(at)?.entry(at)
+        let slot = self.at(at)?;
+        slot.entry(slot.old_address(at)?)
     }
 
     /// The new address of what has that name; `None` when there is no such thing here.
@@ -303,9 +334,7 @@ impl Modules {
 
     /// Whether `at` lies in some module's new code.
     pub fn in_new_code(&self, at: u64) -> bool {
-        self.at(at).is_some_and(|slot| {
-            (slot.code.load(Ordering::Relaxed)..slot.code_end.load(Ordering::Relaxed)).contains(&at)
-        })
+        self.at(at).is_some_and(|slot| slot.is_new(at))
     }
 }
 
@@ -395,6 +424,8 @@ mod tests {
         memory[0x20] = 0xe9;
         memory[0x21..0x25].copy_from_slice(&jump(0x20, 0x1070));
         memory[0x30..0x32].copy_from_slice(&[0xeb, (0x20u8).wrapping_sub(0x32)]);
+        memory[0x90] = 0xe9;
+        memory[0x91..0x95].copy_from_slice(&jump(0x90, 0x1068));
         memory[0x50] = 0xe9;
         memory[0x51..0x55].copy_from_slice(&jump(0x50, 0x60));
         let module = ModuleInfo {
@@ -416,6 +447,14 @@ mod tests {
             assert_eq!(modules.entry(base + at), Some(base + new));
             assert_eq!(modules.name_of(base + at), Some(1 << 32 | at));
             assert_eq!(modules.resolve(1 << 32 | at), Some(base + new));
+        }
+        // Exported functions are known by their new addresses: of an instruction in the map, of a springboard.
+        for (new, at) in [(0x1040, 0x10), (0x1060, 0x80), (0x1068, 0x90)] {
+            assert_eq!(modules.name_of(base + new), Some(1 << 32 | at));
+            assert_eq!(modules.entry(base + new), Some(base + new));
+        }
+        for new in [0x1041, 0x1067, 0x1069, 0x1fff] {
+            assert_eq!((modules.name_of(base + new), modules.entry(base + new)), (None, None), "{new:#x}");
         }
         for at in [0x11, 0x21, 0x50, 0x60, 0x1fff, 0x2000, 0x1_0000, u64::from(u32::MAX)] {
             assert_eq!(modules.resolve(1 << 32 | at), None, "{at:#x}");

@@ -121,6 +121,28 @@ fn early() {
 }
 
 /// Section 3.4, with copies between processes and with messages in their place.
+/// A library's exported functions are known by the addresses of their new code, which were taken for no functions.
+#[test]
+fn handlers_of_libraries_have_names() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-handlers");
+    std::fs::create_dir_all(&dir).unwrap();
+    let (library, program) = (dir.join("libhandlers.so"), dir.join("program"));
+    let compiled = |source: &str, more: &[&str], libraries: Vec<String>, output: &Path| {
+        let mut flags = tool::config("--cflags").unwrap();
+        flags.extend(more.iter().copied().map(String::from));
+        let sources = vec![folder().join(source)];
+        compile(&Job { sources, language: Language::C, compiler: "gcc", flags, libraries, output }).unwrap();
+    };
+    compiled("library/handlers.c", &["-O2", "-fPIC", "-shared"], Vec::new(), &library);
+    let mut libraries = vec![library.display().to_string(), format!("-Wl,-rpath,{}", dir.display())];
+    libraries.extend(tool::config("--libs").unwrap());
+    // The library uses the interface of the program.
+    compiled("library.c", &["-O2", "-rdynamic"], libraries, &program);
+    for nodes in ["1", "3"] {
+        expect_ok(nodes, &launch(&program, nodes, &[], &[]));
+    }
+}
+
 #[test]
 fn bulk() {
     passes("bulk", &[]);

@@ -1,19 +1,21 @@
-# For gdb, of `blizzard config --gdb`: the symbols and frames of rewritten libraries.
+# For gdb, of `blizzard config --gdb`: rewritten libraries under the names that they are known by.
 #
-# A rewritten program's libraries are known to the dynamic loader, and so to gdb, by the names of the originals, which describe
-# no new code. At each stop this looks for rewritten files among the mappings of the process, and adds their symbols.
+# A rewritten program's libraries are known to the dynamic loader, and so to gdb, by the names of the originals, whose symbols and frames are
+# not those of the code that runs. At each stop this looks which files are really mapped, and gives gdb a folder to take as the
+# system's root in which the names lead to them.
 
 python
 import gdb
 import os
+import re
 import struct
+import tempfile
 
 
 class RewrittenLibraries:
     def __init__(self):
         self.rewritten = {}
-        # Where each has been added, by its path.
-        self.added = {}
+        self.folder = None
 
     def is_rewritten(self, path):
         """Whether it is an ELF file with a section .blizzard.info."""
@@ -36,26 +38,50 @@ class RewrittenLibraries:
         file.seek(at)
         return b"\0.blizzard.info\0" in b"\0" + file.read(length)
 
-    def look(self, _):
-        pid = gdb.selected_inferior().pid
+    def mapped(self):
+        """The rewritten files of the process, by the last part of their names."""
         try:
-            with open("/proc/%d/maps" % pid) as maps:
-                mappings = [line.split(None, 5) for line in maps.read().splitlines()]
+            with open("/proc/%d/maps" % gdb.selected_inferior().pid) as maps:
+                lines = [line.split(None, 5) for line in maps.read().splitlines()]
         except OSError:
             # A core file, or another machine's process.
+            return {}
+        paths = [line[5] for line in lines if len(line) == 6 and int(line[2], 16) == 0]
+        return {os.path.basename(path): path for path in paths if self.is_rewritten(path)}
+
+    def names(self):
+        """What the dynamic loader calls the libraries."""
+        table = gdb.execute("info sharedlibrary", False, True).splitlines()
+        found = [re.search(r"(?:Yes(?: \(\*\))?|No)\s+(/.*)$", line) for line in table]
+        folder = self.folder.name if self.folder else None
+        for name in (match.group(1) for match in found if match):
+            yield name[len(folder):] if folder and name.startswith(folder + "/") else name
+
+    def look(self, _):
+        root = gdb.parameter("sysroot")
+        if root not in (None, "", "/", "target:", self.folder and self.folder.name):
+            # Another system's programs.
             return
-        program = os.path.realpath(gdb.current_progspace().filename or "")
-        for mapping in mappings:
-            if len(mapping) < 6 or int(mapping[2], 16) != 0:
-                continue
-            path, start = mapping[5], int(mapping[0].split("-")[0], 16)
-            if path == program or self.added.get(path) == start or not self.is_rewritten(path):
-                continue
-            if path in self.added:
-                # An earlier run had it elsewhere.
-                gdb.execute('remove-symbol-file "%s"' % path, False, True)
-            self.added[path] = start
-            gdb.execute('add-symbol-file "%s" -o %#x' % (path, start), False, True)
+        names, mapped = list(self.names()), self.mapped()
+        if self.folder is None:
+            if not any(self.real(name) in mapped for name in names):
+                return
+            self.folder = tempfile.TemporaryDirectory(prefix="blizzard-gdb-")
+        changed = False
+        for name in names:
+            link, target = self.folder.name + name, mapped.get(self.real(name), name)
+            if os.path.islink(link):
+                if os.readlink(link) == target:
+                    continue
+                os.unlink(link)
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            os.symlink(target, link)
+            changed = True
+        if changed:
+            gdb.execute("set sysroot " + self.folder.name, False, True)
+
+    def real(self, name):
+        return os.path.basename(os.path.realpath(name))
 
 
 libraries = RewrittenLibraries()

@@ -2,8 +2,8 @@
 //!
 //! A file with a symbol table gets a copy in which every symbol of relocated code has its new address; a stripped one gets that of its separate
 //! debug file, or a new table with the names that its dynamic symbols still give. Each function with cold code has a symbol more,
-//! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table itself is left
-//! alone: what it exports are the old addresses, which are the program's function pointers.
+//! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table is another matter: what it exports
+//! are the program's function pointers, most of them old addresses ([`super::exports`]).
 //!
 //! Invariant: symbols are appended only, for relocations that a linker kept (`--emit-relocs`) name the others by number. So all new ones are
 //! global, as symbols behind the first global one must be (gABI chapter 4, "Symbol Table").
@@ -13,9 +13,9 @@ use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::layout::Placed;
 use object::LittleEndian as LE;
-use object::elf::{FileHeader64, SHF_ALLOC, SHN_ABS, SHT_SYMTAB, SectionHeader64};
-use object::read::elf::{FileHeader, SectionHeader};
-use std::collections::{BTreeMap, HashMap};
+use object::elf::{FileHeader64, SHF_ALLOC, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB, SectionHeader64, Sym64};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Bytes of an `Elf64_Sym`.
 pub const SYM_BYTES: usize = 24;
@@ -44,6 +44,16 @@ fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr
     Some((start, if end > start { end - start } else { 0 }))
 }
 
+/// Names, addresses and sizes of the functions in the dynamic symbol table.
+fn exported<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64)>> {
+    let data: &'a [u8] = image.data;
+    let sections = FileHeader64::<LE>::parse(data).ok()?.sections(LE, data).ok()?;
+    let table = sections.symbols(LE, data, SHT_DYNSYM).ok()?;
+    let function = |s: &&Sym64<LE>| s.st_type().0 == STT_FUNC && s.st_shndx(LE).0 != 0;
+    let named = |s: &Sym64<LE>| Some((s.name(LE, table.strings()).ok()?, Vaddr(s.st_value.get(LE)), s.st_size.get(LE)));
+    Some(table.iter().filter(function).filter_map(named).collect())
+}
+
 /// A symbol table.
 pub struct Symbols {
     /// Entries.
@@ -61,11 +71,18 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 impl Symbols {
-    /// The functions that a stripped file exports, at old addresses.
+    /// The functions that a stripped file exports, at old addresses and by all their names.
     pub fn of_exports(image: &Image, insns: &Insns) -> Symbols {
         let mut all = Symbols { table: vec![0; SYM_BYTES], names: Some(vec![0]) };
-        for f in image.functions.iter().filter(|f| insns.at(f.va).is_some()) {
-            // Any section: what is in code gets the new one.
+        let mut named = HashSet::new();
+        for (name, va, bytes) in exported(image).unwrap_or_default() {
+            if insns.at(va).is_some() {
+                // Any section: what is in code gets the new one.
+                all.append(name, STT_FUNC, 1, va, bytes);
+                named.insert(va);
+            }
+        }
+        for f in image.functions.iter().filter(|f| !named.contains(&f.va) && insns.at(f.va).is_some()) {
             all.append(f.name.as_bytes(), STT_FUNC, 1, f.va, f.bytes);
         }
         all

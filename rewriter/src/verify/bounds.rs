@@ -3,7 +3,7 @@
 //! Input: the search of [`super::tables`], the instruction that reads the table. Output: a number that the index is always below. The way back to the
 //! read is followed as long as there is only one, inserted code left out: what the index is copied from, masks, loads of narrow values,
 //! and the comparison (`cmp i, n; ja default`) that has to be passed. Nothing is taken over from the rewriter, which believes the same
-//! forms.
+//! forms. **Invariant**: without a proof there is no number. Source: SDM volume 2 (flags and zero extension of each instruction), `DESIGN.md`, "Jump tables".
 
 use super::decode::{ADDR32, Insn, Mem, NONE, REP, RIP, WIDE};
 use super::effects::{Access, Flow, Touch, bit};
@@ -126,8 +126,10 @@ impl Finder<'_> {
                     let bytes = match i.op {
                         0x1b6 => 1,
                         0x1b7 => 2,
-                        // Exchanges write what they name second, or write only sometimes.
-                        0x86 | 0x87 | 0x90..=0x97 | 0x1b0 | 0x1b1 | 0x1c0 | 0x1c1 => return false,
+                        // Exchanges write what they name second, or write only sometimes; `lar`, `lsl`, `bsf` and `bsr` do not always write.
+                        0x86 | 0x87 | 0x90..=0x97 | 0x102 | 0x103 | 0x1b0 | 0x1b1 | 0x1bc | 0x1bd | 0x1c0 | 0x1c1 => {
+                            return false;
+                        }
                         _ => 4,
                     };
                     i.r0 == r && i.r0_bytes == 4 && 8 * bytes <= width

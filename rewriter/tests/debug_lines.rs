@@ -4,7 +4,8 @@
 use addr2line::Loader;
 use blizzard::options::Options;
 use blizzard::pipeline;
-use blizzard_rt::abi::{self, ModuleInfo};
+use blizzard_rt::abi::{self, ModuleInfo, TrapHead};
+use blizzard_rt::trap_map::TrapMap;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,9 +171,12 @@ fn pairs(rewritten: &Path) -> Vec<(u64, u64)> {
         *word = u64::from_le_bytes(bytes.try_into().unwrap());
     }
     let info = ModuleInfo::from_words(words);
-    let word = |b: &[u8]| u64::from(u32::from_le_bytes(b.try_into().unwrap()));
-    let rows = section(".blizzard.traps").chunks_exact(8);
-    rows.map(|r| (info.old_base_va + word(&r[..4]), info.new_base_va + word(&r[4..]))).collect()
+    let (codes, heads) = section(".blizzard.traps").split_at((info.trap_heads_va - info.trap_codes_va) as usize);
+    let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
+    let head = |h: &[u8]| TrapHead { old: word(&h[..4]), new: word(&h[4..8]), at: word(&h[8..]) };
+    let heads: Vec<TrapHead> = heads.chunks_exact(12).map(head).collect();
+    let map = TrapMap { heads: &heads, codes, rows: info.trap_count as usize };
+    map.all().map(|r| (info.old_base_va + u64::from(r.old), info.new_base_va + u64::from(r.new))).collect()
 }
 
 /// Functions with files, lines and columns at an address, the innermost first.

@@ -6,7 +6,7 @@
 
 use blizzard::ids::Vaddr;
 use blizzard::rt_blob::{Blob, module_info_bytes};
-use blizzard_rt::abi::{self, ModuleInfo, TrapEntry};
+use blizzard_rt::abi::{self, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -86,8 +86,8 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
     let kernel_va = ro_va;
     let loader_va = kernel_va + table_bytes;
     let trap_va = loader_va + table_bytes;
-    let interp_va = trap_va + 8;
-    let ro_bytes = 2 * table_bytes + 8 + interp.as_ref().map_or(0, Vec::len) as u64;
+    let interp_va = trap_va + 12;
+    let ro_bytes = 2 * table_bytes + 12 + interp.as_ref().map_or(0, Vec::len) as u64;
     let rt_va = (ro_va + ro_bytes).next_multiple_of(PAGE);
 
     out.resize(out.len().next_multiple_of(PAGE as usize), 0);
@@ -110,7 +110,7 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
         phdr_va: loader_va,
         phdr_count: (loader.len() + 2 + blob.segments.len()) as u64,
         interp_va: if interp.is_some() { interp_va } else { 0 },
-        trap_map_va: trap_va,
+        trap_heads_va: trap_va,
         trap_count: edit.trap.is_some().into(),
         ..ModuleInfo::ZERO
     };
@@ -153,9 +153,7 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
         write(interp_va, path);
     }
     if let Some((old, to)) = edit.trap {
-        let row = TrapEntry { old: old as u32, new: to as u32 };
-        write(trap_va, &row.old.to_le_bytes());
-        write(trap_va + 4, &row.new.to_le_bytes());
+        write(trap_va, &[old as u32, to as u32, 0].map(u32::to_le_bytes).concat());
         let home =
             originals.iter().find(|p| p.kind == PT_LOAD.0 && (p.vaddr..p.vaddr + p.filesz).contains(&old)).unwrap();
         out[(old - home.vaddr + home.offset) as usize] = 0xcc;

@@ -680,7 +680,7 @@ pub struct BlocksRecord {
 pub const PUBLISH_SLOTS: u32 = 1024;
 
 /// First bytes of [`ModuleInfo`] ("BLZMODI2").
-pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI2");
+pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI3");
 /// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
 pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
 /// Name of the runtime blob's entry point.
@@ -738,8 +738,10 @@ module_info! {
     phdr_count,
     /// NUL-terminated path of the dynamic loader, 0 for a static program.
     interp_va,
-    /// Trap map: `trap_count` entries of [`TrapEntry`], sorted by `old`.
-    trap_map_va,
+    /// Trap map ([`crate::trap_map`]): the codes of its rows, one [`TrapHead`] for each group of them, and how many rows it has.
+    trap_codes_va,
+    trap_code_bytes,
+    trap_heads_va,
     trap_count,
     /// Subtracted from an old address to form [`TrapEntry::old`], and from a new one to form [`TrapEntry::new`].
     old_base_va,
@@ -835,11 +837,19 @@ pub mod module_flags {
 }
 
 /// One row of the trap map: an instruction's old address and the address where its new code, checks included, begins.
-#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrapEntry {
     pub old: u32,
     pub new: u32,
+}
+
+/// The first row of a group of the trap map, and where the codes of the others begin among those of the map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrapHead {
+    pub old: u32,
+    pub new: u32,
+    pub at: u32,
 }
 
 const _: () = {
@@ -856,7 +866,7 @@ const _: () = {
     assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
     assert!(core::mem::size_of::<GroupRange>() == 16);
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
-    assert!(core::mem::size_of::<TrapEntry>() == 8);
+    assert!(core::mem::size_of::<TrapHead>() == 12);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
     assert!(Counter::AskedAhead as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);

@@ -37,4 +37,5 @@ pub mod tags;
 pub mod tempest;
 pub mod transport;
 pub mod trap;
+pub mod trap_map;
 pub mod vsib;

@@ -8,7 +8,8 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, Region, TrapEntry, module_flags};
+use crate::abi::{ModuleInfo, Region, TrapEntry, TrapHead, module_flags};
+use crate::trap_map::{Place, TrapMap};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -16,11 +17,10 @@ pub const MAX_MODULES: usize = 2048;
 /// A springboard is looked for so many bytes behind the old instruction that comes before it in the new code: padding, and data among the code.
 const SPRINGBOARD_WITHIN: u64 = 4096;
 
-/// The trap map of one module, at its run-time addresses.
+/// The trap map of one module.
 #[derive(Clone, Copy, Debug)]
-pub struct TrapMap {
-    entries: *const TrapEntry,
-    count: usize,
+struct Traps<'x> {
+    map: TrapMap<'x>,
     /// Run-time address that `TrapEntry::old` is relative to.
     old_base: u64,
     /// Run-time address that `TrapEntry::new` is relative to.
@@ -38,28 +38,16 @@ pub enum Found {
     Elsewhere,
 }
 
-impl TrapMap {
-    fn entries(&self) -> &[TrapEntry] {
-        if self.count == 0 {
-            return &[];
-        }
-        // SAFETY: whoever registered the module vouches for the map.
-        unsafe { core::slice::from_raw_parts(self.entries, self.count) }
-    }
-
+impl Traps<'_> {
     /// Looks up the old run-time address `at`.
     fn find(&self, at: u64, bias: u64) -> Found {
-        let entries = self.entries();
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+        let Ok(offset) = u32::try_from(at.wrapping_sub(self.old_base)) else {
             return Found::Elsewhere;
         };
-        let Ok(key) = u32::try_from(at.wrapping_sub(self.old_base)) else {
-            return Found::Elsewhere;
-        };
-        match entries.binary_search_by_key(&key, |entry| entry.old) {
-            Ok(i) => Found::Instruction(self.new_base.wrapping_add(entries[i].new.into())),
-            Err(_) if key > first.old && key < last.old => Found::Middle(at.wrapping_sub(bias)),
-            Err(_) => Found::Elsewhere,
+        match self.map.find(offset) {
+            Place::Row(new) => Found::Instruction(self.new_base.wrapping_add(new.into())),
+            Place::Between => Found::Middle(at.wrapping_sub(bias)),
+            Place::Outside => Found::Elsewhere,
         }
     }
 }
@@ -73,7 +61,9 @@ struct Slot {
     bias: AtomicU64,
     code: AtomicU64,
     code_end: AtomicU64,
-    traps: AtomicU64,
+    trap_codes: AtomicU64,
+    trap_code_bytes: AtomicU64,
+    trap_heads: AtomicU64,
     trap_count: AtomicU64,
     old_base: AtomicU64,
     new_base: AtomicU64,
@@ -89,7 +79,9 @@ impl Slot {
             bias: AtomicU64::new(0),
             code: AtomicU64::new(0),
             code_end: AtomicU64::new(0),
-            traps: AtomicU64::new(0),
+            trap_codes: AtomicU64::new(0),
+            trap_code_bytes: AtomicU64::new(0),
+            trap_heads: AtomicU64::new(0),
             trap_count: AtomicU64::new(0),
             old_base: AtomicU64::new(0),
             new_base: AtomicU64::new(0),
@@ -125,7 +117,7 @@ impl Slot {
     /// The new address of the function or instruction at the old address `at`: the trap map has it, or a springboard jumps there, in one
     /// step or two.
     fn entry(&self, at: u64) -> Option<u64> {
-        if let Found::Instruction(new) = self.map().find(at, 0) {
+        if let Found::Instruction(new) = self.traps().find(at, 0) {
             return Some(new);
         }
         let code = self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed);
@@ -161,25 +153,35 @@ impl Slot {
     /// The old address of the function or instruction at `new` in this module's new code, by which exported functions may be known: in the trap
     /// map, or that of a springboard behind the instruction that comes before it in the new code. Looks at the whole map.
     fn old_of(&self, new: u64) -> Option<u64> {
-        let map = self.map();
-        let at = u32::try_from(new.wrapping_sub(map.new_base)).ok()?;
-        let mut before: Option<&TrapEntry> = None;
-        for entry in map.entries() {
-            if entry.new == at {
-                return Some(map.old_base.wrapping_add(entry.old.into()));
+        let traps = self.traps();
+        let at = u32::try_from(new.wrapping_sub(traps.new_base)).ok()?;
+        let mut before: Option<TrapEntry> = None;
+        for row in traps.map.all() {
+            if row.new == at {
+                return Some(traps.old_base.wrapping_add(row.old.into()));
             }
-            if entry.new < at && before.is_none_or(|b| b.new < entry.new) {
-                before = Some(entry);
+            if row.new < at && before.is_none_or(|b| b.new < row.new) {
+                before = Some(row);
             }
         }
-        let from = map.old_base.wrapping_add(before.map_or(0, |b| b.old.into()));
+        let from = traps.old_base.wrapping_add(before.map_or(0, |b| b.old.into()));
         (from..from.saturating_add(SPRINGBOARD_WITHIN)).find(|old| self.entry(*old) == Some(new))
     }
 
-    fn map(&self) -> TrapMap {
-        TrapMap {
-            entries: self.traps.load(Ordering::Relaxed) as *const TrapEntry,
-            count: self.trap_count.load(Ordering::Relaxed) as usize,
+    fn traps(&self) -> Traps<'_> {
+        let rows = self.trap_count.load(Ordering::Relaxed) as usize;
+        let (mut heads, mut codes): (&[TrapHead], &[u8]) = (&[], &[]);
+        if rows != 0 {
+            let code_bytes = self.trap_code_bytes.load(Ordering::Relaxed) as usize;
+            // SAFETY: whoever registered the module vouches for the map.
+            unsafe {
+                let at = self.trap_heads.load(Ordering::Relaxed) as *const TrapHead;
+                heads = core::slice::from_raw_parts(at, TrapMap::groups(rows));
+                codes = core::slice::from_raw_parts(self.trap_codes.load(Ordering::Relaxed) as *const u8, code_bytes);
+            }
+        }
+        Traps {
+            map: TrapMap { heads, codes, rows },
             old_base: self.old_base.load(Ordering::Relaxed),
             new_base: self.new_base.load(Ordering::Relaxed),
         }
@@ -246,7 +248,9 @@ impl Modules {
                 slot.bias.store(bias, Ordering::Relaxed);
                 slot.code.store(at(info.code_va), Ordering::Relaxed);
                 slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
-                slot.traps.store(at(info.trap_map_va), Ordering::Relaxed);
+                slot.trap_codes.store(at(info.trap_codes_va), Ordering::Relaxed);
+                slot.trap_code_bytes.store(info.trap_code_bytes, Ordering::Relaxed);
+                slot.trap_heads.store(at(info.trap_heads_va), Ordering::Relaxed);
                 slot.trap_count.store(info.trap_count, Ordering::Relaxed);
                 slot.old_base.store(at(info.old_base_va), Ordering::Relaxed);
                 slot.new_base.store(at(info.new_base_va), Ordering::Relaxed);
@@ -285,7 +289,7 @@ impl Modules {
 
     /// Looks up the old code address `at`.
     pub fn find(&self, at: u64) -> Found {
-        self.at(at).map_or(Found::Elsewhere, |slot| slot.map().find(at, slot.bias.load(Ordering::Relaxed)))
+        self.at(at).map_or(Found::Elsewhere, |slot| slot.traps().find(at, slot.bias.load(Ordering::Relaxed)))
     }
 
     /// The chain of [`crate::abi::GroupRange`]s that new code at `at` relies on, if it does.
@@ -345,17 +349,33 @@ impl Default for Modules {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn info(entries: &[TrapEntry], bias: u64) -> ModuleInfo {
         ModuleInfo {
-            trap_map_va: (entries.as_ptr() as u64).wrapping_sub(bias),
-            trap_count: entries.len() as u64,
             old_base_va: 0x1000,
             new_base_va: 0x9000,
             code_va: 0x9000,
             code_bytes: 0x100,
+            ..with_traps(entries, bias)
+        }
+    }
+
+    /// A module with a trap map of one group, which is never given back.
+    pub(crate) fn with_traps(entries: &[TrapEntry], bias: u64) -> ModuleInfo {
+        let Some(first) = entries.first() else { return ModuleInfo::ZERO };
+        let head = TrapHead { old: first.old, new: first.new, at: 0 };
+        let code = |pair: &[TrapEntry]| {
+            let (code, bytes) = crate::trap_map::encode(pair[0], pair[1]);
+            code.into_iter().take(bytes)
+        };
+        let codes: &'static [u8] = entries.windows(2).flat_map(code).collect::<Vec<u8>>().leak();
+        ModuleInfo {
+            trap_codes_va: (codes.as_ptr() as u64).wrapping_sub(bias),
+            trap_code_bytes: codes.len() as u64,
+            trap_heads_va: (core::ptr::from_ref(Box::leak(Box::new(head))) as u64).wrapping_sub(bias),
+            trap_count: entries.len() as u64,
             ..ModuleInfo::ZERO
         }
     }
@@ -370,7 +390,7 @@ mod tests {
             [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x15, new: 0x60 }, TrapEntry { old: 0x20, new: 0x5 }];
         for bias in [0, 0x5555_0000_0000] {
             let modules = table();
-            // SAFETY: `entries` outlives the table.
+            // SAFETY: the map is never given back.
             unsafe { modules.add(&info(&entries, bias), bias, bias + 0x1000, bias + 0x2_0000_2000) }.unwrap();
             assert_eq!(modules.find(bias + 0x1010), Found::Instruction(bias + 0x9040));
             assert_eq!(modules.find(bias + 0x1015), Found::Instruction(bias + 0x9060));
@@ -429,16 +449,14 @@ mod tests {
         memory[0x50] = 0xe9;
         memory[0x51..0x55].copy_from_slice(&jump(0x50, 0x60));
         let module = ModuleInfo {
-            trap_map_va: entries.as_ptr() as u64,
-            trap_count: 2,
             old_base_va: base,
             new_base_va: base + 0x1000,
             code_va: base + 0x1000,
             code_bytes: 0x1000,
-            ..ModuleInfo::ZERO
+            ..with_traps(&entries, 0)
         };
         let modules = table();
-        // SAFETY: `entries` outlives the table.
+        // SAFETY: the map is never given back.
         unsafe {
             modules.add(&info(&[], 0), 0, 0x10_0000, 0x10_1000).unwrap();
             modules.add(&module, 0, base, base + 0x2000).unwrap();
@@ -479,7 +497,7 @@ mod tests {
         let old = [TrapEntry { old: 0x10, new: 0x40 }];
         let new = [TrapEntry { old: 0x20, new: 0x60 }];
         let modules = table();
-        // SAFETY: the maps outlive the table.
+        // SAFETY: the maps are never given back.
         unsafe {
             modules.add(&info(&old, 0), 0, 0x1000, 0xa000).unwrap();
             modules.add(&info(&new, 0), 0, 0x1000, 0x9800).unwrap();
@@ -495,7 +513,7 @@ mod tests {
         let inner = [TrapEntry { old: 0x20, new: 0x60 }];
         let modules = table();
         let in_hole = ModuleInfo { code_va: 0x4800, old_base_va: 0x4000, ..info(&inner, 0) };
-        // SAFETY: the maps outlive the table.
+        // SAFETY: the maps are never given back.
         unsafe {
             modules.add(&info(&outer, 0), 0, 0x1000, 0xa000).unwrap();
             modules.add(&in_hole, 0, 0x4000, 0x6000).unwrap();

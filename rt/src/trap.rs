@@ -188,16 +188,11 @@ mod tests {
         }
         let (old_at, new_at) = (old as *const () as u64, new as *const () as u64);
         let low = old_at.min(new_at) & !0xfff;
-        let entries: &'static [TrapEntry] =
-            Box::leak(Box::new([TrapEntry { old: (old_at - low) as u32, new: (new_at - low) as u32 }]));
-        let info = ModuleInfo {
-            trap_map_va: entries.as_ptr() as u64,
-            trap_count: entries.len() as u64,
-            old_base_va: low,
-            new_base_va: low,
-            ..ModuleInfo::ZERO
-        };
-        // SAFETY: the map is leaked, hence alive; no other test uses SIGTRAP.
+        // Loops' limits are in it.
+        crate::syscall_gate::tests::map_context_page();
+        let row = TrapEntry { old: (old_at - low) as u32, new: (new_at - low) as u32 };
+        let info = ModuleInfo { old_base_va: low, new_base_va: low, ..crate::modules::tests::with_traps(&[row], 0) };
+        // SAFETY: the map is never given back; no other test uses SIGTRAP.
         unsafe {
             MODULES.add(&info, 0, low, low + 0x10_0000).unwrap();
             install().unwrap();

@@ -13,6 +13,7 @@ mod notes;
 mod old_code;
 mod output;
 mod symbols;
+mod trap_map;
 
 use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
@@ -217,13 +218,8 @@ pub fn write(
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
     let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
     let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
-    let trap_count = left.trap_count(insns);
-    let traps_va = ro.reserve(8, 0);
-    for t in left.traps(insns, placed) {
-        let row = u64::from(t.old) | u64::from(t.new) << 32;
-        ro.file.extend(&row.to_le_bytes());
-    }
-    debug_assert_eq!(ro.next(1) - traps_va, 8 * trap_count as u64);
+    let traps = trap_map::write(&mut ro, left.traps(insns, placed));
+    debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
         [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
@@ -253,8 +249,10 @@ pub fn write(
         phdr_va: loader_phdrs.0,
         phdr_count: phdrs.loader_count() as u64,
         interp_va: interp.map_or(0, |(va, _)| va.0),
-        trap_map_va: traps_va.0,
-        trap_count: trap_count as u64,
+        trap_codes_va: traps.codes.0,
+        trap_code_bytes: traps.code_bytes,
+        trap_heads_va: traps.heads.0,
+        trap_count: traps.rows,
         old_base_va: insns.base.0,
         new_base_va: placed.code_va.0,
         code_va: placed.code_va.0,
@@ -314,8 +312,7 @@ pub fn write(
         (code_off, code_bytes),
         (ro_va, ro_off),
         info_va,
-        traps_va,
-        trap_count as u64 * 8,
+        &traps,
         claims_va,
         built.as_ref(),
         &rt.segments,
@@ -346,7 +343,7 @@ pub fn write(
         springboards: left.springboards,
         short: left.short,
         crowded: left.crowded,
-        traps: trap_count,
+        traps: traps.rows as usize,
         frames_dropped,
     })
 }
@@ -403,8 +400,7 @@ fn new_sections(
     (code_off, code_bytes): (u64, u64),
     (ro_va, ro_off): (Vaddr, u64),
     info_va: Vaddr,
-    traps_va: Vaddr,
-    traps: u64,
+    traps: &trap_map::Written,
     claims_va: Vaddr,
     built: Option<&Frames>,
     rt: &[crate::rt_blob::PlacedSegment],
@@ -436,7 +432,7 @@ fn new_sections(
         },
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
         in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
-        in_ro(".blizzard.traps", traps_va, traps),
+        in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
     ];
     if !placed.claims.is_empty() {
         let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;

@@ -5,10 +5,12 @@
 
 use crate::error::{Error, Result};
 use crate::never_return::never_returns;
-use blizzard_rt::abi::{self, Claim, ModuleInfo, TrapEntry};
+use blizzard_rt::abi::{self, Claim, ModuleInfo, TrapEntry, TrapHead};
+use blizzard_rt::trap_map::TrapMap;
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
+use std::ops::Range;
 
 /// A section with its contents.
 #[derive(Clone, Debug)]
@@ -311,12 +313,47 @@ impl<'a> Module<'a> {
         self.functions[..at].last().copied().filter(|f| va < f.1)
     }
 
-    /// The trap map.
+    /// The first rows of the trap map's groups.
+    pub fn trap_heads(&self) -> Option<Vec<TrapHead>> {
+        let groups = TrapMap::groups(usize::try_from(self.info.trap_count).ok()?);
+        let heads = self.bytes_at(self.info.trap_heads_va, groups.checked_mul(size_of::<TrapHead>())?)?;
+        let word = |b: &[u8], at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let head = |b: &[u8]| TrapHead { old: word(b, 0), new: word(b, 4), at: word(b, 8) };
+        Some(heads.chunks_exact(size_of::<TrapHead>()).map(head).collect())
+    }
+
+    /// The trap map with these heads.
+    pub fn trap_map<'h>(&self, heads: &'h [TrapHead]) -> Option<TrapMap<'h>>
+    where
+        'a: 'h,
+    {
+        let codes = self.bytes_at(self.info.trap_codes_va, usize::try_from(self.info.trap_code_bytes).ok()?)?;
+        Some(TrapMap { heads, codes, rows: usize::try_from(self.info.trap_count).ok()? })
+    }
+
+    /// Where it stands.
+    pub fn trap_map_range(&self) -> Range<u64> {
+        let groups = TrapMap::groups(self.info.trap_count as usize) as u64;
+        self.info.trap_codes_va..self.info.trap_heads_va.saturating_add(groups * size_of::<TrapHead>() as u64)
+    }
+
+    /// The rows of the trap map; `None` where its parts are not in the file, or contradict each other.
     pub fn traps(&self) -> Option<Vec<TrapEntry>> {
-        let n = usize::try_from(self.info.trap_count).ok()?;
-        let bytes = self.bytes_at(self.info.trap_map_va, n.checked_mul(8)?)?;
-        let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-        Some(bytes.chunks_exact(8).map(|c| TrapEntry { old: word(c), new: word(&c[4..]) }).collect())
+        let heads = self.trap_heads()?;
+        let map = self.trap_map(&heads)?;
+        let (rows, codes) = (map.rows, map.codes);
+        let mut all = Vec::new();
+        let mut read = 0;
+        for (k, head) in heads.iter().enumerate() {
+            // Each group's codes begin where those of the one before end: nothing is hidden between them.
+            if head.at as usize != read {
+                return None;
+            }
+            let mut group = map.group(k);
+            all.extend(&mut group);
+            read = codes.len() - group.rest().len();
+        }
+        (read == codes.len() && all.len() == rows).then_some(all)
     }
 
     /// The function that contains `va`, as `name+0x12`.

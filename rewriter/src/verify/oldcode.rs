@@ -140,7 +140,11 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
     }
     match m.traps() {
         Some(t) => old.traps = t,
-        None => audit.finding(Vaddr(m.info.trap_map_va), "trap map".into(), "the trap map is not in the file"),
+        None => audit.finding(
+            Vaddr(m.info.trap_codes_va),
+            "trap map".into(),
+            "the trap map is not in the file, or its parts contradict each other",
+        ),
     }
     audit.trap_entries = old.traps.len() as u64;
     old

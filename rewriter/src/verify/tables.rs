@@ -138,7 +138,7 @@ pub(super) struct Finder<'x> {
 pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: &[u64], descriptors: &[u64]) -> Tables {
     let mut tables = Tables::default();
     let Some(ro) = &m.rodata else { return tables };
-    let trap_map = m.info.trap_map_va..m.info.trap_map_va + m.info.trap_count * 8;
+    let trap_map = m.trap_map_range();
     let inside = |va: u64| va.wrapping_sub(ro.va) < ro.data.len() as u64 && !trap_map.contains(&va);
     let jumps: Vec<usize> = (0..text.insns.len())
         .filter(|&k| text.insns[k].flow == Flow::JumpInd && !get(&sites.inserted, k))

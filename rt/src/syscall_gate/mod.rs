@@ -363,4 +363,4 @@ pub fn silence_doorbell() {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -71,7 +71,7 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
 }
 
 /// The page where loops say how far they have tested tags, which is there before a program runs.
-fn map_context_page() {
+pub(crate) fn map_context_page() {
     let (at, flags) = (crate::abi::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: nothing that is there is replaced.
     match unsafe { sys::mmap(at, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } {

@@ -71,6 +71,7 @@ pub struct Program {
     pub text: String,
     pub cold: String,
     pub old: String,
+    /// Rows of the trap map, a line each; all are in its first group.
     pub traps: String,
     pub rodata: String,
     /// Rows of covered accesses, and of regions.
@@ -110,6 +111,8 @@ impl Program {
     }
 
     fn source(&self) -> String {
+        let rows: Vec<&str> = self.traps.lines().collect();
+        let (head, rows) = rows.split_first().expect("a row");
         format!(
             ".intel_syntax noprefix
 {}
@@ -119,13 +122,14 @@ old_start:
 .section .data,\"aw\",@progbits
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
-.quad MAGIC, {}, 0, start, 0, 0, 0, trap_map, (trap_end - trap_map) / 8, old_start, {}
+.quad MAGIC, {}, 0, start, 0, 0, 0, trap_codes, trap_heads - trap_codes, trap_heads, {}, old_start, {}
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .section .blizzard.rodata,\"a\",@progbits
-trap_map:
+trap_codes:
 {}
-trap_end:
+trap_heads:
+{}, 0
 {}
 .section .blizzard.claims,\"a\",@progbits
 claims:
@@ -147,8 +151,10 @@ f:
             constants(),
             self.old,
             self.flags,
+            1 + rows.len(),
             self.base,
-            self.traps,
+            rows.iter().map(|row| format!(".byte 0\n{row}\n")).collect::<String>(),
+            head,
             self.rodata,
             self.claims,
             self.regions,

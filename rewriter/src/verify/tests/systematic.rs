@@ -14,7 +14,8 @@ use super::super::{
 use super::planted::{Numbers, compiled, dead, harmless};
 use crate::options::Options;
 use crate::pipeline;
-use blizzard_rt::abi;
+use blizzard_rt::abi::{self, TrapEntry, TrapHead};
+use blizzard_rt::trap_map::encode;
 use std::collections::BTreeMap;
 
 /// Faults of one kind planted into one program.
@@ -222,8 +223,11 @@ const KINDS: &[Kind] = &[
     ("instruction of a stub removed", |s, n| removed(s, &s.cold, n, |i| !i.is_nop() && !i.is_int3())),
     ("springboard one byte off", |s, n| springboard(s, n, 1)),
     ("springboard to another instruction", |s, n| springboard(s, n, 0)),
-    ("trap-map row one byte off", |s, n| trap_row(s, n, false)),
-    ("trap-map row of another instruction", |s, n| trap_row(s, n, true)),
+    ("trap-map row one byte off", |s, n| trap_row(s, n, |row, _| row.new + 1)),
+    ("trap-map row of another instruction", |s, n| trap_row(s, n, |_, next| next.new)),
+    ("trap-map rows of a group one byte off", |s, n| trap_head(s, n, 4)),
+    ("trap-map rows of a group at other instructions", |s, n| trap_head(s, n, 0)),
+    ("trap-map group with other codes", |s, n| trap_head(s, n, 8)),
     ("old code put back", |s, n| {
         let m = Module::read(&s.output, s.name).ok()?;
         let rows = m.traps()?;
@@ -358,13 +362,37 @@ fn springboard(s: &Subject, n: &mut Numbers, delta: u64) -> Option<Fault> {
     Some((s.offset(from) + 1, (to.wrapping_sub(from + 5) as i32).to_le_bytes().to_vec(), from))
 }
 
-fn trap_row(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {
+/// Another new offset in the code of a row.
+fn trap_row(s: &Subject, n: &mut Numbers, new: impl Fn(TrapEntry, TrapEntry) -> u32) -> Option<Fault> {
     let m = Module::read(&s.output, s.name).ok()?;
-    let rows = m.traps()?;
-    let k = n.next(rows.len());
-    let new = if other { rows[(k + 1) % rows.len()].new } else { rows[k].new + 1 };
-    let at = s.offset(m.info.trap_map_va) + 8 * k + 4;
-    Some((at, new.to_le_bytes().to_vec(), m.info.trap_map_va + 8 * k as u64))
+    let heads = m.trap_heads()?;
+    let map = m.trap_map(&heads)?;
+    let mut fitting = Vec::new();
+    for group in 0..heads.len() {
+        let rows: Vec<TrapEntry> = map.group(group).collect();
+        let mut read = map.group(group);
+        for three in rows.windows(3) {
+            let at = map.codes.len() - read.rest().len();
+            read.next();
+            let bytes = map.codes.len() - read.rest().len() - at;
+            let (code, needed) = encode(three[0], TrapEntry { new: new(three[1], three[2]), ..three[1] });
+            if needed == bytes && code[..needed] != map.codes[at..at + bytes] {
+                fitting.push((at, code[..needed].to_vec()));
+            }
+        }
+    }
+    let (at, code) = fitting.get(n.next(fitting.len().max(1)))?.clone();
+    Some((s.offset(m.info.trap_codes_va) + at, code, m.info.trap_codes_va + at as u64))
+}
+
+/// Adds one to a word of a group's head.
+fn trap_head(s: &Subject, n: &mut Numbers, word: usize) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let group = n.next(m.trap_heads()?.len());
+    let va = m.info.trap_heads_va + (size_of::<TrapHead>() * group + word) as u64;
+    let at = s.offset(va);
+    let old = u32::from_le_bytes(s.output[at..at + 4].try_into().ok()?);
+    Some((at, (old + 1).to_le_bytes().to_vec(), va))
 }
 
 fn table_entry(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {

@@ -4,10 +4,11 @@
 //! in memory as a whole. Input: bytes and where they stand in the file. What has been written can be read and overwritten.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -83,6 +84,9 @@ impl Unfinished {
     }
 }
 
+/// Most bytes of a file's name in its temporary name. File systems allow 255 (NAME_MAX) in all, encrypting ones as few as 143.
+const PREFIX_BYTES: usize = 100;
+
 /// Where the kernel shows a process its open files.
 const OPEN_FILES: &str = "/proc/self/fd";
 
@@ -133,10 +137,11 @@ impl AtomicFile {
         Ok(self.file.as_ref().expect("opened above").file())
     }
 
-    /// What its temporary name begins with.
+    /// What its temporary name begins with: so much of its own that there is room for what makes it different from all others.
     fn prefix(&self) -> OsString {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
         let mut prefix = OsString::from(".");
-        prefix.push(self.path.file_name().unwrap_or_default());
+        prefix.push(OsStr::from_bytes(&name[..name.len().min(PREFIX_BYTES)]));
         prefix.push(".");
         prefix
     }
@@ -333,6 +338,22 @@ mod tests {
             assert_eq!(names(folder.path()), ["f"]);
             assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"x");
         }
+    }
+
+    /// The temporary name next to it was longer than a name may be.
+    #[test]
+    fn a_name_may_be_as_long_as_the_file_system_allows() {
+        let folder = tempfile::tempdir().unwrap();
+        // Two bytes each: the temporary name ends in the middle of one.
+        let name = "\u{e4}".repeat(127) + "f";
+        write_atomically(&folder.path().join(&name), b"x", 0o755).unwrap();
+        assert_eq!(names(folder.path()), [name.clone()]);
+        let mut file = AtomicFile::new(folder.path().join(&name), 0o755);
+        file.file = Some(Unfinished::Named(file.named().unwrap()));
+        file.finish().unwrap();
+        let longer = write_atomically(&folder.path().join(name + "f"), b"x", 0o755).unwrap_err();
+        assert_eq!(longer.kind(), io::ErrorKind::InvalidFilename);
+        assert_eq!(names(folder.path()).len(), 1);
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl<'x, 'a> Finder<'x, 'a> {
         let mut targets = Vec::new();
         let width = if entries == Entries::Address64 { 8 } else { 4 };
         let bytes = self.image.bytes_at(at, MAX_ENTRIES * width)?;
-        if self.image.segments.iter().any(|s| s.writable && at >= s.va && at - s.va < s.mem_bytes) {
+        if self.image.is_writable(at) {
             return None;
         }
         let framed = self.frame_of(self.insns.va(jump)).is_some();

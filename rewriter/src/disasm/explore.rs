@@ -46,6 +46,8 @@ pub struct Explorer<'i, 'a> {
     starts: Vec<Vaddr>,
     roots: Vec<Vaddr>,
     soft: Vec<Vaddr>,
+    /// What is descended from, if it is only likely to be code.
+    softly_from: Option<Vaddr>,
     /// Soft roots that turned out to be code.
     wanted: BTreeSet<Vaddr>,
     /// What code puts into registers.
@@ -98,6 +100,8 @@ impl Named {
 const MAX_ROUNDS: usize = 8;
 /// A soft root among constants must lead to so many instructions to be taken for code.
 const CONVINCING: usize = 8;
+/// Bytes behind a soft root that is none, after which decoding is in step with the code again: padding, and a few instructions.
+const OUT_OF_STEP: u64 = 32;
 /// Most instructions that a judgement of plausibility looks at.
 const MAX_JUDGED: usize = 1000;
 
@@ -173,6 +177,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             starts: Vec::new(),
             roots: Vec::new(),
             soft: image.code_pointers.clone(),
+            softly_from: None,
             wanted: BTreeSet::new(),
             named: Vec::new(),
             followed: 0,
@@ -229,6 +234,15 @@ impl<'i, 'a> Explorer<'i, 'a> {
         Some(self.maps[s].list[(va - self.maps[s].va) as usize])
     }
 
+    /// Whether an instruction that soft roots lead to may begin at a byte: nothing is known of it, or it lies inside instructions that stand so near behind
+    /// another soft root that they may be out of step with what is code. (A word of Free Pascal's compiler looks like a pointer to the padding in
+    /// front of a function.)
+    fn is_open(&self, va: Vaddr) -> bool {
+        let Some(s) = self.image.exec_at(va) else { return false };
+        let (map, at) = (&self.maps[s], (va - self.maps[s].va) as usize);
+        map.list[at] == Mark::UNKNOWN || map.inside_soft(at)
+    }
+
     /// Whether nothing is known of a byte of code.
     #[inline]
     fn is_unknown(&self, va: Vaddr) -> bool {
@@ -261,6 +275,9 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 let at = (va - base) as usize;
                 let Some(mark) = self.meet(s, va, &bytes[at..], &mut insn) else { break };
                 self.maps[s].record(at, mark);
+                if self.softly_from.is_some_and(|root| va >= root && va - root < OUT_OF_STEP) {
+                    self.maps[s].set_soft(at);
+                }
                 let len = usize::from(mark.bytes());
                 let (flow, next) = (mark.flow(), va + len as u64);
                 if sums::loads(&bytes[at..(at + len).min(bytes.len())]) {
@@ -286,6 +303,13 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 self.work.push(va);
             }
         }
+    }
+
+    /// Descends from what may be code, and nothing proves it.
+    fn descend_softly(&mut self, va: Vaddr) {
+        self.softly_from = Some(va);
+        self.descend(vec![va]);
+        self.softly_from = None;
     }
 
     /// The mark of the instruction at `va`, in section `s`, where `bytes` begin; notes what it names. None: it is none.
@@ -412,12 +436,13 @@ impl<'i, 'a> Explorer<'i, 'a> {
         while let Some(va) = self.soft.pop() {
             match self.mark(va) {
                 // Data happens to hold the address of the middle of an instruction: no compiler takes such an address.
-                None | Some(Mark::INSIDE) => {}
-                Some(Mark::UNKNOWN) => {
+                None => {}
+                Some(Mark::INSIDE) if !self.is_open(va) => {}
+                Some(Mark::UNKNOWN | Mark::INSIDE) => {
                     if self.is_code(va) {
                         self.roots.push(va);
                         self.wanted.insert(va);
-                        self.descend(vec![va]);
+                        self.descend_softly(va);
                         self.follow_names();
                     } else {
                         self.refused.insert(va);
@@ -482,9 +507,11 @@ impl<'i, 'a> Explorer<'i, 'a> {
         }
     }
 
-    /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code.
+    /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code. So those of a jump table
+    /// that the program might change (Free Pascal's are among its variables), which is none for [`crate::cfg::jump_tables`].
     fn take_entries(&mut self, table: &sums::Table) {
-        if self.image.exec_at(table.from).is_none() {
+        let variable = table.from == table.at && self.image.is_writable(table.at);
+        if self.image.exec_at(table.from).is_none() && !variable {
             return;
         }
         let Some(bytes) = self.image.bytes_at(table.at, sums::MAX_ENTRIES * table.width) else { return };
@@ -538,8 +565,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
         let mut work = vec![(va, true)];
         while let Some((va, must)) = work.pop() {
             match self.mark(va) {
-                Some(Mark::UNKNOWN) if seen.contains(&va) => continue,
-                Some(Mark::UNKNOWN) => {}
+                Some(Mark::UNKNOWN | Mark::INSIDE) if seen.contains(&va) => continue,
+                Some(Mark::UNKNOWN | Mark::INSIDE) if self.is_open(va) => {}
                 Some(Mark::INSIDE) | None if must => return None,
                 _ => continue,
             }
@@ -547,7 +574,8 @@ impl<'i, 'a> Explorer<'i, 'a> {
             let decodes = self.decode_at(va, &mut insn) && !insn.is_privileged() && !odd_in_programs(&insn);
             let target = direct_target(&insn).filter(|_| decodes);
             // Weak functions that are missing are called at 0, behind a test.
-            let leads_inside = target.is_some_and(|t| t.0 != 0 && self.mark(t).is_none_or(|m| m == Mark::INSIDE));
+            let is_inside = |t: Vaddr| self.mark(t).is_none_or(|m| m == Mark::INSIDE) && !self.is_open(t);
+            let leads_inside = target.is_some_and(|t| t.0 != 0 && is_inside(t));
             if !decodes || leads_inside || self.reads_in(va, next(&insn)) {
                 if must {
                     return None;

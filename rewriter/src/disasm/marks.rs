@@ -133,23 +133,42 @@ pub struct Marks {
     pub list: Vec<Mark>,
     /// How many instructions start in it.
     pub starts: usize,
+    /// A bit for each byte: an instruction starts there that may be out of step with the code.
+    soft: Vec<u64>,
 }
+
+/// Most bytes of an instruction.
+const LONGEST: usize = 15;
 
 impl Marks {
     /// Nothing known of `bytes` bytes at `va`.
     pub fn new(va: Vaddr, bytes: usize) -> Marks {
-        Marks { va, list: vec![Mark::UNKNOWN; bytes], starts: 0 }
+        Marks { va, list: vec![Mark::UNKNOWN; bytes], starts: 0, soft: Vec::new() }
     }
 
     /// Where the instruction starts that is the last of `count` in front of `at`, as far as they follow each other, and how many there are.
     pub fn back(&self, mut at: usize, count: usize) -> (usize, usize) {
-        const LONGEST: usize = 15;
         for n in 0..count {
             let before = (1..=LONGEST.min(at)).find(|len| self.list[at - len].len() == Some(*len));
             let Some(len) = before else { return (at, n) };
             at -= len;
         }
         (at, count)
+    }
+
+    /// Says that the instruction at `at` may be out of step with the code.
+    pub fn set_soft(&mut self, at: usize) {
+        if self.soft.is_empty() {
+            self.soft = vec![0; self.list.len().div_ceil(64)];
+        }
+        self.soft[at / 64] |= 1 << (at % 64);
+    }
+
+    /// Whether the byte lies inside instructions, each of which may be out of step with the code.
+    pub fn inside_soft(&self, at: usize) -> bool {
+        let covers = |from: &usize| self.list[*from].len().is_some_and(|len| len > at - from);
+        let is_soft = |from: usize| self.soft.get(from / 64).is_some_and(|word| word >> (from % 64) & 1 != 0);
+        self.list[at] == Mark::INSIDE && (at.saturating_sub(LONGEST - 1)..at).filter(covers).all(is_soft)
     }
 
     /// Notes that an instruction with this mark starts at offset `at`, where none did before.

@@ -203,6 +203,11 @@ impl<'a> Image<'a> {
         Some(u64::from_le_bytes(self.bytes_at(va, 8)?.try_into().ok()?))
     }
 
+    /// Whether the program may write to `va`.
+    pub fn is_writable(&self, va: Vaddr) -> bool {
+        self.segments.iter().any(|s| s.writable && va >= s.va && va - s.va < s.mem_bytes)
+    }
+
     /// The file offset of `va`.
     pub fn offset_of(&self, va: Vaddr) -> Option<FileOff> {
         let s = self.segments.iter().find(|s| va >= s.va && va - s.va < s.file_bytes)?;

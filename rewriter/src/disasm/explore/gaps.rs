@@ -15,6 +15,9 @@ use crate::disasm::marks::Mark;
 use crate::ids::Vaddr;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+/// Of functions.
+const ALIGNMENT: u64 = 16;
+
 /// Bytes among which the opcode of an indirect jump is: prefixes, REX, 0xff.
 const MAX_OPCODE_AT: usize = 4;
 
@@ -83,7 +86,7 @@ impl Explorer<'_, '_> {
                         }
                         Some(here) => {
                             self.roots.push(here);
-                            self.descend(vec![here]);
+                            self.descend_softly(here);
                             any = true;
                             va = here;
                         }
@@ -107,8 +110,15 @@ impl Explorer<'_, '_> {
     /// The first instruction of a gap that is no padding, if code begins there.
     fn code_behind_padding(&mut self, mut va: Vaddr, end: Vaddr) -> Option<Vaddr> {
         let mut insn = Instruction::default();
-        while va < end && self.decode_at(va, &mut insn) && matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
-            va = Vaddr(insn.next_ip());
+        while va < end && self.decode_at(va, &mut insn) {
+            // Free Pascal pads with zeros, which read as an instruction that covers the beginning of what follows.
+            let aligned = Vaddr((va.0 + 1).next_multiple_of(ALIGNMENT));
+            let zeros = self.image.bytes_at(va, (aligned - va) as usize).is_some_and(|b| b.iter().all(|b| *b == 0));
+            va = match insn.mnemonic() {
+                Mnemonic::Nop | Mnemonic::Int3 => Vaddr(insn.next_ip()),
+                _ if aligned <= end && zeros => aligned,
+                _ => break,
+            };
         }
         (va < end && self.plausible(va).is_some()).then_some(va)
     }

@@ -279,6 +279,22 @@ fn programs_of_every_kind_start_unchanged() {
     }
 }
 
+/// The start took 300 to 400 KiB of the program's stack, and crashed where there was less.
+#[test]
+fn the_start_needs_no_more_stack_than_the_original() {
+    let on_small_stack = |path: &Path| {
+        Command::new("sh").args(["-c", "ulimit -s 64; exec \"$0\" one"]).arg(path).env("KEPT", "yes").output().unwrap()
+    };
+    for (kind, flags) in KINDS {
+        let program = Program::compile(WITNESS, flags);
+        let plain = on_small_stack(&program.plain());
+        assert_eq!(plain.status.code(), Some(3), "{kind}: {}", text(&plain.stderr));
+        let ours = on_small_stack(&program.linked(&Edit::default()));
+        assert_eq!((ours.status.code(), text(&ours.stderr)), (Some(3), String::new()), "{kind}: {:?}", ours.status);
+        assert_eq!(text(&ours.stdout), text(&plain.stdout), "{kind}");
+    }
+}
+
 /// An installed program that this test did not compile.
 #[test]
 fn an_installed_program_starts() {

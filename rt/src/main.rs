@@ -11,6 +11,9 @@
 use blizzard_rt::{entry, print, sys};
 use core::arch::naked_asm;
 
+/// Of the stack that the start runs on. Of several nodes each is built there before it is put in place: frames of 540 KiB in all.
+const START_STACK_BYTES: usize = 1 << 20;
+
 /// The entry point; see the module's documentation.
 ///
 /// # Safety
@@ -52,14 +55,34 @@ pub unsafe extern "C" fn _start() -> ! {
         "sub rsp, rax",
         "and rsp, -16",
         "mov r13, rsp",
-        "mov rdi, rbx",
+        // The start runs on a stack of its own: whatever it needs, the program's limit (RLIMIT_STACK) is for the program.
+        "mov eax, {mmap}",
+        "xor edi, edi",
+        "mov esi, {START_STACK_BYTES}",
+        "mov edx, {PROT}",
+        "mov r10d, {MAP}",
+        "mov r8, -1",
+        "xor r9d, r9d",
+        "syscall",
+        "mov r14, rax",
+        "cmp rax, -4096",                  // an error: the program's stack has to do
+        "ja 6f",
+        "lea rsp, [rax + {START_STACK_BYTES}]",
+        "6: mov rdi, rbx",
         "mov rsi, r13",
         "mov rdx, r12",
         "call {start}",                    // returns where to go
+        "mov rbx, rax",
+        "mov rsp, r13",
+        "cmp r14, -4096",
+        "ja 7f",
+        "mov eax, {munmap}",
+        "mov rdi, r14",
+        "mov esi, {START_STACK_BYTES}",
+        "syscall",
         // Enter the loader or the program as execve would have: only rsp is set. The target passes through a stack word
         // below the new block, so that no register holds it.
-        "mov rsp, r13",
-        "push rax",
+        "7: push rbx",
         "xor eax, eax",
         "xor ebx, ebx",
         "xor ecx, ecx",
@@ -78,6 +101,11 @@ pub unsafe extern "C" fn _start() -> ! {
         "ret",
         stack_bytes = sym entry::stack_bytes,
         start = sym entry::start,
+        mmap = const libc::SYS_mmap,
+        munmap = const libc::SYS_munmap,
+        START_STACK_BYTES = const START_STACK_BYTES,
+        PROT = const libc::PROT_READ | libc::PROT_WRITE,
+        MAP = const libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
     )
 }
 

@@ -103,3 +103,35 @@ fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {
         assert_eq!(said.contains("its libraries' accesses to shared memory are not checked"), warned, "{said}");
     }
 }
+
+/// The libraries were said not to be in the bundle.
+#[test]
+fn a_bundle_that_cannot_find_itself_says_so_in_one_line() {
+    let hide = "mount -t tmpfs none /proc";
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+    let possible = Command::new(unshare[0]).args(&unshare[1..]).arg(hide).output().is_ok_and(|o| o.status.success());
+    if !possible {
+        println!("not tried: this system does not let the user mount a file system");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (program, bundle) = (build(folder.path(), &["-O1"]), folder.path().join("bundle"));
+    let status = Command::new(env!("CARGO_BIN_EXE_blizzard"))
+        .env("BLIZZARD_CACHE", folder.path().join("cache"))
+        .args(["rewrite", "--checks", "none"])
+        .arg(&program)
+        .arg("--bundle")
+        .arg(&bundle)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let run = |before: &str| {
+        let script = format!("{before} && exec \"$0\" fifth");
+        Command::new(unshare[0]).args(&unshare[1..]).arg(script).arg(bundle.join("self")).output().unwrap()
+    };
+    assert!(run(":").status.success());
+    let output = run(hide);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((said.lines().count(), output.status.code()), (1, Some(1)), "{said}");
+    assert!(said.contains("/proc/self/exe") && said.contains("mounted"), "{said}");
+}

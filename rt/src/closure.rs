@@ -22,6 +22,8 @@ const MAX_PHDRS: usize = 64;
 /// Environment strings passed on to the rewriter at most.
 const MAX_ENV: usize = 1024;
 const PAGE_BYTES: u64 = 4096;
+/// The program's own file.
+const EXE: &CStr = c"/proc/self/exe";
 
 /// A path under construction, NUL-terminated.
 struct Path {
@@ -259,13 +261,24 @@ pub fn open_loader(path: &CStr) -> Result<Fd, Errno> {
     redirect(original)
 }
 
+/// Whether the program's folder, and so its bundle, can be found; true of a program without a bundle.
+///
+/// # Errors
+/// What the kernel says of [`EXE`].
+pub fn find_bundle() -> Result<(), Errno> {
+    match state().source {
+        Source::Bundle { .. } => Path::of_link(EXE).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it.
 pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     let Source::Bundle { folder } = state().source else {
         return None;
     };
     let open_in = || {
-        let exe = Path::of_link(c"/proc/self/exe")?;
+        let exe = Path::of_link(EXE)?;
         let exe = &exe.bytes[..exe.len];
         let slash = exe.iter().rposition(|&b| b == b'/').ok_or(Errno(libc::ENOENT))?;
         let name = path.to_bytes();

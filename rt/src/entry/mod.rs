@@ -140,6 +140,12 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
 
 /// Maps the dynamic loader, rewritten if libraries are; returns its base and its entry point.
 fn load_interpreter(path: &CStr) -> (u64, u64) {
+    if let Err(e) = closure::find_bundle() {
+        give_up(format_args!(
+            "cannot find the libraries of this program's bundle: /proc/self/exe, which says where the program is, cannot be read: {e}; is \
+             /proc mounted?"
+        ));
+    }
     let file = match closure::open_loader(path) {
         Ok(file) => file,
         Err(e) => give_up(format_args!("cannot open the dynamic loader {path:?}: {e}")),

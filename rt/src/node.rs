@@ -253,6 +253,7 @@ impl Node {
         let mut patience = Patience::default();
         let mut message = Message::default();
         loop {
+            self.transport.hold_off(what);
             match self.transport.receive_into(&mut message) {
                 Some(from) => {
                     self.transport.answered(&mut patience);

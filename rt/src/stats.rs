@@ -21,6 +21,9 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// How many kinds there are.
+    pub const KINDS: usize = Wait::Other as usize + 1;
+
     /// Whether anybody wants to know how long it takes.
     #[inline]
     pub fn is_counted(self) -> bool {

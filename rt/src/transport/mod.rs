@@ -5,7 +5,7 @@
 //! handler must be able to send).
 //!
 //! * [`message`]: what travels. * [`ring`], [`shuttle`]: how it travels; [`link`] chooses. * [`doorbell`]: how a receiver learns of it.
-//! * `wait`: how a node waits for it. * `watch`: what a node that waits sees of its peers.
+//! * `wait`: how a node waits for it; `first_look`: when it looks first. * `watch`: what a node that waits sees of its peers.
 //!
 //! # Who rings the doorbell
 //!
@@ -28,6 +28,7 @@
 //! nobody may have rung for what fills the ring; whoever moves some of it into the ring rings again.
 
 pub mod doorbell;
+mod first_look;
 pub mod link;
 pub mod message;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
 use link::Link;
 pub use message::{LINE_BYTES, Message};
+use wait::Looking;
 pub use wait::{Idled, Patience};
 pub use watch::Silent;
 use watch::Watch;
@@ -84,6 +86,7 @@ pub struct Transport {
     spins: Spins,
     yields: Yields,
     sleep_limit_ns: u64,
+    looking: Looking,
     /// Found by a look at the peers; the node reports it.
     silent: Option<Silent>,
     /// The peer to or from which a ring holds what neither end can have written.
@@ -127,6 +130,7 @@ impl Transport {
             spins: Spins::new(&waiting),
             yields: Yields::FRESH,
             sleep_limit_ns: u64::MAX,
+            looking: Looking::new(),
             silent: None,
             damaged: None,
             watched_ns: 0,
@@ -142,6 +146,7 @@ impl Transport {
         message.incarnation = self.region.header().incarnation;
         message.source = self.me.index() as u8;
         message.taken = peer.link.taken();
+        self.looking.sent(to);
         self.is_talking = !msg::is_coherence(message.handler);
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
@@ -209,6 +214,7 @@ impl Transport {
         }
         let unsure = announce(&peer.context, kind);
         self.is_talking = may_shuttle;
+        self.looking.sent(to);
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, LINE_BYTES + length);
         if unsure {
@@ -303,6 +309,7 @@ impl Transport {
                 && peer.link.receive_into(message)
             {
                 self.turn = number;
+                self.looking.received();
                 self.is_talking = !msg::is_coherence(message.handler);
                 peer.link.expect_to_send(message);
                 return NodeId::new(number as u32);

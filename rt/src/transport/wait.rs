@@ -3,9 +3,12 @@
 //! Purpose: one wait of this node, step by step. Input: rings that were found empty. Output: time passes, and peers know what this
 //! node does (the table of [`super::doorbell`]). How long each kind of waiting lasts is [`crate::config`]'s business.
 
+use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
 use crate::abi::activity;
+use crate::protocol::NodeId;
+use crate::stats::Wait;
 use crate::{stats, sys, tempest};
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
@@ -44,7 +47,77 @@ pub struct Idled {
     pub slept: bool,
 }
 
+/// What waits of that kind are for, and whether messages of programs come and go: each has a first look of its own.
+const KINDS: usize = 2 * Wait::KINDS;
+
+/// When the first look of a wait comes that follows a message of this node.
+pub(super) struct Looking {
+    kinds: [FirstLook; KINDS],
+    /// The receiver of the last message, if it was sent after the last one came.
+    sent: Option<NodeId>,
+    /// The wait that is timed: its kind, its pause, and the cycle when it began.
+    timed: Option<(usize, Timed, u64)>,
+}
+
+impl Looking {
+    pub(super) const fn new() -> Looking {
+        Looking { kinds: [const { FirstLook::new() }; KINDS], sent: None, timed: None }
+    }
+
+    /// A message was sent.
+    #[inline]
+    pub(super) fn sent(&mut self, to: NodeId) {
+        self.sent = Some(to);
+    }
+
+    /// A message came.
+    #[inline]
+    pub(super) fn received(&mut self) {
+        self.sent = None;
+        if let Some((kind, timed, since)) = self.timed.take() {
+            self.kinds[kind].end(timed, stats::cycles().saturating_sub(since));
+        }
+    }
+}
+
 impl Transport {
+    /// Before each look of a wait: if this node has just sent a message, lets its receiver work undisturbed for as long as has been found to be best, unless there is a
+    /// message of somebody else. Only while a peer that is waited for may be expected to run.
+    #[inline]
+    pub fn hold_off(&mut self, what: Wait) {
+        if let Some(to) = self.looking.sent.take()
+            && self.spins.now() > self.waiting.spins_min
+        {
+            self.pause_for(to, 2 * what as usize + usize::from(self.is_talking));
+        }
+    }
+
+    #[inline(never)]
+    fn pause_for(&mut self, receiver: NodeId, kind: usize) {
+        let (pauses, timed) = self.looking.kinds[kind].begin();
+        self.looking.timed = None;
+        if pauses != 0 || timed.is_some() {
+            // Whether or not it is wanted: reading the clock is a pause, too, and those that are timed must not be longer than the others.
+            let now = stats::cycles();
+            self.looking.timed = timed.map(|timed| (kind, timed, now));
+        }
+        for _ in 0..pauses {
+            if self.is_ready_but(receiver) {
+                break;
+            }
+            spin_loop();
+        }
+    }
+
+    /// Whether a message of another node than that one is there.
+    #[inline]
+    fn is_ready_but(&self, one: NodeId) -> bool {
+        let peers = self.peers[..self.nodes].iter().enumerate();
+        peers
+            .filter(|&(number, _)| number != one.index())
+            .any(|(_, peer)| peer.as_ref().is_some_and(|peer| peer.link.is_ready()))
+    }
+
     /// From here on the node looks at its rings by itself, and peers see it.
     pub(super) fn begin_wait(&self, patience: &mut Patience) {
         if !patience.is_announced {
@@ -56,7 +129,8 @@ impl Transport {
     /// The end of a wait: back to the program. If peers were told of the wait, tells them that it is over, and sets the own doorbell if anything is
     /// left to do. Otherwise they have rung meanwhile for what is not an answer, and a doorbell that rang for what has been handled is cleared.
     #[inline]
-    pub fn end_wait(&self, patience: &Patience) {
+    pub fn end_wait(&mut self, patience: &Patience) {
+        self.looking.timed = None;
         if patience.is_announced {
             doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
         } else if self.own.poll().load(Ordering::Relaxed) != 0 {
@@ -128,6 +202,7 @@ impl Transport {
             }
             if patience.looks >= self.spins.now() {
                 patience.is_spun_out = true;
+                self.looking.timed = None;
                 self.begin_wait(patience);
                 self.spins.in_vain(&self.waiting);
             }

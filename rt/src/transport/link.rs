@@ -65,7 +65,8 @@ impl<M: Memory + Clone> Link<M> {
             self.shuttled = self.shuttled.wrapping_add(1);
             return true;
         }
-        self.send_by_ring(incarnation, head, data)
+        head[ORDER] = self.shuttled.into();
+        self.out.send(incarnation, head, data, false)
     }
 
     /// [`Link::send_head`], by the ring: of a message of the coherence protocol.
@@ -77,7 +78,7 @@ impl<M: Memory + Clone> Link<M> {
         data: Option<&[u64; BLOCK_WORDS]>,
     ) -> bool {
         head[ORDER] = self.shuttled.into();
-        self.out.send(incarnation, head, data)
+        self.out.send(incarnation, head, data, true)
     }
 
     /// A message of that kind was taken out: gets the lines for what will be sent next in advance, as far as that helps.

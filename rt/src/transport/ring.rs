@@ -48,6 +48,8 @@ pub trait Memory {
     fn prefetch_for_store(&self, _offset: u64) {}
     /// The line will be read soon.
     fn prefetch_for_load(&self, _offset: u64) {}
+    /// The line has been written, and another processor will read it next: it had better be where both find it.
+    fn demote(&self, _offset: u64) {}
 }
 
 /// The region's memory.
@@ -112,6 +114,12 @@ impl Memory for Mapped {
     fn prefetch_for_load(&self, offset: u64) {
         // SAFETY: SSE is part of every x86-64 processor, and a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>((self.base + offset) as *const i8) };
+    }
+
+    #[inline(always)]
+    fn demote(&self, offset: u64) {
+        // SAFETY: a hint; processors that do not have it take it as a `nop` (SDM volume 2, CLDEMOTE).
+        unsafe { asm!("cldemote [{}]", in(reg) self.base + offset, options(nostack, preserves_flags, readonly)) };
     }
 }
 
@@ -210,9 +218,15 @@ impl<M: Memory> Producer<M> {
         self.next as u32
     }
 
-    /// Writes and publishes a message; false when the ring is full.
+    /// Writes and publishes a message; false when the ring is full. `is_alone`: the receiver will look at it before more are sent.
     #[inline(always)]
-    pub fn send(&mut self, incarnation: u32, head: [u64; HEAD_WORDS], data: Option<&[u64; BLOCK_WORDS]>) -> bool {
+    pub fn send(
+        &mut self,
+        incarnation: u32,
+        head: [u64; HEAD_WORDS],
+        data: Option<&[u64; BLOCK_WORDS]>,
+        is_alone: bool,
+    ) -> bool {
         if !self.has_room() {
             return false;
         }
@@ -221,8 +235,14 @@ impl<M: Memory> Producer<M> {
             for (word, &value) in (DATA_WORD..).zip(data) {
                 memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
             }
+            if is_alone {
+                memory.demote(slot + 8 * DATA_WORD);
+            }
         }
         store_head(memory, slot, incarnation, head, (self.next as u32).wrapping_add(1));
+        if is_alone {
+            memory.demote(slot);
+        }
         self.next += 1;
         memory.prefetch_for_store(self.ring.slot(self.next + AHEAD));
         true
@@ -324,7 +344,7 @@ pub mod testing {
 
     impl<M: Memory> Producer<M> {
         pub fn send_message(&mut self, message: &Message) -> bool {
-            self.send(message.incarnation, message.head(), (message.length != 0).then_some(&message.data))
+            self.send(message.incarnation, message.head(), (message.length != 0).then_some(&message.data), false)
         }
     }
 

@@ -53,9 +53,11 @@ impl<M: Memory> Shuttle<M> {
             for (word, &value) in (0..).zip(data) {
                 self.memory.store_u64(DATA_LINE + 8 * word, value, Ordering::Relaxed);
             }
+            self.memory.demote(DATA_LINE);
         }
         self.seen = self.seen.wrapping_add(1);
         store_head(&self.memory, HEAD_LINE, incarnation, head, self.seen);
+        self.memory.demote(HEAD_LINE);
     }
 
     /// Whether a message is there.

@@ -16,6 +16,8 @@ pub const MAX_LANES: usize = 16;
 pub static XSAVE_BYTES: AtomicU32 = AtomicU32::new(0);
 /// State components that the gate stores: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM as far as the system enables them.
 pub static XSAVE_MASK: AtomicU32 = AtomicU32::new(0);
+/// Nonzero: the processor has XSAVEC.
+pub static XSAVE_COMPACT: AtomicU32 = AtomicU32::new(0);
 /// Bytes of the XSAVE area that the program's XCR0 describes: what an `xsave` or `xrstor` of the program touches at most.
 static STATE_BYTES: AtomicU32 = AtomicU32::new(0);
 /// Offsets of components in the area, 0: not there.
@@ -51,6 +53,8 @@ pub fn init() {
             bytes = bytes.max(leaf.ebx + leaf.eax);
         }
     }
+    const XSAVEC: u32 = 1 << 1;
+    XSAVE_COMPACT.store(__cpuid_count(0xd, 1).eax & XSAVEC, Ordering::Relaxed);
     XSAVE_MASK.store(mask, Ordering::Relaxed);
     STATE_BYTES.store(__cpuid_count(0xd, 0).ebx, Ordering::Relaxed);
     XSAVE_BYTES.store(bytes, Ordering::Relaxed);

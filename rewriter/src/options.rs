@@ -48,6 +48,8 @@ pub struct Options {
     pub screens: bool,
     /// Exported functions that nothing else names are known by their new addresses.
     pub exports: bool,
+    /// The same of functions, and labels, that words of data name.
+    pub words: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -68,6 +70,7 @@ impl Default for Options {
             place_polls: true,
             screens: true,
             exports: true,
+            words: true,
             fuel: None,
         }
     }
@@ -82,10 +85,10 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, .. } = *self;
+        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } = *self;
         let Options { checks, poll, count, blocks, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports];
+        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }
@@ -94,7 +97,7 @@ impl Options {
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
         let [checks, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports] = passes else {
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words] = passes else {
             return None;
         };
         let bit = |s: &str| match s {
@@ -116,6 +119,7 @@ impl Options {
             place_polls: bit(place_polls)?,
             screens: bit(screens)?,
             exports: bit(exports)?,
+            words: bit(words)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

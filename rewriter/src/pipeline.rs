@@ -11,7 +11,7 @@ use crate::cfg::jump_tables::{self, JumpTable};
 use crate::cfg::{Cfg, End};
 use crate::closure::Source;
 use crate::disasm::{Explorer, Insns};
-use crate::elf_write::{self, Program, exports, frames};
+use crate::elf_write::{self, Program, direct, frames};
 use crate::emit::{self, Code, Script};
 use crate::error::{Error, Refusal, Result};
 use crate::ids::Vaddr;
@@ -57,6 +57,8 @@ pub struct Report {
     pub springboards: usize,
     /// Exported functions that are known by their new addresses.
     pub direct_exports: usize,
+    /// Functions, and labels of functions, that words of data name by their new addresses.
+    pub direct_words: usize,
     /// Of these, those of two jumps, where five bytes would have covered a possible target.
     pub short_springboards: usize,
     /// Plausible indirect targets without room for a springboard: reached by a trap.
@@ -287,7 +289,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let sites = code.sites;
     let mut fuel = code.fuel;
-    let direct = if options.exports { exports::choose(image, insns, &mut fuel) } else { exports::Direct::default() };
+    let direct = direct::choose(image, insns, &computed, options, &mut fuel);
     let (mut placed, code) = layout::place(code, insns, &tables, &proofs, image.end)?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
@@ -315,6 +317,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         unresolved_jumps: unresolved,
         springboards: written.springboards,
         direct_exports: direct.functions,
+        direct_words: direct.words,
         short_springboards: written.short,
         crowded_targets: written.crowded,
         undecoded_bytes: insns.undecoded_bytes,

@@ -108,6 +108,9 @@ struct PassOptions {
     /// Let exported functions keep their old addresses, and calls from other files pass by these
     #[arg(long, help_heading = "Passes")]
     no_exports: bool,
+    /// Let words of data name functions by their old addresses, and calls through them pass by these
+    #[arg(long, help_heading = "Passes")]
+    no_words: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
     #[arg(long, value_name = "N", help_heading = "Passes")]
     fuel: Option<u64>,
@@ -130,6 +133,7 @@ impl RewriteOptions {
             place_polls: !self.passes.no_poll_placement,
             screens: !self.passes.no_screens,
             exports: !self.passes.no_exports,
+            words: !self.passes.no_words,
             fuel: self.passes.fuel,
         }
     }

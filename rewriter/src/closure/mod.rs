@@ -179,6 +179,7 @@ mod tests {
             place_polls: false,
             screens: false,
             exports: false,
+            words: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {

@@ -6,7 +6,7 @@
 //! Source: gABI chapters 4 and 5.
 
 mod debug;
-pub mod exports;
+pub mod direct;
 pub mod frames;
 mod headers;
 mod notes;
@@ -25,7 +25,7 @@ use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
 use crate::sink::Sink;
 use blizzard_rt::abi::{self, ModuleInfo, module_flags};
-use exports::Direct;
+use direct::Direct;
 use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
 use output::Output;
@@ -190,7 +190,7 @@ pub fn write(
     let code_bytes = placed.code_bytes;
     debug_assert_eq!(file.len() - code_off, code_bytes);
     let left = old_code::patch(&mut file, image, insns, computed, placed);
-    exports::write(&mut file, image, placed, direct);
+    direct::write(&mut file, image, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
 

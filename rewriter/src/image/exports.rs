@@ -1,11 +1,13 @@
-//! Functions that a position-independent file exports, and that nothing else in its data names.
+//! Code addresses of a position-independent file that only its dynamic symbols and words of data name.
 //!
-//! Input: the dynamic symbol table; the code addresses that relocations and arrays name without a symbol. Output: [`Exports`], the entries
-//! of which the value could be another address: whoever asks for such a function, this file's own data too, asks for the symbol. What instructions name
-//! is not known yet. Empty where the table has no section, or addresses do not depend on where the file is loaded.
+//! Input: the dynamic symbol table; the code addresses that relocations and arrays name. Output: [`Exports`], the places in the file where other
+//! addresses could stand: whoever asks for such a function, this file's own data too, asks for the symbol or reads a word that the dynamic
+//! loader makes from a number. What instructions name is not known yet. Empty where the symbol table has no section, or addresses do not depend on
+//! where the file is loaded.
 //! Source: System V gABI chapter 5 ("Dynamic Linking"), psABI for x86-64 section 4.4 (relocations).
 
 use super::Image;
+use super::pointers::Named;
 use crate::ids::{FileOff, Vaddr};
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
 
@@ -22,10 +24,12 @@ pub struct Exports {
     pub count: usize,
     /// Functions and the indices of their entries, sorted.
     pub list: Vec<(Vaddr, u32)>,
+    /// Addresses, of functions and of labels in them, and where in the file a number says that a word holds them; sorted.
+    pub words: Vec<(Vaddr, FileOff)>,
 }
 
-/// Finds them. `named`: what the data name without a symbol, sorted.
-pub(super) fn find(elf: &Elf, image: &Image, named: &[Vaddr]) -> Exports {
+/// Finds them.
+pub(super) fn find(elf: &Elf, image: &Image, named: &Named) -> Exports {
     let table = elf.section_headers.iter().find(|s| s.sh_type == sh::SHT_DYNSYM);
     let at = elf.dynamic.as_ref().map_or(0, |d| d.info.symtab as u64);
     let Some(table) = table.filter(|s| image.pie && s.sh_offset == at) else { return Exports::default() };
@@ -40,11 +44,11 @@ pub(super) fn find(elf: &Elf, image: &Image, named: &[Vaddr]) -> Exports {
     let beyond = relocations.filter(|r| r.r_addend.unwrap_or(0) != 0 && r.r_type != reloc::R_X86_64_RELATIVE);
     other.extend(beyond.filter_map(|r| elf.dynsyms.get(r.r_sym)).filter(|s| defined(s)).map(|s| s.st_value));
     other.sort_unstable();
-    let alone =
-        |s: &sym::Sym| named.binary_search(&Vaddr(s.st_value)).is_err() && other.binary_search(&s.st_value).is_err();
-    let candidate = |s: &sym::Sym| defined(s) && is_function(s) && is_code(s) && alone(s);
+    let alone = |va: Vaddr| named.otherwise.binary_search(&va).is_err() && other.binary_search(&va.0).is_err();
+    let candidate = |s: &sym::Sym| defined(s) && is_function(s) && is_code(s) && alone(Vaddr(s.st_value));
     let entries = elf.dynsyms.iter().zip(0u32..).filter(|(s, _)| candidate(s));
     let mut list: Vec<(Vaddr, u32)> = entries.map(|(s, k)| (Vaddr(s.st_value), k)).collect();
     list.sort_unstable();
-    Exports { at: FileOff(at), count: (table.sh_size as usize) / SYM_BYTES, list }
+    let words = named.words.iter().copied().filter(|w| alone(w.0)).collect();
+    Exports { at: FileOff(at), count: (table.sh_size as usize) / SYM_BYTES, list, words }
 }

@@ -164,9 +164,9 @@ impl<'a> Image<'a> {
             return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));
         }
         image.functions = pointers::functions(&elf, &image);
-        let (pointers, otherwise) = pointers::code_pointers(&elf, &image);
-        image.code_pointers = pointers;
-        image.exports = exports::find(&elf, &image, &otherwise);
+        let named = pointers::code_pointers(&elf, &image);
+        image.exports = exports::find(&elf, &image, &named);
+        image.code_pointers = named.all;
         image.fixed_slots = pointers::fixed_slots(&elf, &image);
         Ok(image)
     }

@@ -4,10 +4,14 @@
 //! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
 
 use super::{FuncSymbol, Image};
-use crate::ids::Vaddr;
+use crate::ids::{FileOff, Vaddr};
 use crate::never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
+
+/// Bytes of an `Elf64_Rela`, and where in it the addend stands.
+const RELA_BYTES: u64 = 24;
+const ADDEND_AT: u64 = 16;
 
 /// Named code addresses, one name each, sorted.
 pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
@@ -28,10 +32,20 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
     out
 }
 
-/// Every code address that a relocation, the dynamic section or (in a fixed-address file) a data word names; and those of them that are named
-/// otherwise than as the value of a symbol. Both sorted.
-pub(super) fn code_pointers(elf: &Elf, image: &Image) -> (Vec<Vaddr>, Vec<Vaddr>) {
+/// The code addresses that the data of a file name.
+pub(super) struct Named {
+    /// By a relocation, the dynamic section or (in a fixed-address file) a data word. Sorted.
+    pub all: Vec<Vaddr>,
+    /// Those of them that are named otherwise than as the value of a symbol or by one of `words`. Sorted.
+    pub otherwise: Vec<Vaddr>,
+    /// Words that the dynamic loader makes from a number in the file: what they name, and where the number stands. Sorted.
+    pub words: Vec<(Vaddr, FileOff)>,
+}
+
+/// Finds them.
+pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Named {
     let (mut out, mut by_symbol) = (Vec::new(), Vec::new());
+    let words = relative_words(elf, image);
     let code = image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes);
     let mut add = |va: u64| {
         // Most words of data are no addresses.
@@ -40,9 +54,11 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> (Vec<Vaddr>, Vec<Vaddr>
         }
     };
     add(image.entry.0);
+    let is_word = |place: u64| words.places.binary_search(&place).is_ok();
     for r in elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter()) {
         let addend = r.r_addend.unwrap_or(0) as u64;
         match r.r_type {
+            reloc::R_X86_64_RELATIVE if is_word(r.r_offset) => {}
             reloc::R_X86_64_RELATIVE | reloc::R_X86_64_IRELATIVE => add(addend),
             reloc::R_X86_64_64 => {
                 let value = elf.dynsyms.get(r.r_sym).map_or(0, |s| s.st_value);
@@ -68,11 +84,12 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> (Vec<Vaddr>, Vec<Vaddr>
     }
     // Static programs have no dynamic section: their IRELATIVE entries are found through the section headers.
     for (_, relocs) in &elf.shdr_relocs {
-        for r in relocs.iter().filter(|r| matches!(r.r_type, reloc::R_X86_64_IRELATIVE | reloc::R_X86_64_RELATIVE)) {
+        let unknown = relocs.iter().filter(|r| !is_word(r.r_offset));
+        for r in unknown.filter(|r| matches!(r.r_type, reloc::R_X86_64_IRELATIVE | reloc::R_X86_64_RELATIVE)) {
             add(r.r_addend.unwrap_or(0) as u64);
         }
     }
-    for place in relr_places(elf, image) {
+    for place in relr_places(elf, image).into_iter().filter(|place| !is_word(place.0)) {
         if let Some(word) = image.word_at(place) {
             add(word);
         }
@@ -105,9 +122,74 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> (Vec<Vaddr>, Vec<Vaddr>
     out.dedup();
     let otherwise = out.clone();
     out.extend(by_symbol.into_iter().filter(|va| image.exec_at(*va).is_some()));
+    out.extend(words.list.iter().map(|w| w.0));
     out.sort();
     out.dedup();
-    (out, otherwise)
+    Named { all: out, otherwise, words: words.list }
+}
+
+/// Words that hold what the file says, as a number, plus the address where the file is loaded.
+#[derive(Default)]
+struct Words {
+    /// Where the words are, sorted.
+    places: Vec<u64>,
+    /// See [`Named::words`].
+    list: Vec<(Vaddr, FileOff)>,
+}
+
+/// Finds the words that name code. Not those in tables of frames, of which the output has its own, nor words on which several relocations work.
+fn relative_words(elf: &Elf, image: &Image) -> Words {
+    let Some(dynamic) = elf.dynamic.as_ref().filter(|_| image.pie) else { return Words::default() };
+    let frames: Vec<_> = elf
+        .section_headers
+        .iter()
+        .filter(|s| {
+            matches!(elf.shdr_strtab.get_at(s.sh_name), Some(".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table"))
+        })
+        .map(|s| s.vm_range())
+        .collect();
+    let movable = |place: u64| {
+        !frames.iter().any(|f| f.contains(&(place as usize)))
+            && image.segments.iter().any(|s| !s.executable && Vaddr(place) >= s.va && Vaddr(place) - s.va < s.mem_bytes)
+    };
+    let is_code = |va: u64| image.exec_at(Vaddr(va)).is_some();
+    // (place, what it names, where the number stands)
+    let mut found: Vec<(u64, Vaddr, FileOff)> = Vec::new();
+    for (r, k) in elf.dynrelas.iter().zip(0u64..) {
+        let addend = r.r_addend.unwrap_or(0) as u64;
+        if r.r_type == reloc::R_X86_64_RELATIVE && is_code(addend) && movable(r.r_offset) {
+            let number = dynamic.info.rela as u64 + k * RELA_BYTES + ADDEND_AT;
+            found.push((r.r_offset, Vaddr(addend), FileOff(number)));
+        }
+    }
+    for place in relr_places(elf, image) {
+        if let (Some(word), Some(number)) = (image.word_at(place), image.offset_of(place))
+            && is_code(word)
+            && movable(place.0)
+        {
+            found.push((place.0, Vaddr(word), number));
+        }
+    }
+    found.sort_unstable();
+    let all = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
+    let mut places: Vec<u64> = all.map(|r| r.r_offset).chain(relr_places(elf, image).iter().map(|p| p.0)).collect();
+    places.sort_unstable();
+    let alone = |place: u64| {
+        let near = places.partition_point(|p| p + 8 <= place)..places.partition_point(|p| *p < place + 8);
+        near.len() == 1
+    };
+    found.retain(|w| alone(w.0));
+    let mut out = Words { places: found.iter().map(|w| w.0).collect(), list: Vec::new() };
+    for (place, va, number) in found {
+        out.list.push((va, number));
+        // Linkers leave the same number where the word will be.
+        let copy = image.offset_of(Vaddr(place)).filter(|at| *at != number);
+        if let Some(at) = copy.filter(|_| image.word_at(Vaddr(place)) == Some(va.0)) {
+            out.list.push((va, at));
+        }
+    }
+    out.list.sort_unstable();
+    out
 }
 
 /// The places that DT_RELR relocates (gABI, "Relative relocation table").

@@ -77,6 +77,8 @@ pub struct FrameCounts {
 pub struct Targets {
     /// Exported functions that are known by their new addresses.
     pub direct: u64,
+    /// Functions, and labels of functions, that words of data name by their new addresses.
+    pub words: u64,
     /// Led to the new code by a springboard, or by a trap.
     pub springboards: u64,
     pub traps: u64,
@@ -200,8 +202,8 @@ impl fmt::Display for Audit {
         let t = &self.targets;
         writeln!(
             f,
-            "  targets     {} by new address, {} by springboard, {} by trap, {} data, {} inside instructions",
-            t.direct, t.springboards, t.traps, t.data, t.inside
+            "  targets     {} exported and {} named by words at new addresses, {} by springboard, {} by trap, {} data, {} inside instructions",
+            t.direct, t.words, t.springboards, t.traps, t.data, t.inside
         )?;
         if self.dead_ends > 0 {
             writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;

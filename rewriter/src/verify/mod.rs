@@ -125,7 +125,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     // Only jumps of its own function lead to a function's part, unless something names it: its springboard is of no use.
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
-    let returns = Returns::solve(&m, &text, &sites, |va| old.new_address(&m, va));
+    let returns = Returns::solve(&m, &text, &sites, |va| text.at(va).map(|_| va).or_else(|| old.new_address(&m, va)));
     let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors);
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
@@ -231,10 +231,11 @@ fn indirect_targets(m: &Module, text: &Code, sites: &Sites, old: &Old, audit: &m
             v.extend(old.new_address(m, named));
         }
     }
-    // Functions that are known by their new addresses.
+    // What is known by its new address.
     v.extend(m.exported.iter().map(|s| s.va).filter(|&va| text.contains(va)));
+    v.extend(&m.renewed);
     named_code.sort_unstable();
-    oldcode::exports(m, text, old, &named_code, audit);
+    oldcode::renewed(m, text, old, &named_code, audit);
     oldcode::targets(m, old, named_code.into_iter(), audit);
     v.sort_unstable();
     let named = v.clone();

@@ -74,6 +74,8 @@ pub struct Module<'a> {
     pub symbols: Vec<Symbol>,
     /// Defined dynamic symbols of functions: old addresses, and new ones of functions that nothing else names.
     pub exported: Vec<Symbol>,
+    /// New addresses that words of data name, sorted.
+    pub renewed: Vec<u64>,
     /// What relocations add to new addresses of such functions, if anything: the places.
     pub displaced: Vec<u64>,
     /// Words that the dynamic loader writes and that hold addresses of this module.
@@ -82,7 +84,7 @@ pub struct Module<'a> {
     pub called: Vec<u64>,
     /// GOT slots of imported functions that never return, sorted.
     pub never_return_slots: Vec<u64>,
-    /// Words that hold an address of this module from the dynamic loader's work on: (place, old address), sorted.
+    /// Words that hold an address of this module from the dynamic loader's work on: (place, address), sorted.
     pub fixed_slots: Vec<(u64, u64)>,
     /// Function ranges of the new code, sorted.
     pub functions: Vec<(u64, u64)>,
@@ -186,7 +188,7 @@ impl<'a> Module<'a> {
                 function: s.kind() == object::SymbolKind::Text,
             })
             .collect();
-        let (mut pointers, mut displaced) = (Vec::new(), Vec::new());
+        let (mut pointers, mut displaced, mut renewed) = (Vec::new(), Vec::new(), Vec::new());
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
         let mut never_return_slots = Vec::new();
@@ -201,6 +203,9 @@ impl<'a> Module<'a> {
                     called.push(r.addend() as u64);
                 }
                 let relative = matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_RELATIVE);
+                if relative {
+                    renewed.push(r.addend() as u64);
+                }
                 if relative && relro.contains(&place) {
                     fixed_slots.push((place, r.addend() as u64));
                 }
@@ -235,6 +240,7 @@ impl<'a> Module<'a> {
             rodata: None,
             symbols,
             exported,
+            renewed: Vec::new(),
             displaced,
             pointers,
             called,
@@ -254,6 +260,11 @@ impl<'a> Module<'a> {
         }
         let words: Vec<u64> =
             slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
+        renewed.extend(&words);
+        renewed.retain(|va| va.wrapping_sub(module.text.va) < module.text.data.len() as u64);
+        renewed.sort_unstable();
+        renewed.dedup();
+        module.renewed = renewed;
         module.pointers.extend(words);
         module.called_by_loader(&slots);
         module.data_pointers();
@@ -468,7 +479,7 @@ impl<'a> Module<'a> {
 }
 
 /// The places that a table of relative relocations names (gABI, "Relative Relocation Table").
-fn relr_places(table: &[u8]) -> Vec<u64> {
+pub(super) fn relr_places(table: &[u8]) -> Vec<u64> {
     let mut places = Vec::new();
     let mut next = 0u64;
     for word in table.chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes)) {

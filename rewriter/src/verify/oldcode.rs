@@ -168,13 +168,17 @@ pub fn targets(m: &Module, old: &Old, named: impl Iterator<Item = u64>, audit: &
     }
 }
 
-/// Each exported function has one address: those known by their new addresses are named in no other way. `named`: old addresses that instructions
-/// name, sorted.
-pub fn exports(m: &Module, text: &Code, old: &Old, named: &[u64], audit: &mut Audit) {
+/// Each function, and each label, has one address: nothing leads to the old one of what symbols or words of data name by its new address. `named`: old
+/// addresses that instructions name, sorted.
+pub fn renewed(m: &Module, text: &Code, old: &Old, named: &[u64], audit: &mut Audit) {
     let mut new: Vec<u64> = m.exported.iter().map(|s| s.va).filter(|&va| text.contains(va)).collect();
     new.sort_unstable();
     new.dedup();
     audit.targets.direct = new.len() as u64;
+    audit.targets.words = m.renewed.len() as u64;
+    new.extend(&m.renewed);
+    new.sort_unstable();
+    new.dedup();
     let mut found = vec![false; new.len()];
     for (from, to) in old.all(m) {
         let Ok(k) = new.binary_search(&to) else { continue };
@@ -184,12 +188,12 @@ pub fn exports(m: &Module, text: &Code, old: &Old, named: &[u64], audit: &mut Au
             audit.finding(
                 Vaddr(from),
                 m.place(to),
-                format!("an exported function is known by its new address {to:#x}, too"),
+                format!("what stands here is known by its new address {to:#x}, too"),
             );
         }
     }
     for (&va, _) in new.iter().zip(found).filter(|(_, found)| !found) {
-        audit.finding(Vaddr(va), m.place(va), "an exported function begins where none of the old code leads");
+        audit.finding(Vaddr(va), m.place(va), "a symbol or a word names a place where none of the old code leads");
     }
     for &place in &m.displaced {
         audit.finding(Vaddr(place), "relocation".into(), "leads to a distance from a function's new address");

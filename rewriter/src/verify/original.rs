@@ -12,14 +12,14 @@
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
 use super::effects::{Flow, RAX, RSP};
-use super::module::{Module, Section, Segment};
+use super::module::{Module, Section, Segment, relr_places};
 use super::oldcode::Old;
 use super::raw::Raw;
 use super::sites::{Sites, get};
 use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::HashMap;
 
@@ -34,8 +34,9 @@ pub struct Original<'a> {
     headers: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
-    /// Values of dynamic symbols of functions: where they stand in the file, ascending, and what they are.
-    exports: Vec<(u64, u64)>,
+    /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
+    /// and what they are.
+    values: Vec<(u64, u64)>,
 }
 
 impl<'a> Original<'a> {
@@ -80,12 +81,16 @@ impl<'a> Original<'a> {
             |s: &elf::Sym64<Endianness>| (std::ptr::from_ref(&s.st_value) as u64).saturating_sub(file.as_ptr() as u64);
         let function =
             |s: &&elf::Sym64<Endianness>| s.st_type() == elf::STT_FUNC && s.st_shndx.get(endian) != elf::SHN_UNDEF;
-        let exports = symbols.iter().filter(function).map(|s| (value_at(s), s.st_value.get(endian))).collect();
+        let mut values: Vec<(u64, u64)> =
+            symbols.iter().filter(function).map(|s| (value_at(s), s.st_value.get(endian))).collect();
+        values.extend(relative_numbers(&elf, file, &segments));
+        values.sort_unstable();
+        values.dedup();
         // Another file has another build id.
         let id = elf.build_id().ok().flatten().unwrap_or(&[]);
         let id_at = (id.as_ptr() as u64).saturating_sub(file.as_ptr() as u64);
         let id = if id.is_empty() { 0..0 } else { id_at..id_at + id.len() as u64 };
-        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, exports })
+        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, values })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -453,12 +458,12 @@ impl Comparison<'_, '_> {
         audit.bytes = Some(counts);
     }
 
-    /// Whether at `off` in the file stands the value of a function's dynamic symbol, which leads to the new code of what stood at its old one;
-    /// where the value begins.
+    /// Whether at `off` in the file stands the value of a function's dynamic symbol or a word's, which leads to the new code of what stood at its old
+    /// one; where the value begins.
     fn leads_to_new_code(&self, off: u64) -> Option<u64> {
-        let exports = &self.original.exports;
-        let k = exports.partition_point(|e| e.0 <= off).checked_sub(1)?;
-        let (at, was) = exports[k];
+        let values = &self.original.values;
+        let k = values.partition_point(|e| e.0 <= off).checked_sub(1)?;
+        let (at, was) = values[k];
         let segment = self.original.segments.iter().find(|s| at.wrapping_sub(s.file_off) < s.file_bytes)?;
         let now = self.m.bytes_at(segment.va + (at - segment.file_off), 8)?;
         let now = u64::from_le_bytes(now.try_into().ok()?);
@@ -492,6 +497,36 @@ impl Comparison<'_, '_> {
             }
         }
     }
+}
+
+/// The numbers in the file that relocations without a symbol add the load address to: where they stand, and what they are. The copies that linkers leave
+/// where the words will be count as well.
+fn relative_numbers(elf: &ElfFile64<Endianness>, file: &[u8], segments: &[Segment]) -> Vec<(u64, u64)> {
+    let endian = elf.endian();
+    let offset = |va: u64| {
+        let s = segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+        Some(s.file_off + (va - s.va))
+    };
+    let word_at = |at: u64| {
+        let at = usize::try_from(at).ok()?;
+        Some(u64::from_le_bytes(file.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    };
+    let mut numbers = Vec::new();
+    for s in elf.elf_section_table().iter().filter(|s| s.sh_flags(endian) & elf::SHF_ALLOC == elf::SHF_ALLOC) {
+        if let Ok(Some((list, _))) = s.rela(endian, file) {
+            for r in list.iter().filter(|r| r.r_type(endian, false) == elf::R_X86_64_RELATIVE) {
+                let number = r.r_addend.get(endian) as u64;
+                numbers.push((std::ptr::from_ref(&r.r_addend) as u64 - file.as_ptr() as u64, number));
+                let copy = offset(r.r_offset.get(endian)).filter(|&at| word_at(at) == Some(number));
+                numbers.extend(copy.map(|at| (at, number)));
+            }
+        }
+        if s.sh_type(endian) == elf::SHT_RELR {
+            let places = relr_places(s.data(endian, file).unwrap_or(&[]));
+            numbers.extend(places.into_iter().filter_map(|va| Some((offset(va)?, word_at(offset(va)?)?))));
+        }
+    }
+    numbers
 }
 
 /// Bytes that decode as no-operations and breakpoints.

@@ -15,7 +15,7 @@ use super::tables::through_constant;
 pub struct Returns(Vec<u64>);
 
 impl Returns {
-    /// Follows the calls and jumps of the text. `new_address`: where an old address leads.
+    /// Follows the calls and jumps of the text. `new_address`: where an address leads, an old or a new one.
     pub fn solve(m: &Module, text: &Code, sites: &Sites, new_address: impl Fn(u64) -> Option<u64>) -> Returns {
         let n = text.insns.len();
         let own = |k: usize| !get(&sites.inserted, k);

@@ -85,10 +85,12 @@ impl Options {
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
-        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } = *self;
+        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
+            *self;
         let Options { checks, poll, count, blocks, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
+        let bits =
+            [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
     }

@@ -132,7 +132,9 @@ fn are_all(image: &Image, insns: &Insns, group: &[Candidate]) -> bool {
     let to = insns.starts.get(behind).map_or(insns.main, |start| start.ix().min(insns.main));
     let Some(last) = to.checked_sub(1).map(|i| InsnId(i as u32)) else { return false };
     // What data name, and what instructions do.
-    let within = |vas: &[Vaddr]| vas.partition_point(|va| *va < insns.end(last)) - vas.partition_point(|va| *va <= insns.va(from));
+    let within = |vas: &[Vaddr]| {
+        vas.partition_point(|va| *va < insns.end(last)) - vas.partition_point(|va| *va <= insns.va(from))
+    };
     let first = insns.labels.partition_point(|label| label.at <= from);
     let by_code = insns.labels.get(first).is_some_and(|label| label.at <= last);
     let jumps = (from.ix()..to).any(|i| insns.flow(InsnId(i as u32)) == Flow::IndirectJmp);

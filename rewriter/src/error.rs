@@ -21,6 +21,9 @@ pub struct Refusal {
     pub reason: String,
 }
 
+/// Most refusals that a message shows: whoever has more of them looks for what they have in common.
+const SHOWN_REFUSALS: usize = 20;
+
 /// The result type of every fallible step.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -49,8 +52,11 @@ impl fmt::Display for Error {
         for cause in &self.causes {
             write!(f, "\n  caused by: {cause}")?;
         }
-        for r in &self.refusals {
+        for r in self.refusals.iter().take(SHOWN_REFUSALS) {
             write!(f, "\n  refused: {} ({}): {}", r.at, r.place, r.reason)?;
+        }
+        if let Some(more) = self.refusals.len().checked_sub(SHOWN_REFUSALS).filter(|n| *n > 0) {
+            write!(f, "\n  refused: {more} more, which `blizzard inspect` shows")?;
         }
         if let Some(help) = &self.help {
             write!(f, "\n  help: {help}")?;
@@ -60,3 +66,22 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_shows_some_refusals_and_counts_the_others() {
+        let refusal = |n| Refusal { at: Vaddr(n), place: format!("f+{n:#x}"), reason: "why".into() };
+        let shown = |n: u64| {
+            let refusals = (0..n).map(refusal).collect();
+            Error { refusals, ..Error::new("what") }.to_string()
+        };
+        let most = SHOWN_REFUSALS as u64;
+        assert_eq!(shown(most).lines().count(), SHOWN_REFUSALS + 1);
+        let text = shown(most + 3272);
+        assert_eq!(text.lines().count(), SHOWN_REFUSALS + 2);
+        assert!(text.contains("refused: 3272 more"), "{text}");
+    }
+}

@@ -347,7 +347,7 @@ mod tests {
         // Two bytes each: the temporary name ends in the middle of one.
         let name = "\u{e4}".repeat(127) + "f";
         write_atomically(&folder.path().join(&name), b"x", 0o755).unwrap();
-        assert_eq!(names(folder.path()), [name.clone()]);
+        assert_eq!(names(folder.path()), std::slice::from_ref(&name));
         let mut file = AtomicFile::new(folder.path().join(&name), 0o755);
         file.file = Some(Unfinished::Named(file.named().unwrap()));
         file.finish().unwrap();

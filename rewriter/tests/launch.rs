@@ -408,3 +408,15 @@ fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(err.contains("cannot start node 0: /nonexistent/program"), "{err}");
 }
+
+#[test]
+fn streams_that_are_closed_stay_closed() {
+    // A program without standard output said that it had written everything: Rust's start-up code puts /dev/null where nothing is.
+    let text = "for fd in 0 1 2; do [ -e /proc/self/fd/$fd ] && echo $fd is open >&2; done; exit 7";
+    let inner = launcher(1, false, &["sh", "-c", text]);
+    let mut outer = Command::new("sh");
+    outer.args(["-c", "exec \"$@\" <&- >&-", "sh"]).arg(inner.get_program()).args(inner.get_args());
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = outer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("2 is open\n", Some(7)));
+}

@@ -211,6 +211,20 @@ fn ocaml_programs() {
     assert!(assert_refused(&program).contains("OCaml"));
 }
 
+/// Node.js was refused in 3,292 places after more than a minute, none of which said what it is.
+#[test]
+fn programs_with_v8() {
+    let dir = folder();
+    let name = "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
+    let text = format!(
+        "long blob(void) __asm__(\"{name}\");\nlong blob(void) {{ return 1; }}\nint main(void) {{ return (int)blob(); }}\n"
+    );
+    let main = write(&dir, "main.c", text.as_bytes());
+    let program = dir.path().join("program");
+    assert!(Command::new("cc").arg(&main).args(["-Wl,-E", "-s", "-o"]).arg(&program).status().unwrap().success());
+    assert!(assert_refused(&program).contains("V8"));
+}
+
 /// Their shadow memory and the segment want the same addresses: the sanitizer would say so, but not why.
 #[test]
 fn programs_with_a_sanitizers_shadow() {

@@ -7,7 +7,8 @@
 //! Input: instructions, graph, frames. Output: [`Computed`]. An instruction may be a computed target if
 //! * its function has an unresolved indirect jump, or a return to an address that was just pushed;
 //! * such a jump stands outside every frame, and so does the instruction, between the same two function starts (symbols, targets of calls);
-//! * its function holds a *label*: an address that code names, that no function begins at, and that does not go into a jump buffer;
+//! * its function holds a *label*: an address that code names, that no function begins at, that does not go into a jump buffer, and of which something
+//!   else than jumps to it may become;
 //! * its function's address is taken in a function that computes the target of an unresolved jump;
 //! * a word behind the end of a jump table would lead to it.
 //!
@@ -29,7 +30,7 @@ use labels::{Frameless, in_jump_buffer};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Most blocks between the loads of a pointer and a jump to it.
-const MAX_BACK: usize = 64;
+const MAX_BACK: usize = 256;
 
 /// One bit for each instruction.
 #[derive(Debug)]
@@ -47,7 +48,8 @@ impl Computed {
         let function: Vec<u32> = (0..frames.len() as u32).map(|f| parts.find(f)).collect();
         let mut marked = vec![false; frames.len()];
         let mut out = vec![false; insns.len()];
-        let mut paths = Paths { image, insns, cfg, frames, frame_pointer: HashMap::new() };
+        let jumped_to = labels::only_jumped_to(image, insns, cfg);
+        let mut paths = Paths { image, insns, cfg, frames, jumped_to: &jumped_to, frame_pointer: HashMap::new() };
         let mut unframed = Vec::new();
         // Outside frames, components are only noted here: files without frames have as many of them as labels.
         let mut components = HashSet::new();
@@ -82,7 +84,7 @@ impl Computed {
         let is_frameless = |id: InsnId| frame_of(frames, insns.va(id)).is_none();
         let looks_like_start = |l: &Label| is_frameless(l.at) && labels::looks_like_start(image, insns, cfg, *l);
         for &label in insns.labels.iter().filter(|l| !looks_like_start(l)) {
-            if !in_jump_buffer(image, insns, cfg, label) {
+            if !jumped_to.contains_key(&label.at) && !in_jump_buffer(image, insns, cfg, label) {
                 mark(label.at, &mut marked);
             }
         }
@@ -133,6 +135,8 @@ struct Paths<'x, 'a> {
     insns: &'x Insns,
     cfg: &'x Cfg,
     frames: &'x [(Vaddr, Vaddr)],
+    /// Labels that are only jumped to, and the jumps.
+    jumped_to: &'x HashMap<InsnId, Vec<InsnId>>,
     /// By frame: whether its code makes rbp a frame pointer.
     frame_pointer: HashMap<usize, bool>,
 }
@@ -196,12 +200,16 @@ impl Paths<'_, '_> {
                 continue;
             }
             let preds = self.cfg.preds(b);
-            let root = self.cfg.root[b.ix()];
+            let jumps = self.jumped_to.get(&block.first);
+            for &jump in jumps.into_iter().flatten() {
+                work.push((self.cfg.block_of(jump), jump, target));
+            }
+            let root = self.cfg.root[b.ix()] && jumps.is_none();
             if !root && preds.len() == 0 && self.is_padding(block) {
                 continue;
             }
             let handed_over = root && is_argument(target) && self.insns.starts_function(block.first);
-            if (root || preds.len() == 0) && !handed_over {
+            if (root || preds.len() == 0 && jumps.is_none()) && !handed_over {
                 return false;
             }
             for p in preds {
@@ -279,7 +287,7 @@ fn is_immediate(kind: OpKind) -> bool {
     matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
 
-fn is_conditional_move(m: Mnemonic) -> bool {
+pub(super) fn is_conditional_move(m: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
         m,

@@ -245,13 +245,15 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         let mut targets = Vec::new();
         let width = if entries == Entries::Address64 { 8 } else { 4 };
-        let bytes = self.image.bytes_at(at, MAX_ENTRIES * width)?;
-        if self.image.is_writable(at) {
+        let bytes = self.image.constant_bytes(at, MAX_ENTRIES * width)?;
+        let framed = self.frame_of(self.insns.va(jump)).is_some();
+        // Without a frame, entries lead to code that nothing else leads to: a mask or a width may say more than the table has. It is believed
+        // where all that it allows is known to be code without it.
+        let compared = if framed { None } else { self.bound(jump) };
+        let proven = compared.or_else(|| self.proven_entries(load, width as u32));
+        if !framed && proven.is_none() {
             return None;
         }
-        let framed = self.frame_of(self.insns.va(jump)).is_some();
-        // Without a frame, entries lead to code that nothing else leads to: a mask or a width may say more than the table has.
-        let proven = if framed { self.proven_entries(load, width as u32) } else { Some(self.bound(jump)?) };
         let mut unknown = Vec::new();
         for entry in bytes.chunks_exact(width).take(proven.unwrap_or(usize::MAX)) {
             let va = match entries {
@@ -266,6 +268,15 @@ impl<'x, 'a> Finder<'x, 'a> {
                 None if self.leads_nowhere(va, proven.is_some()) => targets.push(Goal::Old(va)),
                 None => break,
             }
+        }
+        // What may go on where the program or the loader writes is none of ours.
+        let ended = targets.len() * width + width <= bytes.len() || proven.is_some_and(|n| n <= targets.len());
+        if !ended && self.image.bytes_at(at, bytes.len() + width).is_some_and(|all| all.len() > bytes.len()) {
+            return None;
+        }
+        if !framed && compared.is_none() {
+            let all = targets.len() == proven.unwrap_or(0) && targets.iter().all(|goal| goal.insn().is_some());
+            return all.then_some(JumpTable { jump, load, at, entries, own: 0, targets });
         }
         new_targets.extend(&unknown);
         let any = targets.iter().any(|goal| goal.insn().is_some());

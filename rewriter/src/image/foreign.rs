@@ -1,10 +1,12 @@
 //! Programs of runtimes that rewritten code cannot serve, told by their symbols.
 //!
 //! Input: the parsed file. Output: an error that says what the program is and why it cannot be rewritten. What is refused
-//! here would be rewritten without complaint, and fail when it runs:
+//! here would be rewritten without complaint, and fail when it runs, or be refused without saying what it is:
 //!
 //! * OCaml's garbage collector looks return addresses up in tables of its own (`caml_frametable`, `frame_descr` in OCaml's
 //!   `runtime/caml/stack.h`), which hold addresses of the old code.
+//! * V8's garbage collector does the same with its built-in functions (`Isolate::embedded_blob_code`), whose constants stand between
+//!   instructions besides. That would be refused, in thousands of places and after a minute.
 //! * Sanitizers keep their shadow at fixed addresses (AddressSanitizer from 0x7fff8000 on), where the segment and its tags are.
 //!
 //! The symbols are there in stripped programs, too: OCaml's linker exports them for plug-ins, sanitizers export
@@ -16,6 +18,9 @@ use goblin::elf::{Elf, Sym, sym};
 /// What refers to a sanitizer's runtime calls this first.
 const SANITIZERS: [(&str, &str); 4] =
     [("__asan_init", "address"), ("__hwasan_init", "hwaddress"), ("__msan_init", "memory"), ("__tsan_init", "thread")];
+
+/// `v8::internal::Isolate::embedded_blob_code() const`: where the built-in functions are.
+const V8_BUILTINS: &str = "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
 
 /// # Errors
 /// What kind of program it is that cannot be rewritten.
@@ -29,6 +34,11 @@ pub(super) fn check(elf: &Elf, name: &str) -> Result<()> {
             return Err(Error::new(format!("{name}: holds code of OCaml, which cannot be rewritten"))
                 .because("OCaml's garbage collector looks return addresses up in tables of its own (caml_frametable)")
                 .help("let ocamlc compile it to bytecode: its interpreter, ocamlrun, can be rewritten"));
+        }
+        if symbol == V8_BUILTINS && !s.is_import() {
+            return Err(Error::new(format!("{name}: holds the JavaScript engine V8, which cannot be rewritten"))
+                .because("V8 looks return addresses up in tables of its own (the embedded blob), and generates code")
+                .help("leave such a program as it is"));
         }
         let Some((_, kind)) = SANITIZERS.iter().find(|(init, _)| *init == symbol) else { continue };
         if s.is_import() || !library {

@@ -87,6 +87,8 @@ pub struct Image<'a> {
     pub noreturn_slots: std::collections::HashSet<Vaddr>,
     /// Words that hold the address of this file's own code from the dynamic loader's work on: (place, address), sorted.
     pub fixed_slots: Vec<(Vaddr, Vaddr)>,
+    /// What the dynamic loader makes read-only when it has relocated it.
+    protected: pointers::Protected,
 }
 
 /// Most bytes of code that one module may have: new code must stay within reach of a rel32.
@@ -145,6 +147,7 @@ impl<'a> Image<'a> {
             got: None,
             noreturn_slots: pointers::noreturn_slots(&elf),
             fixed_slots: Vec::new(),
+            protected: pointers::Protected::default(),
         };
         if image.kind == Kind::Static && dynamic && !pie {
             return Err(Error::new(format!("{name}: has a dynamic section but names no dynamic loader")));
@@ -168,6 +171,7 @@ impl<'a> Image<'a> {
         image.exports = exports::find(&elf, &image, &named);
         image.code_pointers = named.all;
         image.fixed_slots = pointers::fixed_slots(&elf, &image);
+        image.protected = pointers::protected(&elf, &image);
         Ok(image)
     }
 
@@ -196,6 +200,14 @@ impl<'a> Image<'a> {
         let start = (s.off.0 + (va - s.va)) as usize;
         let stop = start.saturating_add(len).min((s.off.0 + s.file_bytes) as usize);
         self.data.get(start..stop)
+    }
+
+    /// Up to `len` bytes at `va` that are in memory what they are in the file, as long as the program runs: nothing can write to them, and no relocation fills them. None: there are
+    /// none.
+    pub fn constant_bytes(&self, va: Vaddr, len: usize) -> Option<&'a [u8]> {
+        let bytes = self.bytes_at(va, len)?;
+        let constant = if self.is_writable(va) { self.protected.constant_from(va)? } else { u64::MAX };
+        Some(&bytes[..bytes.len().min(usize::try_from(constant).unwrap_or(usize::MAX))])
     }
 
     /// Reads a little-endian u64 of initialised data.

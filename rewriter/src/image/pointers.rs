@@ -242,3 +242,37 @@ pub(super) fn fixed_slots(elf: &Elf, image: &Image) -> Vec<(Vaddr, Vaddr)> {
     slots.sort();
     slots
 }
+
+/// What the dynamic loader makes read-only when it has relocated it (PT_GNU_RELRO), as far as it is whole pages.
+#[derive(Debug, Default)]
+pub(super) struct Protected {
+    range: std::ops::Range<u64>,
+    /// The places inside of it that the loader fills, ascending; each has at most eight bytes.
+    relocated: Vec<u64>,
+}
+
+impl Protected {
+    /// How many bytes from `va` on nobody writes to, the loader included.
+    pub(super) fn constant_from(&self, va: Vaddr) -> Option<u64> {
+        if !self.range.contains(&va.0) {
+            return None;
+        }
+        let next = self.relocated.partition_point(|place| place.saturating_add(8) <= va.0);
+        let end = self.relocated.get(next).map_or(self.range.end, |place| self.range.end.min(*place));
+        end.checked_sub(va.0).filter(|n| *n > 0)
+    }
+}
+
+/// Nothing of a file that is its own loader.
+pub(super) fn protected(elf: &Elf, image: &Image) -> Protected {
+    let relro = elf.program_headers.iter().find(|p| p.p_type == PT_GNU_RELRO);
+    let Some(relro) = relro.filter(|_| image.kind != super::Kind::Static) else { return Protected::default() };
+    // The loader protects no page that it shares with other data.
+    let range = relro.p_vaddr..relro.p_vaddr.saturating_add(relro.p_memsz) & !0xfff;
+    let relocs = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
+    let places = relocs.map(|r| r.r_offset).chain(relr_places(elf, image).into_iter().map(|place| place.0));
+    let mut relocated: Vec<u64> = places.filter(|place| range.contains(place)).collect();
+    relocated.sort_unstable();
+    relocated.shrink_to_fit();
+    Protected { range, relocated }
+}

@@ -70,6 +70,8 @@ pub fn start(
         }
         if options.pipes_output() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        } else {
+            sys::leave_closed(&mut command);
         }
         sys::tie_to_parent(&mut command, &[region.fd()]);
         match command.spawn() {

@@ -1,7 +1,7 @@
 //! The launcher's calls into the kernel that safe crates do not offer; the only `unsafe` of the launcher.
 //!
 //! What lives here: `fork` and the signal mask around it, what a child does between `fork` and `exec`, waiting for a child with what it has
-//! used, switching address-space randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
+//! used, which streams were closed from the start, switching address-space randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
 //! the region is read and written through its file descriptor).
 
 #![allow(unsafe_code)]
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Which signals are held back.
@@ -90,6 +90,36 @@ pub fn tie_to_parent(command: &mut Command, inherit: &[RawFd]) {
     };
     // SAFETY: the hook only makes async-signal-safe calls, see there.
     unsafe { command.pre_exec(hook) };
+}
+
+/// The standard streams that were closed when this process began, one bit each. Rust's start-up code puts `/dev/null` there.
+static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
+
+/// Runs before Rust's start-up code does (gABI, "Initialization and Termination Functions").
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_CLOSED: extern "C" fn() = note_closed;
+
+extern "C" fn note_closed() {
+    // SAFETY: F_GETFD takes a number and gives one back.
+    let closed = (0..3).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1).fold(0, |all, fd| all | 1 << fd);
+    CLOSED_AT_START.store(closed, Ordering::Relaxed);
+}
+
+/// Lets the child of `command` begin without those standard streams that this process began without: a program tells a closed one from `/dev/null`.
+pub fn leave_closed(command: &mut Command) {
+    let closed = CLOSED_AT_START.load(Ordering::Relaxed);
+    let hook = move || {
+        for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
+            // SAFETY: close takes a number and is async-signal-safe; between here and exec nothing uses these three.
+            unsafe { libc::close(fd) };
+        }
+        Ok(())
+    };
+    if closed != 0 {
+        // SAFETY: the hook only makes async-signal-safe calls, see there.
+        unsafe { command.pre_exec(hook) };
+    }
 }
 
 /// Makes the child of `command` the leader of a session of its own, so that no job control reaches it. Its controlling terminal is

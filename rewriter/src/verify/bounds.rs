@@ -2,7 +2,7 @@
 //!
 //! Input: the search of [`super::tables`], the instruction that reads the table. Output: a number that the index is always below. The way back to the
 //! read is followed as long as there is only one, inserted code left out: what the index is copied from, masks, loads of narrow values,
-//! and the comparison (`cmp i, n; ja default`) that has to be passed. Nothing is taken over from the rewriter, which believes the same
+//! both values of a conditional move, sums with a constant, and the comparison (`cmp i, n; ja default`) that has to be passed. Nothing is taken over from the rewriter, which believes the same
 //! forms. **Invariant**: without a proof there is no number. Source: SDM volume 2 (flags and zero extension of each instruction), `DESIGN.md`, "Jump tables".
 
 use super::decode::{ADDR32, Insn, Mem, NONE, REP, RIP, WIDE};
@@ -12,6 +12,9 @@ use super::tables::Finder;
 
 /// Most instructions between the read and the proof, inserted ones included.
 const DISTANCE: usize = 400;
+
+/// Most conditional moves and sums on the way.
+const SPLITS: u32 = 4;
 
 /// What holds the index.
 #[derive(Clone, Copy)]
@@ -26,6 +29,10 @@ enum Source {
     Of(Holder, u32),
     /// Less than this.
     Below(u64),
+    /// What it held, or what this register does.
+    Either(u8),
+    /// A register and a number below 2^31.
+    Sum(u8, u64),
 }
 
 impl Finder<'_> {
@@ -35,7 +42,12 @@ impl Finder<'_> {
         if m.index >= 16 || usize::from(m.scale) != width {
             return None;
         }
-        let mut holder = Holder::Register(m.index);
+        self.bound_before(read, m.index, SPLITS)
+    }
+
+    /// A number that a register is below before an instruction.
+    fn bound_before(&self, read: usize, register: u8, splits: u32) -> Option<u64> {
+        let mut holder = Holder::Register(register);
         let mut bits = 64;
         let mut limit: Option<u64> = None;
         let least = |limit: Option<u64>, n: u64| Some(limit.map_or(n, |l| l.min(n)));
@@ -83,6 +95,15 @@ impl Finder<'_> {
                     (holder, of) = match source(i, r) {
                         Some(Source::Of(h, of)) => (h, of),
                         Some(Source::Below(n)) => return least(limit, n),
+                        Some(Source::Either(other)) => {
+                            let of = |r| self.bound_before(at, r, splits.checked_sub(1)?);
+                            let both = of(r).and_then(|n| Some(n.max(of(other)?)));
+                            return both.map_or(limit, |n| least(limit, n));
+                        }
+                        Some(Source::Sum(base, more)) => {
+                            let n = splits.checked_sub(1).and_then(|left| self.bound_before(at, base, left));
+                            return n.and_then(|n| n.checked_add(more)).map_or(limit, |n| least(limit, n));
+                        }
                         None => return limit,
                     };
                     bits = of.min(bits);
@@ -159,6 +180,13 @@ fn source(i: &Insn, r: u8) -> Option<Source> {
         // `and`.
         0x25 | 0x81 | 0x83 if (i.op == 0x25 || i.ext == 4) && (0..1 << 31).contains(&i.imm) => {
             Some(Source::Below(i.imm as u64 + 1))
+        }
+        // `cmovcc` of two registers.
+        0x140..=0x14f if i.mem.is_none() && i.r1 < 16 => Some(Source::Either(i.r1)),
+        // `lea` of a register and a distance.
+        0x8d => {
+            let m = i.mem.filter(|m| m.base < 16 && m.index == NONE && (0..1 << 31).contains(&m.disp))?;
+            Some(Source::Sum(m.base, m.disp as u64))
         }
         _ => None,
     }

@@ -37,6 +37,9 @@ pub struct Original<'a> {
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
     /// and what they are.
     values: Vec<(u64, u64)>,
+    /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
+    protected: std::ops::Range<u64>,
+    relocated: Vec<u64>,
 }
 
 impl<'a> Original<'a> {
@@ -90,7 +93,15 @@ impl<'a> Original<'a> {
         let id = elf.build_id().ok().flatten().unwrap_or(&[]);
         let id_at = (id.as_ptr() as u64).saturating_sub(file.as_ptr() as u64);
         let id = if id.is_empty() { 0..0 } else { id_at..id_at + id.len() as u64 };
-        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, values })
+        let relro = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == elf::PT_GNU_RELRO);
+        let protected =
+            relro.map_or(0..0, |p| p.p_vaddr(endian)..p.p_vaddr(endian).saturating_add(p.p_memsz(endian)) & !0xfff);
+        let mut relocated: Vec<u64> = elf.dynamic_relocations().into_iter().flatten().map(|(place, _)| place).collect();
+        if let Some(relr) = elf.section_by_name(".relr.dyn") {
+            relocated.extend(relr_places(relr.data().unwrap_or(&[])));
+        }
+        relocated.sort_unstable();
+        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, values, protected, relocated })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -99,6 +110,19 @@ impl<'a> Original<'a> {
         let noted = self.notes.iter().any(|n| n.contains(&off));
         let at = off as usize;
         noted && is == was & !3 && at >= 8 && self.file.get(at - 8..at) == Some(&PROPERTY[..])
+    }
+
+    /// Whether `n` bytes are in memory what they are in the file, as long as the program runs.
+    fn is_constant(&self, va: u64, n: u64) -> bool {
+        let end = va.saturating_add(n);
+        let writable =
+            |s: &&Segment| va < s.va.saturating_add(s.file_bytes) && end > s.va && s.flags & elf::PF_W.0 != 0;
+        if !self.segments.iter().any(|s| writable(&s)) {
+            return true;
+        }
+        let next = self.relocated.partition_point(|place| place.saturating_add(8) <= va);
+        let filled = self.relocated.get(next).is_some_and(|place| *place < end);
+        self.protected.start <= va && end <= self.protected.end && !filled
     }
 
     fn section(&self, va: u64) -> Option<&Section<'a>> {
@@ -347,6 +371,10 @@ impl Comparison<'_, '_> {
             let Some(old_mem) = o.mem else { continue };
             let at = table.va.wrapping_sub(new_mem.disp as u64).wrapping_add(old_mem.disp as u64);
             let width = table.form.width();
+            if !self.original.is_constant(at, (table.targets.len() * width) as u64) {
+                let why = format!("the jump table of the original at {at:#x} may change");
+                audit.finding(Vaddr(n.va), self.m.place(n.va), why);
+            }
             for (k, &target) in table.targets.iter().enumerate() {
                 let entry = self.original.bytes_at(at.wrapping_add((k * width) as u64), width);
                 let old_target = entry.map(|e| table.form.target(e));

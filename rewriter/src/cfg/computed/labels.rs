@@ -1,16 +1,21 @@
 //! What becomes of labels: addresses that code puts into registers, and that no frame and no symbol calls a function.
 //!
 //! Purpose: tell starts of functions, and labels that are only ever jumped to as they are, from labels that a program may add to.
-//! Input: instructions, graph, labels. Output: [`looks_like_start`], [`in_jump_buffer`], [`Frameless`].
+//! Input: instructions, graph, labels. Output: [`looks_like_start`], [`in_jump_buffer`], [`only_jumped_to`], [`Frameless`].
 //! Source: psABI 3.2.3 (arguments); gcc's documentation of `__builtin_setjmp`.
 
 use super::{is_argument, taken_labels};
 use crate::analysis::regs::RegSet;
 use crate::cfg::Cfg;
+use crate::cfg::{BlockId, End};
 use crate::disasm::{Flow, InsnId, Insns, Label};
 use crate::ids::Vaddr;
 use crate::image::Image;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::{HashMap, HashSet};
+
+/// Most blocks through which one label is followed.
+const MAX_FOLLOWED: usize = 512;
 
 /// Functions as far as they can be told without frames: symbols, targets of calls, aligned labels behind something that does not
 /// go on.
@@ -124,4 +129,117 @@ pub(super) fn in_jump_buffer(image: &Image, insns: &Insns, cfg: &Cfg, label: Lab
     };
     let behind = insns.va(label.by).0;
     named.is_gpr64() && stores.iter().any(|i| i.ip() > behind && i.op1_register() == named && third(i))
+}
+
+/// The labels of which nothing becomes but jumps to them, and these jumps: hand-written loops keep the place of their next step in a register. Nobody adds anything to such
+/// a label, and control comes to it by these jumps, and as branches show.
+pub(super) fn only_jumped_to(image: &Image, insns: &Insns, cfg: &Cfg) -> HashMap<InsnId, Vec<InsnId>> {
+    let pads: HashSet<BlockId> = cfg.pads.iter().flat_map(|p| p.to.iter().copied()).collect();
+    let mut jumps: HashMap<InsnId, Option<Vec<InsnId>>> = HashMap::new();
+    for &label in &insns.labels {
+        let all = jumps.entry(label.at).or_insert_with(|| {
+            let named = image.code_pointers.binary_search(&insns.va(label.at)).is_ok();
+            let block = cfg.block_of(label.at);
+            (!named && !pads.contains(&block) && cfg.blocks[block.ix()].first == label.at).then(Vec::new)
+        });
+        if let Some(list) = all {
+            match follow(image, insns, cfg, label) {
+                Some(more) => list.extend(more),
+                None => *all = None,
+            }
+        }
+    }
+    jumps.into_iter().filter_map(|(at, list)| Some((at, list.filter(|l| !l.is_empty())?))).collect()
+}
+
+/// The jumps that a label gets to in registers. None: it may be stored, added to, passed on, returned, or lost sight of.
+fn follow(image: &Image, insns: &Insns, cfg: &Cfg, label: Label) -> Option<Vec<InsnId>> {
+    let named = insns.decode(image, label.by);
+    let behind = InsnId(label.by.0 + 1);
+    if !named.op0_register().is_gpr64() || insns.next(label.by) != Some(behind) {
+        return None;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let mut jumps = Vec::new();
+    let mut seen = HashSet::new();
+    // Where to go on, and the registers that hold the label there.
+    let mut work = vec![(behind, RegSet::of(named.op0_register()))];
+    while let Some((from, held)) = work.pop() {
+        if !seen.insert((from, held)) {
+            continue;
+        }
+        if seen.len() > MAX_FOLLOWED {
+            return None;
+        }
+        let block = cfg.block_of(from);
+        let mut held = held;
+        let mut jumped = false;
+        for i in from.0..cfg.blocks[block.ix()].stop.0 {
+            let insn = insns.decode(image, InsnId(i));
+            match use_of(&mut factory, &insn, held) {
+                Use::None { written } => held = held.without(written),
+                Use::Copy(to) => held |= to,
+                Use::Jump => {
+                    jumps.push(InsnId(i));
+                    work.push((label.at, held));
+                    jumped = true;
+                }
+                Use::Other => return None,
+            }
+            if held == RegSet::NONE {
+                break;
+            }
+        }
+        if jumped || held == RegSet::NONE {
+            continue;
+        }
+        match cfg.blocks[block.ix()].end() {
+            End::Plain => work.extend(cfg.succ(block).iter().map(|s| (cfg.blocks[s.ix()].first, held))),
+            End::Stop => {}
+            _ => return None,
+        }
+    }
+    Some(jumps)
+}
+
+/// What an instruction does with registers that hold a label.
+enum Use {
+    /// Nothing, but for writing other values into some of them.
+    None {
+        written: RegSet,
+    },
+    /// One more register holds it.
+    Copy(RegSet),
+    /// Jumps to it.
+    Jump,
+    Other,
+}
+
+fn use_of(factory: &mut InstructionInfoFactory, insn: &Instruction, held: RegSet) -> Use {
+    let mut written = RegSet::NONE;
+    let mut reads = false;
+    for u in factory.info(insn).used_registers() {
+        let reg = RegSet::of(u.register());
+        if !held.contains(reg) || reg == RegSet::NONE {
+            continue;
+        }
+        match u.access() {
+            // A 32-bit register's upper half becomes zero.
+            OpAccess::Write if u.register().size() >= 4 => written |= reg,
+            OpAccess::None | OpAccess::NoMemAccess => {}
+            _ => reads = true,
+        }
+    }
+    if !reads {
+        return Use::None { written };
+    }
+    let one = |r: Register| r.is_gpr64() && held.contains(RegSet::of(r));
+    let copies = insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register;
+    if copies && insn.op1_kind() == OpKind::Register && insn.op0_register().is_gpr64() && one(insn.op1_register()) {
+        return Use::Copy(RegSet::of(insn.op0_register()));
+    }
+    if insn.is_jmp_near_indirect() && insn.op0_kind() == OpKind::Register && one(insn.op0_register()) {
+        return Use::Jump;
+    }
+    Use::Other
 }

@@ -2,15 +2,19 @@
 //!
 //! Input: the instruction that reads the table. Output: a number that the index is always below. The proof is the comparison
 //! that compilers put before the jump (`cmp i, n; ja default`), a mask, or the width of what the index is loaded from, looked for backwards along
-//! the only path to the load. Without a proof a table goes on for as long as its words lead to instructions, often through
+//! the only path to the load; also of both of two values that a conditional move chooses from, and of what a constant is added to. Without a proof a table goes on for as long as its words lead to instructions, often through
 //! the tables behind it: sound, but then every jump leads to all their targets, too.
 
 use super::{Finder, MAX_ENTRIES, writes};
+use crate::cfg::computed::is_conditional_move;
 use crate::disasm::{Flow, InsnId};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Most instructions between the load and the comparison.
 const MAX_DISTANCE: usize = 40;
+
+/// Most conditional moves and sums on the way.
+const MAX_SPLITS: u32 = 4;
 
 /// What holds the index at a place before the load.
 #[derive(Clone, Copy)]
@@ -28,11 +32,11 @@ impl Finder<'_, '_> {
         if !index.is_gpr64() || insn.memory_index_scale() != width {
             return None;
         }
-        let n = self.bound_before(load, index)?;
+        let n = self.bound_before(load, index, MAX_SPLITS)?;
         usize::try_from(n).ok().filter(|n| (1..=MAX_ENTRIES).contains(n))
     }
 
-    fn bound_before(&self, load: InsnId, index: Register) -> Option<u64> {
+    fn bound_before(&self, load: InsnId, index: Register, splits: u32) -> Option<u64> {
         let mut factory = InstructionInfoFactory::new();
         let mut holder = Holder::Register(index);
         // The index is this many low bits of the holder.
@@ -79,6 +83,16 @@ impl Finder<'_, '_> {
                     (holder, narrow) = match moved(&insn, reg) {
                         Some(Moved::From(h, b)) => (h, b),
                         Some(Moved::Below(n)) => return Some(limit.map_or(n, |l| l.min(n))),
+                        Some(Moved::Either(other)) => {
+                            let of = |r| self.bound_before(at, r, splits.checked_sub(1)?);
+                            let both = of(reg).and_then(|n| Some(n.max(of(other)?)));
+                            return both.map_or(limit, |n| Some(limit.map_or(n, |l| l.min(n))));
+                        }
+                        Some(Moved::Sum(base, more)) => {
+                            let n = splits.checked_sub(1).and_then(|left| self.bound_before(at, base, left));
+                            let n = n.and_then(|n| n.checked_add(more));
+                            return n.map_or(limit, |n| Some(limit.map_or(n, |l| l.min(n))));
+                        }
                         None => return limit,
                     };
                     bits = narrow.min(bits);
@@ -154,6 +168,10 @@ enum Moved {
     /// The register is the low bits of this, zero- or sign-extended: a value below 2^31 is the same either way.
     From(Holder, u32),
     Below(u64),
+    /// Itself or this.
+    Either(Register),
+    /// This and a number below 2^31.
+    Sum(Register, u64),
 }
 
 /// What an instruction that writes `reg` puts into it.
@@ -179,6 +197,14 @@ fn moved(insn: &Instruction, reg: Register) -> Option<Moved> {
             Mnemonic::And,
             OpKind::Immediate8to32 | OpKind::Immediate8to64 | OpKind::Immediate32 | OpKind::Immediate32to64,
         ) if insn.immediate(1) < 1 << 31 => Some(Moved::Below(insn.immediate(1) + 1)),
+        (mnemonic, OpKind::Register) if is_conditional_move(mnemonic) => Some(Moved::Either(source.full_register())),
+        (Mnemonic::Lea, OpKind::Memory)
+            if insn.memory_base().is_gpr64()
+                && insn.memory_index() == Register::None
+                && insn.memory_displacement64() < 1 << 31 =>
+        {
+            Some(Moved::Sum(insn.memory_base(), insn.memory_displacement64()))
+        }
         _ => None,
     }
 }

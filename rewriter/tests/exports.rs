@@ -10,8 +10,8 @@ use std::process::Command;
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
 
-/// `hidden` and `listed` have a second name for the library's own use, by which an instruction and a word of data name them: the latter can be changed. `last` ends with a
-/// call of the function right behind it: what such a call pushes is that function's address.
+/// `hidden` and `listed` have a second name for the library's own use, by which an instruction and a word of data name them: the word can be changed.
+/// `last` ends with a call of the function right behind it: what such a call pushes is that function's address.
 const LIBRARY: &str = "
 int plain(int x) { return x + 1; }
 extern int same(int) __attribute__((alias(\"plain\")));

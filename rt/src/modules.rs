@@ -150,7 +150,7 @@ impl Slot {
         (self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed)).contains(&at)
     }
 
-    /// The old address of the function or instruction at `new` in this module's new code, by which exported functions may be known: in the trap
+    /// The old address of the function or instruction at `new` in this module's new code, by which functions may be known: in the trap
     /// map, or that of a springboard behind the instruction that comes before it in the new code. Looks at the whole map.
     fn old_of(&self, new: u64) -> Option<u64> {
         let traps = self.traps();

@@ -2,7 +2,7 @@
 //!
 //! Purpose: a handler is named by its module and its place there, never by an address, and a name is looked up in the module's own
 //! records before it is believed ([`MODULES`]). Looking up takes a system call, so both directions are remembered.
-//! Input: addresses of functions, which are old ones or, of exported functions, new ones; names. Output: names, new addresses.
+//! Input: addresses of functions, old or new ones (the rewriter's `DESIGN.md`, "New addresses"); names. Output: names, new addresses.
 //! **Invariant**: what is remembered is used only while the table of modules is the same.
 
 use crate::modules::{MODULES, Modules};

@@ -461,7 +461,8 @@ fn multiprecision(section: &str, entries: usize, step: &str) -> Assembled {
         one: mov rax, [rsi + 8]\nmov r9, rax\njmp start
         two: mov rax, [rsi + 16]\nmov r9, rax\nlea r14, [rip + one]\njmp start
         done: pop r14\nret
-            .section {section}\n.p2align 2\nother: .long 0x7fffffff\ntable: {}\n.long 0",
+            .section {section}\n.p2align 2\nother: .long 0x7fffffff\ntable: {}\n.long 0
+            .section .rodata\n.long 1",
         cases.join("\n"),
         table.join("\n")
     ))

@@ -135,12 +135,15 @@ pub(super) fn in_jump_buffer(image: &Image, insns: &Insns, cfg: &Cfg, label: Lab
 /// a label, and control comes to it by these jumps, and as branches show.
 pub(super) fn only_jumped_to(image: &Image, insns: &Insns, cfg: &Cfg) -> HashMap<InsnId, Vec<InsnId>> {
     let pads: HashSet<BlockId> = cfg.pads.iter().flat_map(|p| p.to.iter().copied()).collect();
+    let called = insns.branches().filter(|(from, _)| insns.flow(*from) == Flow::Call).map(|(_, to)| to);
+    let called: HashSet<InsnId> = if insns.labels.is_empty() { HashSet::new() } else { called.collect() };
     let mut jumps: HashMap<InsnId, Option<Vec<InsnId>>> = HashMap::new();
     for &label in &insns.labels {
         let all = jumps.entry(label.at).or_insert_with(|| {
             let named = image.code_pointers.binary_search(&insns.va(label.at)).is_ok();
             let block = cfg.block_of(label.at);
-            (!named && !pads.contains(&block) && cfg.blocks[block.ix()].first == label.at).then(Vec::new)
+            let entered = named || pads.contains(&block) || called.contains(&label.at);
+            (!entered && cfg.blocks[block.ix()].first == label.at).then(Vec::new)
         });
         if let Some(list) = all {
             match follow(image, insns, cfg, label) {

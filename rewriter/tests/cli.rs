@@ -363,6 +363,82 @@ int main(int argc, char **argv) {
     }
 }
 
+/// Runs `blizzard run` on the program under limits that a shell sets.
+fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i32) {
+    let blizzard = bench.blizzard();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{limits} && exec \"$@\""), "sh"]).arg(blizzard.get_program()).arg("run").args(args);
+    shell.current_dir(bench.folder.path()).env("BLIZZARD_CACHE", bench.at("cache")).stdin(Stdio::null());
+    text(shell.output().unwrap())
+}
+
+/// What a node printed was lost without a word when the disk was full: only a reader that has gone away was thought of.
+#[test]
+fn output_that_cannot_be_written_fails_the_run() {
+    let bench = Bench::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let run = |stdout: Stdio, args: &[&str]| {
+        let output = bench.blizzard().args(["run", "-n", "2", "--", "./prog"]).args(args).stdout(stdout).output();
+        text(output.unwrap())
+    };
+    let (_, err, status) = run(full().into(), &[]);
+    assert_eq!(status, 1, "{err}");
+    assert!(
+        err.starts_with("blizzard: error: cannot write the nodes' standard output\n  caused by: No space"),
+        "{err}"
+    );
+    // A node that fails gives the status all the same.
+    let (_, err, status) = run(full().into(), &["5"]);
+    assert_eq!(status, 5, "{err}");
+    assert!(err.contains("standard output") && err.contains("exited with status 5"), "{err}");
+    // Whoever wants no more output has lost nothing.
+    let (gone, writer) = std::io::pipe().unwrap();
+    drop(gone);
+    let (_, err, status) = run(writer.into(), &[]);
+    assert!(err.is_empty() && matches!(status, 0 | 141), "{status}: {err}");
+}
+
+/// Threads that could not be started were a panic of the launcher, which could hang; a limit of file sizes ended it by SIGXFSZ.
+#[test]
+fn limits_that_a_run_meets_are_named() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["run", "--", "./prog"]).2, 0);
+    for (limits, nodes, words) in [
+        // Less than what the nodes share takes.
+        ("ulimit -f 1000", "2", &["ulimit -f", "the memory that the nodes share"][..]),
+        ("ulimit -n 12", "8", &["cannot start node", "ulimit -n"]),
+        // Room for 128 small stacks besides the launcher, but not for large ones; and too little for a node.
+        ("ulimit -v 250000", "64", &["tag table", "ulimit -v"]),
+        ("ulimit -d 60000", "16", &["tag table", "-d unlimited"]),
+    ] {
+        let (_, err, status) = run_limited(&bench, limits, &["-n", nodes, "--", "./prog"]);
+        assert!(matches!(status, 1 | 127), "{limits}: {status}: {err}");
+        assert!(words.iter().all(|word| err.contains(word)), "{limits}: {err}");
+        assert!(!err.contains("panicked"), "{limits}: {err}");
+    }
+}
+
+/// The runtime started on the program's stack, and took 220 KiB of it.
+#[test]
+fn a_program_with_a_small_stack_starts() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["rewrite", "./prog", "-o", "small"]).2, 0);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -s 128 && exec ./small 7"]).current_dir(bench.folder.path()).stdin(Stdio::null());
+    let (out, err, status) = text(shell.output().unwrap());
+    assert_eq!((out.starts_with("small "), status), (true, 7), "{err}");
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Bench::new().blizzard().args(args).stdout(full).output().unwrap();
+        let (_, err, status) = text(output);
+        assert!(status == 1 && err.contains("cannot write to standard output"), "{args:?}: {status}: {err}");
+    }
+}
+
 #[test]
 fn the_demonstration_shows_equal_checksums_and_misses() {
     let bench = Bench::new();

@@ -245,6 +245,16 @@ fn a_program_that_needs_a_terminal_is_named() {
     }
 }
 
+/// It ends in another way on the terminal that it is tried on, but only because it does so every second time.
+#[test]
+fn chance_is_not_taken_for_a_terminal() {
+    let body = "int main(void) { int fd = open(\"log\", O_RDWR | O_APPEND | O_CREAT, 0600); char x[99]; int n = read(fd, x, 99);\n\
+                return write(fd, \"x\", 1) == 1 ? n % 2 ? 0 : 4 : 9; }";
+    let (out, err, status) = Bench::new(body).run(&["-r", "2", "--", "./prog"]);
+    assert_eq!((out.as_str(), status), ("", 1));
+    assert!(err.contains("changes its behaviour between runs") && !err.contains("terminal"), "{err}");
+}
+
 #[test]
 fn a_short_program_is_repeated_and_said_to_be_short() {
     let bench = Bench::new("int main(void) { return 0; }");

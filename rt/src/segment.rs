@@ -36,7 +36,8 @@ impl fmt::Display for MapError {
         let help = match self.errno.0 {
             libc::EEXIST => "something else is mapped there: run with address-space randomisation off (`setarch -R`)",
             libc::ENOMEM => {
-                "raise the address-space limit (`ulimit -v unlimited`), and set vm.overcommit_memory to 0 or 1 if it is 2"
+                "raise the limits of address space and data (`ulimit -v unlimited -d unlimited`), \
+                 and set vm.overcommit_memory to 0 or 1 if it is 2"
             }
             _ => "a kernel of version 4.17 or later is needed",
         };

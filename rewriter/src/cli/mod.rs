@@ -167,11 +167,7 @@ pub fn main() -> ExitCode {
             tell(&if is_terminal { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
         }
-        Err(help) => {
-            // Nobody reads: nothing to tell anybody.
-            let _ = help.print();
-            return ExitCode::SUCCESS;
-        }
+        Err(help) => return help_is_shown(&help),
     };
     let done = match cli.command {
         Command::Rewrite(command) => command.execute(),
@@ -189,6 +185,17 @@ pub fn main() -> ExitCode {
         tell(&format!("error: {error}\n"));
         ExitCode::FAILURE
     })
+}
+
+/// Prints what `--help` or `--version` asks for.
+fn help_is_shown(help: &clap::Error) -> ExitCode {
+    match help.print() {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            tell(&format!("error: cannot write to standard output\n  caused by: {e}\n"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Writes to standard error, whoever reads there or not: the exit status says the same.

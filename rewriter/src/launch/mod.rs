@@ -214,13 +214,19 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     }
     let begin = Instant::now();
     let mut nodes = spawn::start(program, args, &region, guard.group, options)?;
-    let forwarders = Forwarders::start(&mut nodes, options);
+    let forwarders = match Forwarders::start(&mut nodes, options) {
+        Ok(forwarders) => forwarders,
+        Err(e) => {
+            leftovers::end_all(leftovers::LIMIT);
+            return Err(e);
+        }
+    };
     let stop = supervise::until_all_ended(&mut nodes, &region, &mut guard);
     let wall = begin.elapsed();
     // Nobody waits any more when the launcher is gone: then it may take long.
     let gone = stop == Some(Stop::LauncherGone);
     leftovers::end_all(if gone { leftovers::LIMIT_ALONE } else { leftovers::LIMIT });
-    let reader_left = guard.end_with_launcher() && forwarders.finish();
+    let written = if guard.end_with_launcher() { forwarders.finish() } else { Written::default() };
     let nodes: Vec<NodeEnd> = (0u32..)
         .zip(nodes)
         .map(|(number, node)| NodeEnd {
@@ -229,13 +235,35 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             report: region.report(number),
         })
         .collect();
-    let (exit_status, failure) = verdict(stop, &nodes, reader_left);
+    let (exit_status, failure) = verdict(stop, &nodes, written);
     Ok(Outcome { exit_status, failure, nodes, wall })
 }
 
-/// The run's exit status and what to say about it. `reader_left`: whoever read the run's output has gone away (`| head`), and
-/// nodes get SIGPIPE for that.
-fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
+/// What became of the nodes' output.
+#[derive(Debug, Default)]
+struct Written {
+    /// Whoever read it has gone away (`| head`), and nodes get SIGPIPE for that.
+    reader_left: bool,
+    /// Why some of it was lost otherwise; nodes get SIGPIPE for that, too.
+    lost: Option<Error>,
+}
+
+/// The run's exit status and what to say about it.
+fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], written: Written) -> (i32, Option<Error>) {
+    let Written { reader_left, lost } = written;
+    let (status, failure) = verdict_on_nodes(stop, nodes, reader_left);
+    match lost {
+        None => (status, failure),
+        // What a node does that can write no more is a consequence.
+        Some(lost) => (
+            if status == 0 { libc::EXIT_FAILURE } else { status },
+            Some(failure.into_iter().fold(lost, |lost, failure| lost.because(failure.what))),
+        ),
+    }
+}
+
+/// As [`verdict`], without the output.
+fn verdict_on_nodes(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
     let number = match stop {
         None => return (0, None),
         Some(Stop::Signal(signal)) => return (128 + signal, None),
@@ -271,6 +299,9 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
     name_of(signal).unwrap_or("unnamed signal")
 }
 
+/// Stack of a thread that passes output through: it needs little, and 64 nodes have 128 of them.
+const FORWARDER_STACK_BYTES: usize = 256 << 10;
+
 /// The threads that pass output through.
 struct Forwarders {
     done: mpsc::Receiver<()>,
@@ -280,8 +311,20 @@ struct Forwarders {
 }
 
 impl Forwarders {
-    fn start(nodes: &mut [Node], options: &LaunchOptions) -> Self {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the kernel gives no more threads.
+    fn start(nodes: &mut [Node], options: &LaunchOptions) -> Result<Self> {
         let (ended, done) = mpsc::channel();
+        let start = |forward: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().stack_size(FORWARDER_STACK_BYTES).spawn(forward);
+            thread.map(drop).map_err(|e| {
+                Error::new("cannot start a thread that passes a node's output through")
+                    .because(e)
+                    .help("the run needs two threads for each node: see `ulimit -u`, and the memory that is left")
+            })
+        };
         let mut all = Forwarders {
             done,
             running: 0,
@@ -294,26 +337,26 @@ impl Forwarders {
             if let Some(from) = child.stdout.take() {
                 let (sink, ended, prefix) = (Arc::clone(&all.out), ended.clone(), prefix.clone());
                 all.running += 1;
-                std::thread::spawn(move || {
+                start(Box::new(move || {
                     forward(from, &prefix, &sink);
                     let _ = ended.send(());
-                });
+                }))?;
             }
             if let Some(from) = child.stderr.take() {
                 let (sink, ended) = (Arc::clone(&all.err), ended.clone());
                 all.running += 1;
-                std::thread::spawn(move || {
+                start(Box::new(move || {
                     forward(from, &prefix, &sink);
                     let _ = ended.send(());
-                });
+                }))?;
             }
         }
-        all
+        Ok(all)
     }
 
     /// Waits until all output has been passed on. Whoever still holds a pipe open without writing (a process that could
-    /// not be killed) is not waited for; a slow reader of the launcher's output is. Returns whether a reader has gone away.
-    fn finish(self) -> bool {
+    /// not be killed) is not waited for; a slow reader of the launcher's output is. Returns what became of the output.
+    fn finish(self) -> Written {
         let mut left = self.running;
         while left > 0 {
             match self.done.recv_timeout(Duration::from_millis(300)) {
@@ -322,7 +365,12 @@ impl Forwarders {
                 Err(_) => break,
             }
         }
-        self.out.is_closed() || self.err.is_closed()
+        let lost = |name: &str, e: io::Error| Error::new(format!("cannot write the nodes' {name}")).because(e);
+        Written {
+            reader_left: self.out.is_closed() || self.err.is_closed(),
+            lost: (self.out.lost().map(|e| lost("standard output", e)))
+                .or_else(|| self.err.lost().map(|e| lost("standard error", e))),
+        }
     }
 }
 
@@ -338,7 +386,7 @@ mod tests {
     #[test]
     fn the_failing_node_is_named_with_its_signal() {
         let nodes = [end(0, 2, None), end(0, 2, None), end(libc::SIGSEGV, 1, None)];
-        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes, false);
+        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes, Written::default());
         assert_eq!(status, 128 + libc::SIGSEGV);
         assert_eq!(failure.unwrap().what, "node 2 was killed by signal 11 (SIGSEGV)");
     }
@@ -346,22 +394,33 @@ mod tests {
     #[test]
     fn the_runtimes_message_is_passed_on() {
         let nodes = [end(0, 2, None), end(9 << 8, 3, Some("cannot map the segment"))];
-        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes, false);
+        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes, Written::default());
         assert_eq!((status, failure.unwrap().what.as_str()), (9, "node 1: cannot map the segment"));
     }
 
     #[test]
     fn a_lone_programs_status_passes_without_comment_but_a_crash_is_named() {
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)], false), (3, None)));
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)], false), (130, None)));
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)], false);
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)], Written::default()), (3, None)));
+        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)], Written::default()), (130, None)));
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)], Written::default());
         assert_eq!(status, 134);
         assert!(failure.is_some());
     }
 
     #[test]
+    fn lost_output_fails_a_run_and_names_what_followed_from_it() {
+        let full = || Written { reader_left: true, lost: Some(Error::new("cannot write").because("full")) };
+        let (status, failure) = verdict(None, &[end(0, 2, None), end(0, 2, None)], full());
+        assert_eq!((status, failure.unwrap().causes), (1, vec!["full".to_owned()]));
+        let (status, failure) = verdict(Some(Stop::Node(1)), &[end(0, 2, None), end(101 << 8, 2, None)], full());
+        let failure = failure.unwrap();
+        assert_eq!((status, failure.what.as_str()), (101, "cannot write"));
+        assert_eq!(failure.causes, ["full", "node 1 exited with status 101"]);
+    }
+
+    #[test]
     fn a_node_that_vanishes_with_status_zero_fails_the_run() {
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)], false);
+        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)], Written::default());
         assert_eq!(status, 1);
         assert!(failure.unwrap().what.contains("without taking its leave"));
     }

@@ -7,8 +7,8 @@
 //! added, except the newline that separates an unfinished last line from what another node writes after it.
 
 use std::io::{self, Read, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// A line longer than this is passed on in pieces, so that a node that writes no newline cannot fill the memory.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
@@ -17,20 +17,22 @@ const LONGEST_LINE_BYTES: usize = 16 << 20;
 pub struct Sink<W> {
     state: Mutex<SinkState<W>>,
     writers: AtomicUsize,
-    /// Nobody reads the launcher's output any more.
+    /// Nothing can be written to the launcher's output any more.
     closed: AtomicBool,
 }
 
 struct SinkState<W> {
     out: W,
     at_line_start: bool,
+    /// Why output was lost, if not because its reader has gone away.
+    lost: Option<io::Error>,
 }
 
 impl<W: Write> Sink<W> {
     /// A sink at the start of a line.
     pub fn new(out: W) -> Self {
         Sink {
-            state: Mutex::new(SinkState { out, at_line_start: true }),
+            state: Mutex::new(SinkState { out, at_line_start: true, lost: None }),
             writers: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         }
@@ -41,16 +43,25 @@ impl<W: Write> Sink<W> {
         self.writers.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the reader of this output has gone away.
+    /// Whether writing has failed, as it does when the reader of this output has gone away.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
+    /// Why output was lost (a full disk, say); none if its reader has gone away, which loses nothing that anybody wanted.
+    pub fn lost(&self) -> Option<io::Error> {
+        self.state().lost.take()
+    }
+
+    fn state(&self) -> MutexGuard<'_, SinkState<W>> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     /// Writes `text`, which starts a line, or with `continues` is the next piece of a line begun before. Returns false once
-    /// nobody reads any more.
+    /// nothing can be written any more.
     fn write(&self, text: &[u8], continues: bool) -> bool {
         self.writers.fetch_add(1, Ordering::SeqCst);
-        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = self.state();
         if !self.is_closed() {
             let separate = !continues && !state.at_line_start;
             let written = (|| {
@@ -61,6 +72,7 @@ impl<W: Write> Sink<W> {
                 state.out.flush()
             })();
             self.closed.store(written.is_err(), Ordering::SeqCst);
+            state.lost = written.err().filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
             state.at_line_start = text.last() == Some(&b'\n');
         }
         drop(state);
@@ -119,7 +131,7 @@ impl LineBuffer {
     }
 }
 
-/// Copies `from` to `sink` by lines until `from` ends or nobody reads the sink; then `from` is closed, so that its writer
+/// Copies `from` to `sink` by lines until `from` ends or the sink takes no more; then `from` is closed, so that its writer
 /// gets SIGPIPE as it would without a launcher.
 pub fn forward<W: Write>(mut from: impl Read, prefix: &str, sink: &Sink<W>) {
     let mut lines = LineBuffer::new(prefix);
@@ -202,18 +214,30 @@ mod tests {
         assert_eq!(sink.state.into_inner().unwrap().out, bytes);
     }
 
+    /// Fails each time.
+    struct Failing(io::ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lost_output_is_told_from_a_reader_that_has_gone_away() {
+        for (kind, lost) in [(io::ErrorKind::BrokenPipe, None), (io::ErrorKind::StorageFull, Some(()))] {
+            let sink = Sink::new(Failing(kind));
+            assert!(!LineBuffer::new("").feed(b"a\n", &sink) && sink.is_closed());
+            assert_eq!(sink.lost().map(|e| assert_eq!(e.kind(), kind)), lost);
+        }
+    }
+
     #[test]
     fn a_closed_output_stops_the_forwarding() {
-        struct Closed;
-        impl Write for Closed {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::BrokenPipe.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let sink = Sink::new(Closed);
+        let sink = Sink::new(Failing(io::ErrorKind::BrokenPipe));
         assert!(!sink.is_closed());
         let mut lines = LineBuffer::new("");
         assert!(!lines.feed(b"a\n", &sink));

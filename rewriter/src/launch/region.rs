@@ -11,7 +11,7 @@ use super::sys::SharedWords;
 use crate::error::{Error, Result};
 use blizzard_rt::abi::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
 use rustix::fs::MemfdFlags;
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::futex;
 use std::fs::File;
 use std::mem::offset_of;
@@ -58,6 +58,9 @@ impl Region {
         header.homes = options.homes.number();
         header.look_ahead = options.look_ahead;
         options.tempest.write_to(&mut header);
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < header.total_bytes) {
+            return Err(failed(&"files may not become that large: see `ulimit -f`"));
+        }
         let file = File::from(rustix::fs::memfd_create("blizzard", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)

@@ -84,11 +84,27 @@ pub fn start(
                     let _ = child.kill();
                     let _ = child.wait();
                 }
-                return Err(Error::new(format!("cannot start node {node}: {}", program.display())).because(e));
+                let error = Error::new(format!("cannot start node {node}: {}", program.display())).because(&e);
+                return Err(match remedy(&e) {
+                    Some(help) => error.help(help),
+                    None => error,
+                });
             }
         }
     }
     Ok(nodes)
+}
+
+/// What helps against a limit that a node could not be started for.
+fn remedy(error: &std::io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::AGAIN => "more processes are needed: see `ulimit -u`",
+        Errno::MFILE => "the launcher needs two descriptors for each node and some more: see `ulimit -n`",
+        Errno::ACCESS => {
+            "is its file system mounted noexec? BLIZZARD_CACHE names another folder for rewritten programs"
+        }
+        _ => return None,
+    })
 }
 
 /// Waits for processes that have ended.

@@ -52,6 +52,46 @@ fn a_function_with_tail_calls_through_objects_keeps_its_springboard() {
     }
 }
 
+/// Functions of three bytes, one behind the other: there is no room for the second jump of a springboard but in the code of the function between
+/// them, which has no long instruction.
+const PACKED: &str = r#"
+__asm__(".text\n.balign 16\n"
+        "row: .rept 12\n  mov %edi, %eax\n  ret\n  .endr\n"
+        "long: push %rbx\n  mov %rdi, %rbx\n  .rept 100\n  add $1, %rbx\n  .endr\n  mov %rbx, %rax\n  pop %rbx\n  ret\n"
+        "behind: .rept 12\n  mov %edi, %eax\n  ret\n  .endr\n"
+        ".data\n.balign 8\n.globl table\ntable: .set k, 0\n  .rept 12\n  .quad row + 3 * k, behind + 3 * k\n  .set k, k + 1\n  .endr\n  .quad long\n.text\n");
+extern long (*volatile table[25])(long);
+int main(void) {
+    long sum = 0;
+    for (long i = 0; i < 2500; i++) sum += table[i % 25](i);
+    return sum == 2499 * 1250 + 100 * 100 ? 0 : 1;
+}
+"#;
+
+#[test]
+fn packed_functions_have_springboards_by_way_of_code_nearby() {
+    // The operations of an interpreter in assembly: 128,000 traps.
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["-pie", "-no-pie"] {
+        let input = build(folder.path(), PACKED, &["-O1", kind]);
+        let output = pipeline::rewrite(&input, "hot", &Options::default()).unwrap();
+        let (program, rewritten) = (folder.path().join("hot"), folder.path().join("rewritten"));
+        std::fs::write(&rewritten, &output.bytes).unwrap();
+        std::fs::set_permissions(&rewritten, std::fs::metadata(&program).unwrap().permissions()).unwrap();
+        assert!(Command::new(&rewritten).status().unwrap().success(), "{kind}");
+        let verify = ["verify".as_ref(), "--original".as_ref(), program.as_os_str(), rewritten.as_os_str()];
+        assert!(Command::new(env!("CARGO_BIN_EXE_blizzard")).args(verify).output().unwrap().status.success(), "{kind}");
+        let old = object::File::parse(&*input).unwrap();
+        let text = old.section_by_name(".text").unwrap();
+        let (off, _) = text.file_range().unwrap();
+        for first in ["row", "behind"] {
+            let begin = off + old.symbol_by_name(first).unwrap().address() - text.address();
+            let trapped = (0..12).filter(|k| output.bytes[(begin + 3 * k) as usize] == 0xcc).count();
+            assert_eq!(trapped, 0, "{kind}: {first}");
+        }
+    }
+}
+
 /// The table's address stays in a register around the loop, and one case calls a function that never returns, which the compiler is
 /// not told.
 const INTERPRETER: &str = "

@@ -1,8 +1,8 @@
 //! What remains at the old addresses: springboards at plausible indirect targets, trap bytes everywhere else that was decoded.
 //!
 //! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, `jmp rel8` to a `jmp rel32` in
-//! bytes nearby where no possible target begins. A possible target right behind the first byte leaves one displacement,
-//! the trap byte's own value. Where nothing fits there is a trap byte, counted.
+//! bytes nearby where no possible target begins: in padding or a long instruction, else over instructions that only follow others. A possible
+//! target right behind the first byte leaves one displacement, the trap byte's own value. Where nothing fits there is a trap byte, counted.
 //!
 //! Output: the patched bytes (in the output file's copy of the input) and the trap map. Invariants: bytes that were not
 //! decoded as code are untouched; no byte of an old instruction can run; every old instruction's address has a springboard or
@@ -50,6 +50,8 @@ const USED: u8 = 4;
 const SHARED: u8 = 8;
 /// A decoded instruction begins here.
 const BEGIN: u8 = 16;
+/// It does not run behind the one in front of it.
+const ENTERED: u8 = 32;
 
 /// One executable section while it is patched.
 struct Old {
@@ -125,13 +127,17 @@ impl Old {
     fn cover(&mut self, insns: &Insns, ids: impl Iterator<Item = InsnId>, computed: &Computed) {
         // Instructions that follow each other.
         let mut run = 0..0;
+        let mut follows = None;
         for id in ids {
             let at = (insns.va(id) - self.va) as usize;
             if at != run.end {
                 self.cover_bytes(std::mem::replace(&mut run, at..at));
             }
             run.end = at + usize::from(insns.length(id));
-            self.state[at] |= if computed.may_reach(id) { BEGIN | TARGET } else { BEGIN };
+            let target = if computed.may_reach(id) { TARGET } else { 0 };
+            let entered = if follows == Some(id) { 0 } else { ENTERED };
+            self.state[at] |= BEGIN | target | entered;
+            follows = insns.next(id);
         }
         self.cover_bytes(run);
     }
@@ -202,7 +208,7 @@ impl Old {
 
     /// Whether all bytes of `range` may become part of a springboard.
     fn free(&self, range: Range<usize>) -> bool {
-        self.state.get(range).is_some_and(|s| s.iter().all(|s| *s & !BEGIN == COVERED))
+        self.state.get(range).is_some_and(|s| s.iter().all(|s| *s & !(BEGIN | ENTERED) == COVERED))
     }
 
     fn long(&mut self, at: usize, to: Vaddr) {
@@ -225,18 +231,18 @@ impl Old {
             // Who lands there must meet a trap byte.
             let only = i64::from(TRAP as i8);
             only..only + 1
-        } else if second & !BEGIN == COVERED {
+        } else if second & !(BEGIN | ENTERED) == COVERED {
             i64::from(i8::MIN)..i64::from(i8::MAX) + 1
         } else {
             return false;
         };
         let clash = |pad: usize| pad < at + SHORT && at < pad + LONG;
         let pads = reach.filter_map(|rel| Some((rel, usize::try_from(behind as i64 + rel).ok()?)));
-        // The nearest, likely in the same cache line.
-        // Instructions that begin in it would neither be reached nor trap: it lies in padding or in a long instruction.
-        let unused =
-            |pad: usize| self.free(pad..pad + LONG) && self.state[pad..pad + LONG].iter().all(|s| s & BEGIN == 0);
-        let best = pads.filter(|&(_, pad)| !clash(pad) && unused(pad)).min_by_key(|(rel, _)| rel.abs());
+        // Instructions that begin in it would neither be reached nor trap: so rather in padding or in a long instruction, else over
+        // instructions that follow others; and the nearest there, likely in the same cache line.
+        let holds = |pad: usize, what: u8| self.state[pad..pad + LONG].iter().any(|s| s & what != 0);
+        let fits = |pad: usize| !clash(pad) && self.free(pad..pad + LONG) && !holds(pad, ENTERED);
+        let best = pads.filter(|&(_, pad)| fits(pad)).min_by_key(|&(rel, pad)| (holds(pad, BEGIN), rel.abs()));
         let Some((rel, pad)) = best else { return false };
         self.long(pad, to);
         self.bytes[at] = 0xeb;

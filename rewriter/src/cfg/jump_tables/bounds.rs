@@ -2,8 +2,9 @@
 //!
 //! Input: the instruction that reads the table. Output: a number that the index is always below. The proof is the comparison
 //! that compilers put before the jump (`cmp i, n; ja default`), a mask, or the width of what the index is loaded from, looked for backwards along
-//! the only path to the load; also of both of two values that a conditional move chooses from, and of what a constant is added to. Without a proof a table goes on for as long as its words lead to instructions, often through
-//! the tables behind it: sound, but then every jump leads to all their targets, too.
+//! the only path to the load; also of both of two values that a conditional move chooses from, and of what a constant is added to. Without a
+//! proof a table goes on for as long as its words lead to instructions, often through the tables behind it: sound, but then every jump leads to
+//! all their targets, too.
 
 use super::{Finder, MAX_ENTRIES, writes};
 use crate::cfg::computed::is_conditional_move;

@@ -202,8 +202,8 @@ impl<'a> Image<'a> {
         self.data.get(start..stop)
     }
 
-    /// Up to `len` bytes at `va` that are in memory what they are in the file, as long as the program runs: nothing can write to them, and no relocation fills them. None: there are
-    /// none.
+    /// Up to `len` bytes at `va` that are in memory what they are in the file, as long as the program runs: nothing can write to them, and no
+    /// relocation fills them. None: there are none.
     pub fn constant_bytes(&self, va: Vaddr, len: usize) -> Option<&'a [u8]> {
         let bytes = self.bytes_at(va, len)?;
         let constant = if self.is_writable(va) { self.protected.constant_from(va)? } else { u64::MAX };

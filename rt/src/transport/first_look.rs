@@ -1,11 +1,12 @@
 //! When a node that has just sent a message looks for what follows from it.
 //!
-//! Purpose: a look at the line that a peer is about to write takes the line away from it, perhaps between two of its stores: the peer must fetch it again, and
-//! so must whoever looked. On some processors an answer that is looked for too early therefore takes twice as long; on others early looks cost nothing, and late ones all that
-//! they are late. So the node learns when to look first. Input: how long waits took that began with each of a few pauses. Output: the pause to begin with.
+//! Purpose: a look at the line that a peer is about to write takes the line away from it, perhaps between two of its stores: the peer must fetch it
+//! again, and so must whoever looked. On some processors an answer that is looked for too early therefore takes twice as long; on others early looks
+//! cost nothing, and late ones all that they are late. So the node learns when to look first. Input: how long waits took that began with each of a
+//! few pauses. Output: the pause to begin with.
 //!
-//! One wait in [`TIMED_EVERY`] is timed: with the best pause so far and with another one, in turn; when the best one has been the same for a while, the others are
-//! tried less often. What is compared is the lower quartile, because now and then a peer does something else or does not run.
+//! One wait in [`TIMED_EVERY`] is timed: with the best pause so far and with another one, in turn; when the best one has been the same for a while,
+//! the others are tried less often. What is compared is the lower quartile, because now and then a peer does something else or does not run.
 //! **Invariant**: nothing but time depends on a pause, and none is longer than the longest of [`PAUSES`].
 
 /// `pause` instructions before the first look.

@@ -131,8 +131,8 @@ pub(super) fn in_jump_buffer(image: &Image, insns: &Insns, cfg: &Cfg, label: Lab
     named.is_gpr64() && stores.iter().any(|i| i.ip() > behind && i.op1_register() == named && third(i))
 }
 
-/// The labels of which nothing becomes but jumps to them, and these jumps: hand-written loops keep the place of their next step in a register. Nobody adds anything to such
-/// a label, and control comes to it by these jumps, and as branches show.
+/// The labels of which nothing becomes but jumps to them, and these jumps: hand-written loops keep the place of their next step in a register.
+/// Nobody adds anything to such a label, and control comes to it by these jumps, and as branches show.
 pub(super) fn only_jumped_to(image: &Image, insns: &Insns, cfg: &Cfg) -> HashMap<InsnId, Vec<InsnId>> {
     let pads: HashSet<BlockId> = cfg.pads.iter().flat_map(|p| p.to.iter().copied()).collect();
     let called = insns.branches().filter(|(from, _)| insns.flow(*from) == Flow::Call).map(|(_, to)| to);

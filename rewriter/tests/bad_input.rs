@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -211,8 +212,30 @@ fn an_interrupted_command_leaves_no_temporary_folder() {
         Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
         let status = child.wait().unwrap();
         assert!(status.code().is_some_and(|code| code > 128), "{args:?}: {status}");
-        assert_eq!(folders().len(), 0, "{args:?}");
+        assert_eq!(folders(), [""; 0], "{args:?}");
     }
+}
+
+/// The compiler that `demo` starts went on alone, and its temporary files were left.
+#[test]
+fn an_interrupted_compiler_leaves_no_temporary_files() {
+    let bench = Bench::new();
+    let scratch = bench.at("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let slow = "#!/bin/sh\ncase \"$*\" in *-std=c11*) touch \"$TMPDIR/cc.s\" started; exec sleep 5;; *) exec cc \"$@\";; esac\n";
+    fs::write(bench.at("slow-cc"), slow).unwrap();
+    fs::set_permissions(bench.at("slow-cc"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = bench.command(&["demo"]);
+    command.env("TMPDIR", &scratch).env("CC", bench.at("slow-cc")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while !bench.at("started").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "ended by itself");
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    let left: Vec<_> = fs::read_dir(&scratch).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, [""; 0]);
 }
 
 /// Who has gone away from standard error too gets the same exit status; it was that of a panic.

@@ -222,8 +222,11 @@ fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result
 fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
     fs::write(source, SOURCE).map_err(|e| Error::new("cannot write the source of EM3D").because(e))?;
     let client = Client::install()?;
-    let output = compiler
-        .command()
+    let mut command = compiler.command();
+    // The compiler's temporary files go where ours are, and it ends when we do: interrupted, it would leave them.
+    command.env("TMPDIR", program.with_file_name(""));
+    sys::tie_to_parent(&mut command, &[]);
+    let output = command
         .args(["-O2", "-std=c11"])
         .arg(client.cflags())
         .arg(source)

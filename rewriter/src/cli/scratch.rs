@@ -7,16 +7,43 @@
 use crate::error::{Error, Result};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// A signal has come, and the thread that has seen it will end the process.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// How long the removal of an interrupted command's folder may take.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The folder of a command.
+#[derive(Debug)]
+pub struct Scratch(TempDir);
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    /// An interrupted command fails, because its folder has gone: it must not end the process before the folder is removed, nor with a status of
+    /// its own.
+    fn drop(&mut self) {
+        while INTERRUPTED.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
 /// A new folder, named after the command. From now on SIGINT, SIGTERM and SIGHUP end the process with a status, as shells number it.
-pub fn folder(command: &str) -> Result<TempDir> {
+pub fn folder(command: &str) -> Result<Scratch> {
     let folder = tempfile::Builder::new()
         .prefix(&format!("blizzard-{command}-"))
         .tempdir()
         .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
     remove_when_interrupted(folder.path())?;
-    Ok(folder)
+    Ok(Scratch(folder))
 }
 
 fn remove_when_interrupted(folder: &Path) -> Result<()> {
@@ -25,11 +52,21 @@ fn remove_when_interrupted(folder: &Path) -> Result<()> {
     let (folder, removed) = (folder.to_owned(), folder.with_extension("removed"));
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // What cannot be removed now is left to whoever cleans the temporary folder.
+            INTERRUPTED.store(true, Ordering::SeqCst);
             let folder = if fs::rename(&folder, &removed).is_ok() { removed } else { folder };
-            let _ = fs::remove_dir_all(folder);
+            remove(&folder);
             std::process::exit(128 + signal);
         }
     });
     Ok(())
+}
+
+/// A child that has just looked up the old name can still make its file, which is met as a folder that is not empty. What cannot be removed in time is
+/// left to whoever cleans the temporary folder.
+fn remove(folder: &Path) {
+    let deadline = Instant::now() + LIMIT;
+    while fs::remove_dir_all(folder).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) && Instant::now() < deadline
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -10,7 +10,7 @@ use crate::cfg::computed::{Computed, returns_to_pushed};
 use crate::cfg::jump_tables::{self, JumpTable};
 use crate::cfg::{Cfg, End};
 use crate::closure::Source;
-use crate::disasm::{Explorer, Insns};
+use crate::disasm::{Explorer, InsnId, Insns};
 use crate::elf_write::{self, Program, direct, frames};
 use crate::emit::{self, Code, Script};
 use crate::error::{Error, Refusal, Result};
@@ -22,6 +22,7 @@ use crate::optimise::{self, Counts};
 use crate::options::Options;
 use crate::rt_blob::Blob;
 use crate::sink::Sink;
+use crate::verify;
 use blizzard_rt::abi;
 use iced_x86::Register;
 
@@ -65,6 +66,9 @@ pub struct Report {
     pub crowded_targets: usize,
     /// Bytes of executable sections that were not decoded and stay as they are.
     pub undecoded_bytes: u64,
+    /// Of these, what reads as code all the same, and in how many places: should anything lead there, it runs unchecked.
+    pub suspect_bytes: u64,
+    pub suspect_places: usize,
     /// Instructions that read code as data: what they read are trap bytes.
     pub code_read_as_data: usize,
     pub frames_dropped: usize,
@@ -242,6 +246,7 @@ pub fn rewrite_library_to<'a>(
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
     let Analysed { image, insns, cfg, computed, facts, frames } = analysed;
     let (image, insns) = (&image, &insns);
+    let suspects = suspects(image, insns);
     // Only inserted sequences ask for these.
     let (stack, live) = if options.inserts() {
         let conventions = conventions::find(image, insns, &cfg, &facts);
@@ -321,9 +326,46 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         short_springboards: written.short,
         crowded_targets: written.crowded,
         undecoded_bytes: insns.undecoded_bytes,
+        suspect_bytes: suspects.iter().map(|s| s.bytes).sum(),
+        suspect_places: suspects.len(),
         code_read_as_data: insns.read_code.len(),
         frames_dropped: written.frames_dropped.len(),
     })
+}
+
+/// What was not decoded and reads as code.
+fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
+    let mut overlapping: Vec<(Vaddr, Vaddr)> =
+        (insns.main..insns.len()).map(|k| InsnId(k as u32)).map(|id| (insns.va(id), insns.end(id))).collect();
+    overlapping.sort_unstable();
+    let mut runs = Vec::new();
+    for (s, section) in image.exec.iter().enumerate() {
+        let (bytes, end) = (image.exec_bytes(s), section.va + section.bytes);
+        let main = insns.main_range(section.va, end).map(|k| InsnId(k as u32));
+        let mut others = overlapping[overlapping.partition_point(|o| o.0 < section.va)..].iter().copied().peekable();
+        let mut free = section.va;
+        let mut take = |from: Vaddr, to: Vaddr| {
+            if free < from {
+                let bytes = &bytes[(free - section.va) as usize..(from - section.va) as usize];
+                runs.push(verify::Run { va: free.0, bytes, read: Vec::new() });
+            }
+            free = free.max(to);
+        };
+        for id in main {
+            let (from, to) = (insns.va(id), insns.end(id));
+            while let Some((from, to)) = others.next_if(|o| o.0 < from) {
+                take(from, to);
+            }
+            take(from, to);
+        }
+        for (from, to) in others.take_while(|o| o.0 < end) {
+            take(from, to);
+        }
+        take(end, end);
+    }
+    let begins = |va: u64| insns.at(Vaddr(va)).is_some();
+    let moved = insns.len() as u64;
+    verify::suspects(&runs, &verify::Around { mapped: image.base.0..image.end.0, begins: &begins, moved })
 }
 
 /// What is left of the graph once the script is written.

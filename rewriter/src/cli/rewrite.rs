@@ -77,12 +77,19 @@ impl RewriteCommand {
             read.bytes.expect_unchanged(&read.name)?;
         }
         file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
-        rewritten?;
+        let report = rewritten?;
         match &self.bundle {
             None => drop(libraries::prepare(&input.path, &source)?),
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
         }
         file.finish().map_err(failed)?;
+        if report.suspect_places > 0 {
+            eprintln!(
+                "blizzard: warning: {}: {} bytes in {} places read as code, but nothing was found to lead there: they were not moved, \
+                 and would run unchecked (`blizzard verify` lists them)",
+                input.name, report.suspect_bytes, report.suspect_places
+            );
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

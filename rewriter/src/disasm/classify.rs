@@ -52,6 +52,7 @@ pub(super) fn odd_in_programs(insn: &Instruction) -> bool {
             | Mnemonic::Int1
     ) || matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall) && is_far(insn)
         || is_zeros(insn)
+        || is_narrow_movsxd(insn)
 }
 
 /// `add [rax], al`, two zero bytes: adds a part of an address to what is there, which no program does; small numbers in
@@ -61,6 +62,11 @@ fn is_zeros(insn: &Instruction) -> bool {
         && insn.len() == 2
         && insn.memory_base() == Register::RAX
         && insn.op1_register() == Register::AL
+}
+
+/// `movsxd` without REX.W extends nothing: a `mov` that compilers do not write. The byte 63 in the middle of a real one looks like it.
+fn is_narrow_movsxd(insn: &Instruction) -> bool {
+    matches!(insn.code(), Code::Movsxd_r16_rm16 | Code::Movsxd_r32_rm32)
 }
 
 /// VIA's and Zhaoxin's PadLock. Programs ask for these processors before they use it; on all others it is undefined.

@@ -259,7 +259,7 @@ fn read_elf<'a>(data: &'a [u8], name: &str) -> Result<Elf<'a>> {
             .because("Go's runtime looks return addresses up in tables of its own (.gopclntab)")
             .help("programs that gccgo compiled can be"));
     }
-    foreign::check(&elf, name)?;
+    foreign::check(&elf, data, name)?;
     Ok(elf)
 }
 

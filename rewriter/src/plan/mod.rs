@@ -230,6 +230,8 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
     Ok(match *access {
         Access::None => Action::Nothing,
         Access::ImplicitStack => Action::Exempt(Exempt::ImplicitStack),
+        // Whatever it touches, nothing is to be inserted for it.
+        Access::Unknown(_) if !loads && !stores => Action::Exempt(Exempt::NotRequested),
         Access::Unknown(reason) => return Err(reason),
         Access::One(p) => match exempt(insn, &p, on_stack) {
             Some(why) => Action::Exempt(why),

@@ -57,6 +57,34 @@ pub struct ByteCounts {
     pub kept_runs: u64,
 }
 
+/// Bytes of the old code that stay as they were, each in one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unmoved {
+    /// Zeros, and the bytes of nop and int3.
+    pub filler: u64,
+    /// Read by instructions with constant addresses.
+    pub read: u64,
+    /// At or behind an address that code, data or a symbol names, up to the next code that moved.
+    pub named: u64,
+    /// None of these.
+    pub unexplained: u64,
+    /// Of the last two, what reads as code, and in how many places.
+    pub suspect_bytes: u64,
+    pub suspect_places: u64,
+    /// The first of these places.
+    pub suspects: Vec<SuspectCode>,
+}
+
+/// Bytes that were not moved and read as code: if they are, they run unchecked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SuspectCode {
+    pub at: u64,
+    pub bytes: u64,
+    pub place: String,
+    /// How sure it is: one of 2^`evidence_bits` addresses would look so if the bytes were even.
+    pub evidence_bits: u32,
+}
+
 /// The comparison of the frame tables of old and new code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameCounts {
@@ -120,6 +148,7 @@ pub struct Audit {
     /// Direct branches to old addresses where no instruction begins: the run ends there.
     pub dead_ends: u64,
     pub old_code: Vec<OldCode>,
+    pub unmoved: Unmoved,
     pub frames: Option<FrameCounts>,
     /// The comparison with the input.
     pub bytes: Option<ByteCounts>,
@@ -215,6 +244,22 @@ impl fmt::Display for Audit {
                 o.section, o.springboards, o.trap_bytes, o.untouched_bytes, o.untouched_runs
             )?;
         }
+        let u = &self.unmoved;
+        writeln!(
+            f,
+            "  unmoved     {} bytes of padding, {} read as data, {} named, {} unexplained",
+            u.filler, u.read, u.named, u.unexplained
+        )?;
+        for s in &u.suspects {
+            writeln!(
+                f,
+                "  suspect     {:#x} ({}): {} bytes read as code that did not move ({} bits of evidence)",
+                s.at, s.place, s.bytes, s.evidence_bits
+            )?;
+        }
+        if u.suspect_places > u.suspects.len() as u64 {
+            writeln!(f, "  suspect     {} more", u.suspect_places - u.suspects.len() as u64)?;
+        }
         if let Some(c) = &self.frames {
             writeln!(
                 f,
@@ -237,6 +282,13 @@ impl fmt::Display for Audit {
         }
         if self.open_not_listed > 0 {
             writeln!(f, "  open        {} more", self.open_not_listed)?;
+        }
+        if u.suspect_places > 0 {
+            writeln!(
+                f,
+                "  {} suspect: {} bytes that would run unchecked, should anything lead there",
+                u.suspect_places, u.suspect_bytes
+            )?;
         }
         write!(f, "  {} open", self.open.len() as u64 + self.open_not_listed)
     }

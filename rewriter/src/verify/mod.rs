@@ -17,6 +17,7 @@ mod copies;
 mod covered;
 mod decode;
 mod effects;
+mod evidence;
 mod gates;
 mod graph;
 mod guarded;
@@ -37,8 +38,10 @@ mod syscalls;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unmoved;
 
-pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, Targets};
+pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
+pub use evidence::{Around, Run, Suspect, suspects};
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -134,6 +137,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
         Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
         None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
     };
+    unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, &text, &sites, &pairs, &mut audit);
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);

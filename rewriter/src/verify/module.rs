@@ -74,6 +74,8 @@ pub struct Module<'a> {
     pub symbols: Vec<Symbol>,
     /// Defined dynamic symbols of functions: old addresses, and new ones of functions that nothing else names.
     pub exported: Vec<Symbol>,
+    /// Addresses of variables and tables, as symbols say.
+    pub objects: Vec<u64>,
     /// New addresses that words of data name, sorted.
     pub renewed: Vec<u64>,
     /// What relocations add to new addresses of such functions, if anything: the places.
@@ -188,6 +190,12 @@ impl<'a> Module<'a> {
                 function: s.kind() == object::SymbolKind::Text,
             })
             .collect();
+        let objects = elf
+            .symbols()
+            .chain(elf.dynamic_symbols())
+            .filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Data)
+            .map(|s| s.address())
+            .collect();
         let (mut pointers, mut displaced, mut renewed) = (Vec::new(), Vec::new(), Vec::new());
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
@@ -240,6 +248,7 @@ impl<'a> Module<'a> {
             rodata: None,
             symbols,
             exported,
+            objects,
             renewed: Vec::new(),
             displaced,
             pointers,

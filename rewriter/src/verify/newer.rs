@@ -2,7 +2,8 @@
 //!
 //! Input: the bytes of one instruction. Output: its record. Vector extensions of recent processors (AVX-IFMA, AVX-VNNI and its 8- and 16-bit
 //! forms, AVX-NE-CONVERT, SM3, SM4, CMPccXADD, AVX512-BF16, the arithmetic of AVX512-FP16) are described here by opcode; of what is not,
-//! and of PadLock's instructions, the encoding tells the length, and the rest counts as unknown.
+//! and of PadLock's instructions, the encoding tells the length, and the rest counts as unknown. So is MOVSXD without REX.W, which moves 32 or 16 bits: no
+//! compiler writes it, but what is out of step with a program's instructions may be one.
 //!
 //! **Invariant:** what is not described here may touch anything ([`Touch::Opaque`]) and change every register.
 //! Source: SDM volume 2, sections 2.3 (VEX), 2.7 (EVEX) and the instructions' pages.
@@ -17,6 +18,7 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
     let plausible = match raw.enc {
         Enc::Vex => matches!(raw.map, 1..=3),
         Enc::Evex => matches!(raw.map, 1..=6) && raw.map != 4,
+        Enc::Legacy if raw.legacy0() == Some(0x63) => !raw.w,
         Enc::Legacy => raw.map == 1 && matches!(raw.op, 0xa6 | 0xa7) && raw.reg_form(),
         Enc::Xop => false,
     };
@@ -27,6 +29,9 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
     let len = raw.bytes_before_imm(b)? + usize::from(imm8);
     if len > b.len() {
         return None;
+    }
+    if raw.legacy0() == Some(0x63) {
+        return narrow_movsxd(&raw, b, va, len);
     }
     let known = operand_bytes(&raw);
     if let Some(size) = known
@@ -52,6 +57,27 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
         i.touch = Touch::Opaque;
     }
     Some(i)
+}
+
+/// MOVSXD without REX.W, `len` bytes long: the destination's first 32 or 16 bits become the source's.
+fn narrow_movsxd(raw: &Raw, b: &[u8], va: u64, len: usize) -> Option<Insn> {
+    let bytes = if raw.opsize { 2 } else { 4 };
+    let rex = rex(raw, b);
+    let register = |number, high: u8| Operand::Gpr { reg: number | (high & 1) << 3, bytes };
+    let destination = register(raw.reg(), rex >> 2);
+    if raw.reg_form() {
+        let ops = [destination, register(raw.modrm? & 7, rex)];
+        return Some(record(raw, va, len as u8, &ops, None, u16::from(bytes), 0, 0));
+    }
+    let mem = memory(raw, b, va + len as u64, bytes.into())?;
+    let address = [mem.base, mem.index].into_iter().filter(|&r| r < 16).fold(0, |all, r| all | bit(r));
+    Some(record(raw, va, len as u8, &[destination, Operand::Mem], Some(mem), bytes.into(), address, 0))
+}
+
+/// The prefix REX of an instruction with an opcode of one byte; 0 where it has none.
+fn rex(raw: &Raw, b: &[u8]) -> u8 {
+    let before = usize::from(raw.after_op).checked_sub(2).and_then(|at| b.get(at)).copied();
+    before.filter(|rex| rex & 0xf0 == 0x40).unwrap_or(0)
 }
 
 /// CMPccXADD.
@@ -113,11 +139,13 @@ fn registers(r: &Raw, b: &[u8]) -> Option<(u8, u8)> {
     Some((r.reg() | (!p0 >> 7 & 1) << 3, !p1 >> 3 & 15))
 }
 
-/// The memory operand of a VEX or EVEX instruction that ends at `end`; one-byte displacements of EVEX count `size` bytes each.
+/// The memory operand of an instruction that ends at `end`; one-byte displacements of EVEX count `size` bytes each.
 fn memory(r: &Raw, b: &[u8], end: u64, size: u16) -> Option<Mem> {
     let at = usize::from(r.after_op);
     // Bits 5 and 6 of the payload's first byte, inverted. The form of two bytes has none.
     let first = match r.enc {
+        // REX has them as they are, next to each other in its lowest bits.
+        Enc::Legacy => !(rex(r, b) << 5),
         Enc::Vex if b.get(at.checked_sub(3)?) == Some(&0xc5) => 0xff,
         Enc::Vex => *b.get(at.checked_sub(3)?)?,
         _ => *b.get(at.checked_sub(4)?)?,

@@ -228,11 +228,14 @@ impl Comparison<'_, '_> {
             }
             let new = self.map.get(&at).and_then(|&n| self.text.at(n));
             let Some((first, n)) = new.and_then(|k| self.copy_of(&o, k, true)) else { continue };
-            let next = self.text.insns.get(first + n).filter(|_| behind).map(|i| (o.end(), i.va));
+            let next = self.text.insns.get(first + n).filter(|_| behind);
+            // What overlaps other instructions may end with a jump to what follows.
+            let jumped = next.filter(|i| i.flow == Flow::Jump).map(|i| (o.end(), i.target));
+            let next = next.map(|i| (o.end(), i.va));
             let branch = &self.text.insns[first];
             let leads = self.entered.get(&branch.target).copied().unwrap_or(branch.target);
-            for (from, to) in next.into_iter().chain((target && n == 1).then_some((o.target, leads))) {
-                let Some(o) = self.old_insn(from) else { continue };
+            for (from, to) in next.into_iter().chain(jumped).chain((target && n == 1).then_some((o.target, leads))) {
+                let Some(o) = self.old_insn(from).filter(|_| !self.map.contains_key(&from)) else { continue };
                 if self.text.at(to).and_then(|k| self.copy_of(&o, k, true)).is_some() {
                     self.map.insert(from, to);
                     work.push(from);
@@ -500,7 +503,8 @@ impl Comparison<'_, '_> {
 
     /// Outside of old code and headers nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
-        for s in &self.original.segments {
+        // A segment without a part in the file has nothing to compare.
+        for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
                 (self.original.bytes_at(s.va, s.file_bytes as usize), self.m.bytes_at(s.va, s.file_bytes as usize))
             else {

@@ -102,26 +102,58 @@ fn group(reasons: &[String]) -> String {
     out.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// Programs and libraries for x86-64 below `folders`, each file once, however many names it has.
+/// Programs and libraries for x86-64 below `folders`, each file once, however many names it has; a file's own name counts before
+/// those of links to it. Links are followed, also out of the folders.
 fn find(folders: &[PathBuf], deep: bool) -> Vec<PathBuf> {
-    let mut seen = BTreeSet::new();
-    let mut out = Vec::new();
+    let mut found = Found::default();
     for folder in folders {
-        look(folder, deep, &mut seen, &mut out);
+        found.look(folder, deep);
     }
-    out.sort();
-    out
+    let links = std::mem::take(&mut found.links);
+    for path in links {
+        found.add(path);
+    }
+    found.files.sort();
+    found.files
 }
 
-fn look(folder: &Path, deep: bool, seen: &mut BTreeSet<(u64, u64)>, out: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        if meta.is_dir() && deep {
-            look(&path, deep, seen, out);
-        } else if meta.is_file() && is_elf(&path) && seen.insert((meta.dev(), meta.ino())) {
-            out.push(path);
+/// What a search has come by so far.
+#[derive(Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    /// Links to files.
+    links: Vec<PathBuf>,
+    /// Device and inode of files, and of folders.
+    seen: BTreeSet<(u64, u64)>,
+}
+
+impl Found {
+    fn look(&mut self, folder: &Path, deep: bool) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        // Links may lead in a circle.
+        if !fs::metadata(folder).is_ok_and(|meta| self.seen.insert((meta.dev(), meta.ino()))) {
+            return;
+        }
+        for entry in entries.flatten() {
+            let path = entry.path();
+            // What a link leads to; nothing where that is missing.
+            let Ok(meta) = fs::metadata(&path) else { continue };
+            let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            if meta.is_dir() && deep {
+                self.look(&path, deep);
+            } else if meta.is_file() && link {
+                self.links.push(path);
+            } else if meta.is_file() {
+                self.add(path);
+            }
+        }
+    }
+
+    /// Adds a file that is one for x86-64 and has not been found under another name.
+    fn add(&mut self, path: PathBuf) {
+        let Ok(meta) = fs::metadata(&path) else { return };
+        if is_elf(&path) && self.seen.insert((meta.dev(), meta.ino())) {
+            self.files.push(path);
         }
     }
 }
@@ -236,6 +268,31 @@ mod tests {
         fs::write(at("sub/library.so"), head(2, 3, 62)).unwrap();
         assert_eq!(find(&[folder.path().to_owned()], false).len(), 1);
         assert_eq!(find(&[folder.path().to_owned()], true).len(), 2);
+    }
+
+    /// Links were left out without a word, though `/usr/bin` has programs that stand elsewhere.
+    #[test]
+    fn links_are_followed_once() {
+        use std::os::unix::fs::symlink;
+        let (elsewhere, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut program = vec![0; 64];
+        program[..5].copy_from_slice(b"\x7fELF\x02");
+        (program[16], program[18]) = (3, 62);
+        fs::write(elsewhere.path().join("program"), &program).unwrap();
+        fs::create_dir(elsewhere.path().join("sub")).unwrap();
+        fs::write(elsewhere.path().join("sub/library.so"), &program).unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("z"), &program).unwrap();
+        symlink("z", at("a")).unwrap();
+        symlink(elsewhere.path().join("program"), at("b")).unwrap();
+        symlink(elsewhere.path().join("program"), at("c")).unwrap();
+        symlink(elsewhere.path().join("missing"), at("d")).unwrap();
+        symlink(elsewhere.path().join("sub"), at("e")).unwrap();
+        symlink(folder.path(), at("e2")).unwrap();
+        let found = find(&[folder.path().to_owned()], false);
+        assert!(found == [at("b"), at("z")] || found == [at("c"), at("z")], "{found:?}");
+        let deep = find(&[folder.path().to_owned()], true);
+        assert_eq!(deep.len(), 3, "{deep:?}");
     }
 
     #[test]

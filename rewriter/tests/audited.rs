@@ -1,6 +1,6 @@
 //! Shapes of real code on which the audit and the rewriter did not agree: each is rewritten, and the audit finds nothing open.
 
-use blizzard::options::Options;
+use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::verify::verify_with;
 use std::process::Command;
@@ -112,4 +112,65 @@ fn a_frame_that_leaves_its_expression_by_a_register_alone_is_followed() {
         .cfi_escape 0x0f,5,0x77,40,6,0x23,8\nmov [rdi], rax\n.cfi_def_cfa_register rsp\nmov [rsi], rax\n{none}pop rbx\n.cfi_def_cfa_offset 8"
     );
     assert_eq!(findings(&function(&body)), [""; 0]);
+}
+
+/// Free Pascal's compiler, where a word of data looks like a pointer between instructions. The way to `g + 2` was not seen: it begins under a springboard,
+/// and the new code of what is in front of it ends with a jump, because that of `g + 1` stands between.
+#[test]
+fn overlapping_code_that_goes_on_under_a_springboard_is_followed() {
+    let first = function(
+        "lea rcx, [rip + g]\nmov [rdi], rcx\ntest edi, edi\njs 1f + 2\njnp g + 1\n1: .byte 0xb8, 0x11, 0x05, 0x22, 0x33",
+    );
+    // What begins at 1b + 2 ends at g + 2: b8 11 [05 22 33 | 48 b8] 90 ...
+    let first = first.replace("\nret\n", "\n");
+    let second = ".globl g\n.type g, @function\ng: .cfi_startproc\n.byte 0x48, 0xb8\n.skip 8, 0x90\nret\n.cfi_endproc";
+    assert_eq!(findings(&format!("{first}\n{second}")), [""; 0]);
+}
+
+/// The same compiler: `movsxd` without REX.W, which Capstone does not know.
+#[test]
+fn a_move_that_extends_nothing_is_checked() {
+    assert_eq!(
+        findings(&function(
+            ".byte 0x63, 0x0f\n.byte 0x44, 0x63, 0x4c, 0xb7, 0x10\n.byte 0x63, 0xd0\n.byte 0x66, 0x63, 0x0f"
+        )),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_segment_without_contents_is_compared_with_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+    std::fs::write(&file, ".globl f\n.type f, @function\nf: ret\n.data\n.quad 1\n").unwrap();
+    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    assert!(status.success());
+    let mut input = std::fs::read(&library).unwrap();
+    // The last header, which only tells how large the stack may be or where notes are, becomes an empty PT_LOAD behind all others.
+    let count = usize::from(input[56]);
+    let at = 64 + (0..count).rfind(|k| matches!(input[64 + 56 * k], 0x51 | 0x04)).unwrap() * 56;
+    let header = [1u64 | 4 << 32, 0, 0x10_0000, 0x10_0000, 0, 0, 0x1000];
+    for (k, word) in header.iter().enumerate() {
+        input[at + 8 * k..at + 8 * k + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();
+    let audit = verify_with(&output.bytes, "shape", Some(&input)).unwrap();
+    assert_eq!(audit.open, []);
+}
+
+#[test]
+fn what_has_an_unknown_extent_is_refused_only_where_it_would_be_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+    let tiles = function("tileloadd tmm0, [rdi + rsi]\ntilestored [rdi + rsi], tmm0");
+    std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{tiles}\n")).unwrap();
+    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    assert!(status.success());
+    let input = std::fs::read(&library).unwrap();
+    let refused = pipeline::rewrite_library(&input, "tiles", &Options::default()).unwrap_err();
+    assert_eq!(refused.refusals.len(), 2, "{refused}");
+    let none = Options { checks: Checks::None, poll: Poll::None, ..Options::default() };
+    let output = pipeline::rewrite_library(&input, "tiles", &none).unwrap();
+    let audit = verify_with(&output.bytes, "tiles", Some(&input)).unwrap();
+    assert_eq!((&audit.open[..], audit.not_requested), (&[][..], 2));
 }

@@ -225,6 +225,25 @@ fn programs_with_v8() {
     assert!(assert_refused(&program).contains("V8"));
 }
 
+/// Programs of GHC were refused after minutes, or for some instruction that is none.
+#[test]
+fn haskell_programs() {
+    let dir = folder();
+    let program = dir.path().join("program");
+    // What the runtime prints for `+RTS --info` begins like this.
+    let text =
+        "#include <stdio.h>\nint main(void) { return printf(\" [(\\\"GHC RTS\\\", \\\"YES\\\")%d\", 1) == 0; }\n";
+    let main = write(&dir, "main.c", text.as_bytes());
+    assert!(Command::new("cc").arg(&main).args(["-s", "-o"]).arg(&program).status().unwrap().success());
+    assert!(assert_refused(&program).contains("Haskell"));
+    let library = dir.path().join("libHSbase-4.15.1.0-ghc9.0.2.so");
+    let plain = write(&dir, "plain.c", b"int main(void) { return 0; }\n");
+    assert!(Command::new("cc").arg("-shared").arg(&plain).arg("-o").arg(&library).status().unwrap().success());
+    let needs = Command::new("cc").arg(&plain).args(["-Wl,--no-as-needed", "-o"]).arg(&program).arg(&library).status();
+    assert!(needs.unwrap().success());
+    assert!(assert_refused(&program).contains("Haskell"));
+}
+
 /// Their shadow memory and the segment want the same addresses: the sanitizer would say so, but not why.
 #[test]
 fn programs_with_a_sanitizers_shadow() {

@@ -84,8 +84,9 @@ impl RewriteCommand {
         }
         file.finish().map_err(failed)?;
         if report.suspect_places > 0 {
+            let places = if report.suspect_places == 1 { "place" } else { "places" };
             eprintln!(
-                "blizzard: warning: {}: {} bytes in {} places read as code, but nothing was found to lead there: they were not moved, \
+                "blizzard: warning: {}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \
                  and would run unchecked (`blizzard verify` lists them)",
                 input.name, report.suspect_bytes, report.suspect_places
             );

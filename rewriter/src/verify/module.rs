@@ -72,6 +72,8 @@ pub struct Module<'a> {
     pub rodata: Option<Section<'a>>,
     /// Symbols of functions, sorted by address.
     pub symbols: Vec<Symbol>,
+    /// Symbols in the sections of old code: what did not move keeps its own. Sorted by address.
+    pub left: Vec<Symbol>,
     /// Defined dynamic symbols of functions: old addresses, and new ones of functions that nothing else names.
     pub exported: Vec<Symbol>,
     /// Addresses of variables and tables, as symbols say.
@@ -180,6 +182,19 @@ impl<'a> Module<'a> {
             })
             .collect();
         symbols.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
+        let is_old = |va: u64| {
+            let old = sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"));
+            old.clone().any(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
+        };
+        let left = elf.symbols().filter(|s| s.is_definition() && is_old(s.address()));
+        let left = left.filter(|s| s.name().is_ok_and(|name| !name.is_empty())).map(|s| Symbol {
+            va: s.address(),
+            bytes: s.size(),
+            name: s.name().unwrap_or("?").to_string(),
+            function: s.kind() == object::SymbolKind::Text,
+        });
+        let mut left: Vec<Symbol> = left.collect();
+        left.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
         let exported = elf
             .dynamic_symbols()
             .filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Text)
@@ -247,6 +262,7 @@ impl<'a> Module<'a> {
             cold,
             rodata: None,
             symbols,
+            left,
             exported,
             objects,
             renewed: Vec::new(),
@@ -385,6 +401,15 @@ impl<'a> Module<'a> {
                 Some(s) => format!("{}+{:#x}", s.name, va - s.va),
                 None => "?".into(),
             },
+        }
+    }
+
+    /// The same of an address in old code.
+    pub fn old_place(&self, va: u64) -> String {
+        let at = self.left.partition_point(|s| s.va <= va);
+        match self.left[..at].last() {
+            Some(s) if va < s.va + s.bytes.max(1) => format!("{}+{:#x}", s.name, va - s.va),
+            _ => self.place(va),
         }
     }
 

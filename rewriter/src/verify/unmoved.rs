@@ -7,6 +7,7 @@
 
 use super::audit::{Audit, SuspectCode, Unmoved};
 use super::decode::{Code, NONE, RIP};
+use super::effects::Touch;
 use super::evidence::{self, Around, Run, is_filler};
 use super::module::Module;
 use super::oldcode::Old;
@@ -49,7 +50,7 @@ pub fn classify(
         counts.suspect_bytes += s.bytes;
         counts.suspect_places += 1;
         if counts.suspects.len() < LISTED {
-            let place = m.place(s.va);
+            let place = m.old_place(s.va);
             counts.suspects.push(SuspectCode { at: s.va, bytes: s.bytes, place, evidence_bits: s.bits });
         }
     }
@@ -70,6 +71,7 @@ fn stretches<'a>(m: &Module<'a>, old: &Old, begins: &dyn Fn(u64) -> bool) -> Vec
         };
         while at < s.data.len() {
             let va = s.va + at as u64;
+            while pieces.next_if(|p| p.0 < va).is_some() {}
             if let Some(piece) = pieces.next_if(|p| p.0 == va) {
                 end(&mut from, at);
                 (at, gone) = (at + piece.1 as usize, true);
@@ -91,36 +93,33 @@ fn stretches<'a>(m: &Module<'a>, old: &Old, begins: &dyn Fn(u64) -> bool) -> Vec
 
 /// What the new code certainly reads at constant addresses, ascending and merged; and all addresses that code, data or symbols name, ascending.
 fn references(m: &Module, text: &Code, sites: &Sites, tables: &[Table]) -> (Vec<Range<u64>>, Vec<u64>) {
-    let (mut read, mut named) = (Vec::new(), m.pointers.clone());
+    let old: Vec<Range<u64>> = m.old_code().map(|s| s.va..s.va + s.data.len() as u64).collect();
+    let is_old = |va: u64| old.iter().any(|r| r.contains(&va));
+    let bases = tables.iter().filter_map(|t| match t.form {
+        Form::Relative(base) => Some(base),
+        Form::Absolute => None,
+    });
+    let others = m.pointers.iter().chain(&m.objects).copied().chain(bases);
+    let (mut read, mut named) = (Vec::new(), others.filter(|&va| is_old(va)).collect::<Vec<u64>>());
     for (k, i) in text.insns.iter().enumerate() {
-        if get(&sites.inserted, k) {
-            continue;
-        }
-        let place = match &i.mem {
-            Some(mem) if mem.index == NONE && (mem.base == RIP || (mem.base == NONE && mem.seg == 0)) => {
-                mem.disp as u64
-            }
-            Some(mem) if m.fixed && mem.base != RIP => mem.disp as u64,
-            _ if m.fixed => i.imm as u64,
+        let constant = i.mem.filter(|mem| mem.index == NONE && mem.seg == 0 && matches!(mem.base, RIP | NONE));
+        let place = match (constant, i.mem) {
+            (Some(mem), _) => mem.disp as u64,
+            // Only a fixed-address file may hold such addresses in displacements and immediates.
+            (None, Some(mem)) if m.fixed => mem.disp as u64,
+            (None, None) if m.fixed => i.imm as u64,
             _ => continue,
         };
+        if !is_old(place) || get(&sites.inserted, k) {
+            continue;
+        }
         named.push(place);
-        let constant = i.mem.is_some_and(|mem| mem.index == NONE && matches!(mem.base, RIP | NONE));
-        if constant && matches!(i.touch, super::Touch::Mem(_)) {
+        if constant.is_some() && matches!(i.touch, Touch::Mem(_)) {
             read.push(place..place.saturating_add(u64::from(i.size)));
         }
     }
-    named.extend(tables.iter().filter_map(|t| match t.form {
-        Form::Relative(base) => Some(base),
-        Form::Absolute => None,
-    }));
-    named.extend(&m.objects);
-    let old: Vec<Range<u64>> = m.old_code().map(|s| s.va..s.va + s.data.len() as u64).collect();
-    let is_old = |va: u64| old.iter().any(|r| r.contains(&va));
-    named.retain(|&va| is_old(va));
     named.sort_unstable();
     named.dedup();
-    read.retain(|r| is_old(r.start));
     read.sort_unstable_by_key(|r| r.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for r in read {

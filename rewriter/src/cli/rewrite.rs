@@ -83,7 +83,7 @@ impl RewriteCommand {
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
         }
         file.finish().map_err(failed)?;
-        if report.suspect_places > 0 {
+        if report.suspect_places > 0 && options.inserts() {
             let places = if report.suspect_places == 1 { "place" } else { "places" };
             eprintln!(
                 "blizzard: warning: {}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \

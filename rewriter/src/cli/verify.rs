@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 /// Audit a rewritten program or library: is every access checked, or proven private?
 ///
-/// The audit shares no code with the rewriter. The exit status is 1 if anything is open.
+/// The audit shares no code with the rewriter. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
+/// code; that is not open, because nothing was found to lead there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     blizzard rewrite ./em3d -o e.blz && blizzard verify e.blz --original ./em3d")]

@@ -119,11 +119,12 @@ fn a_frame_that_leaves_its_expression_by_a_register_alone_is_followed() {
 #[test]
 fn overlapping_code_that_goes_on_under_a_springboard_is_followed() {
     let first = function(
-        "lea rcx, [rip + g]\nmov [rdi], rcx\ntest edi, edi\njs 1f + 2\njnp g + 1\n1: .byte 0xb8, 0x11, 0x05, 0x22, 0x33",
+        "lea rcx, [rip + 2f]\nmov [rdi], rcx\ntest edi, edi\njs 1f + 2\njnp 2f + 1\n1: .byte 0xb8, 0x11, 0x05, 0x22, 0x33",
     );
     // What begins at 1b + 2 ends at g + 2: b8 11 [05 22 33 | 48 b8] 90 ...
     let first = first.replace("\nret\n", "\n");
-    let second = ".globl g\n.type g, @function\ng: .cfi_startproc\n.byte 0x48, 0xb8\n.skip 8, 0x90\nret\n.cfi_endproc";
+    let second =
+        ".globl g\n.type g, @function\ng: .cfi_startproc\n2: .byte 0x48, 0xb8\n.skip 8, 0x90\nret\n.cfi_endproc";
     assert_eq!(findings(&format!("{first}\n{second}")), [""; 0]);
 }
 

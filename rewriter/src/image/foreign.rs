@@ -65,8 +65,9 @@ pub(super) fn check(elf: &Elf, data: &[u8], name: &str) -> Result<()> {
 
 /// Made by GHC.
 fn is_haskell(elf: &Elf, data: &[u8]) -> bool {
-    let is_library = |name: &&str| name.starts_with(GHC_LIBRARY.0) && name.contains(GHC_LIBRARY.1);
-    if elf.libraries.iter().chain(&elf.soname).any(is_library) {
+    let is_library = |name: &str| name.starts_with(GHC_LIBRARY.0) && name.contains(GHC_LIBRARY.1);
+    let mut libraries = elf.libraries.iter().chain(&elf.soname).map(|path| path.rsplit('/').next().unwrap_or(path));
+    if libraries.any(is_library) {
         return true;
     }
     let constants = elf.section_headers.iter().filter(|s| elf.shdr_strtab.get_at(s.sh_name) == Some(".rodata"));

@@ -414,9 +414,9 @@ mod tests {
     #[test]
     fn what_code_reads_is_no_code() {
         let around = Around { mapped: 0x40_0000..0x41_0000, begins: &|va| va == VA - 0x100, moved: 1000 };
-        let run = |read| Run { va: VA, bytes: &FUNCTION, read };
-        assert_eq!(suspects(&[run(vec![])], &around).len(), 1);
-        assert_eq!(suspects(&[run(vec![VA + 5..VA + 6])], &around), []);
+        let run = |read: Option<Range<u64>>| Run { va: VA, bytes: &FUNCTION, read: read.into_iter().collect() };
+        assert_eq!(suspects(&[run(None)], &around).len(), 1);
+        assert_eq!(suspects(&[run(Some(VA + 5..VA + 6))], &around), []);
     }
 
     /// A function of two instructions between padding, and the same bytes in a table.

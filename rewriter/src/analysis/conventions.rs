@@ -1,6 +1,6 @@
-//! Functions that keep more than the ABI asks for.
+//! Functions that keep more than the ABI asks for, and returns that lead elsewhere than to the caller.
 //!
-//! Purpose: liveness assumes that whoever enters a function from outside the module relies on the ABI. Two kinds of hand-written code rely
+//! Purpose: liveness assumes that whoever enters a function from outside the module relies on the ABI. Some code relies
 //! on more. Input: the graph and the decoded instructions. Output: the blocks where [`super::liveness`] must assume more.
 //!
 //! * *TLS descriptor resolvers* (the dynamic loader's): entered by `call [rax]` with their argument in rax, they preserve every other register
@@ -11,6 +11,7 @@
 
 use super::facts::Facts;
 use super::regs::RegSet;
+use super::{dropped, named_calls};
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
@@ -23,6 +24,10 @@ pub struct Conventions {
     pub preserve_all: Vec<BlockId>,
     /// Blocks that end in a return to a context of its own.
     pub switched: Vec<BlockId>,
+    /// Blocks that end in calls or jumps through registers, or through words of the stack, that may lead to named functions.
+    pub named: Vec<BlockId>,
+    /// Entries of functions that may take their return address off the stack.
+    pub dropping: Vec<BlockId>,
 }
 
 /// Whether an instruction loads rsp from memory that is not the frame's.
@@ -36,7 +41,11 @@ pub fn switches_stack(insn: &Instruction) -> bool {
 
 /// Looks at all roots and at the instructions that [`switches_stack`] knows.
 pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Conventions {
-    let mut found = Conventions::default();
+    let mut found = Conventions {
+        named: named_calls::find(image, insns, cfg, facts),
+        dropping: dropped::find(image, insns, cfg, facts),
+        ..Conventions::default()
+    };
     for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
         let block = &cfg.blocks[b.ix()];
         for i in block.first.0..block.stop.0 {

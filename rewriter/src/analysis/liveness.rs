@@ -2,7 +2,9 @@
 //!
 //! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
-//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). An unresolved jump is a tail call or leads
+//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where a call through a register may lead to a
+//! function that the program names, it may lead to any that can be entered so, and both sides know of each other what a direct call's
+//! know (`named_calls.rs`). An unresolved jump is a tail call or leads
 //! to any block of its function; without a frame that says what its function is, everything is live. Calls keep the callee-saved registers live, because an exception may resume in
 //! a landing pad that reads them.
 //!
@@ -103,6 +105,12 @@ struct Solver<'x> {
     wild_of: Vec<u32>,
     /// Returns that lead to another context.
     switched: HashSet<BlockId>,
+    /// Blocks that end in calls or jumps which may lead to any of `roots`, and what is needed behind these.
+    named: HashSet<BlockId>,
+    named_needed: RegSet,
+    roots: Vec<BlockId>,
+    /// Callees whose returns lead to the callers of their callers.
+    dropping: HashSet<BlockId>,
     work: Vec<BlockId>,
     queued: Vec<bool>,
 }
@@ -145,6 +153,10 @@ impl<'x> Solver<'x> {
             wild,
             wild_of,
             switched: conventions.switched.iter().copied().collect(),
+            named: conventions.named.iter().copied().collect(),
+            named_needed: RegSet::NONE,
+            roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
+            dropping: conventions.dropping.iter().copied().collect(),
             work: cfg.ids().collect(),
             queued: vec![true; n],
         };
@@ -166,19 +178,23 @@ impl<'x> Solver<'x> {
 
     /// Notes that whoever entered at `b` uses `regs` after the return.
     fn need(&mut self, b: BlockId, regs: RegSet) {
-        if self.needed[b.ix()].contains(regs) {
-            return;
-        }
-        let mut work = vec![b];
-        while let Some(b) = work.pop() {
+        let mut work = vec![(b, regs)];
+        while let Some((b, regs)) = work.pop() {
             if self.needed[b.ix()].contains(regs) {
                 continue;
             }
             self.needed[b.ix()] |= regs;
-            if self.cfg.blocks[b.ix()].end() == End::Ret {
-                self.queue(b);
+            let end = self.cfg.blocks[b.ix()].end();
+            match end {
+                End::Ret => self.queue(b),
+                End::Call(callee) if self.dropping.contains(&callee) => work.push((callee, regs)),
+                End::FramedJmp | End::UnknownJmp if self.named.contains(&b) => {
+                    self.queue(b);
+                    work.extend(self.need_of_named(regs));
+                }
+                _ => {}
             }
-            work.extend(self.cfg.succ(b));
+            work.extend(self.cfg.succ(b).iter().map(|s| (*s, regs)));
             if let Some(w) = self.wild.get_mut(self.wild_of[b.ix()] as usize)
                 && !w.needed.contains(regs)
             {
@@ -188,6 +204,15 @@ impl<'x> Solver<'x> {
                 }
             }
         }
+    }
+
+    /// What follows when `regs` are used after the return of a function that is known by its name: where that is news.
+    fn need_of_named(&mut self, regs: RegSet) -> Vec<(BlockId, RegSet)> {
+        if self.named_needed.contains(regs) {
+            return Vec::new();
+        }
+        self.named_needed |= regs;
+        self.roots.iter().map(|r| (*r, regs)).collect()
     }
 
     fn visit(&mut self, b: BlockId) {
@@ -202,8 +227,12 @@ impl<'x> Solver<'x> {
             End::Ret if !self.entered[b.ix()] => RegSet::RETURNED | wild.map_or(RegSet::NONE, |w| w.needed),
             End::Ret => RegSet::CALLEE_SAVED | self.needed[b.ix()] | wild.map_or(RegSet::NONE, |w| w.needed),
             End::GotJmp => RegSet::PASSED,
+            End::FramedJmp if self.named.contains(&b) => {
+                RegSet::PASSED | self.needed[b.ix()] | wild.map_or(RegSet::ALL, |w| w.live)
+            }
             End::FramedJmp => RegSet::PASSED | wild.map_or(RegSet::ALL, |w| w.live),
             End::UnknownJmp => RegSet::ALL,
+            End::UnknownCall if self.named.contains(&b) => RegSet::PASSED | after,
             End::UnknownCall => RegSet::PASSED,
             End::DescriptorCall => RegSet::PASSED | after & RegSet::GPRS,
             // What is live behind it and not written by the callee is live at the callee's returns, so at its entry.
@@ -227,10 +256,14 @@ impl<'x> Solver<'x> {
             let p = BlockId(self.preds.list[i]);
             self.queue(p);
             // `b` may be the return site of a call: then the callee's returns see more.
-            if let End::Call(callee) = cfg.blocks[p.ix()].end()
-                && cfg.succ(p).contains(&b)
-            {
-                self.need(callee, before);
+            match cfg.blocks[p.ix()].end() {
+                End::Call(callee) if cfg.succ(p).contains(&b) => self.need(callee, before),
+                End::UnknownCall if self.named.contains(&p) => {
+                    for (root, regs) in self.need_of_named(before) {
+                        self.need(root, regs);
+                    }
+                }
+                _ => {}
             }
         }
     }

@@ -2,9 +2,11 @@
 
 pub mod access;
 pub mod conventions;
+pub mod dropped;
 pub mod effects;
 pub mod facts;
 pub mod liveness;
+pub mod named_calls;
 pub mod red_zone;
 pub mod regs;
 pub mod stack;

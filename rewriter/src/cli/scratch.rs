@@ -65,7 +65,8 @@ fn remove_when_interrupted(folder: &Path) -> Result<()> {
 /// left to whoever cleans the temporary folder.
 fn remove(folder: &Path) {
     let deadline = Instant::now() + LIMIT;
-    while fs::remove_dir_all(folder).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) && Instant::now() < deadline
+    while fs::remove_dir_all(folder).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound)
+        && Instant::now() < deadline
     {
         std::thread::sleep(Duration::from_millis(1));
     }

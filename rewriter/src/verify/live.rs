@@ -6,12 +6,15 @@
 //! A call leads into its callee. What is live behind it is *needed* by its caller; that need travels forward from the
 //! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
-//! callers that need what the ABI says. An unresolved jump is a tail call, or leads to any block of its function.
+//! callers that need what the ABI says. Where a call or jump may lead to a function that the program names ([`super::named`]), it may lead to
+//! any root, as far as liveness is concerned. What is needed behind a function also is behind a callee that takes its return address off the stack
+//! ([`super::dropped`]). An unresolved jump is a tail call, or leads to any block of its function.
 
 use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
 use super::graph::{End, Graph};
 use super::sites::{Sites, get};
+use super::{dropped, named};
 use std::collections::HashMap;
 
 /// Registers that a call preserves, rsp included.
@@ -59,6 +62,12 @@ struct Solver<'x> {
     preds: Vec<(u32, u32)>,
     /// (return site, callee's entry), sorted.
     returns: Vec<(u32, u32)>,
+    /// Bitmap of blocks that end in calls or jumps which may lead to named functions.
+    named: Vec<u64>,
+    /// What is needed behind named functions.
+    named_needed: Set,
+    /// Bitmap of entries of callees that take their return address off the stack.
+    dropping: Vec<u64>,
     live: Live,
     work: Vec<u32>,
     queued: Vec<bool>,
@@ -127,6 +136,9 @@ impl<'x> Solver<'x> {
             wild: HashMap::new(),
             preds: Vec::new(),
             returns: Vec::new(),
+            named: named::find(g, text, sites),
+            named_needed: 0,
+            dropping: dropped::find(g, text, sites),
             live: Live { at_start: vec![0; n], at_end: vec![0; n] },
             work: (0..n as u32).collect(),
             queued: vec![true; n],
@@ -171,8 +183,14 @@ impl<'x> Solver<'x> {
                 continue;
             }
             self.needed[k] |= regs;
-            if g.ends[k] == End::Ret {
-                self.queue(b);
+            match g.ends[k] {
+                End::Ret => self.queue(b),
+                End::Call(Some(callee)) if get(&self.dropping, callee as usize) => work.push((callee, regs)),
+                End::Unresolved { .. } if get(&self.named, k) => {
+                    self.queue(b);
+                    work.extend(self.need_of_named(regs));
+                }
+                _ => {}
             }
             work.extend(g.succ(k).iter().map(|&t| (t, regs)));
             // What unwinds clobbers the other registers: nobody keeps values in them over a call that may end in a pad.
@@ -188,11 +206,21 @@ impl<'x> Solver<'x> {
         }
     }
 
+    /// What follows when `regs` are needed behind a named function: where that is news.
+    fn need_of_named(&mut self, regs: Set) -> Vec<(u32, Set)> {
+        if self.named_needed | regs == self.named_needed {
+            return Vec::new();
+        }
+        self.named_needed |= regs;
+        self.g.roots.iter().map(|&root| (root, regs)).collect()
+    }
+
     fn visit(&mut self, b: usize, assume: Assumptions) {
         let g = self.g;
         let after = g.succ(b).iter().fold(0, |s, &t| s | self.live.at_start[t as usize]);
         let wild = self.wild.get(&g.component[b]);
-        let call = Set::from(ARGUMENTS | CALLEE_SAVED);
+        let named = get(&self.named, b);
+        let call = Set::from(ARGUMENTS | CALLEE_SAVED) | if named { after | self.needed[b] } else { 0 };
         let out = match g.ends[b] {
             End::Fall | End::Jump(_) | End::Cond(_) | End::Table(_) => after,
             End::Call(Some(c)) => self.live.at_start[c as usize],
@@ -231,6 +259,14 @@ impl<'x> Solver<'x> {
         while let Some(&(_, callee)) = self.returns.get(k).filter(|p| assume.follow_returns && p.0 == b as u32) {
             self.need(callee, new);
             k += 1;
+        }
+        // Behind a call that comes back, the next block is its return site.
+        let calls =
+            b.checked_sub(1).filter(|&p| matches!(g.ends[p], End::CallInd { .. }) && g.succ(p).contains(&(b as u32)));
+        if assume.follow_returns && calls.is_some_and(|p| get(&self.named, p)) {
+            for (root, regs) in self.need_of_named(new) {
+                self.need(root, regs);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! rewritten module, and audits that. A mutation is a textual change of a program that is accepted as it stands.
 
 mod bounds;
+mod callers;
 mod copies;
 mod covered;
 mod decoding;

@@ -1,0 +1,123 @@
+//! Calls and jumps through registers that may lead to a function which the program names.
+//!
+//! Purpose: a compiler that knows whom it calls through a register may keep values in whatever that function leaves alone (gcc's
+//! `-fipa-ra`), as over a direct call. gcc calls so in the large code model (psABI 3.5), where a function's address is a number of 64 bits, or
+//! the GOT's address plus one. Input: the graph and the decoded instructions. Output: blocks that end in such a call or jump.
+//!
+//! Whom they lead to is not asked, but where the register's value comes from: out of memory that is not the stack, or from the caller, it
+//! is a pointer, and nothing is known of whom it leads to but the ABI. All else may be a name, if any target of the module is seen to
+//! come from a number of 64 bits: code of other models calls by distance whom it knows.
+
+use super::facts::Facts;
+use super::regs::RegSet;
+use crate::cfg::{BlockId, Cfg, End};
+use crate::disasm::{Flow, InsnId, Insns};
+use crate::image::Image;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use std::collections::HashSet;
+
+/// Most ways into blocks that are followed for one target.
+const MAX_WAYS: usize = 256;
+/// No function lies lower (Linux: `vm.mmap_min_addr`).
+const LOWEST_CODE: u64 = 0x10000;
+
+/// Where a register's value comes from.
+enum Origin {
+    Register(Register),
+    /// Of these two.
+    Sum(Register, Register),
+    Pointer,
+    /// A number of 64 bits.
+    Number,
+    Unknown,
+}
+
+/// What is known of a target.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Pointer,
+    Unknown,
+    Number,
+}
+
+/// The blocks that end in calls or jumps which may lead to named functions, ascending.
+pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Vec<BlockId> {
+    let mut found = Vec::new();
+    let mut numbers = false;
+    for b in cfg.ids() {
+        let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
+        let indirect = matches!(insns.flow(last), Flow::IndirectCall | Flow::IndirectJmp);
+        if !indirect || !matches!(cfg.blocks[b.ix()].end(), End::UnknownCall | End::FramedJmp | End::UnknownJmp) {
+            continue;
+        }
+        let insn = insns.decode(image, last);
+        let target = match insn.op0_kind() {
+            OpKind::Register => target(image, insns, cfg, facts, b, insn.op0_register()),
+            _ if on_stack(&insn) => Target::Unknown,
+            _ => Target::Pointer,
+        };
+        numbers |= target == Target::Number;
+        if target != Target::Pointer {
+            found.push(b);
+        }
+    }
+    if numbers { found } else { Vec::new() }
+}
+
+/// What `reg` may hold at the end of `b`, on any way there.
+fn target(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, b: BlockId, reg: Register) -> Target {
+    let mut found = Target::Pointer;
+    // A register in front of the `u32`th instruction.
+    let mut work = vec![(b, cfg.blocks[b.ix()].stop.0, reg)];
+    let mut seen = HashSet::new();
+    while let Some((b, before, reg)) = work.pop() {
+        let first = cfg.blocks[b.ix()].first.0;
+        let writes = |i: &u32| facts.stack(InsnId(*i)).written().meets(RegSet::of(reg));
+        let Some(at) = (first..before).rev().find(writes) else {
+            let ways = cfg.preds(b).filter(|p| seen.insert((*p, reg)));
+            work.extend(ways.map(|p| (p, cfg.blocks[p.ix()].stop.0, reg)));
+            if seen.len() > MAX_WAYS {
+                return found.max(Target::Unknown);
+            }
+            continue;
+        };
+        match origin(&insns.decode(image, InsnId(at)), reg) {
+            Origin::Register(from) => work.push((b, at, from)),
+            Origin::Sum(x, y) => work.extend([(b, at, x), (b, at, y)]),
+            Origin::Pointer => {}
+            Origin::Unknown => found = found.max(Target::Unknown),
+            Origin::Number => return Target::Number,
+        }
+    }
+    found
+}
+
+/// What an instruction puts into `reg`.
+fn origin(insn: &Instruction, reg: Register) -> Origin {
+    let (to, from) = (insn.op0_register(), insn.op1_register());
+    if insn.mnemonic() == Mnemonic::Syscall {
+        return Origin::Pointer;
+    }
+    if insn.op_count() != 2 || insn.op0_kind() != OpKind::Register || to.full_register() != reg {
+        return Origin::Unknown;
+    }
+    match (insn.mnemonic(), insn.op1_kind()) {
+        (Mnemonic::Mov, OpKind::Register) if to.is_gpr64() => Origin::Register(from),
+        (Mnemonic::Mov, OpKind::Memory) if !on_stack(insn) => Origin::Pointer,
+        (Mnemonic::Mov, OpKind::Immediate64) => Origin::Number,
+        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) if insn.immediate(1) < LOWEST_CODE => {
+            Origin::Pointer
+        }
+        (Mnemonic::Add, OpKind::Register) if to.is_gpr64() => Origin::Sum(to, from),
+        (Mnemonic::Lea, _) if insn.memory_base().is_gpr64() && insn.memory_index().is_gpr64() => {
+            Origin::Sum(insn.memory_base(), insn.memory_index())
+        }
+        (Mnemonic::Xor, OpKind::Register) if from == to => Origin::Pointer,
+        _ => Origin::Unknown,
+    }
+}
+
+/// Whether the operand in memory is a place of the stack, where a register may have been kept.
+fn on_stack(insn: &Instruction) -> bool {
+    matches!(insn.memory_base(), Register::RSP | Register::RBP) && insn.memory_index() == Register::None
+}

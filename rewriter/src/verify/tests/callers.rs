@@ -1,0 +1,100 @@
+//! What callers keep over calls: of functions that they know by name through a register, and of functions that return elsewhere.
+
+use super::Program;
+
+/// `f` keeps rcx over a call of `g` through r10, which comes from `target`; the check in `g` uses `scratch`.
+fn named(target: &str, scratch: &str) -> Program {
+    let text = format!(
+        "mov rcx, rax
+ {target}
+ call r10
+ add rax, rcx
+ ret
+.cfi_endproc
+.cfi_startproc
+g: lea {scratch}, [rdi+8]
+ shr {scratch}, 6
+ test dword ptr [{scratch}+T], 0x202
+ jnz s1
+a1: mov rax, [rdi+8]
+ ret"
+    );
+    let mut program = Program::new(&text, &stub(scratch, "rdi+8"));
+    program.old += "\ng_old: jmp g\n .fill 3, 1, 0xcc";
+    program.traps += "\n.long g_old - f_old, g - f";
+    program
+}
+
+/// The cold stub of a load of eight bytes at `at`.
+fn stub(scratch: &str, at: &str) -> String {
+    format!(
+        "s1: lea {scratch}, [{at}]
+ and {scratch}, 63
+ cmp {scratch}, 56
+ ja r1
+ lea {scratch}, [{at}]
+ shr {scratch}, 6
+ test byte ptr [{scratch}+T], 2
+ jz a1
+r1: lea rsp, [rsp-128]
+ push rax
+ lea rax, [{at}]
+ xchg [rsp], rax
+ push 8 + LOAD
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp a1"
+    )
+    .replace(&format!("and {scratch}"), &format!("and {}", low(scratch)))
+    .replace(&format!("cmp {scratch}"), &format!("cmp {}", low(scratch)))
+}
+
+/// The low half of a register.
+fn low(register: &str) -> String {
+    match register.strip_prefix("r1").or(register.strip_prefix("r8")) {
+        Some(_) => format!("{register}d"),
+        None => register.replacen('r', "e", 1),
+    }
+}
+
+/// gcc's large code model: whoever calls a function of its own file through a register knows which registers it leaves alone.
+#[test]
+fn finds_a_register_that_a_caller_keeps_who_knows_the_function_by_a_number() {
+    let number = "movabs r10, offset g_old";
+    named(number, "rsi").accepted();
+    named(number, "rcx").found("live");
+    let sum = "lea r11, [rip+text_start]\n movabs r10, offset g_old - text_start\n add r10, r11";
+    named(sum, "rsi").accepted();
+    named(sum, "rcx").found("live");
+    let copied = "movabs r9, offset g_old\n mov r10, r9";
+    named(copied, "rcx").found("live");
+    // A pointer of the caller's: only the ABI is known.
+    named("test edi, edi", "rcx").accepted();
+}
+
+/// `f` returns 5 through a thunk whose callee takes its return address off the stack.
+fn thunk(scratch: &str, off: &str) -> Program {
+    let text = format!(
+        "mov eax, 5
+ lea {scratch}, [rdi+8]
+ shr {scratch}, 6
+ test dword ptr [{scratch}+T], 0x202
+ jnz s1
+a1: mov rcx, [rdi+8]
+ jmp thunk
+thunk: call inner
+ ud2
+inner: {off}
+ ret"
+    );
+    Program::new(&text, &stub(scratch, "rdi+8"))
+}
+
+/// gcc's `-mfunction-return=thunk`.
+#[test]
+fn finds_a_result_that_is_lost_on_the_way_to_a_return_thunk() {
+    for off in ["lea rsp, [rsp+8]", "add rsp, 8", "pop rcx", "test eax, eax\n jz 1f\n1: pop rcx"] {
+        thunk("r8", off).accepted();
+        thunk("rax", off).found("live");
+    }
+}

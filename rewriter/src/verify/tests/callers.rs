@@ -21,7 +21,7 @@ a1: mov rax, [rdi+8]
     );
     let mut program = Program::new(&text, &stub(scratch, "rdi+8"));
     program.old += "\ng_old: jmp g\n .fill 3, 1, 0xcc";
-    program.traps += "\n.long g_old - f_old, g - f";
+    program.traps += "\n.long g_old - old_start, g - text_start";
     program
 }
 

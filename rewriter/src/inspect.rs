@@ -44,7 +44,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         function.bytes += bytes;
         function.instructions += 1;
         count(&plan.actions[id.ix()], &mut function.accesses);
-        if options.poll == Poll::Backedge && checks.polls.is_at(cfg.block_of(id), id) {
+        if options.poll == Poll::Backedge && checks.polls.of(cfg.block_of(id)) == Some(id) {
             function.accesses.polls += 1;
         }
         out.code_bytes += bytes;

@@ -64,6 +64,18 @@ impl Ranks {
     }
 }
 
+/// Sets the bit of a number.
+#[inline]
+pub fn set(bits: &mut [u64], i: usize) {
+    bits[i / 64] |= 1 << (i % 64);
+}
+
+/// Whether the bit of a number is set.
+#[inline]
+pub fn is_set(bits: &[u64], i: usize) -> bool {
+    bits[i / 64] >> (i % 64) & 1 != 0
+}
+
 /// The numbers whose bits are set, ascending.
 #[inline]
 pub fn members(bits: &[u64]) -> impl Iterator<Item = usize> {

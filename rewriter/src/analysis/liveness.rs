@@ -13,13 +13,14 @@
 //!
 //! Invariant: a register outside [`Liveness::live_out`]-derived sets is never read again before it is written.
 
+use super::Grouped;
 use super::conventions::Conventions;
 use super::effects::Effects;
 use super::facts::Facts;
-use super::group;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::InsnId;
+use crate::ranks::set;
 use std::collections::HashSet;
 
 /// The result: live sets at block ends.
@@ -31,21 +32,25 @@ pub struct Liveness {
 impl Liveness {
     /// Solves the equations.
     pub fn solve(cfg: &Cfg, facts: &Facts, conventions: &Conventions) -> Liveness {
-        Liveness::solve_in_order(cfg, facts, conventions, |left| left - 1)
+        // From the last block to the first, again and again: what a block and its successors ask for is gathered before it is visited, as is
+        // what all its callers do.
+        Liveness::solve_in_order(cfg, facts, conventions, |visited| visited)
     }
 
-    /// `next`: which of so many waiting blocks is visited next; the result does not depend on it.
+    /// `next`, from the block that was visited last (at first, how many there are): the last waiting one in front of which is visited next, or,
+    /// where none waits there, the last of all; the result does not depend on it.
     fn solve_in_order(
         cfg: &Cfg,
         facts: &Facts,
         conventions: &Conventions,
         mut next: impl FnMut(usize) -> usize,
     ) -> Liveness {
+        let count = cfg.blocks.len();
         let mut s = Solver::new(cfg, facts, conventions);
-        while !s.work.is_empty() {
-            let b = s.work.swap_remove(next(s.work.len()));
-            s.queued[b.ix()] = false;
-            s.visit(b);
+        let mut visited = count;
+        while let Some(b) = s.waiting.take_before(next(visited)).or_else(|| s.waiting.take_before(count)) {
+            visited = b;
+            s.visit(BlockId(b as u32));
         }
         Liveness { out: s.out }
     }
@@ -90,7 +95,8 @@ fn block_effects(cfg: &Cfg, facts: &Facts, b: BlockId) -> Effects {
 struct Solver<'x> {
     cfg: &'x Cfg,
     transfer: Vec<Effects>,
-    preds: Preds,
+    /// By block that is a callee's first one: the blocks that end with its calls.
+    callers: Grouped,
     live_in: Vec<RegSet>,
     out: Vec<RegSet>,
     /// What the callers of the functions that run through a block use after their calls: flows forward, from function
@@ -111,8 +117,10 @@ struct Solver<'x> {
     roots: Vec<BlockId>,
     /// Callees whose returns lead to the callers of their callers.
     dropping: HashSet<BlockId>,
-    work: Vec<BlockId>,
-    queued: Vec<bool>,
+    /// Blocks to be visited.
+    waiting: Waiting,
+    /// What [`Solver::need`] has still to look at; empty outside.
+    needing: Vec<BlockId>,
 }
 
 const TAME: u32 = u32::MAX;
@@ -145,7 +153,7 @@ impl<'x> Solver<'x> {
         let mut solver = Solver {
             cfg,
             transfer: cfg.ids().map(|b| block_effects(cfg, facts, b)).collect(),
-            preds: Preds::new(cfg),
+            callers: Grouped::new(n, || calls(cfg).map(|(call, callee)| (callee.0, call.0))),
             live_in: vec![RegSet::NONE; n],
             out: vec![RegSet::NONE; n],
             needed: vec![RegSet::NONE; n],
@@ -157,8 +165,8 @@ impl<'x> Solver<'x> {
             named_needed: RegSet::NONE,
             roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
             dropping: conventions.dropping.iter().copied().collect(),
-            work: cfg.ids().collect(),
-            queued: vec![true; n],
+            waiting: Waiting::all(n),
+            needing: Vec::new(),
         };
         // Whoever enters from outside the module or through a pointer knows only the ABI.
         for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
@@ -170,49 +178,49 @@ impl<'x> Solver<'x> {
         solver
     }
 
-    fn queue(&mut self, b: BlockId) {
-        if !std::mem::replace(&mut self.queued[b.ix()], true) {
-            self.work.push(b);
-        }
+    /// Lets the blocks be visited that depend on what is known of all of an unresolved jump's component.
+    fn queue_ends(&mut self, wild: u32) {
+        self.wild[wild as usize].ends.iter().for_each(|end| self.waiting.add(end.ix()));
     }
 
     /// Notes that whoever entered at `b` uses `regs` after the return.
     fn need(&mut self, b: BlockId, regs: RegSet) {
-        let mut work = vec![(b, regs)];
-        while let Some((b, regs)) = work.pop() {
+        if self.needed[b.ix()].contains(regs) {
+            return;
+        }
+        self.needing.push(b);
+        while let Some(b) = self.needing.pop() {
             if self.needed[b.ix()].contains(regs) {
                 continue;
             }
             self.needed[b.ix()] |= regs;
-            let end = self.cfg.blocks[b.ix()].end();
-            match end {
-                End::Ret => self.queue(b),
-                End::Call(callee) if self.dropping.contains(&callee) => work.push((callee, regs)),
+            match self.cfg.blocks[b.ix()].end() {
+                End::Ret => self.waiting.add(b.ix()),
+                End::Call(callee) if self.dropping.contains(&callee) => self.needing.push(callee),
                 End::FramedJmp | End::UnknownJmp if self.named.contains(&b) => {
-                    self.queue(b);
-                    work.extend(self.need_of_named(regs));
+                    self.waiting.add(b.ix());
+                    if self.is_news_of_named(regs) {
+                        self.needing.extend(&self.roots);
+                    }
                 }
                 _ => {}
             }
-            work.extend(self.cfg.succ(b).iter().map(|s| (*s, regs)));
-            if let Some(w) = self.wild.get_mut(self.wild_of[b.ix()] as usize)
+            self.needing.extend(self.cfg.succ(b));
+            let wild = self.wild_of[b.ix()];
+            if let Some(w) = self.wild.get_mut(wild as usize)
                 && !w.needed.contains(regs)
             {
                 w.needed |= regs;
-                for e in w.ends.clone() {
-                    self.queue(e);
-                }
+                self.queue_ends(wild);
             }
         }
     }
 
-    /// What follows when `regs` are used after the return of a function that is known by its name: where that is news.
-    fn need_of_named(&mut self, regs: RegSet) -> Vec<(BlockId, RegSet)> {
-        if self.named_needed.contains(regs) {
-            return Vec::new();
-        }
+    /// Notes that `regs` are used after the return of a function that is known by its name, which may be any of `roots`; whether that is news.
+    fn is_news_of_named(&mut self, regs: RegSet) -> bool {
+        let news = !self.named_needed.contains(regs);
         self.named_needed |= regs;
-        self.roots.iter().map(|r| (*r, regs)).collect()
+        news
     }
 
     fn visit(&mut self, b: BlockId) {
@@ -244,23 +252,22 @@ impl<'x> Solver<'x> {
             return;
         }
         self.live_in[b.ix()] = before;
-        if let Some(w) = self.wild.get_mut(self.wild_of[b.ix()] as usize)
+        let wild = self.wild_of[b.ix()];
+        if let Some(w) = self.wild.get_mut(wild as usize)
             && !w.live.contains(before)
         {
             w.live |= before;
-            for e in w.ends.clone() {
-                self.queue(e);
-            }
+            self.queue_ends(wild);
         }
-        for i in self.preds.range(b) {
-            let p = BlockId(self.preds.list[i]);
-            self.queue(p);
-            // `b` may be the return site of a call: then the callee's returns see more.
+        self.callers.of(b.ix()).iter().for_each(|call| self.waiting.add(*call as usize));
+        for p in cfg.preds(b) {
+            self.waiting.add(p.ix());
+            // `b` is the return site of a call: the callee's returns see more.
             match cfg.blocks[p.ix()].end() {
-                End::Call(callee) if cfg.succ(p).contains(&b) => self.need(callee, before),
-                End::UnknownCall if self.named.contains(&p) => {
-                    for (root, regs) in self.need_of_named(before) {
-                        self.need(root, regs);
+                End::Call(callee) => self.need(callee, before),
+                End::UnknownCall if self.named.contains(&p) && self.is_news_of_named(before) => {
+                    for i in 0..self.roots.len() {
+                        self.need(self.roots[i], before);
                     }
                 }
                 _ => {}
@@ -269,13 +276,55 @@ impl<'x> Solver<'x> {
     }
 }
 
+/// A set of blocks, one bit for each.
+struct Waiting(Vec<u64>);
+
+impl Waiting {
+    /// So many.
+    fn all(count: usize) -> Waiting {
+        let mut bits = vec![u64::MAX; count.div_ceil(64)];
+        if let Some(last) = bits.last_mut()
+            && !count.is_multiple_of(64)
+        {
+            *last = (1 << (count % 64)) - 1;
+        }
+        Waiting(bits)
+    }
+
+    #[inline]
+    fn add(&mut self, b: usize) {
+        set(&mut self.0, b);
+    }
+
+    /// Takes the last one in front of `b` out.
+    #[inline]
+    fn take_before(&mut self, b: usize) -> Option<usize> {
+        let mut mask = (1 << (b % 64)) - 1;
+        for k in (0..self.0.len().min(b / 64 + 1)).rev() {
+            let word = self.0[k] & mask;
+            if word != 0 {
+                let bit = word.ilog2() as usize;
+                self.0[k] ^= 1 << bit;
+                return Some(64 * k + bit);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+}
+
+/// Direct calls: the blocks that end with them, and those that they call.
+fn calls(cfg: &Cfg) -> impl Iterator<Item = (BlockId, BlockId)> {
+    cfg.ids().filter_map(|b| match cfg.blocks[b.ix()].end() {
+        End::Call(callee) => Some((b, callee)),
+        _ => None,
+    })
+}
+
 /// The blocks that an entry of the module, or a call that returns, leads to.
 fn entered(cfg: &Cfg) -> Vec<bool> {
     let mut entered = vec![false; cfg.blocks.len()];
-    let called = cfg.ids().filter(|b| !cfg.succ(*b).is_empty()).filter_map(|b| match cfg.blocks[b.ix()].end() {
-        End::Call(callee) => Some(callee),
-        _ => None,
-    });
+    let called = calls(cfg).filter(|(call, _)| !cfg.succ(*call).is_empty()).map(|(_, callee)| callee);
     let mut work: Vec<BlockId> = cfg.ids().filter(|b| cfg.root[b.ix()]).chain(called).collect();
     while let Some(b) = work.pop() {
         if !std::mem::replace(&mut entered[b.ix()], true) {
@@ -283,32 +332,6 @@ fn entered(cfg: &Cfg) -> Vec<bool> {
         }
     }
     entered
-}
-
-/// Reverse edges: successors, and from a callee's entry to its calls.
-struct Preds {
-    from: Vec<u32>,
-    list: Vec<u32>,
-}
-
-impl Preds {
-    fn new(cfg: &Cfg) -> Preds {
-        let pairs = || {
-            cfg.ids().flat_map(|b| {
-                let callee = match cfg.blocks[b.ix()].end() {
-                    End::Call(callee) => Some((callee.0, b.0)),
-                    _ => None,
-                };
-                cfg.succ(b).iter().map(move |s| (s.0, b.0)).chain(callee)
-            })
-        };
-        let (from, list) = group(cfg.blocks.len(), pairs);
-        Preds { from, list }
-    }
-
-    fn range(&self, b: BlockId) -> std::ops::Range<usize> {
-        self.from[b.ix()] as usize..self.from[b.ix() + 1] as usize
-    }
 }
 
 #[cfg(test)]
@@ -321,9 +344,9 @@ mod tests {
     /// Visits by a pseudo-random choice.
     fn shuffled(a: &Analysed, mut seed: u64) -> Vec<RegSet> {
         let conventions = conventions::find(&a.image, &a.insns, &a.cfg, &a.facts);
-        let next = |left: usize| {
+        let next = |_| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) as usize % left
+            (seed >> 33) as usize % (a.cfg.blocks.len() + 1)
         };
         Liveness::solve_in_order(&a.cfg, &a.facts, &conventions, next).out
     }
@@ -365,6 +388,23 @@ h: mov ecx, 0x7654321
             assert!(out[returned.ix()].contains(RegSet::of(iced_x86::Register::RCX)));
             assert!(!out[returned.ix()].meets(RegSet::of(iced_x86::Register::RDX)), "{seed}");
         }
+    }
+
+    #[test]
+    fn waiting_blocks_are_taken_from_the_last_to_the_first() {
+        for count in [0, 1, 63, 64, 65, 200] {
+            let mut waiting = Waiting::all(count);
+            let taken: Vec<usize> =
+                std::iter::successors(waiting.take_before(count), |b| waiting.take_before(*b)).collect();
+            assert!(taken.into_iter().eq((0..count).rev()), "{count}");
+            assert_eq!(waiting.take_before(count), None);
+        }
+        let mut waiting = Waiting::all(0);
+        waiting.0 = vec![0; 3];
+        [2, 64, 130].into_iter().for_each(|b| waiting.add(b));
+        assert_eq!(waiting.take_before(64), Some(2));
+        assert_eq!(waiting.take_before(64), None);
+        assert_eq!(waiting.take_before(192), Some(130));
     }
 
     #[test]

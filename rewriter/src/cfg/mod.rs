@@ -8,11 +8,11 @@ pub mod computed;
 pub mod jump_tables;
 mod returns;
 
-use crate::analysis::group;
+use crate::analysis::{Grouped, group};
 use crate::ascending::Ascending;
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
-use crate::ranks::Ranks;
+use crate::ranks::{Ranks, is_set, set};
 use jump_tables::JumpTable;
 
 /// Index into [`Cfg::blocks`].
@@ -130,6 +130,8 @@ pub struct Cfg {
     pub unresolved: Vec<bool>,
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
+    /// A bit for each block that is in some `from` of `pads`; empty where there are none.
+    padded: Vec<u64>,
     succ: Vec<BlockId>,
     /// By block: where its successors begin in `succ`; one more for the end.
     succ_from: Ascending,
@@ -153,17 +155,16 @@ impl Cfg {
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.len();
-        let mut leader = vec![false; count + 1];
-        let mut root_insn = vec![false; count];
+        let words = count.div_ceil(64);
+        let (mut leader, mut root_insn, mut backward) = (vec![0u64; words], vec![0u64; words], vec![0u64; words]);
         for r in &insns.roots {
-            leader[r.ix()] = true;
-            root_insn[r.ix()] = true;
+            set(&mut leader, r.ix());
+            set(&mut root_insn, r.ix());
         }
-        let mut backward = vec![false; count];
         for (id, to) in insns.branches() {
-            leader[to.ix()] = true;
+            set(&mut leader, to.ix());
             if insns.flow(id) != Flow::Call && insns.offset(to) <= insns.offset(id) {
-                backward[to.ix()] = true;
+                set(&mut backward, to.ix());
             }
         }
         for id in insns.ends() {
@@ -171,25 +172,27 @@ impl Cfg {
             if insns.flow(id) == Flow::Next && next == Some(InsnId(id.0 + 1)) {
                 continue;
             }
-            leader[id.ix() + 1] = true;
+            if id.ix() + 1 < count {
+                set(&mut leader, id.ix() + 1);
+            }
             if let Some(n) = next {
-                leader[n.ix()] = true;
+                set(&mut leader, n.ix());
             }
         }
         for t in &tables {
             for target in t.own_targets() {
-                leader[target.ix()] = true;
+                set(&mut leader, target.ix());
                 if insns.offset(target) <= insns.offset(t.jump) {
-                    backward[target.ix()] = true;
+                    set(&mut backward, target.ix());
                 }
             }
         }
         if count > 0 {
-            leader[0] = true;
+            set(&mut leader, 0);
         }
-        let begins = Ranks::of(leader[..count].iter().copied());
-        let firsts: Vec<InsnId> = (0..count as u32).map(InsnId).filter(|i| leader[i.ix()]).collect();
-        drop(leader);
+        let begins = Ranks::from_bits(leader);
+        let mut firsts: Vec<InsnId> = Vec::with_capacity(begins.before(count) as usize);
+        firsts.extend(begins.iter().map(|i| InsnId(i as u32)));
         let id_of = |i: InsnId| BlockId(begins.before(i.ix() + 1) - 1);
         let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
         let mut blocks = Vec::with_capacity(firsts.len());
@@ -262,10 +265,24 @@ impl Cfg {
         for b in wild {
             unresolved[component[b] as usize] = true;
         }
-        let root = firsts.iter().map(|f| root_insn[f.ix()]).collect();
-        let loop_head = firsts.iter().map(|f| backward[f.ix()]).collect();
+        let root = firsts.iter().map(|f| is_set(&root_insn, f.ix())).collect();
+        let loop_head = firsts.iter().map(|f| is_set(&backward, f.ix())).collect();
         let (firsts, pads) = (begins, Vec::new());
-        Cfg { blocks, tables, root, loop_head, component, unresolved, pads, succ, succ_from, preds_from, preds, firsts }
+        Cfg {
+            blocks,
+            tables,
+            root,
+            loop_head,
+            component,
+            unresolved,
+            pads,
+            padded: Vec::new(),
+            succ,
+            succ_from,
+            preds_from,
+            preds,
+            firsts,
+        }
     }
 
     /// The blocks that may follow `b` without a return in between (behind a call: the return site).
@@ -299,10 +316,18 @@ impl Cfg {
             }
         }
         self.pads.sort_by_key(|p| p.from[0]);
+        if !self.pads.is_empty() {
+            self.padded = vec![0; self.blocks.len().div_ceil(64)];
+            self.pads.iter().flat_map(|p| &p.from).for_each(|b| set(&mut self.padded, b.ix()));
+        }
     }
 
     /// Where an exception that the call at the end of `b` lets through may continue.
+    #[inline]
     pub fn pads_of(&self, b: BlockId) -> &[BlockId] {
+        if self.padded.is_empty() || !is_set(&self.padded, b.ix()) {
+            return &[];
+        }
         let at = self.pads.partition_point(|p| p.from[0] <= b);
         let pads = at.checked_sub(1).map(|k| &self.pads[k]).filter(|p| p.from.binary_search(&b).is_ok());
         pads.map_or(&[], |p| &p.to)
@@ -330,24 +355,19 @@ impl Cfg {
     }
 }
 
-/// Direct branches and calls by target.
-pub struct Sources {
-    from: Vec<u32>,
-    list: Vec<u32>,
-}
+/// Direct branches and calls by target: every fifth instruction or so is one.
+pub struct Sources(Grouped);
 
 impl Sources {
     /// Those of a whole module.
     pub fn new(insns: &Insns) -> Sources {
-        let branches = || insns.branches().map(|(from, to)| (to.0, from.0));
-        let (from, list) = group(insns.len(), branches);
-        Sources { from, list }
+        Sources(Grouped::new(insns.len(), || insns.branches().map(|(from, to)| (to.0, from.0))))
     }
 
     /// What branches to `id`, ascending.
     #[inline]
     pub fn of(&self, id: InsnId) -> impl Iterator<Item = InsnId> {
-        self.list[self.from[id.ix()] as usize..self.from[id.ix() + 1] as usize].iter().map(|i| InsnId(*i))
+        self.0.of(id.ix()).iter().map(|i| InsnId(*i))
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Explorer<'i, 'a> {
     /// Targets added after the exploration began.
     given: Vec<Vaddr>,
     frames: &'i FrameInfo,
+    /// How many frames begin up to the call that was looked at last.
+    begun: usize,
 }
 
 /// An address of an executable section in a register.
@@ -193,6 +195,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             pinned: BTreeSet::new(),
             given: Vec::new(),
             frames,
+            begun: 0,
         };
         // A library's entry point may be 0 or its first byte; those outside code drop out below.
         let mut hard = vec![image.entry];
@@ -353,9 +356,13 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Whether the frame that describes `va` ends at `end`.
     #[inline]
-    fn is_frame_end(&self, va: Vaddr, end: Vaddr) -> bool {
+    fn is_frame_end(&mut self, va: Vaddr, end: Vaddr) -> bool {
         let fdes = &self.frames.fdes;
-        let i = fdes.partition_point(|f| f.start <= va);
+        let i = self.begun;
+        // Most calls are of the function that was looked at last.
+        let same = (i == 0 || fdes[i - 1].start <= va) && fdes.get(i).is_none_or(|f| va < f.start);
+        let i = if same { i } else { fdes.partition_point(|f| f.start <= va) };
+        self.begun = i;
         i > 0 && fdes[i - 1].end == end
     }
 

@@ -177,10 +177,13 @@ impl Marks {
         let end = at + usize::from(mark.bytes());
         self.list[at] = mark;
         self.starts += 1;
-        for inner in &mut self.list[at + 1..end] {
-            if *inner == Mark::UNKNOWN {
-                *inner = Mark::INSIDE;
-            }
+        let put = |i: usize, inside: bool, inner: &mut Mark| {
+            inner.0 |= if i != 0 && inside && *inner == Mark::UNKNOWN { Mark::INSIDE.0 } else { 0 };
+        };
+        // As many as the longest instruction has, at once: how many it has is hard to foresee for a processor.
+        match self.list[at..].first_chunk_mut::<16>() {
+            Some(bytes) => bytes.iter_mut().enumerate().for_each(|(i, inner)| put(i, i < end - at, inner)),
+            None => self.list[at..end].iter_mut().enumerate().for_each(|(i, inner)| put(i, true, inner)),
         }
     }
 }

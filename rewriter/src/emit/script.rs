@@ -226,13 +226,14 @@ impl Script {
             let mut on_stack = input.stack.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
+            let poll = input.checks.polls.of(b);
             if options.blocks {
                 script.lengths.push(block.stop.0 - block.first.0);
             }
             for (k, i) in (block.first.0..block.stop.0).enumerate() {
                 let id = InsnId(i);
                 let kind = facts.kind(id);
-                let polls = input.checks.polls.is_at(b, id);
+                let polls = poll == Some(id);
                 let (first, last) = (k == 0, i + 1 == block.stop.0);
                 let mut named = false;
                 if next_planned == Some(id) {

@@ -8,7 +8,9 @@
 
 use super::collect::Code;
 use super::{Fuel, Key, NO_REG, Range, State, Step};
+use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg};
+use crate::ranks::{is_set, set};
 use std::collections::VecDeque;
 
 /// Ranges known at once.
@@ -91,8 +93,7 @@ impl Known {
 
     /// Behind an instruction.
     fn follow(&mut self, step: &Step) {
-        let moved = if step.dst < NO_REG { 1 << step.src } else { 0 };
-        if self.named & (u32::from(step.written) | moved) == 0 {
+        if self.named & u32::from(step.touched()) == 0 {
             return;
         }
         let before = *self;
@@ -124,11 +125,15 @@ fn copied(r: &Range, step: &Step) -> Option<Range> {
 }
 
 /// Runs the pass; returns how many checks it left out.
-pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
-    let at_start = solve(cfg, code);
+pub fn run(cfg: &Cfg, code: &mut Code, briefs: &Briefs, fuel: &mut Fuel) -> u64 {
+    let at_start = solve(cfg, code, briefs);
     let mut gone: Vec<usize> = Vec::new();
     for b in cfg.ids().filter(|b| !code.checks_of(*b).is_empty()) {
         let Some(mut known) = at_start.get(b) else { continue };
+        // The only check of a block to which nothing is known stays.
+        if known.is_empty() && code.checks_of(b).len() == 1 {
+            continue;
+        }
         walk(code, (cfg.blocks[b.ix()].first.ix(), cfg.blocks[b.ix()].stop.ix()), b, &mut known, |c, known| {
             let proves = code.checks[c].proves();
             if proves.is_some_and(|range| known.list().iter().any(|r| r.covers(&range))) {
@@ -150,6 +155,36 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
     gone.len() as u64
 }
 
+/// What the instructions of each block do to what is known, in short: so most blocks need not be gone through.
+pub struct Briefs(Vec<u16>);
+
+/// Behind some place of the block nothing is known that was known before: in the place of rsp, which no range is named by.
+const FORGETS: u16 = RegSet::RSP.0 as u16;
+
+impl Briefs {
+    /// Those of all blocks.
+    pub fn of(cfg: &Cfg, code: &Code) -> Briefs {
+        let brief = |b: BlockId| {
+            let block = &cfg.blocks[b.ix()];
+            code.steps.range(block.first.ix()..block.stop.ix()).fold(0, |brief, step| {
+                brief | step.touched() & !FORGETS | if step.kills || step.ends { FORGETS } else { 0 }
+            })
+        };
+        Briefs(cfg.ids().map(brief).collect())
+    }
+
+    #[inline]
+    fn forgets(&self, b: BlockId) -> bool {
+        self.0[b.ix()] & FORGETS != 0
+    }
+
+    /// Whether the block's instructions leave all that is known as it is.
+    #[inline]
+    fn keeps(&self, b: BlockId, known: &Known) -> bool {
+        u32::from(self.0[b.ix()]) & (known.named | u32::from(FORGETS)) == 0
+    }
+}
+
 /// What is known at each block's start: at most starts nothing, at most others one range.
 struct AtStart {
     /// By block: [`UNREACHED`], or where its ranges begin in `ranges` times eight, plus how many they are.
@@ -162,6 +197,12 @@ const UNREACHED: u32 = u32::MAX;
 const _: () = assert!(KNOWN < 7);
 
 impl AtStart {
+    /// Whether something is seen to lead there, and nothing is known: so it stays.
+    #[inline]
+    fn is_settled(&self, b: BlockId) -> bool {
+        self.of[b.ix()] != UNREACHED && self.of[b.ix()].is_multiple_of(8)
+    }
+
     fn get(&self, b: BlockId) -> Option<Known> {
         if self.of[b.ix()] == UNREACHED {
             return None;
@@ -186,39 +227,44 @@ impl AtStart {
     }
 }
 
-fn solve(cfg: &Cfg, code: &Code) -> AtStart {
+fn solve(cfg: &Cfg, code: &Code, briefs: &Briefs) -> AtStart {
     let n = cfg.blocks.len();
     let mut at_start = AtStart { of: vec![UNREACHED; n], ranges: Vec::new() };
-    let mut queued = vec![false; n];
+    let mut queued = vec![0u64; n.div_ceil(64)];
     // Blocks whose end is the same whatever is known at their start, and has been passed on.
-    let mut settled = vec![false; n];
+    let mut settled = vec![0u64; n.div_ceil(64)];
     let mut visits = vec![0u8; n];
-    let mut work: VecDeque<u32> = VecDeque::new();
     for b in cfg.ids().filter(|b| code.entry[b.ix()]) {
         at_start.set(b, &Known::NONE);
-        queued[b.ix()] = true;
-        work.push_back(b.0);
+        set(&mut queued, b.ix());
     }
-    while let Some(b) = work.pop_front() {
-        let b = BlockId(b);
-        queued[b.ix()] = false;
-        if settled[b.ix()] {
+    // First in, first out; all entries are in at first.
+    let mut entries = cfg.ids().filter(|b| code.entry[b.ix()]);
+    let mut work: VecDeque<BlockId> = VecDeque::new();
+    while let Some(b) = entries.next().or_else(|| work.pop_front()) {
+        queued[b.ix() / 64] &= !(1 << (b.ix() % 64));
+        if is_set(&settled, b.ix()) {
             continue;
         }
         let (first, stop) = (cfg.blocks[b.ix()].first.ix(), cfg.blocks[b.ix()].stop.ix());
+        let checks = !code.checks_of(b).is_empty();
         let mut known = Known::NONE;
-        let from = match forgets(code, first, stop) {
-            Some(i) => {
-                settled[b.ix()] = true;
-                i
+        if briefs.forgets(b) {
+            set(&mut settled, b.ix());
+            if checks {
+                let from = forgets(code, first, stop).unwrap_or(first);
+                walk(code, (from, stop), b, &mut known, |_, _| {});
             }
-            None => {
-                known = at_start.get(b).unwrap_or(Known::NONE);
-                first
+        } else {
+            known = at_start.get(b).unwrap_or(Known::NONE);
+            if checks || !briefs.keeps(b, &known) {
+                walk(code, (first, stop), b, &mut known, |_, _| {});
             }
-        };
-        walk(code, (from, stop), b, &mut known, |_, _| {});
+        }
         for &s in cfg.succ(b) {
+            if at_start.is_settled(s) {
+                continue;
+            }
             let old = at_start.get(s);
             let mut met = match &old {
                 None => known,
@@ -231,8 +277,9 @@ fn solve(cfg: &Cfg, code: &Code) -> AtStart {
                     met.clear();
                 }
                 at_start.set(s, &met);
-                if !std::mem::replace(&mut queued[s.ix()], true) {
-                    work.push_back(s.0);
+                if !is_set(&queued, s.ix()) {
+                    set(&mut queued, s.ix());
+                    work.push_back(s);
                 }
             }
         }

@@ -53,9 +53,12 @@ pub struct Steps {
     of: Numbers,
     distinct: Vec<Step>,
     known: HashMap<Step, u32>,
-    /// By kind of instruction and flags of the step: the last number, which is found without the map.
+    /// By kind of instruction and flags of the step: the last number, which is found without the map; [`UNNUMBERED`].
     last: Vec<u32>,
 }
+
+/// There was none.
+const UNNUMBERED: u32 = u32::MAX;
 
 impl Steps {
     fn with_capacity(count: usize) -> Steps {
@@ -71,14 +74,15 @@ impl Steps {
         number
     }
 
-    fn push(&mut self, kind: KindId, step: Step) {
+    /// `exact`: all instructions of the kind with these flags do the same.
+    fn push(&mut self, kind: KindId, exact: bool, step: Step) {
         let flags = usize::from(step.kills) | usize::from(step.only_polls) << 1 | usize::from(step.ends) << 2;
         let slot = 8 * kind.ix() + flags;
         if self.last.len() <= slot {
-            self.last.resize(slot + 1, 0);
+            self.last.resize(slot + 1, UNNUMBERED);
         }
         let mut number = self.last[slot];
-        if self.distinct.get(number as usize) != Some(&step) {
+        if number == UNNUMBERED || !exact && self.distinct[number as usize] != step {
             number = self.number(step);
             self.last[slot] = number;
         }
@@ -134,6 +138,7 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
         code.first.push(code.checks.len() as u32);
         live_before.clear();
         let mut on_stack = stack.at_start(b);
+        let poll = polls.of(b);
         let mut in_block = 0;
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
@@ -170,15 +175,15 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 // A gate of another kind, or a refusal.
                 None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
             }
-            step.only_polls = polls.is_at(b, id) && !step.kills;
-            step.kills |= polls.is_at(b, id);
+            step.only_polls = poll == Some(id) && !step.kills;
+            step.kills |= poll == Some(id);
             if closes && is_jump(&insn) {
                 if live_before.is_empty() {
                     live.before_each(cfg, facts, b, &mut live_before);
                 }
                 code.loops.push((b, live_before[0]));
             }
-            code.steps.push(kind, step);
+            code.steps.push(kind, exact, step);
             on_stack = facts.stack(id).behind(on_stack);
         }
     }
@@ -207,9 +212,7 @@ fn wild(cfg: &Cfg) -> Vec<bool> {
 /// Blocks where nothing is known of what ran before.
 fn entries(cfg: &Cfg, wild: &[bool]) -> Vec<bool> {
     let mut entry = cfg.root.clone();
-    let mut has_pred = vec![false; cfg.blocks.len()];
     for b in cfg.ids() {
-        cfg.succ(b).iter().for_each(|s| has_pred[s.ix()] = true);
         match cfg.blocks[b.ix()].end() {
             End::Call(callee) => entry[callee.ix()] = true,
             End::Plain
@@ -221,10 +224,9 @@ fn entries(cfg: &Cfg, wild: &[bool]) -> Vec<bool> {
             | End::UnknownJmp
             | End::Stop => {}
         }
-        entry[b.ix()] |= wild[cfg.component[b.ix()] as usize];
+        entry[b.ix()] |= wild[cfg.component[b.ix()] as usize] || cfg.preds(b).len() == 0;
     }
     cfg.pads.iter().flat_map(|p| &p.to).for_each(|pad| entry[pad.ix()] = true);
-    entry.iter_mut().zip(has_pred).for_each(|(e, has)| *e |= !has);
     entry
 }
 

@@ -132,6 +132,13 @@ pub struct Step {
 }
 
 impl Step {
+    /// A bit for each register that is changed, or of which another one becomes a copy.
+    #[inline]
+    fn touched(&self) -> u16 {
+        self.written | if self.dst < NO_REG { 1 << self.src } else { 0 }
+    }
+
+    #[inline]
     fn writes(&self, reg: u8) -> bool {
         reg < NO_REG && self.written >> reg & 1 != 0
     }
@@ -289,11 +296,8 @@ pub fn run(input: &Input) -> Checks {
     let options = input.options;
     let mut fuel = Fuel(options.fuel);
     let mut counts = Counts::default();
-    let polls = if options.poll == Poll::Backedge {
-        polls::place(input, &mut fuel, &mut counts)
-    } else {
-        Polls::none(input.cfg)
-    };
+    let polls =
+        if options.poll == Poll::Backedge { polls::place(input, &mut fuel, &mut counts) } else { Polls::default() };
     let checks = options.checks.loads() || options.checks.stores();
     if !checks || !options.merge && !options.across && !options.strips {
         return Checks { polls, counts, fuel, ..Checks::default() };
@@ -306,11 +310,12 @@ pub fn run(input: &Input) -> Checks {
     }
     if options.across {
         let widened = if options.ahead { ahead::run(input.cfg, &mut code) } else { Vec::new() };
-        counts.dominated = across::run(input.cfg, &mut code, &mut fuel);
+        let briefs = across::Briefs::of(input.cfg, &code);
+        counts.dominated = across::run(input.cfg, &mut code, &briefs, &mut fuel);
         if !widened.is_empty() {
             counts.widened = ahead::narrow(input.cfg, &mut code, &widened);
             // One whose own accesses are known was kept for what turned out to be of no use.
-            counts.dominated += across::run(input.cfg, &mut code, &mut fuel);
+            counts.dominated += across::run(input.cfg, &mut code, &briefs, &mut fuel);
         }
     }
     Checks { polls, fuel, ..keep::run(input.cfg, code, strips, counts) }

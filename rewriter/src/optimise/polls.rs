@@ -26,27 +26,22 @@ use super::{Counts, Fuel, Input};
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
-
-/// No poll: as a place in [`Polls`].
-const NONE: u32 = u32::MAX;
+use crate::ranks::{Ranks, set};
 
 /// Where the polls are.
 #[derive(Debug, Default)]
 pub struct Polls {
-    /// By block: the instruction that the poll stands in front of.
-    at: Vec<u32>,
+    /// The blocks that have one.
+    blocks: Ranks,
+    /// Of each of them: the instruction that the poll stands in front of.
+    at: Vec<InsnId>,
 }
 
 impl Polls {
-    /// No polls at all.
-    pub fn none(cfg: &Cfg) -> Polls {
-        Polls { at: vec![NONE; cfg.blocks.len()] }
-    }
-
-    /// Whether a poll stands in front of an instruction of a block.
+    /// The instruction of a block that a poll stands in front of.
     #[inline]
-    pub fn is_at(&self, b: BlockId, id: InsnId) -> bool {
-        self.at[b.ix()] == id.0
+    pub fn of(&self, b: BlockId) -> Option<InsnId> {
+        self.blocks.contains(b.ix()).then(|| self.at[self.blocks.before(b.ix()) as usize])
     }
 }
 
@@ -81,12 +76,13 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
         }
     }
     if options.place_polls {
-        leave_out(insns, cfg, polls, fuel);
+        leave_out(cfg, polls, fuel);
     }
     break_recursion(cfg, polls);
     (counts.polls_left_out, counts.polls_recursive) = (polls.left_out, polls.recursive.len() as u64);
     polls.recursive.sort_unstable();
-    let mut at = vec![NONE; cfg.blocks.len()];
+    let mut blocks = vec![0; cfg.blocks.len().div_ceil(64)];
+    let mut at = Vec::new();
     let mut before = Vec::new();
     for b in cfg.ids() {
         // At the head of a loop, or in front of what ends the block.
@@ -104,21 +100,23 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
         // Without the choice they stand there, whatever is live.
         let k = best.filter(|_| options.place_polls).unwrap_or(simple);
         counts.polls_moved += u64::from(k != simple);
-        at[b.ix()] = block.first.0 + k as u32;
+        set(&mut blocks, b.ix());
+        at.push(InsnId(block.first.0 + k as u32));
     }
-    Polls { at }
+    Polls { blocks: Ranks::from_bits(blocks), at }
 }
 
 /// Leaves out what no cycle needs.
-fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
+fn leave_out(cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
     let part = components(cfg);
-    let depth = depths(insns, cfg);
+    let depth = depths(cfg);
     let mut heads: Vec<BlockId> = cfg.ids().filter(|b| polls.at[b.ix()]).collect();
-    heads.sort_by_key(|b| std::cmp::Reverse(depth[cfg.blocks[b.ix()].first.ix()]));
+    heads.sort_by_key(|b| std::cmp::Reverse(depth[b.ix()]));
     let mut seen = vec![u32::MAX; cfg.blocks.len()];
+    let mut work = Vec::new();
     for (round, &head) in heads.iter().enumerate() {
         let goes_on = |b: BlockId| part[b.ix()] == part[head.ix()] && (b == head || !polls.at[b.ix()]);
-        if comes_back(cfg, head, goes_on, &mut seen, round as u32) {
+        if comes_back(cfg, head, goes_on, &mut seen, round as u32, &mut work) {
             continue;
         }
         if !fuel.take() {
@@ -130,8 +128,17 @@ fn leave_out(insns: &Insns, cfg: &Cfg, polls: &mut Placing, fuel: &mut Fuel) {
 }
 
 /// Whether a way leads from a block to itself through such blocks.
-fn comes_back(cfg: &Cfg, head: BlockId, goes_on: impl Fn(BlockId) -> bool, seen: &mut [u32], round: u32) -> bool {
-    let mut work = vec![head];
+/// `seen`: by block, the last round in which it was; `work` is anything.
+fn comes_back(
+    cfg: &Cfg,
+    head: BlockId,
+    goes_on: impl Fn(BlockId) -> bool,
+    seen: &mut [u32],
+    round: u32,
+    work: &mut Vec<BlockId>,
+) -> bool {
+    work.clear();
+    work.push(head);
     while let Some(b) = work.pop() {
         for to in Leads::within(cfg, b).filter(|to| goes_on(*to)) {
             if to == head {
@@ -145,14 +152,13 @@ fn comes_back(cfg: &Cfg, head: BlockId, goes_on: impl Fn(BlockId) -> bool, seen:
     false
 }
 
-/// By instruction: how many stretches between a backward branch and its target it lies in.
-fn depths(insns: &Insns, cfg: &Cfg) -> Vec<i32> {
-    let mut depth = vec![0i32; insns.len() + 1];
+/// By block: how many stretches between a backward branch and its target it lies in. (Blocks follow each other as their instructions do.)
+fn depths(cfg: &Cfg) -> Vec<i32> {
+    let mut depth = vec![0i32; cfg.blocks.len() + 1];
     for b in cfg.ids() {
-        let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
-        for to in cfg.succ(b).iter().map(|s| cfg.blocks[s.ix()].first).filter(|&to| to <= last) {
+        for to in cfg.succ(b).iter().filter(|to| **to <= b) {
             depth[to.ix()] += 1;
-            depth[last.ix() + 1] -= 1;
+            depth[b.ix() + 1] -= 1;
         }
     }
     let mut sum = 0;

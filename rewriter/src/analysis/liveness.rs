@@ -299,17 +299,13 @@ impl Waiting {
     /// Takes the last one in front of `b` out.
     #[inline]
     fn take_before(&mut self, b: usize) -> Option<usize> {
-        let mut mask = (1 << (b % 64)) - 1;
-        for k in (0..self.0.len().min(b / 64 + 1)).rev() {
-            let word = self.0[k] & mask;
-            if word != 0 {
-                let bit = word.ilog2() as usize;
-                self.0[k] ^= 1 << bit;
-                return Some(64 * k + bit);
-            }
-            mask = u64::MAX;
-        }
-        None
+        let part = self.0.get(b / 64).map_or(0, |word| word & ((1 << (b % 64)) - 1));
+        let k =
+            if part != 0 { b / 64 } else { self.0[..self.0.len().min(b / 64)].iter().rposition(|word| *word != 0)? };
+        let word = if part != 0 { part } else { self.0[k] };
+        let bit = word.ilog2() as usize;
+        self.0[k] ^= 1 << bit;
+        Some(64 * k + bit)
     }
 }
 

@@ -2,16 +2,18 @@
 //!
 //! Purpose: a compiler that knows whom it calls through a register may keep values in whatever that function leaves alone (gcc's
 //! `-fipa-ra`), as over a direct call. gcc calls so in the large code model (psABI 3.5), where a function's address is a number of 64 bits, or
-//! the GOT's address plus one. Input: the graph and the decoded instructions. Output: blocks that end in such a call or jump.
+//! the GOT's address plus one, and with `-mforce-indirect-call`. Input: the graph and the decoded instructions. Output: blocks that end in such a
+//! call or jump.
 //!
 //! Whom they lead to is not asked, but where the register's value comes from: out of memory that is not the stack, or from the caller, it
 //! is a pointer, and nothing is known of whom it leads to but the ABI. All else may be a name, if any target of the module is seen to
-//! come from a number of 64 bits: code of other models calls by distance whom it knows.
+//! come from a number of 64 bits, or to be one address of code on all ways: other code calls by distance whom it knows.
 
 use super::facts::Facts;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
+use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashSet;
@@ -29,6 +31,8 @@ enum Origin {
     Pointer,
     /// A number of 64 bits.
     Number,
+    /// An address of code, by a shorter number or a distance.
+    Code(Vaddr),
     Unknown,
 }
 
@@ -37,13 +41,13 @@ enum Origin {
 enum Target {
     Pointer,
     Unknown,
-    Number,
+    Named,
 }
 
 /// The blocks that end in calls or jumps which may lead to named functions, ascending.
 pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Vec<BlockId> {
     let mut found = Vec::new();
-    let mut numbers = false;
+    let mut names = false;
     for b in cfg.ids() {
         let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
         let indirect = matches!(insns.flow(last), Flow::IndirectCall | Flow::IndirectJmp);
@@ -56,17 +60,19 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Vec<Block
             _ if on_stack(&insn) => Target::Unknown,
             _ => Target::Pointer,
         };
-        numbers |= target == Target::Number;
+        names |= target == Target::Named;
         if target != Target::Pointer {
             found.push(b);
         }
     }
-    if numbers { found } else { Vec::new() }
+    if names { found } else { Vec::new() }
 }
 
 /// What `reg` may hold at the end of `b`, on any way there.
 fn target(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, b: BlockId, reg: Register) -> Target {
     let mut found = Target::Pointer;
+    // The address of code that all ways so far lead to, and whether any leads to something else.
+    let (mut code, mut others) = (None, false);
     // A register in front of the `u32`th instruction.
     let mut work = vec![(b, cfg.blocks[b.ix()].stop.0, reg)];
     let mut seen = HashSet::new();
@@ -81,19 +87,23 @@ fn target(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, b: BlockId, re
             }
             continue;
         };
-        match origin(&insns.decode(image, InsnId(at)), reg) {
+        match origin(image, &insns.decode(image, InsnId(at)), reg) {
             Origin::Register(from) => work.push((b, at, from)),
             Origin::Sum(x, y) => work.extend([(b, at, x), (b, at, y)]),
-            Origin::Pointer => {}
-            Origin::Unknown => found = found.max(Target::Unknown),
-            Origin::Number => return Target::Number,
+            Origin::Pointer => others = true,
+            Origin::Unknown => (found, others) = (Target::Unknown, true),
+            Origin::Code(va) => {
+                (found, others) = (Target::Unknown, others || code.is_some_and(|c| c != va));
+                code = Some(va);
+            }
+            Origin::Number => return Target::Named,
         }
     }
-    found
+    if code.is_some() && !others { Target::Named } else { found }
 }
 
 /// What an instruction puts into `reg`.
-fn origin(insn: &Instruction, reg: Register) -> Origin {
+fn origin(image: &Image, insn: &Instruction, reg: Register) -> Origin {
     let (to, from) = (insn.op0_register(), insn.op1_register());
     if insn.mnemonic() == Mnemonic::Syscall {
         return Origin::Pointer;
@@ -101,12 +111,17 @@ fn origin(insn: &Instruction, reg: Register) -> Origin {
     if insn.op_count() != 2 || insn.op0_kind() != OpKind::Register || to.full_register() != reg {
         return Origin::Unknown;
     }
+    let named = |va| if image.exec_at(Vaddr(va)).is_some() { Origin::Code(Vaddr(va)) } else { Origin::Unknown };
     match (insn.mnemonic(), insn.op1_kind()) {
         (Mnemonic::Mov, OpKind::Register) if to.is_gpr64() => Origin::Register(from),
         (Mnemonic::Mov, OpKind::Memory) if !on_stack(insn) => Origin::Pointer,
         (Mnemonic::Mov, OpKind::Immediate64) => Origin::Number,
         (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) if insn.immediate(1) < LOWEST_CODE => {
             Origin::Pointer
+        }
+        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => named(insn.immediate(1)),
+        (Mnemonic::Lea, _) if insn.memory_index() == Register::None && has_no_base(insn) => {
+            named(insn.memory_displacement64())
         }
         (Mnemonic::Add, OpKind::Register) if to.is_gpr64() => Origin::Sum(to, from),
         (Mnemonic::Lea, _) if insn.memory_base().is_gpr64() && insn.memory_index().is_gpr64() => {
@@ -115,6 +130,11 @@ fn origin(insn: &Instruction, reg: Register) -> Origin {
         (Mnemonic::Xor, OpKind::Register) if from == to => Origin::Pointer,
         _ => Origin::Unknown,
     }
+}
+
+/// Whether the operand in memory has an address that is a number or a distance.
+fn has_no_base(insn: &Instruction) -> bool {
+    matches!(insn.memory_base(), Register::None | Register::RIP)
 }
 
 /// Whether the operand in memory is a place of the stack, where a register may have been kept.

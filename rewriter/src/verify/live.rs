@@ -75,8 +75,10 @@ struct Solver<'x> {
 
 impl Live {
     /// Runs the analysis.
-    pub fn new(g: &Graph, text: &Code, sites: &Sites, assume: Assumptions) -> Live {
-        let mut s = Solver::new(g, text, sites);
+    ///
+    /// `is_code`: whether an address lies in an executable section.
+    pub fn new(g: &Graph, text: &Code, sites: &Sites, is_code: &dyn Fn(u64) -> bool, assume: Assumptions) -> Live {
+        let mut s = Solver::new(g, text, sites, is_code);
         for &b in &g.roots {
             s.need(b, RETURNED.into());
         }
@@ -126,7 +128,7 @@ fn pushes_address(i: &[Insn]) -> bool {
 }
 
 impl<'x> Solver<'x> {
-    fn new(g: &'x Graph, text: &Code, sites: &Sites) -> Solver<'x> {
+    fn new(g: &'x Graph, text: &Code, sites: &Sites, is_code: &dyn Fn(u64) -> bool) -> Solver<'x> {
         let n = g.starts.len();
         let mut s = Solver {
             g,
@@ -136,7 +138,7 @@ impl<'x> Solver<'x> {
             wild: HashMap::new(),
             preds: Vec::new(),
             returns: Vec::new(),
-            named: named::find(g, text, sites),
+            named: named::find(g, text, sites, is_code),
             named_needed: 0,
             dropping: dropped::find(g, text, sites),
             live: Live { at_start: vec![0; n], at_end: vec![0; n] },

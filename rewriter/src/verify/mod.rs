@@ -491,7 +491,9 @@ fn word(a: Access) -> &'static str {
 
 /// What inserted code changes is dead where the program goes on.
 fn liveness(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
-    let strict = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: false, follow_returns: true });
+    let is_code = |va: u64| m.sections.iter().any(|s| s.exec && va.wrapping_sub(s.va) < s.data.len() as u64);
+    let live = |assume| Live::new(g, text, sites, &is_code, assume);
+    let strict = live(Assumptions { jumps_are_tail_calls: false, follow_returns: true });
     let mut doubtful: Vec<(usize, usize, Set)> = Vec::new();
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
         for (at, dirty) in clobbers(s) {
@@ -507,8 +509,8 @@ fn liveness(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit
     if doubtful.is_empty() {
         return;
     }
-    let tail = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: true, follow_returns: true });
-    let local = Live::new(g, text, sites, Assumptions { jumps_are_tail_calls: true, follow_returns: false });
+    let tail = live(Assumptions { jumps_are_tail_calls: true, follow_returns: true });
+    let local = live(Assumptions { jumps_are_tail_calls: true, follow_returns: false });
     for (access, at, dirty) in doubtful {
         let b = g.block_of(at);
         let va = text.insns[access].va;

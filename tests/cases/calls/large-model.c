@@ -1,7 +1,7 @@
 //# compilers: gcc
-//# flags: -O2 -mcmodel=large -fpie | -O2 -mcmodel=large -fno-pie | -O3 -mcmodel=large -fno-pie
+//# flags: -O2 -mcmodel=large -fpie | -O2 -mcmodel=large -fno-pie | -O3 -mcmodel=large -fno-pie | -O2 -mforce-indirect-call -fno-pie | -O2 -mforce-indirect-call -fpie | -O3 -mforce-indirect-call -fno-pie
 //# link: -no-pie | -no-pie -s
-/* In the large code model gcc calls a function of the same file through a register that holds its address, and keeps values over the call in
+/* In the large code model, or when told to, gcc calls a function of the same file through a register that holds its address, and keeps values over the call in
  * whatever registers the function leaves alone. Taken for a call of something unknown, the function's checks used them. */
 #include "arena.h"
 

@@ -68,6 +68,15 @@ fn finds_a_register_that_a_caller_keeps_who_knows_the_function_by_a_number() {
     named(sum, "rcx").found("live");
     let copied = "movabs r9, offset g_old\n mov r10, r9";
     named(copied, "rcx").found("live");
+    // gcc's -mforce-indirect-call.
+    let distance = "lea r10, [rip+g_old]";
+    named(distance, "rsi").accepted();
+    named(distance, "rcx").found("live");
+    let on_all_ways = "lea r10, [rip+g_old]\n test edi, edi\n jz 1f\n lea r10, [rip+g_old]\n1:";
+    named(on_all_ways, "rcx").found("live");
+    // One of two is a choice that the program makes, so it is a pointer.
+    let one_of_two = "lea r10, [rip+g_old]\n test edi, edi\n jz 1f\n mov r10, [rip+text_start]\n1:";
+    named(one_of_two, "rcx").accepted();
     // A pointer of the caller's: only the ABI is known.
     named("test edi, edi", "rcx").accepted();
 }

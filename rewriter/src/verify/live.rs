@@ -222,14 +222,16 @@ impl<'x> Solver<'x> {
         let after = g.succ(b).iter().fold(0, |s, &t| s | self.live.at_start[t as usize]);
         let wild = self.wild.get(&g.component[b]);
         let named = get(&self.named, b);
-        let call = Set::from(ARGUMENTS | CALLEE_SAVED) | if named { after | self.needed[b] } else { 0 };
+        let call = Set::from(ARGUMENTS | CALLEE_SAVED) | if named { after } else { 0 };
+        // A tail call returns to whoever called this function.
+        let tail_call = call | if named { self.needed[b] } else { 0 };
         let out = match g.ends[b] {
             End::Fall | End::Jump(_) | End::Cond(_) | End::Table(_) => after,
             End::Call(Some(c)) => self.live.at_start[c as usize],
             End::CallInd { through_rax: true } => call | (after & !Set::from(bit(RAX)) & 0xffff),
             End::Call(None) | End::CallInd { .. } | End::GotJump => call,
-            End::Unresolved { .. } if assume.jumps_are_tail_calls => call,
-            End::Unresolved { framed: true } => call | wild.map_or(EVERYTHING, |w| w.live),
+            End::Unresolved { .. } if assume.jumps_are_tail_calls => tail_call,
+            End::Unresolved { framed: true } => tail_call | wild.map_or(EVERYTHING, |w| w.live),
             End::Unresolved { framed: false } => EVERYTHING,
             End::Ret => {
                 let elsewhere = wild.filter(|_| !assume.jumps_are_tail_calls).map_or(0, |w| w.needed);

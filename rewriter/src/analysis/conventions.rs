@@ -9,9 +9,10 @@
 //! * *Context switches* (`setcontext`): once rsp has been loaded from memory, a return leads to no caller of this function, and
 //!   whatever the registers hold may be arguments of a new function.
 
+use super::dropped;
 use super::facts::Facts;
+use super::named_calls::{self, Named};
 use super::regs::RegSet;
-use super::{dropped, named_calls};
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
@@ -24,8 +25,8 @@ pub struct Conventions {
     pub preserve_all: Vec<BlockId>,
     /// Blocks that end in a return to a context of its own.
     pub switched: Vec<BlockId>,
-    /// Blocks that end in calls or jumps through registers, or through words of the stack, that may lead to named functions.
-    pub named: Vec<BlockId>,
+    /// Indirect calls and jumps that may know more of their callees than the ABI.
+    pub named: Named,
     /// Entries of functions that may take their return address off the stack.
     pub dropping: Vec<BlockId>,
 }

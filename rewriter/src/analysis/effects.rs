@@ -58,6 +58,30 @@ pub fn effects(insn: &Instruction, info: &InstructionInfo) -> Effects {
     Effects { reads, kills }
 }
 
+/// The registers whose values decide something for sure: what an instruction reads, but not what it keeps of a register that it writes in part,
+/// saves on the stack, or names although its result is a number.
+pub fn uses(insn: &Instruction, info: &InstructionInfo) -> RegSet {
+    let same = insn.op_count() >= 2
+        && insn.op0_kind() == OpKind::Register
+        && insn.op1_kind() == OpKind::Register
+        && insn.op0_register() == insn.op1_register();
+    let by_number = insn.op_count() == 2 && !matches!(insn.op1_kind(), OpKind::Register | OpKind::Memory);
+    match insn.mnemonic() {
+        Mnemonic::Push if insn.op0_kind() == OpKind::Register => return RegSet::NONE,
+        Mnemonic::Nop | Mnemonic::Syscall => return RegSet::NONE,
+        // The last needs the carry flag only. `or` with all ones and `and` with zero are short forms of `mov`.
+        Mnemonic::Xor | Mnemonic::Sub | Mnemonic::Sbb if same => return RegSet::NONE,
+        Mnemonic::Or | Mnemonic::And if by_number && insn.op0_kind() == OpKind::Register => return RegSet::NONE,
+        _ => {}
+    }
+    let read =
+        |access| matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite);
+    info.used_registers()
+        .iter()
+        .filter(|u| read(u.access()))
+        .fold(RegSet::NONE, |all, u| all | RegSet::of(u.register()))
+}
+
 /// bsf and bsr leave their destination alone when the source is zero.
 fn writes_always(insn: &Instruction) -> bool {
     !matches!(insn.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr) && !insn.has_rep_prefix() && !insn.has_repne_prefix()

@@ -6,8 +6,9 @@
 
 use super::access::{Access, access_of};
 use super::conventions::switches_stack;
-use super::effects::{Effects, effects};
+use super::effects::{Effects, effects, uses};
 use super::red_zone;
+use super::regs::RegSet;
 use super::stack::StackEffect;
 use crate::disasm::skeleton::{Memo, skeleton};
 use crate::disasm::{InsnId, Insns, Reader};
@@ -130,6 +131,8 @@ pub struct Facts {
     kinds: Vec<Kind>,
     /// By kind, apart from the rest because the analyses want these again and again.
     flows: Vec<(Effects, StackEffect)>,
+    /// By kind: the registers whose values decide something for sure.
+    uses: Vec<RegSet>,
     /// By instruction: its kind.
     of: Numbers,
     /// Instructions that load rsp from another context.
@@ -143,6 +146,12 @@ impl Facts {
     #[inline]
     pub fn effects(&self, id: InsnId) -> Effects {
         self.flows[self.kind(id).ix()].0
+    }
+
+    /// The registers whose values decide something for sure.
+    #[inline]
+    pub fn uses(&self, id: InsnId) -> RegSet {
+        self.uses[self.kind(id).ix()]
     }
 
     /// What it does to stack addresses.
@@ -193,6 +202,7 @@ impl Facts {
             if new {
                 let info = factory.info(&insn);
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
+                facts.uses.push(uses(&insn, info));
                 facts.kinds.push(Kind { access: access_of(&insn, info), sample: insn });
             }
             facts.of.push(number);

@@ -2,9 +2,8 @@
 //!
 //! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
-//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where a call through a register may lead to a
-//! function that the program names, it may lead to any that can be entered so, and both sides know of each other what a direct call's
-//! know (`named_calls.rs`). An unresolved jump is a tail call or leads
+//! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one
+//! function, or to any that can be entered so, and both sides know of each other what a direct call's know (`named_calls.rs`). An unresolved jump is a tail call or leads
 //! to any block of its function; without a frame that says what its function is, everything is live. Calls keep the callee-saved registers live, because an exception may resume in
 //! a landing pad that reads them.
 //!
@@ -21,7 +20,7 @@ use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::InsnId;
 use crate::ranks::set;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The result: live sets at block ends.
 #[derive(Debug)]
@@ -111,7 +110,9 @@ struct Solver<'x> {
     wild_of: Vec<u32>,
     /// Returns that lead to another context.
     switched: HashSet<BlockId>,
-    /// Blocks that end in calls or jumps which may lead to any of `roots`, and what is needed behind these.
+    /// Blocks that end in indirect calls or jumps which may lead to this block.
+    to_one: HashMap<BlockId, BlockId>,
+    /// Such blocks whose calls or jumps may lead to any of `roots`, and what is needed behind these.
     named: HashSet<BlockId>,
     named_needed: RegSet,
     roots: Vec<BlockId>,
@@ -153,7 +154,9 @@ impl<'x> Solver<'x> {
         let mut solver = Solver {
             cfg,
             transfer: cfg.ids().map(|b| block_effects(cfg, facts, b)).collect(),
-            callers: Grouped::new(n, || calls(cfg).map(|(call, callee)| (callee.0, call.0))),
+            callers: Grouped::new(n, || {
+                calls(cfg).chain(conventions.named.to_one()).map(|(call, callee)| (callee.0, call.0))
+            }),
             live_in: vec![RegSet::NONE; n],
             out: vec![RegSet::NONE; n],
             needed: vec![RegSet::NONE; n],
@@ -161,7 +164,8 @@ impl<'x> Solver<'x> {
             wild,
             wild_of,
             switched: conventions.switched.iter().copied().collect(),
-            named: conventions.named.iter().copied().collect(),
+            to_one: conventions.named.to_one().collect(),
+            named: conventions.named.to_any.iter().copied().collect(),
             named_needed: RegSet::NONE,
             roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
             dropping: conventions.dropping.iter().copied().collect(),
@@ -197,10 +201,13 @@ impl<'x> Solver<'x> {
             match self.cfg.blocks[b.ix()].end() {
                 End::Ret => self.waiting.add(b.ix()),
                 End::Call(callee) if self.dropping.contains(&callee) => self.needing.push(callee),
-                End::FramedJmp | End::UnknownJmp if self.named.contains(&b) => {
-                    self.waiting.add(b.ix());
-                    if self.is_news_of_named(regs) {
-                        self.needing.extend(&self.roots);
+                End::FramedJmp | End::UnknownJmp => {
+                    self.needing.extend(self.to_one.get(&b));
+                    if self.named.contains(&b) {
+                        self.waiting.add(b.ix());
+                        if self.is_news_of_named(regs) {
+                            self.needing.extend(&self.roots);
+                        }
                     }
                 }
                 _ => {}
@@ -223,6 +230,11 @@ impl<'x> Solver<'x> {
         news
     }
 
+    /// What the callee of an indirect call or jump may use.
+    fn passed(&self, b: BlockId) -> RegSet {
+        RegSet::PASSED | self.to_one.get(&b).map_or(RegSet::NONE, |callee| self.live_in[callee.ix()])
+    }
+
     fn visit(&mut self, b: BlockId) {
         let cfg = self.cfg;
         let after = cfg.succ(b).iter().fold(RegSet::NONE, |l, s| l | self.live_in[s.ix()]);
@@ -236,12 +248,12 @@ impl<'x> Solver<'x> {
             End::Ret => RegSet::CALLEE_SAVED | self.needed[b.ix()] | wild.map_or(RegSet::NONE, |w| w.needed),
             End::GotJmp => RegSet::PASSED,
             End::FramedJmp if self.named.contains(&b) => {
-                RegSet::PASSED | self.needed[b.ix()] | wild.map_or(RegSet::ALL, |w| w.live)
+                self.passed(b) | self.needed[b.ix()] | wild.map_or(RegSet::ALL, |w| w.live)
             }
-            End::FramedJmp => RegSet::PASSED | wild.map_or(RegSet::ALL, |w| w.live),
+            End::FramedJmp => self.passed(b) | wild.map_or(RegSet::ALL, |w| w.live),
             End::UnknownJmp => RegSet::ALL,
-            End::UnknownCall if self.named.contains(&b) => RegSet::PASSED | after,
-            End::UnknownCall => RegSet::PASSED,
+            End::UnknownCall if self.named.contains(&b) => self.passed(b) | after,
+            End::UnknownCall => self.passed(b),
             End::DescriptorCall => RegSet::PASSED | after & RegSet::GPRS,
             // What is live behind it and not written by the callee is live at the callee's returns, so at its entry.
             End::Call(callee) => self.live_in[callee.ix()] | RegSet::CALLEE_SAVED,
@@ -265,9 +277,14 @@ impl<'x> Solver<'x> {
             // `b` is the return site of a call: the callee's returns see more.
             match cfg.blocks[p.ix()].end() {
                 End::Call(callee) => self.need(callee, before),
-                End::UnknownCall if self.named.contains(&p) && self.is_news_of_named(before) => {
-                    for i in 0..self.roots.len() {
-                        self.need(self.roots[i], before);
+                End::UnknownCall => {
+                    if let Some(&callee) = self.to_one.get(&p) {
+                        self.need(callee, before);
+                    }
+                    if self.named.contains(&p) && self.is_news_of_named(before) {
+                        for i in 0..self.roots.len() {
+                            self.need(self.roots[i], before);
+                        }
                     }
                 }
                 _ => {}
@@ -277,7 +294,8 @@ impl<'x> Solver<'x> {
 }
 
 /// A set of blocks, one bit for each.
-struct Waiting(Vec<u64>);
+#[derive(Clone)]
+pub(super) struct Waiting(Vec<u64>);
 
 impl Waiting {
     /// So many.
@@ -291,14 +309,19 @@ impl Waiting {
         Waiting(bits)
     }
 
+    /// Room for so many, of which none waits.
+    pub(super) fn none(count: usize) -> Waiting {
+        Waiting(vec![0; count.div_ceil(64)])
+    }
+
     #[inline]
-    fn add(&mut self, b: usize) {
+    pub(super) fn add(&mut self, b: usize) {
         set(&mut self.0, b);
     }
 
     /// Takes the last one in front of `b` out.
     #[inline]
-    fn take_before(&mut self, b: usize) -> Option<usize> {
+    pub(super) fn take_before(&mut self, b: usize) -> Option<usize> {
         let part = self.0.get(b / 64).map_or(0, |word| word & ((1 << (b % 64)) - 1));
         let k =
             if part != 0 { b / 64 } else { self.0[..self.0.len().min(b / 64)].iter().rposition(|word| *word != 0)? };
@@ -395,8 +418,7 @@ h: mov ecx, 0x7654321
             assert!(taken.into_iter().eq((0..count).rev()), "{count}");
             assert_eq!(waiting.take_before(count), None);
         }
-        let mut waiting = Waiting::all(0);
-        waiting.0 = vec![0; 3];
+        let mut waiting = Waiting::none(192);
         [2, 64, 130].into_iter().for_each(|b| waiting.add(b));
         assert_eq!(waiting.take_before(64), Some(2));
         assert_eq!(waiting.take_before(64), None);

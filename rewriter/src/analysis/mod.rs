@@ -5,6 +5,7 @@ pub mod conventions;
 pub mod dropped;
 pub mod effects;
 pub mod facts;
+pub mod kept;
 pub mod liveness;
 pub mod named_calls;
 pub mod red_zone;

@@ -1,15 +1,17 @@
-//! Calls and jumps through registers that may lead to a function which the program names.
+//! Indirect calls and jumps that may know more of their callees than the ABI.
 //!
 //! Purpose: a compiler that knows whom it calls through a register may keep values in whatever that function leaves alone (gcc's
 //! `-fipa-ra`), as over a direct call. gcc calls so in the large code model (psABI 3.5), where a function's address is a number of 64 bits, or
-//! the GOT's address plus one, and with `-mforce-indirect-call`. Input: the graph and the decoded instructions. Output: blocks that end in such a
-//! call or jump.
+//! the GOT's address plus one, and with `-mforce-indirect-call`. And the type of a pointer may name a convention of its own. Input: the graph and the
+//! decoded instructions. Output: blocks that end in such a call or jump, and whom it may lead to.
 //!
-//! Whom they lead to is not asked, but where the register's value comes from: out of memory that is not the stack, or from the caller, it
-//! is a pointer, and nothing is known of whom it leads to but the ABI. All else may be a name, if any target of the module is seen to
-//! come from a number of 64 bits, or to be one address of code on all ways: other code calls by distance whom it knows.
+//! * A target that is one address of code on all ways may be that function.
+//! * A register's value that comes out of memory other than the stack, or from the caller, is a pointer. In a module in which any
+//!   target is seen to come from a number of 64 bits, what is not known to be a pointer may be any function that can be entered so.
+//! * In a module whose callers keep what the ABI gives up ([`super::kept`]), pointers may, too.
 
 use super::facts::Facts;
+use super::kept;
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
@@ -41,13 +43,29 @@ enum Origin {
 enum Target {
     Pointer,
     Unknown,
-    Named,
+    Number,
+    /// This on all ways.
+    One(Vaddr),
 }
 
-/// The blocks that end in calls or jumps which may lead to named functions, ascending.
-pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Vec<BlockId> {
-    let mut found = Vec::new();
-    let mut names = false;
+/// The blocks that end in such calls or jumps, ascending.
+#[derive(Debug, Default)]
+pub struct Named {
+    /// To any function that can be entered from elsewhere.
+    pub to_any: Vec<BlockId>,
+    one: Vec<(BlockId, BlockId)>,
+}
+
+impl Named {
+    /// To one function: with the block that it begins with.
+    pub fn to_one(&self) -> impl Iterator<Item = (BlockId, BlockId)> + Clone {
+        self.one.iter().copied()
+    }
+}
+
+/// Looks at all indirect calls and unresolved jumps.
+pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Named {
+    let mut found: Vec<(BlockId, Target)> = Vec::new();
     for b in cfg.ids() {
         let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
         let indirect = matches!(insns.flow(last), Flow::IndirectCall | Flow::IndirectJmp);
@@ -60,12 +78,27 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Vec<Block
             _ if on_stack(&insn) => Target::Unknown,
             _ => Target::Pointer,
         };
-        names |= target == Target::Named;
-        if target != Target::Pointer {
-            found.push(b);
+        found.push((b, target));
+    }
+    let least = if kept::is_any(cfg, facts) {
+        Some(Target::Pointer)
+    } else {
+        found.iter().any(|f| f.1 == Target::Number).then_some(Target::Unknown)
+    };
+    let mut named = Named::default();
+    for (b, target) in found {
+        let begin = match target {
+            Target::One(va) => insns.at(va).map(|id| (id, cfg.block_of(id))),
+            _ => None,
+        };
+        let begin = begin.filter(|(id, c)| cfg.root[c.ix()] && cfg.blocks[c.ix()].first == *id);
+        match begin {
+            Some((_, callee)) => named.one.push((b, callee)),
+            None if least.is_some_and(|least| target >= least) => named.to_any.push(b),
+            None => {}
         }
     }
-    if names { found } else { Vec::new() }
+    named
 }
 
 /// What `reg` may hold at the end of `b`, on any way there.
@@ -96,10 +129,10 @@ fn target(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, b: BlockId, re
                 (found, others) = (Target::Unknown, others || code.is_some_and(|c| c != va));
                 code = Some(va);
             }
-            Origin::Number => return Target::Named,
+            Origin::Number => return Target::Number,
         }
     }
-    if code.is_some() && !others { Target::Named } else { found }
+    code.filter(|_| !others).map_or(found, Target::One)
 }
 
 /// What an instruction puts into `reg`.

@@ -6,15 +6,16 @@
 //! A call leads into its callee. What is live behind it is *needed* by its caller; that need travels forward from the
 //! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
-//! callers that need what the ABI says. Where a call or jump may lead to a function that the program names ([`super::named`]), it may lead to
-//! any root, as far as liveness is concerned. What is needed behind a function also is behind a callee that takes its return address off the stack
+//! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`super::named`]) leads to one
+//! root, or to any, as far as liveness is concerned. What is needed behind a function also is behind a callee that takes its return address off the stack
 //! ([`super::dropped`]). An unresolved jump is a tail call, or leads to any block of its function.
 
 use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
+use super::dropped;
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
 use super::graph::{End, Graph};
+use super::named::{self, Named};
 use super::sites::{Sites, get};
-use super::{dropped, named};
 use std::collections::HashMap;
 
 /// Registers that a call preserves, rsp included.
@@ -62,8 +63,8 @@ struct Solver<'x> {
     preds: Vec<(u32, u32)>,
     /// (return site, callee's entry), sorted.
     returns: Vec<(u32, u32)>,
-    /// Bitmap of blocks that end in calls or jumps which may lead to named functions.
-    named: Vec<u64>,
+    /// Blocks that end in calls or jumps which may know more of their callees than the ABI.
+    named: Named,
     /// What is needed behind named functions.
     named_needed: Set,
     /// Bitmap of entries of callees that take their return address off the stack.
@@ -76,9 +77,9 @@ struct Solver<'x> {
 impl Live {
     /// Runs the analysis.
     ///
-    /// `is_code`: whether an address lies in an executable section.
-    pub fn new(g: &Graph, text: &Code, sites: &Sites, is_code: &dyn Fn(u64) -> bool, assume: Assumptions) -> Live {
-        let mut s = Solver::new(g, text, sites, is_code);
+    /// `code`: as [`named::find`] wants it.
+    pub fn new(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>, assume: Assumptions) -> Live {
+        let mut s = Solver::new(g, text, sites, code);
         for &b in &g.roots {
             s.need(b, RETURNED.into());
         }
@@ -128,7 +129,7 @@ fn pushes_address(i: &[Insn]) -> bool {
 }
 
 impl<'x> Solver<'x> {
-    fn new(g: &'x Graph, text: &Code, sites: &Sites, is_code: &dyn Fn(u64) -> bool) -> Solver<'x> {
+    fn new(g: &'x Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Solver<'x> {
         let n = g.starts.len();
         let mut s = Solver {
             g,
@@ -138,7 +139,7 @@ impl<'x> Solver<'x> {
             wild: HashMap::new(),
             preds: Vec::new(),
             returns: Vec::new(),
-            named: named::find(g, text, sites, is_code),
+            named: named::find(g, text, sites, code),
             named_needed: 0,
             dropping: dropped::find(g, text, sites),
             live: Live { at_start: vec![0; n], at_end: vec![0; n] },
@@ -164,6 +165,7 @@ impl<'x> Solver<'x> {
                 s.wild.entry(component).or_default().ends.push(b as u32);
             }
         }
+        s.preds.extend(s.named.one.iter().map(|(&from, &to)| (to, from)));
         s.preds.sort_unstable();
         s.returns.sort_unstable();
         s
@@ -188,9 +190,12 @@ impl<'x> Solver<'x> {
             match g.ends[k] {
                 End::Ret => self.queue(b),
                 End::Call(Some(callee)) if get(&self.dropping, callee as usize) => work.push((callee, regs)),
-                End::Unresolved { .. } if get(&self.named, k) => {
-                    self.queue(b);
-                    work.extend(self.need_of_named(regs));
+                End::Unresolved { .. } => {
+                    work.extend(self.named.one.get(&b).map(|&root| (root, regs)));
+                    if get(&self.named.any, k) {
+                        self.queue(b);
+                        work.extend(self.need_of_named(regs));
+                    }
                 }
                 _ => {}
             }
@@ -221,8 +226,9 @@ impl<'x> Solver<'x> {
         let g = self.g;
         let after = g.succ(b).iter().fold(0, |s, &t| s | self.live.at_start[t as usize]);
         let wild = self.wild.get(&g.component[b]);
-        let named = get(&self.named, b);
-        let call = Set::from(ARGUMENTS | CALLEE_SAVED) | if named { after } else { 0 };
+        let named = get(&self.named.any, b);
+        let one = self.named.one.get(&(b as u32)).map_or(0, |&root| self.live.at_start[root as usize]);
+        let call = Set::from(ARGUMENTS | CALLEE_SAVED) | one | if named { after } else { 0 };
         // A tail call returns to whoever called this function.
         let tail_call = call | if named { self.needed[b] } else { 0 };
         let out = match g.ends[b] {
@@ -267,7 +273,11 @@ impl<'x> Solver<'x> {
         // Behind a call that comes back, the next block is its return site.
         let calls =
             b.checked_sub(1).filter(|&p| matches!(g.ends[p], End::CallInd { .. }) && g.succ(p).contains(&(b as u32)));
-        if assume.follow_returns && calls.is_some_and(|p| get(&self.named, p)) {
+        let Some(call) = calls.filter(|_| assume.follow_returns) else { return };
+        if let Some(&root) = self.named.one.get(&(call as u32)) {
+            self.need(root, new);
+        }
+        if get(&self.named.any, call) {
             for (root, regs) in self.need_of_named(new) {
                 self.need(root, regs);
             }

@@ -22,6 +22,7 @@ mod evidence;
 mod gates;
 mod graph;
 mod guarded;
+mod kept;
 mod live;
 mod module;
 mod named;
@@ -148,7 +149,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
-    liveness(&m, &text, &sites, &g, &mut audit);
+    liveness(&m, &text, &sites, &old, &g, &mut audit);
     if cx.polls {
         polls::prove(&m, &text, &sites, &g, &mut audit);
     }
@@ -490,9 +491,15 @@ fn word(a: Access) -> &'static str {
 }
 
 /// What inserted code changes is dead where the program goes on.
-fn liveness(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
-    let is_code = |va: u64| m.sections.iter().any(|s| s.exec && va.wrapping_sub(s.va) < s.data.len() as u64);
-    let live = |assume| Live::new(g, text, sites, &is_code, assume);
+fn liveness(m: &Module, text: &Code, sites: &Sites, old: &Old, g: &Graph, audit: &mut Audit) {
+    let code = |va: u64| {
+        let section = m.sections.iter().any(|s| s.exec && va.wrapping_sub(s.va) < s.data.len() as u64);
+        let new = if text.at(va).is_some() { Some(va) } else { old.new_address(m, va) };
+        let begin =
+            new.and_then(|va| text.at(va)).map(|i| (i, g.block_of(i))).filter(|&(i, b)| g.starts[b] == i as u32);
+        section.then(|| begin.map_or(named::NO_BLOCK, |(_, b)| b as u32))
+    };
+    let live = |assume| Live::new(g, text, sites, &code, assume);
     let strict = live(Assumptions { jumps_are_tail_calls: false, follow_returns: true });
     let mut doubtful: Vec<(usize, usize, Set)> = Vec::new();
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {

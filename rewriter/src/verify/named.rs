@@ -1,15 +1,16 @@
-//! Calls and jumps through registers, or words of the stack, that may lead to functions which the program names.
+//! Indirect calls and jumps that may know more of their callees than the ABI.
 //!
-//! Input: [`Graph`], decoded text. Output: a bitmap of the blocks that end so. Who calls a function whose name is a number (large code
-//! model, psABI 3.5) may know which registers it leaves alone. A target is no name where it was loaded from memory other than the stack, came with
-//! the caller, or is a number below all code; and in a module of which no target is seen to come from a number of 64 bits or to be the same
-//! address of code on all ways.
+//! Input: [`Graph`], decoded text. Output: [`Named`]. Who calls a function whose name is a number (large code
+//! model, psABI 3.5) may know which registers it leaves alone, and so may who calls the same address of code on all ways. A target is no name where it
+//! was loaded from memory other than the stack, came with the caller, or is a number below all code. Where callers keep more over calls of pointers
+//! than the ABI says ([`super::kept`]), those may know of their callees, too.
 
 use super::decode::{Code, Insn, NONE, RIP, WIDE};
 use super::effects::{Flow, RBP, RSP, bit};
 use super::graph::{End, Graph};
+use super::kept;
 use super::sites::{Sites, get};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Ways into blocks followed for one target.
 const MOST_WAYS: usize = 256;
@@ -17,43 +18,60 @@ const SYSCALL: u16 = 0x105;
 /// Linux maps nothing below (`vm.mmap_min_addr`).
 const LOWEST: i64 = 0x10000;
 
+/// Code at an address, but nothing that is known to be entered there.
+pub const NO_BLOCK: u32 = u32::MAX;
+
 /// A target, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum From {
     Pointer,
     Anywhere,
-    Name,
+    Number,
+    Address(u64),
+}
+
+/// Blocks that end so.
+pub struct Named {
+    /// Bitmap: to any root.
+    pub any: Vec<u64>,
+    /// To this root.
+    pub one: HashMap<u32, u32>,
 }
 
 /// Looks at all indirect calls and unresolved jumps.
 ///
-/// `is_code`: whether an address lies in an executable section.
-pub fn find(g: &Graph, text: &Code, sites: &Sites, is_code: &dyn Fn(u64) -> bool) -> Vec<u64> {
+/// `code`: the block that an address of code leads to, [`NO_BLOCK`] where that is none; `None` for other numbers.
+pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Named {
     let mut into: Vec<(u32, u32)> =
         (0..g.starts.len()).flat_map(|b| g.succ(b).iter().map(move |&t| (t, b as u32))).collect();
     into.sort_unstable();
-    let mut found = vec![0u64; g.starts.len() / 64 + 1];
-    let mut names = false;
+    let mut found: Vec<(u32, From)> = Vec::new();
     for b in 0..g.starts.len() {
         if !matches!(g.ends[b], End::CallInd { .. } | End::Unresolved { .. }) {
             continue;
         }
         let i = &text.insns[g.range(b, text).end - 1];
         let from = match i.mem {
-            _ if !matches!(i.flow, Flow::CallInd | Flow::JumpInd) => From::Pointer,
+            _ if !matches!(i.flow, Flow::CallInd | Flow::JumpInd) => continue,
             Some(_) if of_stack(i) => From::Anywhere,
             Some(_) => From::Pointer,
-            None => traced(g, text, sites, is_code, &into, b as u32, i.r0),
+            None => traced(g, text, sites, code, &into, b as u32, i.r0),
         };
-        names |= from == From::Name;
-        if from != From::Pointer {
-            found[b / 64] |= 1 << (b % 64);
+        found.push((b as u32, from));
+    }
+    let kept = kept::find(g, text, sites);
+    let numbers = found.iter().any(|f| f.1 == From::Number);
+    let roots: HashSet<u32> = g.roots.iter().copied().collect();
+    let mut named = Named { any: vec![0u64; g.starts.len() / 64 + 1], one: HashMap::new() };
+    for (b, from) in found {
+        let root = if let From::Address(va) = from { code(va).filter(|c| roots.contains(c)) } else { None };
+        if let Some(root) = root {
+            named.one.insert(b, root);
+        } else if kept || numbers && from != From::Pointer {
+            named.any[b as usize / 64] |= 1 << (b % 64);
         }
     }
-    if !names {
-        found.fill(0);
-    }
-    found
+    named
 }
 
 /// Follows a register back from the end of a block; `into`: (block, block in front of it), sorted.
@@ -61,7 +79,7 @@ fn traced(
     g: &Graph,
     text: &Code,
     sites: &Sites,
-    is_code: &dyn Fn(u64) -> bool,
+    code: &dyn Fn(u64) -> Option<u32>,
     into: &[(u32, u32)],
     block: u32,
     reg: u8,
@@ -100,15 +118,15 @@ fn traced(
             (0x89 | 0x8b, None) if i.has(WIDE) => work.push((b, k, i.r1)),
             (0x01 | 0x03, None) if i.has(WIDE) => work.extend([(b, k, reg), (b, k, i.r1)]),
             (0x8d, Some(_)) if sum.is_some() => work.extend(sum.iter().flat_map(|m| [(b, k, m.base), (b, k, m.index)])),
-            (0xb8..=0xbf, None) if i.has(WIDE) => return From::Name,
+            (0xb8..=0xbf, None) if i.has(WIDE) => return From::Number,
             _ if is_pointer(i) => leaves.others = true,
             _ => {
                 worst = worst.max(From::Anywhere);
-                leaves.add(constant(i).filter(|va| is_code(*va)));
+                leaves.add(constant(i).filter(|va| code(*va).is_some()));
             }
         }
     }
-    if leaves.one_address() { From::Name } else { worst }
+    leaves.one_address().map_or(worst, From::Address)
 }
 
 /// Where the ways of one target end.
@@ -128,8 +146,8 @@ impl Leaves {
         }
     }
 
-    fn one_address(&self) -> bool {
-        self.code.is_some() && !self.others
+    fn one_address(&self) -> Option<u64> {
+        self.code.filter(|_| !self.others)
     }
 }
 

@@ -4,11 +4,16 @@ use super::Program;
 
 /// `f` keeps rcx over a call of `g` through r10, which comes from `target`; the check in `g` uses `scratch`.
 fn named(target: &str, scratch: &str) -> Program {
+    calling(target, "add rax, rcx", scratch)
+}
+
+/// `f` calls `g` through r10, and then does `behind`.
+fn calling(target: &str, behind: &str, scratch: &str) -> Program {
     let text = format!(
         "mov rcx, rax
  {target}
  call r10
- add rax, rcx
+ {behind}
  ret
 .cfi_endproc
 .cfi_startproc
@@ -74,11 +79,37 @@ fn finds_a_register_that_a_caller_keeps_who_knows_the_function_by_a_number() {
     named(distance, "rcx").found("live");
     let on_all_ways = "lea r10, [rip+g_old]\n test edi, edi\n jz 1f\n lea r10, [rip+g_old]\n1:";
     named(on_all_ways, "rcx").found("live");
-    // One of two is a choice that the program makes, so it is a pointer.
+}
+
+/// A pointer's type may name a convention in which the callee leaves more registers alone; that callers keep something there shows it.
+#[test]
+fn finds_a_register_that_a_caller_keeps_over_a_call_through_a_pointer() {
+    let ours = "test edi, edi";
     let one_of_two = "lea r10, [rip+g_old]\n test edi, edi\n jz 1f\n mov r10, [rip+text_start]\n1:";
-    named(one_of_two, "rcx").accepted();
-    // A pointer of the caller's: only the ABI is known.
-    named("test edi, edi", "rcx").accepted();
+    for target in [ours, one_of_two] {
+        named(target, "rsi").accepted();
+        named(target, "rcx").found("live");
+        for kept in
+            ["mov [rsp-8], rcx", "cmp eax, ecx", "test eax, eax\n jz 1f\n1: imul eax, ecx", "mov rax, [rcx*8+8]"]
+        {
+            calling(target, kept, "rcx").found("live");
+        }
+        // Nothing is kept: rcx is not read, or not before it is written, or a number is made of it.
+        for not in [
+            "",
+            "mov cl, 5\n movzx eax, cl",
+            "xor ecx, ecx\n add rax, rcx",
+            "or ecx, -1",
+            "sbb ecx, ecx",
+            "nop dword ptr [rax+rcx]",
+        ] {
+            calling(target, not, "rcx").accepted();
+        }
+    }
+    // Undefined on the way on which its value does not matter, for one call of many.
+    let some = "test eax, eax\n jz 1f\n add rax, rcx\n1:";
+    calling(ours, some, "rcx").found("live");
+    calling(ours, &format!("{some}\n{}", "call r11\n".repeat(40)), "rcx").accepted();
 }
 
 /// `f` returns 5 through a thunk whose callee takes its return address off the stack.

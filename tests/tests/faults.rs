@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 const NODES: usize = 3;
 /// More than a test waits for.
 const ENDLESS: &str = "1000000000000";
+/// A run that is over before the test has done anything to it (the machine did not let the test run meanwhile) is made again, so many times longer,
+/// at most so often.
+const LONGER: u64 = 4;
+const ATTEMPTS: u32 = 5;
 
 fn program() -> &'static Path {
     failing::program(env!("CARGO_TARGET_TMPDIR"), "faults")
@@ -75,6 +79,11 @@ impl Running {
         assert_eq!(line, format!("started {NODES}\n"));
     }
 
+    /// Whether the run has ended.
+    fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for the end, for at most `limit`; nothing may be left then.
     fn end(mut self, limit: Duration) -> Ended {
         let begin = Instant::now();
@@ -93,7 +102,7 @@ impl Running {
         let (mut out, mut errors) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
         self.errors.read_to_string(&mut errors).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !processes_with(&self.marker).is_empty() {
             assert!(Instant::now() < deadline, "processes left: {:?}", processes_with(&self.marker));
             std::thread::sleep(Duration::from_millis(5));
@@ -145,7 +154,7 @@ fn a_node_killed_at_any_moment_ends_the_run_with_its_name() {
             assert!(Instant::now() < deadline, "no node process in sight");
         };
         kill_process(victim, Signal::KILL).unwrap();
-        let ended = running.end(Duration::from_secs(20));
+        let ended = running.end(Duration::from_secs(60));
         ended.says(&["node ", "SIGKILL"]);
         slowest = slowest.max(ended.took);
     }
@@ -154,21 +163,31 @@ fn a_node_killed_at_any_moment_ends_the_run_with_its_name() {
 
 #[test]
 fn a_node_that_stops_for_a_while_delays_the_run_and_no_more() {
-    let rounds = 200_000u64;
+    let rounds = (0..ATTEMPTS).map(|attempt| 200_000 * LONGER.pow(attempt));
+    assert!(rounds.into_iter().any(is_stopped_for_a_while), "the runs were over before a node could be stopped");
+}
+
+/// Whether a node of the run could be stopped in time.
+fn is_stopped_for_a_while(rounds: u64) -> bool {
     let mut running = start(launcher(), &rounds.to_string());
     running.started();
-    let victim = nodes_with(&running.marker)[1];
-    kill_process(victim, Signal::STOP).unwrap();
+    let victim = nodes_with(&running.marker).get(1).copied();
+    let Some(victim) = victim.filter(|&victim| kill_process(victim, Signal::STOP).is_ok()) else {
+        assert_eq!(running.end(Duration::from_secs(120)).ending, Ending::Exit(0));
+        return false;
+    };
     std::thread::sleep(Duration::from_secs(5));
+    let is_stopped = state_of(victim) == Some('T');
     let all = nodes_with(&running.marker).len();
     let may_continue = kill_process(victim, Signal::CONT).is_ok();
-    let ended = running.end(Duration::from_secs(120));
+    let ended = running.end(Duration::from_secs(300));
     if ended.ending == Ending::Exit(0) {
-        assert!(may_continue && all == NODES);
+        assert!(!is_stopped || (may_continue && all == NODES));
         assert_eq!(ended.out, format!("sum {}\n", NODES as u64 * rounds.div_ceil(8)));
     } else {
         ended.says(&["node 1"]);
     }
+    is_stopped
 }
 
 /// A run under limits that a shell sets; how it ended.
@@ -207,11 +226,7 @@ fn a_full_dev_shm_does_not_matter() {
     assert_eq!(ended.out, format!("started {NODES}\nsum {}\n", NODES * 1000));
 }
 
-/// The region of a run, through the descriptor that its launcher holds.
-fn region_of(marker: &str) -> File {
-    find_region_of(marker).expect("no process of the run holds its region")
-}
-
+/// The region of a run, through the descriptor that its launcher holds; none when the run is over.
 fn find_region_of(marker: &str) -> Option<File> {
     for (number, _) in processes_with(marker) {
         for entry in std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten() {
@@ -230,12 +245,23 @@ fn word_at(region: &File, at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Whether the process has a handler for the signal by which peers call.
-fn has_handler(node: Pid) -> bool {
-    let path = format!("/proc/{}/status", node.as_raw_nonzero());
-    let text = std::fs::read_to_string(path).unwrap();
-    let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
-    u64::from_str_radix(&caught, 16).unwrap() >> (CALL_SIGNAL - 1) & 1 != 0
+/// What `/proc/PID/status` says behind `key`.
+fn status_of(process: Pid, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix(key))?.trim().to_owned())
+}
+
+/// The letter of the process's state.
+fn state_of(process: Pid) -> Option<char> {
+    status_of(process, "State:")?.chars().next()
+}
+
+/// Whether the process has a handler for the signal by which peers call; none when it has ended.
+fn has_handler(node: Pid) -> Option<bool> {
+    let caught = status_of(node, "SigCgt:")?;
+    // One that has ended and was not waited for yet has none for anything.
+    let lives = !matches!(state_of(node)?, 'Z' | 'X');
+    lives.then(|| u64::from_str_radix(&caught, 16).unwrap() >> (CALL_SIGNAL - 1) & 1 != 0)
 }
 
 /// A node says its process number before it has installed the handler for calls. On a busy machine it can stay between the two for longer
@@ -245,30 +271,8 @@ fn a_call_that_comes_before_its_handler_waits() {
     let mut early = 0;
     for _ in 0..200 {
         let mut running = start(launcher(), "8000");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let region = loop {
-            match find_region_of(&running.marker) {
-                // The launcher writes the header before it starts a node.
-                Some(region) if !nodes_with(&running.marker).is_empty() => break region,
-                _ => assert!(Instant::now() < deadline, "no node process in sight"),
-            }
-        };
-        let contexts = word_at(&region, offset_of!(RegionHeader, contexts_off)) as usize;
-        let last = contexts + (NODES - 1) * CONTEXT_BYTES as usize + offset_of!(SharedContext, pid);
-        let number = loop {
-            match word_at(&region, last) as u32 {
-                0 => assert!(Instant::now() < deadline, "node {} has not started", NODES - 1),
-                number => break number as i32,
-            }
-        };
-        let node = Pid::from_raw(number).unwrap();
-        // On a busy machine the run may be over by now.
-        if kill_process(node, Signal::STOP).is_ok() {
-            early += u32::from(!has_handler(node));
-            let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
-            assert!(sent.success());
-            kill_process(node, Signal::CONT).unwrap();
-        }
+        // Where the machine does not let this process run, the run may be over by now.
+        early += u32::from(call_early(&mut running) == Some(true));
         running.started();
         let ended = running.end(Duration::from_secs(60));
         assert_eq!(ended.ending, Ending::Exit(0), "{}", ended.errors);
@@ -279,11 +283,43 @@ fn a_call_that_comes_before_its_handler_waits() {
     panic!("the signal never came before the handler, so nothing was tried");
 }
 
-/// Overwrites these bytes of every ring of a run that computes, and says how the run ended.
-fn overwritten(range: fn(usize) -> std::ops::Range<usize>, rounds: u64, state: &mut u64) -> Ended {
+/// Calls the last node of a run that starts; whether it had no handler yet. None when the run was over first.
+fn call_early(running: &mut Running) -> Option<bool> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let region = loop {
+        match find_region_of(&running.marker) {
+            // The launcher writes the header before it starts a node.
+            Some(region) if !nodes_with(&running.marker).is_empty() => break region,
+            _ if running.is_over() => return None,
+            _ => assert!(Instant::now() < deadline, "no node process in sight"),
+        }
+    };
+    let contexts = word_at(&region, offset_of!(RegionHeader, contexts_off)) as usize;
+    let last = contexts + (NODES - 1) * CONTEXT_BYTES as usize + offset_of!(SharedContext, pid);
+    let number = loop {
+        match word_at(&region, last) as u32 {
+            0 if running.is_over() => return None,
+            0 => assert!(Instant::now() < deadline, "node {} has not started", NODES - 1),
+            number => break number as i32,
+        }
+    };
+    let node = Pid::from_raw(number).unwrap();
+    kill_process(node, Signal::STOP).ok()?;
+    let early = has_handler(node)?;
+    let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
+    // One that ended instead of stopping is gone.
+    let continued = kill_process(node, Signal::CONT).is_ok();
+    (sent.success() && continued).then_some(!early)
+}
+
+/// Overwrites these bytes of every ring of a run that computes, and says how the run ended; nothing when it was over before that.
+fn overwritten(range: Part, rounds: u64, state: &mut u64) -> Option<Ended> {
     let mut running = start(launcher(), &rounds.to_string());
     running.started();
-    let region = region_of(&running.marker);
+    let Some(region) = find_region_of(&running.marker) else {
+        assert_eq!(running.end(Duration::from_secs(180)).ending, Ending::Exit(0));
+        return None;
+    };
     let word = |at| word_at(&region, at);
     let (rings, ring) = (word(offset_of!(RegionHeader, rings_off)), word(offset_of!(RegionHeader, ring_bytes)));
     let noise: Vec<u8> = (0..ring).map(|_| random(state) as u8).collect();
@@ -292,7 +328,8 @@ fn overwritten(range: fn(usize) -> std::ops::Range<usize>, rounds: u64, state: &
         region.write_all_at(&noise[range.clone()], rings + index * ring + range.start as u64).unwrap();
     }
     drop(region);
-    running.end(Duration::from_secs(90))
+    // A node that waits for what was overwritten is ended after a minute without an answer.
+    Some(running.end(Duration::from_secs(180)))
 }
 
 /// The part of a ring of so many bytes.
@@ -302,17 +339,24 @@ type Part = fn(usize) -> std::ops::Range<usize>;
 /// the right result; but it does so by luck, and not every time.
 #[test]
 fn overwritten_rings_end_the_run_with_an_error_or_do_no_harm() {
-    const ROUNDS: u64 = 40_000;
     const TRIES: usize = 12;
+    let mut rounds = 40_000;
+    let most = rounds * LONGER.pow(ATTEMPTS);
     let mut state = 0x1234_5678_9abc_def1;
     // All of it, the slots only, the indexes only; and whether that must be noticed in one of the tries.
     let parts: [(Part, bool); 3] = [(|ring| 0..ring, true), (|ring| 128..ring, true), (|_| 0..128, false)];
     for (range, is_noticed) in parts {
         let mut errors = 0;
         for _ in 0..if is_noticed { TRIES } else { 2 } {
-            let ended = overwritten(range, ROUNDS, &mut state);
+            let ended = loop {
+                match overwritten(range, rounds, &mut state) {
+                    Some(ended) => break ended,
+                    None => rounds *= LONGER,
+                }
+                assert!(rounds < most, "the runs were over before anything could be overwritten");
+            };
             if ended.ending == Ending::Exit(0) {
-                assert_eq!(ended.out, format!("sum {}\n", NODES as u64 * ROUNDS.div_ceil(8)));
+                assert_eq!(ended.out, format!("sum {}\n", NODES as u64 * rounds.div_ceil(8)));
                 continue;
             }
             ended.says(&["node "]);

@@ -88,8 +88,8 @@ static void waits(void) {
     long start = now();
     store(page(0) + 8, 5);
     EXPECT("3.6", now() - start >= 2000 && faulted == 1 && load(page(0) + 8) == 5);
-    TPPI_schedule_timer(2000, wake, 0);
     start = now();
+    TPPI_schedule_timer(2000, wake, 0);
     TPPI_sleep(&semaphore);
     EXPECT("A.2.6", now() - start >= 2000 && semaphore == 0);
     TPPI_atomic_incr(&semaphore);

@@ -1,9 +1,8 @@
 //! Compiles a case in one configuration with the system's compilers.
 
-use crate::run::run;
+use crate::run::{LIMIT, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// The language of a case's main source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +71,6 @@ pub fn compile(job: &Job) -> Result<(), String> {
     if job.language != Language::Rust {
         command.args(["-lm", "-ldl"]);
     }
-    let outcome = run(&mut command, "", Duration::from_secs(180))?;
+    let outcome = run(&mut command, "", LIMIT)?;
     outcome.success().map(|_| ()).map_err(|e| format!("{command:?}: {e}"))
 }

@@ -21,9 +21,9 @@
 //! | `nodes: 2 4` | also run on so many nodes; standard output must stay that of the plain program |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
-//! | `timeout: 60` | seconds for one run |
+//! | `timeout: 60` | seconds for one run; default [`LIMIT`] |
 
-use crate::run::Ending;
+use crate::run::{Ending, LIMIT};
 use std::path::PathBuf;
 
 /// How standard error is compared.
@@ -86,7 +86,7 @@ impl Directives {
             nodes: Vec::new(),
             shared: Vec::new(),
             refuse: None,
-            timeout_s: 60,
+            timeout_s: LIMIT.as_secs(),
         };
         for line in lines {
             let (key, value) = line.split_once(':').ok_or_else(|| format!("directive without a colon: {line}"))?;

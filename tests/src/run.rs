@@ -9,6 +9,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Ends what hangs: many times what the longest usual run takes on an idle machine, because the one at hand may be busy, or stand still for a while.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

@@ -3,7 +3,7 @@
 //! Cargo builds a package's program only for that package's own tests, so it is built here, once per test process, with
 //! the profile and in the target folder that this test was built with.
 
-use crate::run::{Outcome, run};
+use crate::run::{LIMIT, Outcome, run};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,7 +88,7 @@ pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, Strin
     if mode.count {
         command.arg("--count");
     }
-    run(&mut command, "", Duration::from_secs(60))
+    run(&mut command, "", LIMIT)
 }
 
 /// Audits `output`, and compares it with the program that was rewritten.
@@ -101,7 +101,7 @@ pub fn verify(output: &Path, original: Option<&Path>) -> Result<Outcome, String>
     if let Some(original) = original {
         command.arg("--original").arg(original);
     }
-    run(&mut command, "", Duration::from_secs(60))
+    run(&mut command, "", LIMIT)
 }
 
 /// The flags that `blizzard config` prints with that option (`--cflags`, `--libs`, `--m4`).
@@ -113,6 +113,6 @@ pub fn config(option: &str) -> Result<Vec<String>, String> {
 }
 
 fn words(command: &mut Command) -> Result<Vec<String>, String> {
-    let outcome = run(command, "", Duration::from_secs(60))?.success()?;
+    let outcome = run(command, "", LIMIT)?.success()?;
     Ok(outcome.stdout_text().split_whitespace().map(String::from).collect())
 }

@@ -1,14 +1,11 @@
 //! Runs whose nodes node 0 creates (`bz_create`, `bz_fork_nodes`): what a created node begins with, and how such runs end.
 
 use blizzard_tests::compile::{Job, Language, compile};
-use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::run::{Ending, LIMIT, Outcome, run};
 use blizzard_tests::tool;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn build(name: &str, more: &[&str]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();

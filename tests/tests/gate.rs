@@ -2,10 +2,9 @@
 //! cases of the differential harness.
 
 use blizzard_tests::compile::{Job, Language, compile};
-use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::run::{Ending, LIMIT, Outcome, run};
 use blizzard_tests::tool;
 use blizzard_tests::workdir::WorkDir;
-use std::time::Duration;
 
 /// Compiles `body`, the inside of `main` with `node` and a shared array of 512 longs that node 0 has written last, and runs it on `nodes`
 /// nodes.
@@ -61,7 +60,7 @@ fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
     };
     compile(&job).unwrap();
     let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
-    run(command.arg(&program), "", Duration::from_secs(60)).unwrap()
+    run(command.arg(&program), "", LIMIT).unwrap()
 }
 
 fn assert_fails(outcome: &Outcome, text: &str) {

@@ -56,7 +56,7 @@ fn play(program: &Path, nodes: u32, protocol: &str) -> Result<Outcome, String> {
     // What is shown without checks is run, too.
     let mut command =
         tool::blizzard(["run", "--allow-incomplete", "-n", &nodes.to_string(), "--protocol", protocol, "--"]);
-    run(command.arg(program), "", Duration::from_secs(240))?.success()
+    run(command.arg(program), "", Duration::from_secs(900))?.success()
 }
 
 /// The number behind `word` on a line of its own.

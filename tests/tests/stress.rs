@@ -10,10 +10,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// Ends what stands still. A busy machine can take ten times as long for a round as an idle one.
+const LIMIT: Duration = Duration::from_secs(2000);
+
 /// Runs `blizzard stress --json` with `arguments`; its exit status's success and its object.
 fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
     let mut command: Command = tool::blizzard(["stress", "--json"]);
-    let outcome = run(command.args(arguments), "", Duration::from_secs(400)).unwrap();
+    let outcome = run(command.args(arguments), "", LIMIT).unwrap();
     let json = serde_json::from_slice(&outcome.stdout)
         .unwrap_or_else(|e| panic!("{arguments:?}: {e}: {}", outcome.describe()));
     (outcome.success().is_ok(), json)
@@ -22,7 +25,8 @@ fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
 #[test]
 fn races_on_the_runtime_are_sequentially_consistent() {
     for (nodes, seed) in [("2", "1"), ("3", "2"), ("4", "3")] {
-        let (succeeded, totals) = stress(&["-n", nodes, "--seed", seed, "--seconds", "4"]);
+        // So many rounds, and not as many as fit into a time: a busy machine gets through one.
+        let (succeeded, totals) = stress(&["-n", nodes, "--seed", seed, "--rounds", "12"]);
         assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
         for counter in ["accesses", "loads", "stores", "exchanges", "read_misses", "upgrades", "invalidations_received"]
         {
@@ -34,7 +38,7 @@ fn races_on_the_runtime_are_sequentially_consistent() {
 /// A short run goes through everything that a round can be run with, and each of it does something.
 #[test]
 fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
-    let (succeeded, totals) = stress(&["-n", "3", "--seed", "4", "--rounds", "28", "--seconds", "350"]);
+    let (succeeded, totals) = stress(&["-n", "3", "--seed", "4", "--rounds", "28"]);
     assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
     assert_eq!((totals["rounds"].as_u64(), totals["rounds_with_delays"].as_u64()), (Some(28), Some(14)));
     let names = |kind: &str| totals[kind].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
@@ -107,7 +111,7 @@ const BUGS: [&str; 10] = [
 fn each_planted_bug_is_found(protocol: &str) {
     let runtime = planted();
     assert_eq!(finding(&runtime, protocol, 0, "4"), None, "the runtime without a bug");
-    let found = (1..).zip(BUGS).map(|(number, name)| (name, finding(&runtime, protocol, number, "120")));
+    let found = (1..).zip(BUGS).map(|(number, name)| (name, finding(&runtime, protocol, number, "600")));
     let found: Vec<_> = found.collect();
     println!("{protocol}: {found:?}");
     for (name, kind) in &found {
@@ -146,21 +150,34 @@ impl Drop for Hog {
     }
 }
 
+/// Seconds that three short rounds take on this processor alone.
+fn three_rounds(processor: usize) -> f64 {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &processor.to_string()]).arg(tool::path());
+    command.args(["stress", "--json", "--seed", "100", "--round", "8", "--rounds", "3"]);
+    command.args(["--protocol", "stache", "--block-size", "64", "--homes", "round-robin"]);
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    let totals: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert!(totals["finding"].is_null(), "{totals:#}");
+    totals["run_seconds"].as_f64().unwrap()
+}
+
 /// Nodes that yielded to each other gave their processor to a third program each time, and the nodes' next turn came a time slice later:
 /// 32 s for what takes a tenth of a second when they sleep instead, and rounds that seemed to stand still.
 #[test]
 fn nodes_get_on_beside_a_program_that_computes() {
     let processor = rustix::thread::sched_getaffinity(None).unwrap();
     let processor = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| processor.is_set(cpu)).unwrap();
-    let _hog = Hog::on(processor);
-    let mut command = Command::new("taskset");
-    command.args(["-c", &processor.to_string()]).arg(tool::path());
-    command.args(["stress", "--json", "--seed", "100", "--round", "8", "--rounds", "3", "--seconds", "300"]);
-    command.args(["--protocol", "stache", "--block-size", "64", "--homes", "round-robin"]);
-    let outcome = run(&mut command, "", Duration::from_secs(400)).unwrap();
-    let totals: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
-    assert!(totals["finding"].is_null(), "{totals:#}");
-    let seconds = totals["run_seconds"].as_f64().unwrap();
-    // It was 30 s and more for each of the three rounds.
-    assert!(seconds < 20.0, "{seconds} s for three short rounds");
+    // What else the machine does makes both slower. It was 30 s and more for each of the three rounds, hundreds of times of what they take alone.
+    let compared = || {
+        let alone = three_rounds(processor);
+        let _hog = Hog::on(processor);
+        (alone, three_rounds(processor))
+    };
+    let good = |&(alone, beside): &(f64, f64)| beside < 20.0_f64.max(20.0 * alone);
+    let mut tries = Vec::new();
+    while tries.len() < 3 && !tries.last().is_some_and(good) {
+        tries.push(compared());
+    }
+    assert!(tries.last().is_some_and(good), "seconds alone and beside: {tries:?}");
 }

@@ -4,14 +4,11 @@
 //! The first lines of a program say how it is run: `//# nodes: 1 2 3` and `//# run: OPTIONS` of `blizzard run`.
 
 use blizzard_tests::compile::{Job, Language, compile, installed};
-use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::run::{Ending, LIMIT, Outcome, run};
 use blizzard_tests::tool::{self, Mode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tempest")

@@ -3,7 +3,6 @@
 //# compilers: gcc
 //# link: -pthread
 //# nodes: 2 3
-//# timeout: 60
 /* POSIX objects for several processes work in shared memory. Waits for them that have a time limit never ended: each gave way once and reported a
  * wake-up, after which the C library waited anew. */
 #define _GNU_SOURCE

@@ -222,7 +222,7 @@ fn an_interrupted_compiler_leaves_no_temporary_files() {
     let bench = Bench::new();
     let scratch = bench.at("scratch");
     fs::create_dir(&scratch).unwrap();
-    let slow = "#!/bin/sh\ncase \"$*\" in *-std=c11*) touch \"$TMPDIR/cc.s\" started; exec sleep 5;; *) exec cc \"$@\";; esac\n";
+    let slow = "#!/bin/sh\ncase \"$*\" in *-std=c11*) touch \"$TMPDIR/cc.s\" started; exec sleep 60;; *) exec cc \"$@\";; esac\n";
     fs::write(bench.at("slow-cc"), slow).unwrap();
     fs::set_permissions(bench.at("slow-cc"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = bench.command(&["demo"]);

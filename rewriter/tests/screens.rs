@@ -42,7 +42,7 @@ fn rewrite(folder: &Path, input: &[u8], options: &Options) -> (PathBuf, u64) {
 
 fn run(folder: &Path, program: &Path, nodes: &str) -> String {
     let mut command = Command::new("timeout");
-    command.args(["60", BLIZZARD, "run", "-n", nodes, "--allow-incomplete", "--"]).arg(program);
+    command.args(["300", BLIZZARD, "run", "-n", nodes, "--allow-incomplete", "--"]).arg(program);
     let out = command.env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()

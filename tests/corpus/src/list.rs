@@ -52,7 +52,7 @@ pub struct Program {
 }
 
 fn default_limit() -> u64 {
-    60
+    300
 }
 
 #[derive(Deserialize)]

@@ -23,7 +23,7 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
     std::fs::write(&rewritten, output.bytes).unwrap();
     std::fs::set_permissions(&rewritten, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=10", "600"]).arg(&rewritten);
+    command.args(["--kill-after=10", "3000"]).arg(&rewritten);
     for name in SKIPPED {
         command.args(["--skip", name]);
     }

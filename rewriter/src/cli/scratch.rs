@@ -8,13 +8,14 @@ use crate::error::{Error, Result};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A signal has come, and the thread that has seen it will end the process.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// How long the removal of an interrupted command's folder may take.
-const LIMIT: Duration = Duration::from_secs(1);
+/// How often the removal of an interrupted command's folder is tried, and how long the pauses are: a second in all, and more where the machine stands still.
+const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The folder of a command.
 #[derive(Debug)]
@@ -64,10 +65,10 @@ fn remove_when_interrupted(folder: &Path) -> Result<()> {
 /// A child that has just looked up the old name can still make its file, which is met as a folder that is not empty. What cannot be removed in time is
 /// left to whoever cleans the temporary folder.
 fn remove(folder: &Path) {
-    let deadline = Instant::now() + LIMIT;
-    while fs::remove_dir_all(folder).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound)
-        && Instant::now() < deadline
-    {
-        std::thread::sleep(Duration::from_millis(1));
+    for _ in 0..TRIES {
+        match fs::remove_dir_all(folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => std::thread::sleep(PAUSE),
+            _ => return,
+        }
     }
 }

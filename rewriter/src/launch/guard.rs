@@ -22,10 +22,10 @@
 //! * Both killed in one blow, the nodes end all the same ([`super::sys::tie_to_parent`]); what they have started may be left.
 
 use super::leftovers;
+use super::output::is_readable;
 use super::supervise::{Event, Signals};
 use super::sys::{self, SignalMask};
 use crate::error::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::signal::SIGCHLD;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -136,7 +136,7 @@ impl Guard {
         let own = self.signals.wait(pipe, timeout);
         let mut events: Vec<Event> =
             own.into_iter().map(|(signal, from_kernel)| Event::Signal { signal, from_kernel }).collect();
-        while !self.gone && readable(&self.control) {
+        while !self.gone && is_readable(&self.control) {
             let mut bytes = [0; 64];
             match self.control.read(&mut bytes) {
                 Ok(0) => {
@@ -161,10 +161,4 @@ impl Guard {
         let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
         tied && rustix::process::getppid() == Some(self.launcher)
     }
-}
-
-/// Whether a read of the pipe would return at once.
-fn readable(pipe: &PipeReader) -> bool {
-    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }

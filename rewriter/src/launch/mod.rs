@@ -22,17 +22,18 @@ pub mod sys;
 
 use crate::error::{Error, Result};
 use blizzard_rt::abi;
-use output::{Sink, forward};
+use output::{Sink, Stream, forward};
 use region::{NodeReport, Region};
 use signal_hook::low_level::signal_name as name_of;
 use spawn::{Node, describe, shell_status};
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use supervise::Stop;
 
@@ -302,10 +303,15 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
 /// Stack of a thread that passes output through: it needs little, and 64 nodes have 128 of them.
 const FORWARDER_STACK_BYTES: usize = 256 << 10;
 
+/// How often to look whether anything of the nodes' output is left, when their processes have ended and a pipe has not.
+const OUTPUT_LOOK: Duration = Duration::from_millis(300);
+
 /// The threads that pass output through.
 struct Forwarders {
     done: mpsc::Receiver<()>,
     running: usize,
+    /// What they read; each thread holds its own until it has said that it is done.
+    streams: Vec<Weak<Stream>>,
     out: Arc<Sink<io::Stdout>>,
     err: Arc<Sink<io::Stderr>>,
 }
@@ -328,6 +334,7 @@ impl Forwarders {
         let mut all = Forwarders {
             done,
             running: 0,
+            streams: Vec::new(),
             out: Arc::new(Sink::new(io::stdout())),
             err: Arc::new(Sink::new(io::stderr())),
         };
@@ -336,17 +343,17 @@ impl Forwarders {
             let Some(child) = &mut node.child else { continue };
             if let Some(from) = child.stdout.take() {
                 let (sink, ended, prefix) = (Arc::clone(&all.out), ended.clone(), prefix.clone());
-                all.running += 1;
+                let from = all.stream(from);
                 start(Box::new(move || {
-                    forward(from, &prefix, &sink);
+                    forward(&*from, &prefix, &sink);
                     let _ = ended.send(());
                 }))?;
             }
             if let Some(from) = child.stderr.take() {
                 let (sink, ended) = (Arc::clone(&all.err), ended.clone());
-                all.running += 1;
+                let from = all.stream(from);
                 start(Box::new(move || {
-                    forward(from, &prefix, &sink);
+                    forward(&*from, &prefix, &sink);
                     let _ = ended.send(());
                 }))?;
             }
@@ -354,14 +361,23 @@ impl Forwarders {
         Ok(all)
     }
 
+    /// One more pipe to pass on.
+    fn stream(&mut self, pipe: impl Into<OwnedFd>) -> Arc<Stream> {
+        let stream = Arc::new(Stream::new(pipe));
+        self.running += 1;
+        self.streams.push(Arc::downgrade(&stream));
+        stream
+    }
+
     /// Waits until all output has been passed on. Whoever still holds a pipe open without writing (a process that could
-    /// not be killed) is not waited for; a slow reader of the launcher's output is. Returns what became of the output.
+    /// not be killed) is not waited for; a slow reader of the launcher's output is, and so is a thread of this process that a busy machine does
+    /// not let run. Returns what became of the output.
     fn finish(self) -> Written {
         let mut left = self.running;
         while left > 0 {
-            match self.done.recv_timeout(Duration::from_millis(300)) {
+            match self.done.recv_timeout(OUTPUT_LOOK) {
                 Ok(()) => left -= 1,
-                Err(mpsc::RecvTimeoutError::Timeout) if self.out.busy() || self.err.busy() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) if self.has_more() => {}
                 Err(_) => break,
             }
         }
@@ -372,11 +388,18 @@ impl Forwarders {
                 .or_else(|| self.err.lost().map(|e| lost("standard error", e))),
         }
     }
+
+    /// Whether anything is left to be passed on.
+    fn has_more(&self) -> bool {
+        self.streams.iter().filter_map(Weak::upgrade).any(|stream| stream.has_more())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn end(raw: i32, phase: u32, message: Option<&str>) -> NodeEnd {
         let report = NodeReport { phase, message: message.map(Into::into), counters: [0; abi::COUNTER_COUNT] };
@@ -405,6 +428,39 @@ mod tests {
         let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)], Written::default());
         assert_eq!(status, 134);
         assert!(failure.is_some());
+    }
+
+    /// Where a machine gave the threads no processor for 300 ms, what they had not read by then was lost, and the run succeeded.
+    #[test]
+    fn output_that_is_passed_on_late_is_waited_for() {
+        let (ended, done) = mpsc::channel();
+        let (out, err) = (Arc::new(Sink::new(io::stdout())), Arc::new(Sink::new(io::stderr())));
+        let mut forwarders = Forwarders { done, running: 0, streams: Vec::new(), out, err };
+        let (pipe, mut node) = io::pipe().unwrap();
+        let stream = forwarders.stream(pipe);
+        node.write_all(b"late\n").unwrap();
+        drop(node);
+        let written = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&written);
+        std::thread::spawn(move || {
+            std::thread::sleep(3 * OUTPUT_LOOK);
+            forward(&*stream, "", &Sink::new(io::sink()));
+            seen.store(true, Ordering::SeqCst);
+            let _ = ended.send(());
+        });
+        forwarders.finish();
+        assert!(written.load(Ordering::SeqCst));
+    }
+
+    /// A process that could not be killed, say, holds its pipe for ever.
+    #[test]
+    fn a_pipe_that_stays_open_without_output_is_not_waited_for() {
+        let (_ended, done) = mpsc::channel();
+        let (out, err) = (Arc::new(Sink::new(io::stdout())), Arc::new(Sink::new(io::stderr())));
+        let mut forwarders = Forwarders { done, running: 0, streams: Vec::new(), out, err };
+        let (pipe, _node) = io::pipe().unwrap();
+        let _stream = forwarders.stream(pipe);
+        forwarders.finish();
     }
 
     #[test]

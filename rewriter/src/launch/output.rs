@@ -1,14 +1,53 @@
 //! Passing the nodes' output through, unmixed by line.
 //!
-//! Input: one pipe for each node's standard output and standard error. Output: the launcher's own. Each pipe has a
+//! Input: one pipe for each node's standard output and standard error, as a [`Stream`]. Output: the launcher's own. Each pipe has a
 //! thread; a [`LineBuffer`] cuts what it reads into whole lines, and a [`Sink`] writes whole lines under one lock.
 //!
 //! **Invariants:** a line of one node is never interrupted by another's; each node's bytes keep their order; no byte is
 //! added, except the newline that separates an unfinished last line from what another node writes after it.
 
-use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+
+/// Whether a read of the pipe would return at once.
+pub fn is_readable(pipe: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+/// The reading end of a node's pipe. One thread reads it; others can see whether all that has come through it has been passed on.
+#[derive(Debug)]
+pub struct Stream {
+    pipe: PipeReader,
+    /// The reader has taken something out of the pipe, or is about to, and has not come back for more.
+    in_hand: AtomicBool,
+}
+
+impl Stream {
+    /// Nothing has been read.
+    pub fn new(pipe: impl Into<OwnedFd>) -> Self {
+        Stream { pipe: PipeReader::from(pipe.into()), in_hand: AtomicBool::new(false) }
+    }
+
+    /// Whether anything is left to be passed on, the end of the pipe included.
+    pub fn has_more(&self) -> bool {
+        // In this order: the reader says that it has something in hand before it takes it.
+        is_readable(&self.pipe) || self.in_hand.load(Ordering::SeqCst)
+    }
+}
+
+impl Read for &Stream {
+    /// Whoever reads on has passed on what he has read before.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.in_hand.store(false, Ordering::SeqCst);
+        poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], None)?;
+        self.in_hand.store(true, Ordering::SeqCst);
+        (&self.pipe).read(buffer)
+    }
+}
 
 /// A line longer than this is passed on in pieces, so that a node that writes no newline cannot fill the memory.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
@@ -16,7 +55,6 @@ const LONGEST_LINE_BYTES: usize = 16 << 20;
 /// Where all nodes' lines of one stream go.
 pub struct Sink<W> {
     state: Mutex<SinkState<W>>,
-    writers: AtomicUsize,
     /// Nothing can be written to the launcher's output any more.
     closed: AtomicBool,
 }
@@ -31,16 +69,7 @@ struct SinkState<W> {
 impl<W: Write> Sink<W> {
     /// A sink at the start of a line.
     pub fn new(out: W) -> Self {
-        Sink {
-            state: Mutex::new(SinkState { out, at_line_start: true, lost: None }),
-            writers: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether a thread is writing at this moment (a reader further down may be slow).
-    pub fn busy(&self) -> bool {
-        self.writers.load(Ordering::SeqCst) != 0
+        Sink { state: Mutex::new(SinkState { out, at_line_start: true, lost: None }), closed: AtomicBool::new(false) }
     }
 
     /// Whether writing has failed, as it does when the reader of this output has gone away.
@@ -60,7 +89,6 @@ impl<W: Write> Sink<W> {
     /// Writes `text`, which starts a line, or with `continues` is the next piece of a line begun before. Returns false once
     /// nothing can be written any more.
     fn write(&self, text: &[u8], continues: bool) -> bool {
-        self.writers.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state();
         if !self.is_closed() {
             let separate = !continues && !state.at_line_start;
@@ -75,8 +103,6 @@ impl<W: Write> Sink<W> {
             state.lost = written.err().filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
             state.at_line_start = text.last() == Some(&b'\n');
         }
-        drop(state);
-        self.writers.fetch_sub(1, Ordering::SeqCst);
         !self.is_closed()
     }
 }
@@ -233,6 +259,21 @@ mod tests {
             assert!(!LineBuffer::new("").feed(b"a\n", &sink) && sink.is_closed());
             assert_eq!(sink.lost().map(|e| assert_eq!(e.kind(), kind)), lost);
         }
+    }
+
+    /// What has been read and not written yet is in nobody's pipe, and would be lost.
+    #[test]
+    fn a_stream_has_more_until_its_reader_comes_back() {
+        let (pipe, mut writer) = io::pipe().unwrap();
+        let stream = Stream::new(pipe);
+        assert!(!stream.has_more());
+        writer.write_all(b"ab").unwrap();
+        assert!(stream.has_more());
+        assert_eq!((&stream).read(&mut [0; 8]).unwrap(), 2);
+        assert!(stream.has_more(), "two bytes are in the reader's hand");
+        drop(writer);
+        assert_eq!((&stream).read(&mut [0; 8]).unwrap(), 0);
+        assert!(stream.has_more(), "an unfinished line is");
     }
 
     #[test]

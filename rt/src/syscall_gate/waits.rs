@@ -446,6 +446,7 @@ mod tests {
         let mut scratch = Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, calls: Calls::NONE };
         let caller = Caller { rip: 0x5002, rsp: 0x9000 };
         let asked: [i64; 2] = [3, 500_000_000];
+        let begun = sys::monotonic_ns();
         let args = [&raw const asked as u64, 0, 0, 0, 0, 0];
         let prepare = |scratch: &mut Scratch, caller| {
             let mut new = args;
@@ -461,7 +462,10 @@ mod tests {
         scratch.timed.as_mut().unwrap().interrupted = true;
         scratch.timed.as_mut().unwrap().end_ns -= 1_000_000_000;
         assert!(prepare(&mut scratch, caller));
-        assert!((2..=2).contains(&scratch.left[0]) && scratch.left[1] <= 500_000_000, "{:?}", scratch.left);
+        // A second of the three and a half has passed, and what this test has taken.
+        let taken = (sys::monotonic_ns() - begun) as i64;
+        let left = scratch.left[0] * 1_000_000_000 + scratch.left[1];
+        assert!((2_500_000_000 - taken..=2_500_000_000).contains(&left), "{left} {taken}");
         scratch.timed.as_mut().unwrap().interrupted = true;
         scratch.timed.as_mut().unwrap().end_ns = 0;
         assert!(prepare(&mut scratch, caller));

@@ -473,7 +473,8 @@ mod tests {
         assert_eq!(b.own.poll().load(Ordering::Relaxed), 1, "a message is left");
     }
 
-    /// Every message races with a receiver that falls asleep. A single lost wake-up would cost the whole timeout.
+    /// Every message races with a receiver that falls asleep. A single lost wake-up would cost the whole timeout: a round as long as no busy machine
+    /// makes one.
     #[test]
     fn no_wake_up_is_lost() {
         for (cpus, kind) in [(1, Urgency::Call), (2, Urgency::Call), (1, Urgency::Answer), (2, Urgency::Answer)] {
@@ -495,7 +496,7 @@ mod tests {
                 end.end_wait(&patience);
                 message.args[0]
             };
-            let started = std::time::Instant::now();
+            let mut longest = core::time::Duration::ZERO;
             let other = std::thread::spawn(move || {
                 for n in 0..ROUNDS {
                     assert_eq!(next(&mut b), n);
@@ -503,11 +504,13 @@ mod tests {
                 }
             });
             for n in 0..ROUNDS {
+                let began = std::time::Instant::now();
                 a.send(NodeId::new(1).unwrap(), numbered(n), kind).unwrap();
                 assert_eq!(next(&mut a), n);
+                longest = longest.max(began.elapsed());
             }
             other.join().unwrap();
-            assert!(started.elapsed().as_secs() < 120);
+            assert!(longest.as_secs() < 100, "{longest:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 //! Invariant: everything lies within a rel32 of everything else, because the input spans at most 1 GiB.
 
 use crate::ascending::Ascending;
-use crate::cfg::jump_tables::{Entries, JumpTable};
+use crate::cfg::jump_tables::JumpTable;
 use crate::check::strip;
 use crate::disasm::{InsnId, Insns};
 use crate::elf_write::frames::StackMove;
@@ -243,7 +243,7 @@ pub fn place(
     let mut next = ranges_va + range_bytes;
     for t in tables {
         table_at.push(next);
-        let width = if t.entries == Entries::Address64 { 8 } else { 4 };
+        let width = t.entries.width() as u64;
         next = Vaddr((next.0 + t.targets.len() as u64 * width).next_multiple_of(8));
     }
     if next - at > 1 << 30 {
@@ -457,10 +457,7 @@ fn rodata(
     for (t, &at) in tables.iter().zip(table_at) {
         out.resize((at - va) as usize, 0);
         for target in leads(t) {
-            match t.entries {
-                Entries::Address64 => out.extend(target.0.to_le_bytes()),
-                Entries::Offset32 { from } => out.extend(((target - from) as i64 as i32).to_le_bytes()),
-            }
+            t.entries.write(target, &mut out);
         }
     }
     out.resize((end - va) as usize, 0);

@@ -836,6 +836,9 @@ pub mod module_flags {
     pub const STRIPS: u64 = 32;
 }
 
+/// Most jumps of a springboard: short ones, each to the next, and a long one to the new code.
+pub const SPRINGBOARD_JUMPS: usize = 8;
+
 /// One row of the trap map: an instruction's old address and the address where its new code, checks included, begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrapEntry {

@@ -8,7 +8,7 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, Region, TrapEntry, TrapHead, module_flags};
+use crate::abi::{ModuleInfo, Region, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
 use crate::trap_map::{Place, TrapMap};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -114,15 +114,14 @@ impl Slot {
         unsafe { core::slice::from_raw_parts(self.regions.load(Ordering::Relaxed) as *const Region, count) }
     }
 
-    /// The new address of the function or instruction at the old address `at`: the trap map has it, or a springboard jumps there, in one
-    /// step or two.
+    /// The new address of the function or instruction at the old address `at`: the trap map has it, or a springboard jumps there.
     fn entry(&self, at: u64) -> Option<u64> {
         if let Found::Instruction(new) = self.traps().find(at, 0) {
             return Some(new);
         }
         let code = self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed);
         let mut jump = at;
-        for _ in 0..2 {
+        for _ in 0..SPRINGBOARD_JUMPS {
             let mut bytes = [0u8; 5];
             // The span may have holes, and a wrong name leads anywhere in it.
             if !self.covers(jump) || crate::sys::read_own_memory(jump, &mut bytes).is_err() {
@@ -133,7 +132,7 @@ impl Slot {
                     let new = jump.wrapping_add(5).wrapping_add(i32::from_le_bytes([a, b, c, d]) as u64);
                     return code.contains(&new).then_some(new);
                 }
-                [0xeb, distance, ..] if jump == at => jump = at.wrapping_add(2).wrapping_add(distance as i8 as u64),
+                [0xeb, distance, ..] => jump = jump.wrapping_add(2).wrapping_add(distance as i8 as u64),
                 _ => return None,
             }
         }
@@ -436,14 +435,17 @@ pub(crate) mod tests {
 
     #[test]
     fn names_are_resolved_only_where_a_function_or_an_instruction_begins() {
-        // Old code at +0: an instruction with a trap, a springboard, a short one that leads to it, one that leads astray.
+        // Old code at +0: an instruction with a trap, a springboard, one that leads to it over a further jump, one that leads astray.
         let mut memory = vec![0xccu8; 0x2000];
         let base = memory.as_ptr() as u64;
         let entries = [TrapEntry { old: 0x10, new: 0x40 }, TrapEntry { old: 0x80, new: 0x60 }];
         let jump = |from: u64, to: u64| (to as u32).wrapping_sub(from as u32 + 5).to_le_bytes();
         memory[0x20] = 0xe9;
         memory[0x21..0x25].copy_from_slice(&jump(0x20, 0x1070));
-        memory[0x30..0x32].copy_from_slice(&[0xeb, (0x20u8).wrapping_sub(0x32)]);
+        memory[0x30..0x32].copy_from_slice(&[0xeb, (0x38u8).wrapping_sub(0x32)]);
+        memory[0x38..0x3a].copy_from_slice(&[0xeb, (0x20u8).wrapping_sub(0x3a)]);
+        // A circle.
+        memory[0x3c..0x3e].copy_from_slice(&[0xeb, 0xfe]);
         memory[0x90] = 0xe9;
         memory[0x91..0x95].copy_from_slice(&jump(0x90, 0x1068));
         memory[0x50] = 0xe9;
@@ -474,7 +476,7 @@ pub(crate) mod tests {
         for new in [0x1041, 0x1067, 0x1069, 0x1fff] {
             assert_eq!((modules.name_of(base + new), modules.entry(base + new)), (None, None), "{new:#x}");
         }
-        for at in [0x11, 0x21, 0x50, 0x60, 0x1fff, 0x2000, 0x1_0000, u64::from(u32::MAX)] {
+        for at in [0x11, 0x21, 0x3c, 0x50, 0x60, 0x1fff, 0x2000, 0x1_0000, u64::from(u32::MAX)] {
             assert_eq!(modules.resolve(1 << 32 | at), None, "{at:#x}");
         }
         assert_eq!(

@@ -9,7 +9,8 @@
 //!   (Compilers let the cases that cannot happen lead to the end of the function, behind its last instruction.)
 //!
 //! Forms: `jmp [table + i*8]` and `mov r, [table + i*8]; jmp r` (fixed-address files);
-//! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent).
+//! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent); `lea b, [rip + table]; add b, [b + i*8];
+//! jmp b` (gcc's large model). A constant may be the sum of an address and a number (clang's).
 
 mod bounds;
 
@@ -26,8 +27,43 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 pub enum Entries {
     /// 32-bit signed offsets from an address.
     Offset32 { from: Vaddr },
+    /// The same of 64 bits.
+    Offset64 { from: Vaddr },
     /// 64-bit addresses.
     Address64,
+}
+
+impl Entries {
+    /// Bytes of an entry.
+    pub fn width(self) -> usize {
+        if matches!(self, Entries::Offset32 { .. }) { 4 } else { 8 }
+    }
+
+    /// The address where an entry leads.
+    fn target(self, entry: &[u8]) -> Vaddr {
+        let long = || u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+        match self {
+            Entries::Offset32 { from } => {
+                from + i64::from(i32::from_le_bytes(entry.try_into().expect("four bytes"))) as u64
+            }
+            Entries::Offset64 { from } => from + long(),
+            Entries::Address64 => Vaddr(long()),
+        }
+    }
+
+    /// The bytes of an entry that leads to `to`.
+    pub fn write(self, to: Vaddr, out: &mut Vec<u8>) {
+        match self {
+            Entries::Offset32 { from } => out.extend(((to - from) as i64 as i32).to_le_bytes()),
+            Entries::Offset64 { from } => out.extend((to - from).to_le_bytes()),
+            Entries::Address64 => out.extend(to.0.to_le_bytes()),
+        }
+    }
+
+    /// Whether entries are offsets from `va`.
+    fn are_from(self, va: Vaddr) -> bool {
+        matches!(self, Entries::Offset32 { from } | Entries::Offset64 { from } if from == va)
+    }
 }
 
 /// Where an entry leads.
@@ -94,6 +130,8 @@ const MAX_STEPS: usize = 20_000;
 
 /// Most register copies that one search follows.
 const MAX_COPIES: usize = 16;
+/// Most numbers that are added to an address.
+const MAX_SUMS: usize = 3;
 
 /// What one round found.
 pub struct Found {
@@ -157,7 +195,7 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
 
 /// The starts of tables whose entries are relative to them; sorted.
 fn relative_starts(tables: &[JumpTable]) -> Vec<Vaddr> {
-    let start = |t: &JumpTable| (t.entries == Entries::Offset32 { from: t.at }).then_some(t.at);
+    let start = |t: &JumpTable| t.entries.are_from(t.at).then_some(t.at);
     let mut starts: Vec<_> = tables.iter().filter_map(start).collect();
     starts.sort();
     starts.dedup();
@@ -166,12 +204,13 @@ fn relative_starts(tables: &[JumpTable]) -> Vec<Vaddr> {
 
 /// How many entries stand in front of the next table. One word cannot be an offset from two addresses and mean code both times.
 fn own_entries(t: &JumpTable, starts: &[Vaddr]) -> usize {
-    if (t.entries != Entries::Offset32 { from: t.at }) {
+    if !t.entries.are_from(t.at) {
         return t.targets.len();
     }
+    let width = t.entries.width() as u64;
     let behind = starts.partition_point(|s| *s <= t.at);
-    let next = starts[behind..].iter().find(|s| (**s - t.at).is_multiple_of(4));
-    next.map_or(t.targets.len(), |s| t.targets.len().min(((*s - t.at) / 4) as usize))
+    let next = starts[behind..].iter().find(|s| (**s - t.at).is_multiple_of(width));
+    next.map_or(t.targets.len(), |s| t.targets.len().min(((*s - t.at) / width) as usize))
 }
 
 /// What does not change while tables are found.
@@ -244,7 +283,7 @@ impl<'x, 'a> Finder<'x, 'a> {
             return None;
         }
         let mut targets = Vec::new();
-        let width = if entries == Entries::Address64 { 8 } else { 4 };
+        let width = entries.width();
         let bytes = self.image.constant_bytes(at, MAX_ENTRIES * width)?;
         let framed = self.frame_of(self.insns.va(jump)).is_some();
         // Without a frame, entries lead to code that nothing else leads to: a mask or a width may say more than the table has. It is believed
@@ -256,12 +295,7 @@ impl<'x, 'a> Finder<'x, 'a> {
         }
         let mut unknown = Vec::new();
         for entry in bytes.chunks_exact(width).take(proven.unwrap_or(usize::MAX)) {
-            let va = match entries {
-                Entries::Address64 => Vaddr(u64::from_le_bytes(entry.try_into().expect("eight bytes"))),
-                Entries::Offset32 { from } => {
-                    from + i64::from(i32::from_le_bytes(entry.try_into().expect("four bytes"))) as u64
-                }
-            };
+            let va = entries.target(entry);
             match self.insns.at(va) {
                 Some(id) => targets.push(Goal::Insn(id)),
                 None if !framed && self.image.exec_at(va).is_some() => unknown.push(va),
@@ -299,14 +333,27 @@ impl<'x, 'a> Finder<'x, 'a> {
     }
 
     fn through_register(&self, jump: InsnId, target: Register) -> Option<(InsnId, Vaddr, Entries)> {
-        let def = self.only_def(jump, target)?;
-        let insn = self.decode(def);
+        let mut def = self.only_def(jump, target)?;
+        let mut insn = self.decode(def);
+        for _ in 0..MAX_COPIES {
+            let wide = insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register;
+            if insn.mnemonic() != Mnemonic::Mov || !wide {
+                break;
+            }
+            def = self.only_def(def, insn.op1_register())?;
+            insn = self.decode(def);
+        }
         match insn.mnemonic() {
             Mnemonic::Mov if insn.op1_kind() == OpKind::Memory => {
                 Some((def, self.absolute_table(&insn)?, Entries::Address64))
             }
             Mnemonic::Add if insn.op1_kind() == OpKind::Register => {
                 self.sum(def, insn.op0_register(), insn.op1_register())
+            }
+            // gcc's large model adds as it loads.
+            Mnemonic::Add if insn.op1_kind() == OpKind::Memory && insn.op0_register().is_gpr64() => {
+                let from = self.constant(def, insn.op0_register())?;
+                Some((def, self.loaded_table(def)?, Entries::Offset64 { from }))
             }
             // glibc's string functions.
             Mnemonic::Lea
@@ -323,31 +370,32 @@ impl<'x, 'a> Finder<'x, 'a> {
 
     /// A jump to the sum of two registers: one constant, one loaded from the table.
     fn sum(&self, at: InsnId, a: Register, b: Register) -> Option<(InsnId, Vaddr, Entries)> {
-        let (from, load) = match (self.constant(at, a), self.constant(at, b)) {
-            (None, Some(c)) => (c, self.offset_load(at, a)?),
-            (Some(c), None) => (c, self.offset_load(at, b)?),
+        let (from, reg) = match (self.constant(at, a), self.constant(at, b)) {
+            (None, Some(c)) => (c, a),
+            (Some(c), None) => (c, b),
             _ => return None,
         };
+        let (load, width) = self.offset_load(at, reg, MAX_COPIES)?;
         let table = self.loaded_table(load)?;
-        Some((load, table, Entries::Offset32 { from }))
+        Some((load, table, if width == 4 { Entries::Offset32 { from } } else { Entries::Offset64 { from } }))
     }
 
-    /// The instruction that loads a 32-bit table entry which, sign-extended, is in `reg` before `at`.
-    fn offset_load(&self, at: InsnId, reg: Register) -> Option<InsnId> {
-        self.copied_load(at, reg, MAX_COPIES)
-    }
-
-    fn copied_load(&self, at: InsnId, reg: Register, copies: usize) -> Option<InsnId> {
+    /// The instruction that loads a table entry which, sign-extended, is in `reg` before `at`; its bytes.
+    fn offset_load(&self, at: InsnId, reg: Register, copies: usize) -> Option<(InsnId, usize)> {
         let copies = copies.checked_sub(1)?;
         let def = self.only_def(at, reg)?;
         let insn = self.decode(def);
+        let narrow = |load| Some((load, 4));
         match insn.mnemonic() {
-            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Memory && insn.op0_register().is_gpr64() => Some(def),
-            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Register => self.plain_load32(def, insn.op1_register()),
-            Mnemonic::Cdqe => self.plain_load32(def, Register::EAX),
-            Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
-                self.copied_load(def, insn.op1_register(), copies)
+            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Memory && insn.op0_register().is_gpr64() => narrow(def),
+            Mnemonic::Movsxd if insn.op1_kind() == OpKind::Register => {
+                narrow(self.plain_load32(def, insn.op1_register())?)
             }
+            Mnemonic::Cdqe => narrow(self.plain_load32(def, Register::EAX)?),
+            Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
+                self.offset_load(def, insn.op1_register(), copies)
+            }
+            Mnemonic::Mov if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Memory => Some((def, 8)),
             _ => None,
         }
     }
@@ -382,6 +430,11 @@ impl<'x, 'a> Finder<'x, 'a> {
     /// The value of `reg` before `at`, if it is the same address on every path. Copies are followed, also around a loop: a register that goes
     /// through others and comes back adds no value of its own.
     fn constant(&self, at: InsnId, reg: Register) -> Option<Vaddr> {
+        self.constant_sum(at, reg, MAX_SUMS)
+    }
+
+    /// As [`Finder::constant`]; with so many numbers added on the way.
+    fn constant_sum(&self, at: InsnId, reg: Register, sums: usize) -> Option<Vaddr> {
         let mut seen = vec![(at, reg.full_register())];
         let mut followed = 0;
         let mut value = None;
@@ -414,6 +467,15 @@ impl<'x, 'a> Finder<'x, 'a> {
                     {
                         Vaddr(insn.immediate(1))
                     }
+                    Mnemonic::Add if insn.op0_register().is_gpr64() && insn.op1_kind() == OpKind::Register => {
+                        let sums = sums.checked_sub(1)?;
+                        let (a, b) = (insn.op0_register(), insn.op1_register());
+                        match (self.number(def, a), self.number(def, b)) {
+                            (Some(n), None) => self.constant_sum(def, b, sums)? + n,
+                            (None, Some(n)) => self.constant_sum(def, a, sums)? + n,
+                            _ => return None,
+                        }
+                    }
                     _ => return None,
                 };
                 if value.is_some_and(|old| old != v) {
@@ -423,6 +485,12 @@ impl<'x, 'a> Finder<'x, 'a> {
             }
         }
         value
+    }
+
+    /// The 64-bit number in `reg` before `at`.
+    fn number(&self, at: InsnId, reg: Register) -> Option<u64> {
+        let insn = self.decode(self.only_def(at, reg)?);
+        (insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Immediate64).then(|| insn.immediate64())
     }
 
     fn only_def(&self, at: InsnId, reg: Register) -> Option<InsnId> {

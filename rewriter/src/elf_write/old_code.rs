@@ -1,13 +1,15 @@
 //! What remains at the old addresses: springboards at plausible indirect targets, trap bytes everywhere else that was decoded.
 //!
-//! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, `jmp rel8` to a `jmp rel32` in
-//! bytes nearby where no possible target begins: in padding or a long instruction, else over instructions that only follow others. A possible
-//! target right behind the first byte leaves one displacement, the trap byte's own value. Where nothing fits there is a trap byte, counted.
+//! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, a chain of `jmp rel8` to a `jmp rel32` in
+//! bytes nearby where no possible target begins ([`chains`]). A function that is a `ret` of one byte may stay as it is. Where nothing fits there is a trap
+//! byte, counted.
 //!
 //! Output: the patched bytes (in the output file's copy of the input) and the trap map. Invariants: bytes that were not
-//! decoded as code are untouched; no byte of an old instruction can run; every old instruction's address has a springboard or
+//! decoded as code are untouched; no byte of an old instruction can run, but for such a `ret`; every old instruction's address has a springboard or
 //! a row in the trap map, unless a springboard covers it; no springboard covers a root or a [`Computed`] target.
 //! Source: SDM volume 2, JMP; the second tactic is e9patch's (Duck, Gao, Roychoudhury, PLDI 2020).
+
+mod chains;
 
 use super::output::Output;
 use crate::cfg::computed::Computed;
@@ -19,10 +21,11 @@ use blizzard_rt::abi::TrapEntry;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
-/// Bytes of `jmp rel32`.
+/// `jmp rel32`, and its bytes.
+const LONG_JUMP: u8 = 0xe9;
 const LONG: usize = 5;
-/// Bytes of `jmp rel8`.
-const SHORT: usize = 2;
+/// `ret`.
+const RET: u8 = 0xc3;
 const TRAP: u8 = 0xcc;
 /// Least alignment of constants between functions.
 const ALIGNMENT: u64 = 8;
@@ -34,7 +37,7 @@ pub struct Left {
     boarded: Vec<InsnId>,
     /// Of both kinds.
     pub springboards: usize,
-    /// Of these, those of two jumps.
+    /// Of these, those of several jumps.
     pub short: usize,
     /// Roots that had no room for one.
     pub crowded: usize,
@@ -46,8 +49,10 @@ const COVERED: u8 = 1;
 const TARGET: u8 = 2;
 /// The byte belongs to a springboard and is none of its instruction's bytes any more.
 const USED: u8 = 4;
-/// The trap byte of a possible target, which is a springboard's displacement at the same time.
+/// The byte of a possible target, which is another one's displacement at the same time or must stay for another reason.
 const SHARED: u8 = 8;
+/// The second byte of a root that has no springboard yet, and no other place for one.
+const RESERVED: u8 = 64;
 /// A decoded instruction begins here.
 const BEGIN: u8 = 16;
 /// It does not run behind the one in front of it.
@@ -80,7 +85,7 @@ pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed
         old.cover(insns, ids.clone(), computed);
         old.cover_padding(image.exec_bytes(s), &insns.data);
         let here = roots.partition_point(|r| r.0 < section.va)..roots.partition_point(|r| r.0 < end);
-        old.place_boards(&roots[here], placed, &mut left);
+        old.place_boards(&roots[here], image.exec_bytes(s), placed, &mut left);
         for id in ids {
             let at = (insns.va(id) - old.va) as usize;
             if old.state[at] & USED != 0 {
@@ -181,7 +186,7 @@ impl Old {
         }
     }
 
-    fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], placed: &Placed, left: &mut Left) {
+    fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], original: &[u8], placed: &Placed, left: &mut Left) {
         for (va, _) in roots {
             self.state[(*va - self.va) as usize] |= TARGET;
         }
@@ -196,10 +201,30 @@ impl Old {
                 tight.push((at, id));
             }
         }
+        // Last what leaves another target no byte but its trap byte: what stands there may have a springboard of its own.
+        // Of these the last first, because its first byte is the one in front's displacement.
+        tight.sort_by_key(|&(at, _)| {
+            let shares = self.state.get(at + 1).is_some_and(|second| second & TARGET != 0);
+            (shares, if shares { usize::MAX - at } else { at })
+        });
+        // No chain of one shall take what the first jump of another needs.
+        for &(at, _) in &tight {
+            if let Some(second) = self.state.get_mut(at + 1).filter(|second| **second & TARGET == 0) {
+                *second |= RESERVED;
+            }
+        }
         for (at, id) in tight {
-            if self.short(at, placed.begin(id)) {
+            if let Some(second) = self.state.get_mut(at + 1) {
+                *second &= !RESERVED;
+            }
+            if self.chain(at, placed.begin(id)) {
                 left.springboards += 1;
                 left.short += 1;
+            } else if original[at] == RET && self.state[at] & SHARED == 0 && placed.end(id) - placed.begin(id) == 1 {
+                // Nothing is inserted in front of it, so it does what its new code does.
+                self.bytes[at] = RET;
+                self.state[at] |= SHARED;
+                left.springboards += 1;
             } else {
                 left.crowded += 1;
             }
@@ -211,44 +236,13 @@ impl Old {
         self.state.get(range).is_some_and(|s| s.iter().all(|s| *s & !(BEGIN | ENTERED) == COVERED))
     }
 
+    /// Puts `jmp rel32` there.
     fn long(&mut self, at: usize, to: Vaddr) {
         let rel = (to - (self.va + (at + LONG) as u64)) as i64 as i32;
-        self.bytes[at] = 0xe9;
+        self.bytes[at] = LONG_JUMP;
         self.bytes[at + 1..at + LONG].copy_from_slice(&rel.to_le_bytes());
         for state in &mut self.state[at..at + LONG] {
             *state |= USED;
         }
-    }
-
-    /// A jump to a jump; false where none fits.
-    fn short(&mut self, at: usize, to: Vaddr) -> bool {
-        if self.state[at] & (USED | SHARED) != 0 || at + SHORT > self.state.len() {
-            return false;
-        }
-        let behind = at + SHORT;
-        let second = self.state[at + 1];
-        let reach = if second & TARGET != 0 && second & (USED | SHARED) == 0 {
-            // Who lands there must meet a trap byte.
-            let only = i64::from(TRAP as i8);
-            only..only + 1
-        } else if second & !(BEGIN | ENTERED) == COVERED {
-            i64::from(i8::MIN)..i64::from(i8::MAX) + 1
-        } else {
-            return false;
-        };
-        let clash = |pad: usize| pad < at + SHORT && at < pad + LONG;
-        let pads = reach.filter_map(|rel| Some((rel, usize::try_from(behind as i64 + rel).ok()?)));
-        // Instructions that begin in it would neither be reached nor trap: so rather in padding or in a long instruction, else over
-        // instructions that follow others; and the nearest there, likely in the same cache line.
-        let holds = |pad: usize, what: u8| self.state[pad..pad + LONG].iter().any(|s| s & what != 0);
-        let fits = |pad: usize| !clash(pad) && self.free(pad..pad + LONG) && !holds(pad, ENTERED);
-        let best = pads.filter(|&(_, pad)| fits(pad)).min_by_key(|&(rel, pad)| (holds(pad, BEGIN), rel.abs()));
-        let Some((rel, pad)) = best else { return false };
-        self.long(pad, to);
-        self.bytes[at] = 0xeb;
-        self.bytes[at + 1] = rel as u8;
-        self.state[at] |= USED;
-        self.state[at + 1] |= if second & TARGET == 0 { USED } else { SHARED };
-        true
     }
 }

@@ -1,19 +1,21 @@
 //! The old executable sections, byte by byte, and the trap map.
 //!
 //! Input: module, decoded text, sites. Output: springboards, trap entries, counts, findings. Each byte is part of a
-//! springboard (`jmp rel32` to the begin of a new instruction, or `jmp rel8` to such a jump), a trap byte, or untouched; nothing that is known to be
+//! springboard (`jmp rel32` to the begin of a new instruction, or a chain of `jmp rel8` to such a jump; or a `ret` whose new code is no more), a trap byte, or untouched; nothing that is known to be
 //! executed may be untouched. Source: `rewriter/DESIGN.md`, "Where things go in the output".
 
 use super::audit::{Audit, OldCode};
 use super::decode::Code;
+use super::effects::Flow;
 use super::module::Module;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
-use blizzard_rt::abi::TrapEntry;
+use blizzard_rt::abi::{SPRINGBOARD_JUMPS, TrapEntry};
 
 const TRAP: u8 = 0xcc;
 const JMP: u8 = 0xe9;
 const JMP_SHORT: u8 = 0xeb;
+const RET: u8 = 0xc3;
 
 /// What stands at an old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub enum At {
 pub struct Old {
     /// (old, new), sorted.
     pub springboards: Vec<(u64, u64)>,
-    /// Their jumps: address and bytes, sorted. A springboard consists of one jump, or of a short one to another.
+    /// Their jumps: address and bytes, sorted. A springboard consists of one jump, or of short ones to another.
     pub pieces: Vec<(u64, u64)>,
     pub traps: Vec<TrapEntry>,
 }
@@ -41,6 +43,11 @@ impl Old {
         if let Ok(k) = self.springboards.binary_search_by_key(&old, |s| s.0) {
             return Some(self.springboards[k].1);
         }
+        self.row(m, old)
+    }
+
+    /// The new address that the trap map has for an old one.
+    fn row(&self, m: &Module, old: u64) -> Option<u64> {
         let key = u32::try_from(old.wrapping_sub(m.info.old_base_va)).ok()?;
         let k = self.traps.binary_search_by_key(&key, |t| t.old).ok()?;
         Some(m.info.new_base_va + u64::from(self.traps[k].new))
@@ -80,7 +87,16 @@ impl Old {
 /// Scans the old sections.
 pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
     let mut old = Old::default();
-    let mut seconds = Vec::new();
+    match m.traps() {
+        Some(t) => old.traps = t,
+        None => audit.finding(
+            Vaddr(m.info.trap_codes_va),
+            "trap map".into(),
+            "the trap map is not in the file, or its parts contradict each other",
+        ),
+    }
+    audit.trap_entries = old.traps.len() as u64;
+    let (mut springboards, mut pieces, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for s in m.old_code() {
         let mut o = OldCode { section: s.name.clone(), bytes: s.data.len() as u64, ..OldCode::default() };
         let mut k = 0;
@@ -93,25 +109,39 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
             }
             _ => None,
         };
-        // Over a second jump, where there is no room for five bytes.
-        let short = |k: usize| match s.data.get(k..k + 2) {
-            Some(&[JMP_SHORT, d]) => {
-                let second = (k + 2).checked_add_signed(isize::from(d as i8))?;
-                // A displacement that is a trap byte serves as one, too.
-                long(second).map(|t| (second, t, if d == TRAP { 1 } else { 2 }))
-            }
+        let step = |k: usize| match s.data.get(k..k + 2) {
+            Some(&[JMP_SHORT, d]) => (k + 2).checked_add_signed(isize::from(d as i8)),
             _ => None,
+        };
+        // Over further jumps, where there is no room for five bytes.
+        let over = |k: usize| {
+            let second = step(k)?;
+            let mut jumps = std::iter::successors(Some(second), |&k| step(k)).take(SPRINGBOARD_JUMPS - 1);
+            jumps.find_map(long).map(|t| (second, t))
+        };
+        // What may stay, because its new code is the same.
+        let ret = |k: usize| {
+            let va = s.va + k as u64;
+            let new = old.row(m, va).filter(|_| s.data.get(k) == Some(&RET))?;
+            let same = text.at(new).is_some_and(|i| text.insns[i].flow == Flow::Ret && text.insns[i].len == 1);
+            same.then_some(new)
+        };
+        let short = |k: usize| {
+            let (second, t) = over(k)?;
+            // A displacement that is a trap byte serves as one, too, and one that is a springboard's first byte as that.
+            let other = s.data[k + 1] == TRAP || long(k + 1).is_some() || over(k + 1).is_some() || ret(k + 1).is_some();
+            Some((second, t, if other { 1 } else { 2 }))
         };
         while k < s.data.len() {
             let va = s.va + k as u64;
-            let board = long(k).map(|t| (t, 5)).or_else(|| {
+            let jump = long(k).map(|t| (t, 5)).or_else(|| {
                 let (second, t, bytes) = short(k)?;
                 seconds.push(s.va + second as u64);
                 Some((t, bytes))
             });
-            if let Some((t, bytes)) = board {
-                old.springboards.push((va, t));
-                old.pieces.push((va, bytes));
+            if let Some((t, bytes)) = jump.or_else(|| Some((ret(k)?, 1))) {
+                springboards.push((va, t));
+                pieces.push((va, bytes));
                 (k, run) = (k + bytes as usize, false);
                 continue;
             }
@@ -127,8 +157,9 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
         }
         audit.old_code.push(o);
     }
-    old.springboards.sort_unstable();
-    old.pieces.sort_unstable();
+    springboards.sort_unstable();
+    pieces.sort_unstable();
+    (old.springboards, old.pieces) = (springboards, pieces);
     // A second jump is no springboard of its own address.
     seconds.sort_unstable();
     old.springboards.retain(|b| seconds.binary_search(&b.0).is_err());
@@ -138,15 +169,6 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
         let n = old.springboards.partition_point(|b| b.0 < end) - old.springboards.partition_point(|b| b.0 < s.va);
         o.springboards = n as u64;
     }
-    match m.traps() {
-        Some(t) => old.traps = t,
-        None => audit.finding(
-            Vaddr(m.info.trap_codes_va),
-            "trap map".into(),
-            "the trap map is not in the file, or its parts contradict each other",
-        ),
-    }
-    audit.trap_entries = old.traps.len() as u64;
     old
 }
 

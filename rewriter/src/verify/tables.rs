@@ -50,6 +50,8 @@ pub struct Tables {
 pub enum Form {
     /// Four bytes, signed, relative to an address.
     Relative(u64),
+    /// Eight bytes, relative to an address.
+    Relative64(u64),
     /// Eight bytes.
     Absolute,
 }
@@ -59,16 +61,26 @@ impl Form {
     pub fn width(self) -> usize {
         match self {
             Form::Relative(_) => 4,
-            Form::Absolute => 8,
+            Form::Relative64(_) | Form::Absolute => 8,
+        }
+    }
+
+    /// What entries are relative to.
+    pub fn base(self) -> Option<u64> {
+        match self {
+            Form::Relative(base) | Form::Relative64(base) => Some(base),
+            Form::Absolute => None,
         }
     }
 
     /// Where an entry leads.
     pub fn target(self, entry: &[u8]) -> u64 {
         let word = |c: &[u8]| u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        let long = |c: &[u8]| u64::from(word(c)) | u64::from(word(&c[4..])) << 32;
         match self {
             Form::Relative(base) => base.wrapping_add(word(entry) as i32 as u64),
-            Form::Absolute => u64::from(word(entry)) | u64::from(word(&entry[4..])) << 32,
+            Form::Relative64(base) => base.wrapping_add(long(entry)),
+            Form::Absolute => long(entry),
         }
     }
 }
@@ -80,11 +92,7 @@ pub struct Ends(Vec<u64>);
 
 impl Ends {
     pub fn new(tables: &[Table]) -> Ends {
-        let base = |t: &Table| match t.form {
-            Form::Relative(base) => Some(base),
-            Form::Absolute => None,
-        };
-        let mut bases: Vec<u64> = tables.iter().filter_map(base).collect();
+        let mut bases: Vec<u64> = tables.iter().filter_map(|t| t.form.base()).collect();
         bases.sort_unstable();
         bases.dedup();
         Ends(bases)
@@ -92,9 +100,9 @@ impl Ends {
 
     /// Most entries of a table of that form.
     pub fn of(&self, form: Form) -> Option<u64> {
-        let Form::Relative(base) = form else { return None };
+        let (base, width) = (form.base()?, form.width() as u64);
         let behind = self.0.partition_point(|b| *b <= base);
-        self.0[behind..].iter().map(|b| b - base).find(|bytes| bytes % 4 == 0).map(|bytes| bytes / 4)
+        self.0[behind..].iter().map(|b| b - base).find(|bytes| bytes % width == 0).map(|bytes| bytes / width)
     }
 }
 
@@ -111,6 +119,8 @@ enum Val {
     Entry64(Read),
     /// A sum of an entry and a constant.
     Target(Read, u64),
+    /// The same of an entry of eight bytes.
+    Target64(Read, u64),
 }
 
 /// A read of a table: the table's address and the instruction.
@@ -298,6 +308,7 @@ impl<'x> Finder<'x> {
         let target = if i.mem.is_some() { self.load(k, DEPTH)? } else { self.value(k, i.r0, DEPTH)? };
         match target {
             Val::Target((table, read), base) => Some((table, Form::Relative(base), read)),
+            Val::Target64((table, read), base) => Some((table, Form::Relative64(base), read)),
             Val::Entry64((table, read)) => Some((table, Form::Absolute, read)),
             _ => None,
         }
@@ -321,7 +332,7 @@ impl<'x> Finder<'x> {
             (b, x) => constant(b).or_else(|| if m.scale == 1 { constant(x) } else { None })?,
         };
         match (i.size, i.op, i.has(WIDE)) {
-            (8, 0x8b | 0xff, _) => Some(Val::Entry64((table, k))),
+            (8, 0x8b | 0xff | 0x03, _) => Some(Val::Entry64((table, k))),
             (4, 0x63, true) => Some(Val::Entry32 { read: (table, k), signed: true }),
             (4, 0x8b, false) => Some(Val::Entry32 { read: (table, k), signed: false }),
             _ => None,
@@ -383,6 +394,7 @@ impl<'x> Finder<'x> {
                 _ => None,
             },
             (0x8b | 0x63, Some(_)) => self.load(k, depth),
+            (0x03, Some(_)) if wide => sum(self.value(k, r, depth)?, self.load(k, depth)?),
             (0x63, None) if wide => extended(self.value(k, i.r1, depth)?),
             (0x98, None) if wide && r == 0 => extended(self.value(k, 0, depth)?),
             (0xb8..=0xbf | 0xc7, None) if wide || i.r0_bytes == 4 => {
@@ -490,6 +502,7 @@ fn sum(a: Val, b: Val) -> Option<Val> {
         (Val::Const(c), Val::Entry32 { read, signed: true }) | (Val::Entry32 { read, signed: true }, Val::Const(c)) => {
             Some(Val::Target(read, c))
         }
+        (Val::Const(c), Val::Entry64(read)) | (Val::Entry64(read), Val::Const(c)) => Some(Val::Target64(read, c)),
         (Val::Const(a), Val::Const(b)) => Some(Val::Const(a.wrapping_add(b))),
         _ => None,
     }

@@ -12,7 +12,7 @@ use super::evidence::{self, Around, Run, is_filler};
 use super::module::Module;
 use super::oldcode::Old;
 use super::sites::{Sites, get};
-use super::tables::{Form, Table};
+use super::tables::Table;
 use std::ops::Range;
 
 const TRAP: u8 = 0xcc;
@@ -95,10 +95,7 @@ fn stretches<'a>(m: &Module<'a>, old: &Old, begins: &dyn Fn(u64) -> bool) -> Vec
 fn references(m: &Module, text: &Code, sites: &Sites, tables: &[Table]) -> (Vec<Range<u64>>, Vec<u64>) {
     let old: Vec<Range<u64>> = m.old_code().map(|s| s.va..s.va + s.data.len() as u64).collect();
     let is_old = |va: u64| old.iter().any(|r| r.contains(&va));
-    let bases = tables.iter().filter_map(|t| match t.form {
-        Form::Relative(base) => Some(base),
-        Form::Absolute => None,
-    });
+    let bases = tables.iter().filter_map(|t| t.form.base());
     let others = m.pointers.iter().chain(&m.objects).copied().chain(bases);
     let (mut read, mut named) = (Vec::new(), others.filter(|&va| is_old(va)).collect::<Vec<u64>>());
     for (k, i) in text.insns.iter().enumerate() {

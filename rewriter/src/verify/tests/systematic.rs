@@ -234,7 +234,16 @@ const KINDS: &[Kind] = &[
         let row = rows.get(n.next(rows.len()))?;
         let va = m.info.old_base_va + u64::from(row.old);
         let (at, bytes) = (s.offset(va), vec![s.original[s.offset(va)]]);
-        (bytes[0] != s.output[at]).then_some((at, bytes, va))
+        // A `ret` may stay.
+        (bytes[0] != s.output[at] && bytes[0] != 0xc3).then_some((at, bytes, va))
+    }),
+    ("old code made a return", |s, n| {
+        let m = Module::read(&s.output, s.name).ok()?;
+        let rows = m.traps()?;
+        let row = rows.get(n.next(rows.len()))?;
+        let va = m.info.old_base_va + u64::from(row.old);
+        let at = s.offset(va);
+        (s.original[at] != 0xc3).then_some((at, vec![0xc3], va))
     }),
     ("table entry one byte off", |s, n| table_entry(s, n, false)),
     ("table entry of another case", |s, n| table_entry(s, n, true)),

@@ -107,7 +107,8 @@ fn group(reasons: &[String]) -> String {
 fn find(folders: &[PathBuf], deep: bool) -> Vec<PathBuf> {
     let mut found = Found::default();
     for folder in folders {
-        found.look(folder, deep);
+        // Each file is rewritten by a process in a folder of its own.
+        found.look(&std::path::absolute(folder).unwrap_or_else(|_| folder.clone()), deep);
     }
     let links = std::mem::take(&mut found.links);
     for path in links {
@@ -268,6 +269,18 @@ mod tests {
         fs::write(at("sub/library.so"), head(2, 3, 62)).unwrap();
         assert_eq!(find(&[folder.path().to_owned()], false).len(), 1);
         assert_eq!(find(&[folder.path().to_owned()], true).len(), 2);
+    }
+
+    /// Each file's process has a working folder of its own, where `corpus sweep libs` found none of the files.
+    #[test]
+    fn files_of_a_relative_folder_are_found_from_anywhere() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let mut program = vec![0; 64];
+        program[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2]);
+        (program[16], program[18]) = (3, 62);
+        fs::write(folder.path().join("program"), program).unwrap();
+        let found = find(&[Path::new(".").join(folder.path().file_name().unwrap())], false);
+        assert!(found.len() == 1 && found[0].is_absolute(), "{found:?}");
     }
 
     /// Links were left out without a word, though `/usr/bin` has programs that stand elsewhere.

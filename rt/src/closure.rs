@@ -15,6 +15,8 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
+/// Words of the command that rewrites a library, in front of the library's name.
+const COMMAND_WORDS: usize = 7;
 /// Longest path, with its NUL.
 const PATH_BYTES: usize = 4096;
 /// Program headers looked at in a library.
@@ -340,7 +342,7 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
 
 /// The path of the open file `fd`, for people to read; empty when it is unknown.
 pub fn path_of<T>(fd: i32, then: impl FnOnce(&[u8]) -> T) -> T {
-    match descriptor_path(fd, None).and_then(|link| Path::of_link(link.as_cstr())) {
+    match descriptor_path(fd).and_then(|link| Path::of_link(link.as_cstr())) {
         Ok(path) => then(&path.bytes[..path.len]),
         Err(_) => then(b""),
     }
@@ -348,21 +350,17 @@ pub fn path_of<T>(fd: i32, then: impl FnOnce(&[u8]) -> T) -> T {
 
 /// Says why the library behind `fd` is not loaded.
 fn refuse(fd: i32, why: fmt::Arguments<'_>) {
-    let name = descriptor_path(fd, None).and_then(|link| Path::of_link(link.as_cstr()));
+    let name = descriptor_path(fd).and_then(|link| Path::of_link(link.as_cstr()));
     match &name {
         Ok(name) => print::error(format_args!("{:?} is not loaded: {why}", name.as_cstr())),
         Err(_) => print::error(format_args!("a library is not loaded: {why}")),
     }
 }
 
-/// `/proc/<pid>/fd/<fd>`; without a process number, this process's.
-fn descriptor_path(fd: i32, pid: Option<i32>) -> Result<Path, Errno> {
+/// `/proc/self/fd/<fd>`.
+fn descriptor_path(fd: i32) -> Result<Path, Errno> {
     let mut path = Path::new();
-    match pid {
-        None => write!(path, "/proc/self/fd/{fd}"),
-        Some(pid) => write!(path, "/proc/{pid}/fd/{fd}"),
-    }
-    .map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
+    write!(path, "/proc/self/fd/{fd}").map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
     Ok(path)
 }
 
@@ -383,10 +381,9 @@ fn touch(fd: i32) {
 }
 
 /// Runs the rewriter on the file behind `fd` and waits for it. Returns its exit status, or 128 plus the signal that ended it.
-fn make(fd: i32, command: [&CStr; 7]) -> Result<i32, Errno> {
-    let file = descriptor_path(fd, Some(sys::getpid()))?;
-    let mut argv = [core::ptr::null(); 9];
-    for (slot, word) in argv.iter_mut().zip(command.iter().chain([&file.as_cstr()])) {
+fn make(fd: i32, command: [&CStr; COMMAND_WORDS]) -> Result<i32, Errno> {
+    let mut argv = [core::ptr::null(); COMMAND_WORDS + 2];
+    for (slot, word) in argv.iter_mut().zip(command) {
         *slot = word.as_ptr();
     }
     // What is meant for the program's loader is not meant for the rewriter's.
@@ -414,7 +411,7 @@ fn make(fd: i32, command: [&CStr; 7]) -> Result<i32, Errno> {
     let pid = unsafe { sys::call(libc::SYS_clone, [0; 6]) };
     if pid == Ok(0) {
         // SAFETY: nothing returns from here; the word is mapped.
-        unsafe { attend(&argv, &env, mask, status) };
+        unsafe { attend(fd, argv, &env, mask, status) };
     }
     let ended = pid.and_then(|pid| wait_for(pid).map(drop));
     // SAFETY: the word is mapped until here, and the child that wrote it is gone.
@@ -432,9 +429,18 @@ fn make(fd: i32, command: [&CStr; 7]) -> Result<i32, Errno> {
 
 /// The outer copy: starts the rewriter, waits for it, leaves its status in the word and ends.
 ///
+/// The rewriter inherits the library's descriptor and is told its own name of it, which is the last argument. It could not open this process's one when
+/// the program has given up its rights: such a process may not be looked into (PR_SET_DUMPABLE), by its own user neither.
+///
 /// # Safety
-/// Arrays of strings that end in null; `status` can be written.
-unsafe fn attend(argv: &[*const c_char; 9], env: &[*const c_char; MAX_ENV], mask: u64, status: *mut i32) -> ! {
+/// Arrays of strings that end in null, room for one more in `argv`; `status` can be written.
+unsafe fn attend(
+    fd: i32,
+    mut argv: [*const c_char; COMMAND_WORDS + 2],
+    env: &[*const c_char; MAX_ENV],
+    mask: u64,
+    status: *mut i32,
+) -> ! {
     let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
     // SAFETY: the default action; a program that ignores SIGCHLD would lose the status.
     let _ = unsafe { sys::rt_sigaction(libc::SIGCHLD, &default) };
@@ -443,6 +449,13 @@ unsafe fn attend(argv: &[*const c_char; 9], env: &[*const c_char; MAX_ENV], mask
     let ended = match pid {
         Ok(0) => {
             let _ = set_mask(mask);
+            // SAFETY: no memory is touched. Not one of the standard streams, which may be closed in the program.
+            let kept = unsafe { sys::call(libc::SYS_fcntl, [fd as u64, libc::F_DUPFD as u64, 3, 0, 0, 0]) };
+            let file = match kept.and_then(|kept| descriptor_path(kept as i32)) {
+                Ok(file) => file,
+                Err(e) => sys::exit_group(EXEC_FAILED + e.0),
+            };
+            argv[COMMAND_WORDS] = file.as_cstr().as_ptr();
             // SAFETY: strings and null-terminated arrays; nothing returns from here.
             unsafe {
                 // The rewriter has nothing to say on standard output; should it, that is not the program's.
@@ -530,6 +543,25 @@ mod tests {
         // The last argument is the file.
         assert_eq!(run(c"shift 3; test -e \"$1\""), Ok(0));
         assert_eq!(make(fd.0, [c"/no/such/tool", c"", c"", c"", c"", c"", c""]), Err(Errno(libc::ENOENT)));
+    }
+
+    /// Apache's children become another user, and open libgcc_s when a thread of theirs ends.
+    #[test]
+    fn the_child_gets_the_file_of_a_process_without_its_rights() {
+        let fd = open(c"/dev/null").unwrap();
+        // SAFETY: fork; the child ends by exit_group.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: no memory is touched. Without root's rights the first two fail, and the process is shut by the third alone.
+            unsafe {
+                libc::setresgid(65534, 65534, 65534);
+                libc::setresuid(65534, 65534, 65534);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0);
+            }
+            let opened = make(fd.0, [c"/bin/sh", c"-c", c"shift 3; exec < \"$1\"", c"", c"", c"", c""]);
+            sys::exit_group(i32::from(opened != Ok(0)));
+        }
+        assert_eq!(wait_for(pid as u64), Ok(0));
     }
 
     /// `ps` takes SIGCHLD for a fault of its own and ends; a process that executes a program gets SIGCHLD for its exit signal, whatever it

@@ -502,6 +502,9 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
     if kind == "landing pad moved" && same_pads(&s.output, mutant) {
         return Some("no call site has another pad");
     }
+    if kind == "region with another chain" && same_chain(s, mutant, va) {
+        return Some("the other chain acquires the same");
+    }
     if ["claim", "region", "chain", "copy"].iter().any(|k| kind.starts_with(k)) {
         return None;
     }
@@ -519,6 +522,34 @@ fn same_frames(a: &[u8], b: &[u8]) -> bool {
         super::super::cfi::rules(&m, ".eh_frame").ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
+}
+
+/// Whether the region whose chain stands at `va` acquires the same in both files: memory that may be stored to may be loaded from.
+fn same_chain(s: &Subject, mutant: &[u8], va: u64) -> bool {
+    // Offsets in a range: its kind of access, and whether another one follows.
+    const ACCESS: usize = 6;
+    const MORE: usize = 11;
+    let chain = |file: &[u8]| -> Option<Vec<[u8; 16]>> {
+        let m = Module::read(file, s.name).ok()?;
+        let at = s.offset(m.regions.get((va - m.info.regions_va) as usize / 12)?.2);
+        let mut ranges: Vec<[u8; 16]> = Vec::new();
+        for range in file.get(at..)?.as_chunks().0 {
+            ranges.push(*range);
+            if range[MORE] == 0 {
+                break;
+            }
+        }
+        ranges.iter_mut().for_each(|range| range[MORE] = 0);
+        Some(ranges)
+    };
+    let (Some(right), Some(other)) = (chain(&s.output), chain(mutant)) else { return false };
+    let stored = |mut range: [u8; 16]| {
+        range[ACCESS] = (abi::miss_desc::STORE >> 16) as u8;
+        range
+    };
+    let tells = |have: &[u8; 16], of: &[u8; 16]| have == of || *have == stored(*of);
+    right.iter().all(|of| other.iter().any(|have| tells(have, of)))
+        && other.iter().all(|have| right.iter().any(|of| tells(have, of)) && right.contains(have))
 }
 
 fn same_pads(a: &[u8], b: &[u8]) -> bool {

@@ -9,7 +9,7 @@
 //! call: what is kept over several calls is kept over the last. Compilers let a register that nobody has set be read on a way on which its value does
 //! not matter. So a register counts that is read on all ways, or one of many: in libraries and programs that follow the ABI, the first was never seen, and
 //! the second behind one of 76 calls at most. Not seen is who keeps something over such calls only as are followed by a direct one, whose callee leaves it
-//! alone (gcc's `-fipa-ra`), or only to pass it on.
+//! alone (gcc's `-fipa-ra`), or only to pass it on. Source: psABI figure 3.4 (registers across calls).
 
 use super::facts::Facts;
 use super::liveness::Waiting;

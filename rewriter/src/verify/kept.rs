@@ -2,8 +2,9 @@
 //!
 //! Input: [`Graph`], decoded text. Output: whether the module's code reads such a register behind such a call, before anything writes it.
 //! What the types of pointers say of conventions (`ms_abi`, `preserve_most` and the like) shows nowhere else. The way ends at the next call, and where
-//! a function begins. Inserted instructions are skipped. Compilers leave a register undefined where they prove that its value does not matter, so what is
-//! read on some ways only counts as proof of nothing, unless many calls have it.
+//! a function begins. Inserted instructions are skipped. Compilers leave a register undefined where they prove that its value does not matter, so a read
+//! on some ways only proves nothing, unless many calls have one. **Invariant**: a read that counts is one for sure; some are not known here, which makes the
+//! audit more lenient, never wrong about a program that follows the ABI. Source: psABI figure 3.4 (registers across calls).
 
 use super::decode::{Code, Insn};
 use super::effects::{RAX, RDX, bit};

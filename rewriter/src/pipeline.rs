@@ -119,6 +119,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     image.give_back();
     let facts = Facts::gather(&image, &insns);
     image.give_back();
+    cfg.leave_padding_out(|id| facts.is_nop(id));
     Ok(Analysed { image, insns, cfg, computed, facts, frames: ranges })
 }
 

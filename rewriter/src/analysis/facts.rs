@@ -171,6 +171,12 @@ impl Facts {
         self.flows.iter().map(|f| f.1)
     }
 
+    /// Whether it does nothing at all.
+    #[inline]
+    pub fn is_nop(&self, id: InsnId) -> bool {
+        self.kinds[self.kind(id).ix()].sample.mnemonic() == Mnemonic::Nop
+    }
+
     /// All kinds, by number.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds

@@ -1,7 +1,7 @@
 //! Which registers certainly hold a stack address (rsp plus a constant).
 //!
 //! A forward must-analysis within each component. At roots, function entries and (in a component with an unresolved indirect jump)
-//! every block, only rsp is known. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
+//! every block, only rsp is known; likewise at one block of a circle that nothing leads into. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 
 use super::facts::Facts;
 use super::regs::RegSet;
@@ -93,21 +93,9 @@ impl StackRegs {
     /// Solves the equations.
     pub fn solve(cfg: &Cfg, facts: &Facts) -> StackRegs {
         let n = cfg.blocks.len();
-        let mut called = vec![false; n];
-        for b in cfg.ids() {
-            if let End::Call(callee) = cfg.blocks[b.ix()].end() {
-                called[callee.ix()] = true;
-            }
-        }
         // Entered from somewhere that the graph does not show: only rsp is certain.
-        let open: Vec<bool> = (0..n)
-            .map(|b| {
-                cfg.root[b]
-                    || called[b]
-                    || cfg.unresolved[cfg.component[b] as usize]
-                    || cfg.preds(BlockId(b as u32)).len() == 0
-            })
-            .collect();
+        let mut open = cfg.entries(&cfg.wild());
+        cfg.enter_circles(&mut open);
         let mut start: Vec<u16> = open.iter().map(|o| if *o { ONLY_RSP } else { 0xffff }).collect();
         let mut work: Vec<u32> = (0..n as u32).rev().collect();
         let mut queued = vec![true; n];

@@ -2,9 +2,11 @@
 //!
 //! A block is a contiguous index range of [`Insns`]; it ends at every control transfer, calls included, so that the
 //! analyses see return sites as block starts. Invariant: every edge that the processor can take between decoded
-//! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]) and of returns.
+//! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]), of returns, and of exceptions
+//! ([`Cfg::pads_of`]).
 
 pub mod computed;
+mod entries;
 pub mod jump_tables;
 mod returns;
 

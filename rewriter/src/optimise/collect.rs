@@ -8,7 +8,7 @@ use super::{Check, Input, Key, NO_REG, State, Step};
 use crate::analysis::access::{Place, Plain};
 use crate::analysis::facts::{Kind, KindId};
 use crate::analysis::regs::RegSet;
-use crate::cfg::{BlockId, Cfg, End};
+use crate::cfg::BlockId;
 use crate::disasm::{Flow, InsnId, Reader, is_padlock};
 use crate::numbers::Numbers;
 use crate::plan::{Action, Planner, is_big};
@@ -117,8 +117,8 @@ impl std::ops::Index<usize> for Steps {
 /// Collects.
 pub fn collect(input: &Input, polls: &Polls) -> Code {
     let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
-    let wild = wild(cfg);
-    let entry = entries(cfg, &wild);
+    let wild = cfg.wild();
+    let entry = cfg.entries(&wild);
     let mut code = Code { steps: Steps::with_capacity(insns.len()), entry, wild, ..Code::default() };
     let mut planner = Planner::new(options, facts);
     let steps: Vec<KindStep> = facts
@@ -189,45 +189,6 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
     }
     code.first.push(code.checks.len() as u32);
     code
-}
-
-/// By component: a jump may lead to any of its blocks. That is so where it has an unresolved jump, or where a part of the same function
-/// has one, which only exceptions connect with it.
-fn wild(cfg: &Cfg) -> Vec<bool> {
-    let mut wild = cfg.unresolved.clone();
-    let mut more = true;
-    while std::mem::take(&mut more) {
-        for pads in &cfg.pads {
-            let parts = || pads.from.iter().chain(&pads.to).map(|b| cfg.component[b.ix()] as usize);
-            let (any, all) = (parts().any(|c| wild[c]), parts().all(|c| wild[c]));
-            if any && !all {
-                parts().for_each(|c| wild[c] = true);
-                more = true;
-            }
-        }
-    }
-    wild
-}
-
-/// Blocks where nothing is known of what ran before.
-fn entries(cfg: &Cfg, wild: &[bool]) -> Vec<bool> {
-    let mut entry = cfg.root.clone();
-    for b in cfg.ids() {
-        match cfg.blocks[b.ix()].end() {
-            End::Call(callee) => entry[callee.ix()] = true,
-            End::Plain
-            | End::UnknownCall
-            | End::DescriptorCall
-            | End::Ret
-            | End::GotJmp
-            | End::FramedJmp
-            | End::UnknownJmp
-            | End::Stop => {}
-        }
-        entry[b.ix()] |= wild[cfg.component[b.ix()] as usize] || cfg.preds(b).len() == 0;
-    }
-    cfg.pads.iter().flat_map(|p| &p.to).for_each(|pad| entry[pad.ix()] = true);
-    entry
 }
 
 /// A jump that is emitted as one.

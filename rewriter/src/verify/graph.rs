@@ -38,6 +38,9 @@ pub enum End {
     Stop,
 }
 
+/// The opcode of endbr64, which marks a place that something may lead to.
+const ENDBR: u16 = 0x11e;
+
 /// Blocks and their ends.
 #[derive(Debug, Default)]
 pub struct Graph {
@@ -133,6 +136,31 @@ impl Graph {
                 self.wild[self.component[b] as usize] = true;
             }
         }
+    }
+
+    /// Padding in front of aligned code, behind a jump or a return, leads nowhere: nothing but `nop`s of the input, with no known way to
+    /// them. What it would run into is entered in other ways only.
+    fn unlink_padding(&mut self, text: &Code, sites: &Sites) {
+        let n = self.starts.len();
+        let mut led_to = vec![false; n];
+        self.entries.iter().copied().chain(self.pad_blocks()).for_each(|b| led_to[b as usize] = true);
+        (0..n).for_each(|b| led_to[b] |= self.wild[self.component[b] as usize]);
+        let mut ways = vec![0u32; n];
+        self.succ.iter().for_each(|&t| ways[t as usize] += 1);
+        let mut succ = Vec::with_capacity(self.succ.len());
+        for b in 0..n {
+            let from = succ.len() as u32;
+            let next = self.succ_from[b] as usize..self.succ_from[b + 1] as usize;
+            let idle = |k: usize| !get(&sites.inserted, k) && text.insns[k].is_nop() && text.insns[k].op != ENDBR;
+            if !led_to[b] && ways[b] == 0 && self.range(b, text).all(idle) {
+                self.succ[next].iter().for_each(|&t| ways[t as usize] -= 1);
+            } else {
+                succ.extend(&self.succ[next]);
+            }
+            self.succ_from[b] = from;
+        }
+        self.succ_from[n] = succ.len() as u32;
+        self.succ = succ;
     }
 
     /// The block of an instruction.
@@ -252,6 +280,7 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect
     g.no_return = no_return;
     g.table_targets = table_targets;
     g.link(m, text);
+    g.unlink_padding(text, sites);
     g
 }
 

@@ -36,7 +36,7 @@ impl Stack {
         for &e in &work {
             queued[e as usize] = true;
         }
-        let (mut cursor, mut second, mut first_phase) = (0, false, Vec::new());
+        let mut cursor = 0;
         loop {
             while let Some(b) = work.pop() {
                 let b = b as usize;
@@ -49,9 +49,6 @@ impl Stack {
                 }
                 let mut to = |t: u32, s: u16| {
                     let t = t as usize;
-                    if second && first_phase[t] {
-                        return;
-                    }
                     let new = state[t] & s;
                     if new != state[t] || !reached[t] {
                         state[t] = new;
@@ -67,17 +64,12 @@ impl Stack {
                 }
                 g.succ(b).iter().copied().chain(g.pad(b)).for_each(|t| to(t, s));
             }
-            // Code that no known way reaches is analysed as if entered from outside, without a say in what holds in
-            // reached code: else the padding in front of a loop would spoil it.
+            // Code that no known way reaches may be entered from outside.
             while cursor < n && reached[cursor] {
                 cursor += 1;
             }
             if cursor == n {
                 break;
-            }
-            if !second {
-                second = true;
-                first_phase.clone_from(&reached);
             }
             reached[cursor] = true;
             state[cursor] = behind_call(g, text, sites, &state, cursor);

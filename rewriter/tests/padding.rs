@@ -40,7 +40,7 @@ fn a_frame_is_known_behind_padding() {
 #[test]
 fn what_may_be_entered_in_unknown_ways_has_its_say() {
     // Not padding: it may be what something leads to that is not seen.
-    for code in ["xor edx, edx", "nop\nxor edx, edx\nnop", "endbr64\nnop"] {
+    for code in ["xor edx, edx", "nop\nxor edx, edx\nnop", "endbr64\nnop", "ud2\nnop"] {
         assert_ne!(checks(&frame_loop(code)).0, 0, "{code}");
     }
 }

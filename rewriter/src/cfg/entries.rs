@@ -56,14 +56,17 @@ impl Cfg {
 
     /// Takes out the edges from padding, which fills the room behind a jump or a return, in front of an aligned target: blocks of nothing but
     /// `is_nop` that nothing leads to. No control comes that way, so what is known at the target, a loop's head often, must not depend on it.
+    /// What stands behind `ud2` and `hlt` stays: a signal's handler may step over them.
     pub fn leave_padding_out(&mut self, is_nop: impl Fn(InsnId) -> bool) {
         let n = self.blocks.len();
         let entered = self.entered(&self.wild());
         let mut padding = vec![false; n];
         for b in self.ids().filter(|b| !entered[b.ix()]) {
             let block = &self.blocks[b.ix()];
-            padding[b.ix()] =
-                self.preds(b).all(|p| padding[p.ix()]) && (block.first.0..block.stop.0).all(|i| is_nop(InsnId(i)));
+            let trapped = b.ix().checked_sub(1).is_some_and(|before| self.blocks[before].end() == End::Stop);
+            padding[b.ix()] = !trapped
+                && self.preds(b).all(|p| padding[p.ix()])
+                && (block.first.0..block.stop.0).all(|i| is_nop(InsnId(i)));
         }
         let mut succ = Vec::with_capacity(self.succ.len());
         let mut succ_from = Ascending::with_capacity(n + 1);

@@ -139,7 +139,7 @@ impl Graph {
     }
 
     /// Padding in front of aligned code, behind a jump or a return, leads nowhere: nothing but `nop`s of the input, with no known way to
-    /// them. What it would run into is entered in other ways only.
+    /// them. What it would run into is entered in other ways only. Not behind `ud2` and `hlt`, which a signal's handler may step over.
     fn unlink_padding(&mut self, text: &Code, sites: &Sites) {
         let n = self.starts.len();
         let mut led_to = vec![false; n];
@@ -152,7 +152,8 @@ impl Graph {
             let from = succ.len() as u32;
             let next = self.succ_from[b] as usize..self.succ_from[b + 1] as usize;
             let idle = |k: usize| !get(&sites.inserted, k) && text.insns[k].is_nop() && text.insns[k].op != ENDBR;
-            if !led_to[b] && ways[b] == 0 && self.range(b, text).all(idle) {
+            let trapped = b > 0 && self.ends[b - 1] == End::Stop;
+            if !led_to[b] && !trapped && ways[b] == 0 && self.range(b, text).all(idle) {
                 self.succ[next].iter().for_each(|&t| ways[t as usize] -= 1);
             } else {
                 succ.extend(&self.succ[next]);

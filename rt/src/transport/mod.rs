@@ -54,7 +54,7 @@ pub use message::{LINE_BYTES, Message};
 use wait::Looking;
 pub use wait::{Idled, Patience};
 pub use watch::Silent;
-use watch::Watch;
+use watch::{Attention, Watch};
 
 /// One other node.
 struct Peer {
@@ -91,9 +91,9 @@ pub struct Transport {
     silent: Option<Silent>,
     /// The peer to or from which a ring holds what neither end can have written.
     damaged: Option<NodeId>,
-    /// When the peers were last looked at.
-    watched_ns: u64,
-    /// Yields since then.
+    /// How long the peers have been looked at.
+    attention: Attention,
+    /// Yields since the last look.
     unwatched: u32,
 }
 
@@ -133,7 +133,7 @@ impl Transport {
             looking: Looking::new(),
             silent: None,
             damaged: None,
-            watched_ns: 0,
+            attention: Attention::default(),
             unwatched: 0,
         }
     }

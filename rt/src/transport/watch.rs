@@ -12,7 +12,26 @@ use core::sync::atomic::Ordering;
 /// A node calls a peer that leaves its doorbell unanswered at most so often.
 pub(super) const CALL_EVERY_NS: u64 = 2_000_000;
 
-/// What this node has seen of a peer's life.
+/// More time than this between two looks counts as so much: the node did not run for the rest, nor its machine, perhaps.
+const MOST_BETWEEN_NS: u64 = 250_000_000;
+
+/// Time in which this node can have seen its peers run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Attention {
+    looked_ns: u64,
+    sum_ns: u64,
+}
+
+impl Attention {
+    /// A look at that time: how much has passed in all.
+    fn look(&mut self, now_ns: u64) -> u64 {
+        let between = now_ns.saturating_sub(core::mem::replace(&mut self.looked_ns, now_ns));
+        self.sum_ns += between.min(MOST_BETWEEN_NS);
+        self.sum_ns
+    }
+}
+
+/// What this node has seen of a peer's life, in times of its [`Attention`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Watch {
     /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
@@ -46,11 +65,8 @@ impl Transport {
     #[cold]
     pub(super) fn watch(&mut self) -> bool {
         self.unwatched = 0;
-        let now = sys::monotonic_ns();
+        let now = self.attention.look(sys::monotonic_ns());
         let limit_ms = u64::from(self.region.header().peer_timeout_ms);
-        // When this node itself did not run (stopped, or its machine was), it has seen nothing in that time.
-        let paused = now.saturating_sub(self.watched_ns) > 1_000_000_000;
-        self.watched_ns = now;
         let mut unanswered = false;
         for (number, peer) in self.peers.iter_mut().enumerate() {
             let Some(Peer { watch, context, link, .. }) = peer else { continue };
@@ -62,7 +78,7 @@ impl Transport {
             let beat = context.beat().load(Ordering::Relaxed);
             let pid = context.pid().load(Ordering::Relaxed);
             let owes = rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
-            if !owes || beat != watch.beat || paused || doing == activity::GONE || pid == 0 {
+            if !owes || beat != watch.beat || doing == activity::GONE || pid == 0 {
                 *watch = Watch { beat, owed_since_ns: now, ..*watch };
                 continue;
             }
@@ -83,5 +99,28 @@ impl Transport {
             }
         }
         unanswered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stops of the machine, each of nearly a second, are no second in which a peer could have answered.
+    #[test]
+    fn what_this_node_missed_is_not_held_against_its_peers() {
+        let mut attention = Attention::default();
+        let begin = attention.look(1 << 50);
+        let mut now = 1 << 50;
+        for _ in 0..3 {
+            now += 950_000_000;
+            attention.look(now);
+        }
+        assert_eq!(attention.look(now) - begin, 3 * MOST_BETWEEN_NS);
+        for _ in 0..20 {
+            now += 50_000_000;
+            attention.look(now);
+        }
+        assert_eq!(attention.look(now) - begin, 3 * MOST_BETWEEN_NS + 1_000_000_000);
     }
 }

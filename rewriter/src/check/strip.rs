@@ -9,9 +9,9 @@ use crate::blocks::Class;
 use crate::disasm::{InsnId, Reader};
 use crate::emit::{Code, Target};
 use crate::layout::COLD_ALIGN;
-use crate::optimise::Range;
 use crate::optimise::copies::Copy;
-use crate::optimise::strips::{Limit, Stream, Strip};
+use crate::optimise::strips::{self, Limit, Stream, Strip};
+use crate::optimise::{Key, NO_REG, Range};
 use crate::options::{Options, Poll};
 use asm::{Mem, RSP};
 use blizzard_rt::abi;
@@ -102,35 +102,70 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
         asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
         asm::push(&mut code.cold.bytes, s);
     }
+    // Jumps to the copy.
+    let mut to_copy = Vec::new();
+    if !strip.screens.is_empty() {
+        let mut shared = Vec::new();
+        screens(code, strip, options, &mut shared);
+        set_limit(code, strip, strips::LONGEST as i32, options);
+        leave(code, strip, strip.copy.is_some(), body, &mut to_copy);
+        shared.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+        if options.blocks {
+            count_block(code, strip.first, 0);
+        }
+    }
     // Where an element of a table may not be accessed, the loop itself checks each.
-    let tables = strip.copy.as_ref().map_or(&[][..], |c| &c.tables);
+    let copy = strip.copy.as_ref().filter(|c| !c.private);
     let mut element = Vec::new();
-    test_streams(code, strip, tables, options, &mut element);
+    test_streams(code, strip, copy.map_or(&[][..], |c| &c.tables), options, &mut element);
     let mut denied = Vec::new();
     test_streams(code, strip, &strip.streams, options, &mut denied);
-    set_limit(code, strip, options);
-    match &strip.copy {
-        Some(copy) => {
-            let to = asm::jmp32(&mut code.cold.bytes);
-            code.cold.fix(to, Target::Cold(0));
-            let to = code.cold.fixups.len() - 1;
-            if !element.is_empty() {
-                element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
-                if options.blocks {
-                    count_block(code, strip.first, 0);
-                }
-                test_streams(code, strip, &strip.streams, options, &mut denied);
-                set_limit(code, strip, options);
-                go_on(code, strip.first, body);
-            }
-            near(code, strip, rung, denied, body);
-            let at = self::copy(code, open, copy, begin, reader, options);
-            code.cold.retarget(to, Target::Cold(at));
+    set_limit(code, strip, strip.iterations, options);
+    leave(code, strip, copy.is_some(), body, &mut to_copy);
+    if !element.is_empty() {
+        element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+        if options.blocks {
+            count_block(code, strip.first, 0);
         }
-        None => {
-            go_on(code, strip.first, body);
-            near(code, strip, rung, denied, body);
+        test_streams(code, strip, &strip.streams, options, &mut denied);
+        set_limit(code, strip, strip.iterations, options);
+        go_on(code, strip.first, body);
+    }
+    near(code, strip, rung, denied, body);
+    if let Some(copy) = &strip.copy {
+        let at = self::copy(code, open, copy, begin, reader, options);
+        to_copy.into_iter().for_each(|fixup| code.cold.retarget(fixup, Target::Cold(at)));
+    }
+}
+
+/// Ends a way through the tests: in the copy, by one of the jumps `to_copy`, or in the loop.
+fn leave(code: &mut Code, strip: &Strip, in_copy: bool, body: u32, to_copy: &mut Vec<usize>) {
+    if in_copy {
+        let to = asm::jmp32(&mut code.cold.bytes);
+        code.cold.fix(to, Target::Cold(0));
+        to_copy.push(code.cold.fixups.len() - 1);
+    } else {
+        go_on(code, strip.first, body);
+    }
+}
+
+/// Asks of each address that accesses move on from whether it can be shared memory; the branches of those that can go to `shared`.
+fn screens(code: &mut Code, strip: &Strip, options: &Options, shared: &mut Vec<usize>) {
+    for screen in &strip.screens {
+        let out = &mut code.cold.bytes;
+        if options.count {
+            asm::inc64(out, counter(if screen.store { Counter::StoreChecks } else { Counter::LoadChecks }));
         }
+        let alone = screen.key.index == NO_REG && screen.key.base != NO_REG;
+        let asked = if alone {
+            screen.key.base
+        } else {
+            address_of(out, strip.scratch, screen.key, screen.lo);
+            strip.scratch
+        };
+        asm::bt(out, asked, abi::PRIVATE_BIT as u8);
+        shared.push(asm::jcc32(out, asm::CC_AE));
+        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, if alone { 2 } else { 3 });
     }
 }
 
@@ -159,10 +194,10 @@ fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Op
     }
 }
 
-/// Says that all iterations that the tests tell of have been tested.
-fn set_limit(code: &mut Code, strip: &Strip, options: &Options) {
+/// Says that so many iterations have been tested.
+fn set_limit(code: &mut Code, strip: &Strip, iterations: i32, options: &Options) {
     let out = &mut code.cold.bytes;
-    asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * strip.iterations));
+    asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * iterations));
     asm::store64(out, word(strip.limit()).0, strip.scratch);
     code.recorder.mark_if(options.blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
     restore(code, strip);
@@ -302,13 +337,18 @@ fn bit(store: bool) -> u8 {
 
 /// `s` = number of the block `plus` bytes behind a stream's first byte.
 fn block_of(out: &mut Vec<u8>, s: u8, stream: &Stream, plus: i32) {
+    address_of(out, s, stream.key, stream.lo + plus);
+    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+}
+
+/// `s` = the address that registers and a displacement make.
+fn address_of(out: &mut Vec<u8>, s: u8, key: Key, disp: i32) {
     let known = |r: u8| (r < 16).then_some(r);
-    let index = known(stream.key.index).map(|r| (r, stream.key.scale));
-    match (Mem { base: known(stream.key.base), index, disp: stream.lo + plus }, stream.key.base) {
+    let index = known(key.index).map(|r| (r, key.scale));
+    match (Mem { base: known(key.base), index, disp }, key.base) {
         (Mem { index: None, disp: 0, .. }, base) if base < 16 => asm::mov(out, s, base),
         (address, _) => asm::lea(out, s, address),
     }
-    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
 }
 
 fn go_on(code: &mut Code, id: InsnId, body: u32) {

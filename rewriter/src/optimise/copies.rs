@@ -4,7 +4,8 @@
 //! limit once for all of these. Besides accesses that advance by constants, the tests may tell of elements of *tables*: the address is an
 //! invariant register plus an index that an instruction of the loop has made small (`movzx` of a byte, `and` with a constant, `shr`). All
 //! blocks of a table are tested; if one of them may not be accessed, the loop itself runs, which checks each element. So nothing is acquired
-//! that the program might not touch.
+//! that the program might not touch. Where the tests begin with screens, they may also tell of what is *anchored*: the address is an invariant register
+//! plus an index of at most 32 bits. If the register points to private memory, so does the sum; if not, the loop itself runs.
 //!
 //! Input: a loop of one block and its accesses. Output: [`Copy`]. **Invariant**: an access of a copied block is covered by the tests of its
 //! strip, is an element of one of the tables, goes through rsp, or has the check that it has in the loop, whose miss leads into the loop. So
@@ -12,14 +13,14 @@
 //! loop instead ([`blizzard_rt::abi::Region::MOVED`]).
 //! Source: design section 5 (strip-mining, a fast copy of the loop).
 
-use super::collect::Code;
+use super::collect;
 use super::strips::{REACH, Stream};
 use super::{Input, Key, NO_REG, Range};
 use crate::cfg::BlockId;
 use crate::disasm::{Flow, InsnId, Reader};
 use crate::emit::is_plain;
 use blizzard_rt::abi;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// Most instructions of a copy.
 const LONGEST: u32 = 48;
@@ -35,8 +36,10 @@ pub struct Copy {
     pub times: u32,
     /// What is tested beside the streams of the strip.
     pub tables: Vec<Stream>,
-    /// The accesses that these tests cover.
+    /// The accesses that these tests, or screens, cover.
     pub elements: Vec<InsnId>,
+    /// It runs only where the screens find everything private.
+    pub private: bool,
 }
 
 /// Whether a block may be copied: the bytes of its instructions mean the same elsewhere, and nothing but checks is inserted into it. `checks`:
@@ -69,8 +72,8 @@ pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
 /// The copy of a loop, if one pays. `iterations`: those that the tests tell of.
 pub fn plan(count: u32, iterations: i64, tables: &[Range], elements: Vec<InsnId>) -> Option<Copy> {
     let fits = |times: &u32| iterations % i64::from(*times) == 0 && count * times <= LONGEST;
-    let times = TIMES.into_iter().find(fits).or((!tables.is_empty() && count <= LONGEST).then_some(1))?;
-    Some(Copy { times, tables: tables.iter().flat_map(tests).collect(), elements })
+    let times = TIMES.into_iter().find(fits).or((!elements.is_empty() && count <= LONGEST).then_some(1))?;
+    Some(Copy { times, tables: tables.iter().flat_map(tests).collect(), elements, private: false })
 }
 
 /// The tests of a table: as many from its first byte on as stay inside, and one that ends with the block of its last byte. A block behind the
@@ -88,7 +91,35 @@ fn tests(table: &Range) -> Vec<Stream> {
 }
 
 /// The table that an access goes to, in terms of the registers at the head of its loop. `steps`: by how much each register steps.
-pub fn table(input: &Input, code: &Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> Option<Range> {
+pub fn table(input: &Input, code: &collect::Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> Option<Range> {
+    let check = &code.checks[c];
+    indexed(input, code, first, c, steps, |writer| {
+        let bytes = i64::from(check.key.scale) * bound(writer)? + i64::from(check.bytes);
+        Some(bytes).filter(|b| *b <= TABLE)
+    })
+}
+
+/// The access itself without its index, which is narrow.
+pub fn anchored(
+    input: &Input,
+    code: &collect::Code,
+    first: usize,
+    c: usize,
+    steps: &[Option<i64>; 16],
+) -> Option<Range> {
+    let bytes = i64::from(code.checks[c].bytes);
+    indexed(input, code, first, c, steps, |writer| is_narrow(writer).then_some(bytes))
+}
+
+/// The bytes from the first element on, so many as `extent` says of the instruction that wrote the index, of an access whose base is invariant.
+fn indexed(
+    input: &Input,
+    code: &collect::Code,
+    first: usize,
+    c: usize,
+    steps: &[Option<i64>; 16],
+    extent: impl Fn(&Instruction) -> Option<i64>,
+) -> Option<Range> {
     let check = &code.checks[c];
     if check.masked {
         return None;
@@ -99,9 +130,8 @@ pub fn table(input: &Input, code: &Code, first: usize, c: usize, steps: &[Option
         if base == NO_REG || index == NO_REG || check.key.scale != scale {
             return None;
         }
-        let largest = bound(input, code, first, check.id.ix(), index)?;
-        let bytes = i64::from(scale) * largest + i64::from(check.bytes);
-        let hi = i64::from(check.disp).checked_add(bytes).filter(|_| bytes <= TABLE)?;
+        let bytes = extent(&writer(input, code, first, check.id.ix(), index)?)?;
+        let hi = i64::from(check.disp).checked_add(bytes)?;
         let key = Key { base, index: NO_REG, scale: 1 };
         let there = Range { key, lo: check.disp, hi: i32::try_from(hi).ok()?, store: check.store };
         let range = code.steps.range(first..check.id.ix()).rev().try_fold(there, |r, step| r.before(step))?;
@@ -109,19 +139,19 @@ pub fn table(input: &Input, code: &Code, first: usize, c: usize, steps: &[Option
     })
 }
 
-/// The largest value that a register can have in front of an instruction, as the last instruction of the loop that wrote it shows.
-fn bound(input: &Input, code: &Code, first: usize, at: usize, reg: u8) -> Option<i64> {
+/// The last instruction of the loop in front of another one that writes a register, if that is its first operand, whole.
+fn writer(input: &Input, code: &collect::Code, first: usize, at: usize, reg: u8) -> Option<Instruction> {
     let writer = (first..at).rev().find(|&i| code.steps[i].writes(reg))?;
-    let mut insn = Instruction::default();
-    Reader::new(input.image, input.insns).decode(InsnId(writer as u32), &mut insn);
+    let insn = input.insns.decode(input.image, InsnId(writer as u32));
     let to = insn.op0_register();
     // A write of 32 bits clears the upper ones.
-    if insn.op0_kind() != OpKind::Register
-        || !(to.is_gpr32() || to.is_gpr64())
-        || to.full_register().number() != usize::from(reg)
-    {
-        return None;
-    }
+    let whole = insn.op0_kind() == OpKind::Register && (to.is_gpr32() || to.is_gpr64());
+    (whole && to.full_register().number() == usize::from(reg)).then_some(insn)
+}
+
+/// The largest value that an instruction leaves in its first operand, a register.
+fn bound(insn: &Instruction) -> Option<i64> {
+    let to = insn.op0_register();
     match insn.mnemonic() {
         Mnemonic::Movzx if insn.op1_kind() == OpKind::Memory => (insn.memory_size().size() == 1).then_some(255),
         Mnemonic::Movzx => insn.op1_register().is_gpr8().then_some(255),
@@ -134,6 +164,16 @@ fn bound(input: &Input, code: &Code, first: usize, at: usize, reg: u8) -> Option
             (left < 32).then(|| (1 << left) - 1)
         }
         _ => None,
+    }
+}
+
+/// Whether it leaves a number of 32 bits in its first operand, with or without a sign.
+fn is_narrow(insn: &Instruction) -> bool {
+    match insn.mnemonic() {
+        Mnemonic::Movsxd | Mnemonic::Movsx | Mnemonic::Movzx => true,
+        Mnemonic::Mov => matches!(insn.code(), Code::Mov_r32_rm32 | Code::Mov_rm32_r32),
+        Mnemonic::Lea => insn.op0_register().is_gpr32(),
+        _ => bound(insn).is_some_and(|most| most <= i64::from(u32::MAX)),
     }
 }
 

@@ -6,6 +6,9 @@
 //! iterations, and sets the limit behind them. Where one of those tags forbids its access, only what this iteration touches is tested,
 //! and acquired if need be, and the next iteration asks again: nothing is acquired that the program might not touch.
 //!
+//! Where checks have screens, so have the tests: first they ask by one bit of each address that the accesses move on from whether it can be
+//! shared memory at all. If none can, no tag is tested, and the limit stands as far ahead as a peer may wait, however wide the steps.
+//!
 //! **Invariants.** The limit says what it says only until the runtime is entered. So whoever enters it from within the loop takes the
 //! limit back: the tests themselves, the stubs of the loop's other checks, the runtime where it lets a context continue; and entering
 //! the loop does. The register steps onto the limit exactly, so no iteration behind it begins unseen, not even when addresses wrap around.
@@ -20,7 +23,7 @@ use crate::disasm::InsnId;
 use blizzard_rt::abi;
 
 /// Most iterations of one strip: so long a peer waits at most.
-const LONGEST: i64 = 128;
+pub const LONGEST: i64 = 128;
 /// Where a strip of one test for each stream would be shorter, it has so many iterations, if it can.
 const SHORTEST: i64 = 8;
 /// One test looks at four tags: so many bytes from the tested address on are known, wherever in its block it lies.
@@ -31,7 +34,7 @@ const WIDEST: i64 = 128;
 const LAST_TAG: i64 = 60;
 /// Most tests of one strip.
 const TESTS: usize = 24;
-/// Most streams of one strip.
+/// Most streams of one strip; most screens of its tests.
 const STREAMS: usize = 8;
 /// Instructions of an ordinary check, and of the cold sequence without its tests.
 const CHECK: i64 = 4;
@@ -55,6 +58,22 @@ pub struct Stream {
     pub tags: Vec<u8>,
 }
 
+/// An address that accesses move on from, and never so far that a screen would not tell of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Screen {
+    pub key: Key,
+    /// What is added to a sum of registers; a single one is asked itself.
+    pub lo: i32,
+    pub store: bool,
+}
+
+impl Screen {
+    fn of(range: &Range) -> Screen {
+        let alone = range.key.index == NO_REG && range.key.base != NO_REG;
+        Screen { key: range.key, lo: if alone { 0 } else { range.lo }, store: range.store }
+    }
+}
+
 /// A loop with such tests.
 #[derive(Clone, Debug)]
 pub struct Strip {
@@ -69,6 +88,8 @@ pub struct Strip {
     /// Iterations that the tests cover.
     pub iterations: i32,
     pub streams: Vec<Stream>,
+    /// What is asked before tags are tested; empty: nothing is.
+    pub screens: Vec<Screen>,
     /// What one iteration relies upon, at the head; and as a chain.
     pub needs: Vec<Range>,
     pub chain: u32,
@@ -127,6 +148,10 @@ pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
         if !fuel.take() {
             break;
         }
+        if !strip.screens.is_empty() && !fuel.take() {
+            strip.screens.clear();
+            strip.copy = strip.copy.filter(|c| !c.private);
+        }
         if strip.copy.is_some() {
             if fuel.take() {
                 // Who comes from the copy has not come from the loop's checks.
@@ -182,6 +207,23 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     let (iterations, streams) = shape(&groups)?;
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
+    let (mut copy, elements) = copy.map_or_else(Default::default, |(copy, elements)| (Some(copy), elements));
+    let mut screens = Vec::new();
+    if input.options.screens && step.checked_mul(LONGEST as i32).is_some() {
+        screens.extend(groups.iter().map(|g| &g.range).chain(&elements).map(Screen::of));
+        screens.sort_unstable();
+        screens.dedup_by(|later, first| {
+            let same = (later.key, later.lo) == (first.key, first.lo);
+            first.store |= same && later.store;
+            same
+        });
+    }
+    if screens.len() > STREAMS {
+        screens.clear();
+    }
+    if screens.is_empty() {
+        copy = copy.filter(|c| !c.private);
+    }
     let strip = Strip {
         first: block.first,
         stop: block.stop,
@@ -191,6 +233,7 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
         spilled,
         iterations: iterations as i32,
         streams,
+        screens,
         needs: Vec::new(),
         chain: 0,
         copy,
@@ -198,7 +241,8 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     Some((strip, candidates.iter().map(|c| c.check).collect()))
 }
 
-/// The copy of a loop, if one pays. `left`: the checks that the tests of the strip do not stand for.
+/// The copy of a loop, if one pays, and what its screens ask beside the accesses that advance by constants. `left`: the checks that the tests
+/// of the strip do not stand for.
 fn copy(
     input: &Input,
     code: &Code,
@@ -207,25 +251,34 @@ fn copy(
     steps: &[Option<i64>; 16],
     groups: &[Group],
     iterations: i64,
-) -> Option<Copy> {
+) -> Option<(Copy, Vec<Range>)> {
     let block = &input.cfg.blocks[b.ix()];
     if left.iter().any(|&c| code.checks[c].unclean) {
         return None;
     }
-    let (mut tables, mut elements) = (Vec::new(), Vec::new());
+    let (mut tables, mut anchored, mut elements) = (Vec::new(), Vec::new(), Vec::new());
     for &c in left {
         if let Some(table) = copies::table(input, code, block.first.ix(), c, steps) {
             tables.push(table);
+            elements.push(code.checks[c].id);
+        } else if input.options.screens
+            && let Some(range) = copies::anchored(input, code, block.first.ix(), c, steps)
+        {
+            anchored.push(range);
             elements.push(code.checks[c].id);
         }
     }
     tables.sort_unstable();
     tables.dedup_by(|later, first| first.covers(later));
-    let copy = copies::plan(block.stop.0 - block.first.0, iterations, &tables, elements)?;
+    let ranges: Vec<Range> = tables.iter().chain(&anchored).copied().collect();
+    // Tags are not tested for all that may be anywhere behind a register.
+    let private = !anchored.is_empty();
+    let (tables, iterations) = if private { (&[][..], LONGEST) } else { (&tables[..], iterations) };
+    let copy = copies::plan(block.stop.0 - block.first.0, iterations, tables, elements)?;
     let tests: usize = copy.tables.iter().map(|t| t.tags.len()).sum();
     let checks: Vec<InsnId> = code.checks_of(b).map(|c| code.checks[c].id).collect();
     let fits = copy.tables.len() + groups.len() <= STREAMS && tests <= TESTS;
-    (fits && copies::is_copyable(input, b, &checks)).then_some(copy)
+    (fits && copies::is_copyable(input, b, &checks)).then_some((Copy { private, ..copy }, ranges))
 }
 
 /// Whether a check may be expected to join that of an earlier access of its block, when checks are merged.

@@ -16,6 +16,9 @@ use super::{Class, classify};
 
 /// Most bytes of a table.
 const TABLE: i64 = 1 << 16;
+/// No index of 32 bits, times eight, leads farther, access included. No tests of tags tell of so many bytes.
+const FARTHEST: i64 = 1 << 36;
+const _: () = assert!(STRIP * (1 << 15) < FARTHEST && (FARTHEST as u64) < blizzard_rt::abi::PRIVATE_REACH / 4);
 
 /// An instruction of the program in a block of a copy.
 struct Copied<'x> {
@@ -181,14 +184,26 @@ impl<'x> Prover<'x, '_> {
         let pairs = [(mem.base, mem.index, mem.scale), (mem.index, mem.base, 1)];
         for (base, index, scale) in pairs.into_iter().filter(|p| p.0 < 16 && p.1 < 16 && p.2 == mem.scale) {
             let writer = list[..n].iter().rev().map(|c| &text[c.hot]).find(|w| w.fx.writes & bit(index) != 0);
-            let Some(largest) = writer.and_then(|w| bound(w, index)) else { continue };
-            let bytes = i64::from(scale) * largest + i64::from(i.size);
+            let Some(writer) = writer else { continue };
             let lin = Lin { disp: mem.disp, ..Lin::reg(base) };
+            if is_narrow(writer, index) && self.is_private(site, list, n, Need { lin, bytes: 1, ..need }, ways) {
+                return Ok(());
+            }
+            let Some(largest) = bound(writer, index) else { continue };
+            let bytes = i64::from(scale) * largest + i64::from(i.size);
             if bytes <= TABLE && self.is_tested(site, list, n, Need { lin, bytes: bytes as u32, ..need }, ways) {
                 return Ok(());
             }
         }
         unknown()
+    }
+
+    /// The base is known to be private on all ways, as far as an index of 32 bits may lead to both sides.
+    fn is_private(&self, site: &Site, list: &[Copied], n: usize, need: Need, ways: &[(i64, &[Test])]) -> bool {
+        [-FARTHEST, FARTHEST].iter().all(|by| {
+            let lin = Lin { disp: need.lin.disp.wrapping_add(*by), ..need.lin };
+            self.is_tested(site, list, n, Need { lin, ..need }, ways)
+        })
     }
 
     /// A check in front of it in the same block proves the need.
@@ -229,6 +244,19 @@ fn first(prover: &Prover, site: &Site) -> usize {
 /// The condition of a branch.
 fn condition(i: &Insn) -> Option<u16> {
     (i.flow == Flow::Cond && matches!(i.op, 0x70..=0x7f | 0x180..=0x18f)).then_some(i.op & 15)
+}
+
+/// Whether an instruction leaves a number of 32 bits in a register, with or without a sign.
+fn is_narrow(i: &Insn, reg: u8) -> bool {
+    let dword = i.r0 == reg && i.r0_bytes == 4;
+    match i.op {
+        // mov and lea of 32 bits clear the upper half.
+        0x89 | 0x8b | 0x8d => dword && (i.op != 0x89 || i.mem.is_none()),
+        // movsxd, movzx, movsx.
+        0x63 => i.r0 == reg && i.r0_bytes >= 4,
+        0x1b6 | 0x1b7 | 0x1be | 0x1bf => i.r0 == reg && i.r0_bytes >= 4,
+        _ => bound(i, reg).is_some_and(|most| most <= i64::from(u32::MAX)),
+    }
 }
 
 /// The largest value that an instruction leaves in a register.

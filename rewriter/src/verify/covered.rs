@@ -445,25 +445,29 @@ impl<'x, 'a> Prover<'x, 'a> {
     }
 }
 
-/// Stretches of bytes, first and last, that tests of tags tell to be accessible, of addresses that are formed as the need's is.
+/// Stretches of bytes, first and last, that tests tell to be accessible, of addresses that are formed as the need's is.
 ///
 /// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
-/// between two bytes at most a block apart is in the block of one of them.
+/// between two bytes at most a block apart is in the block of one of them. A private address tells of what is near on both sides.
 pub(super) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
     const BLOCK: i64 = abi::BLOCK_BYTES as i64;
-    let right = |t: &&Test| {
-        let for_stores = t.mask == repeated(abi::TAG_NO_STORE.into(), t.tags);
-        let for_loads = t.mask == repeated(abi::TAG_NO_LOAD.into(), t.tags) && !need.store;
-        let same = (Lin { disp: need.lin.disp, ..t.lin }) == need.lin;
-        same && matches!(t.tags, 1 | 4) && (for_stores || for_loads)
+    const NEAR: i64 = (abi::PRIVATE_REACH / 2) as i64;
+    let same = |lin: &Lin| (Lin { disp: need.lin.disp, ..*lin }) == need.lin;
+    let stretch = |t: &Test| match t {
+        Test::Tags { lin, tags, mask } => {
+            let for_stores = *mask == repeated(abi::TAG_NO_STORE.into(), *tags);
+            let for_loads = *mask == repeated(abi::TAG_NO_LOAD.into(), *tags) && !need.store;
+            let right = same(lin) && matches!(tags, 1 | 4) && (for_stores || for_loads);
+            right.then_some((lin.disp, lin.disp + BLOCK * (i64::from(*tags) - 1)))
+        }
+        Test::Private(lin) => same(lin).then_some((lin.disp.saturating_sub(NEAR), lin.disp.saturating_add(NEAR))),
     };
-    let stretch = |t: &Test| (t.lin.disp, t.lin.disp + BLOCK * (i64::from(t.tags) - 1));
-    let mut known: Vec<(i64, i64)> = tests.iter().filter(right).map(stretch).collect();
+    let mut known: Vec<(i64, i64)> = tests.iter().filter_map(stretch).collect();
     known.sort_unstable();
     let mut out: Vec<(i64, i64)> = Vec::new();
     for (first, last) in known {
         match out.last_mut() {
-            Some(before) if first - before.1 <= BLOCK => before.1 = before.1.max(last),
+            Some(before) if first.saturating_sub(before.1) <= BLOCK => before.1 = before.1.max(last),
             _ => out.push((first, last)),
         }
     }

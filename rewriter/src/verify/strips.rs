@@ -18,12 +18,13 @@ use blizzard_rt::abi;
 /// Instructions of all ways through the tests.
 const LONGEST: usize = 2000;
 
-/// What is known of the tags of so many blocks from the address on.
+/// What one branch tells of on the way that does not take it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Test {
-    pub lin: Lin,
-    pub tags: u8,
-    pub mask: u32,
+pub(super) enum Test {
+    /// The tags of so many blocks from the address on have none of the bits.
+    Tags { lin: Lin, tags: u8, mask: u32 },
+    /// The address has a bit that shared memory does not have, nor anything that is near the address ([`abi::PRIVATE_REACH`]).
+    Private(Lin),
 }
 
 /// Where the limit is.
@@ -222,10 +223,19 @@ impl Walk<'_, '_> {
                 Step::Next => {}
                 Step::Branch { cc: 5, target } => {
                     match cond {
-                        Some(Cond::Tag { lin, bytes, mask }) => way.tests.push(Test { lin, tags: bytes, mask }),
+                        Some(Cond::Tag { lin, bytes, mask }) => way.tests.push(Test::Tags { lin, tags: bytes, mask }),
                         Some(Cond::Poll) => self.rung.push(target),
                         _ => return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va)),
                     }
+                    state.cond = None;
+                    leads.push((target, state.clone()));
+                }
+                // Taken when the bit is clear.
+                Step::Branch { cc: 3, target } => {
+                    let Some(Cond::Private { lin }) = cond else {
+                        return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va));
+                    };
+                    way.tests.push(Test::Private(lin));
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }

@@ -126,6 +126,58 @@ fn with_checks() -> Program {
     p
 }
 
+/// An index of 32 bits, and a copy that runs where screens find both pointers private.
+fn anchored() -> Program {
+    let mut p = everywhere(&copied(), ": nop\n", ": mov ecx, ecx\n");
+    let from = p.cold.find(" mov r8, rsi\n").expect("tests of the table");
+    let to = p.cold.find("t1:").expect("the way without the table");
+    let screens = " bt rdi, 46
+ jae t1
+ bt rsi, 46
+ jae t1
+ lea r8, [rdi+128]
+ mov qword ptr [UP], r8
+ jmp c1
+";
+    p.cold.replace_range(from..to, screens);
+    p
+}
+
+#[test]
+fn an_index_of_32_bits_leads_nowhere_from_private_memory() {
+    anchored().accepted();
+    for to in
+        [": movsxd rcx, ecx\n", ": movsx rcx, cx\n", ": movzx ecx, cx\n", ": lea ecx, [rcx+rdx]\n", ": shr rcx, 33\n"]
+    {
+        everywhere(&anchored(), ": mov ecx, ecx\n", to).accepted();
+    }
+    for to in [
+        ": mov rcx, rdx\n",
+        ": mov cx, dx\n",
+        ": mov cl, dl\n",
+        ": nop\n mov rcx, [rdi]\n",
+        ": lea rcx, [rcx+rdx]\n",
+        ": add rcx, rdx\n",
+        ": mov ecx, ecx\n add rcx, 1\n",
+        ": movzx cx, cl\n",
+        ": mov rsi, rdx\n",
+    ] {
+        let to = everywhere(&anchored(), ": mov ecx, ecx\n", to);
+        assert!(!to.audit().is_clean(), "{}", to.text);
+    }
+    for (from, to) in [
+        ("bt rsi, 46", "bt rdx, 46"),
+        ("bt rsi, 46", "lea r8, [rsi+rdx]\n bt r8, 46"),
+        ("bt rsi, 46\n jae t1\n", ""),
+        ("bt rdi, 46\n jae t1\n", ""),
+        ("bt rsi, 46\n jae t1\n", "bt rsi, 46\n jae c1\n"),
+        (" jmp b1\nn1:", " jmp c1\nn1:"),
+    ] {
+        let p = anchored().with(from, to);
+        assert!(!p.audit().is_clean(), "{from} -> {to}");
+    }
+}
+
 #[test]
 fn copies_of_loops_are_accepted() {
     let audit = copied().accepted();

@@ -130,6 +130,56 @@ fn loops_that_test_for_several_iterations_are_accepted() {
     p.accepted();
 }
 
+/// The same loop; where rdi points to private memory, 128 iterations are let go without a look at tags.
+fn screened() -> Program {
+    strip().with(
+        " mov r8, rdi\n shr r8, 6\n test dword",
+        " bt rdi, 46
+ jae w1
+ lea r8, [rdi+1024]
+ mov qword ptr [UP], r8
+z1: jmp b1
+w1: mov r8, rdi\n shr r8, 6\n test dword",
+    )
+}
+
+#[test]
+fn a_private_address_tells_of_all_that_is_near() {
+    screened().accepted();
+    for (from, to) in [
+        ("[rdi+1024]", "[rdi+8]"),
+        ("bt rdi, 46", "lea r8, [rdi+16]\n bt r8, 46"),
+        // Stores, too.
+        ("bt rdi, 46", "mov r8, rdi\n bt r8, 46"),
+    ] {
+        screened().with(from, to).accepted();
+    }
+    // However wide the steps.
+    let wide = screened().with("add rdi, 8", "add rdi, 3840").with("[rdi+1024]", "[rdi+491520]");
+    wide.with("[rdi+192]", "[rdi+3840]").accepted();
+    for (from, to, words) in [
+        ("bt rdi, 46", "bt rdi, 45", "unexpected"),
+        ("bt rdi, 46", "bt edi, 14", "unexpected"),
+        ("bt rdi, 46", "bt rsi, 46", "do not make accessible"),
+        ("bt rdi, 46", "lea r8, [rdi+rsi]\n bt r8, 46", "do not make accessible"),
+        ("bt rdi, 46\n jae w1\n", "", "do not make accessible"),
+        ("jae w1", "jb w1", "unexpected"),
+        ("jae w1", "jae b1", "is no cold instruction"),
+        ("jae w1", "jae z1", "set no limit"),
+        ("[rdi+1024]", "[rdi+1020]", "does not step onto"),
+        ("[rdi+1024]", "[rdi+32776]", "does not step onto"),
+        ("[rdi+1024]", "[rsi+1024]", "not a place"),
+        ("z1: jmp b1", "z1: jmp m1", "not the loop's body"),
+    ] {
+        let p = screened().with(from, to);
+        if words == "is no cold instruction" {
+            assert!(!p.audit().is_clean(), "{from} -> {to}");
+        } else {
+            p.found(words);
+        }
+    }
+}
+
 #[test]
 fn loops_that_count_down_are_accepted() {
     let mut p = strip();

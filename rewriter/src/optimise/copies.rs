@@ -202,7 +202,9 @@ mod tests {
     fn a_block_stands_in_its_copy_as_often_as_pays() {
         let key = Key { base: 1, index: NO_REG, scale: 1 };
         let table = [Range { key, lo: 0, hi: 1024, store: false }];
-        let times = |count, iterations, tables: &[Range]| plan(count, iterations, tables, Vec::new()).map(|c| c.times);
+        let times = |count, iterations, tables: &[Range]| {
+            plan(count, iterations, tables, vec![InsnId(0); tables.len()]).map(|c| c.times)
+        };
         assert_eq!(times(5, 128, &table), Some(4));
         assert_eq!(times(9, 6, &[]), Some(2));
         assert_eq!(times(20, 8, &[]), Some(2));

@@ -36,7 +36,7 @@ const STEPS: usize = 20_000;
 /// Set in the address of a region, where a stub may be, too.
 const REGION: u64 = 1 << 63;
 /// Iterations that one strip may have: a peer waits so long.
-pub(super) const STRIP: i64 = 4096;
+pub(super) const STRIP: i64 = 128;
 
 /// What an access needs, in terms of registers at some place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

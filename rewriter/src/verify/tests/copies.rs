@@ -296,8 +296,8 @@ fn finds_faults_in_copies() {
     p.cold = p.cold.replacen("[rdi+128]", "[rdi+127]", 1);
     p.found("does not step onto");
     p = copied();
-    p.cold = p.cold.replacen("[rdi+128]", "[rdi+194]", 1);
-    p.found("neither checked nor tested");
+    p.cold = p.cold.replacen("[rdi+128]", "[rdi+130]", 1);
+    p.found("does not step onto");
 }
 
 /// The copy compares with the register that the tests made the limit in.

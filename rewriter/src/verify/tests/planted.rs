@@ -2,7 +2,7 @@
 
 use super::super::decode::{self, Insn, NONE};
 use super::super::effects::{ALL_FLAGS, Flow, OF};
-use super::super::{module::Module, sites, verify_with};
+use super::super::{module::Module, sites, strips, verify_with};
 use crate::options::Options;
 use crate::pipeline;
 use std::collections::HashSet;
@@ -86,6 +86,16 @@ fn own_code(file: &[u8]) -> Vec<Insn> {
     text.insns.iter().enumerate().filter(|(k, _)| !sites::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
 }
 
+/// Whether the instruction behind one of the cold code makes a register the limit of a loop.
+fn sets_limit(file: &[u8], va: u64, reg: u8) -> bool {
+    let Decoded { cold, .. } = decoded(file);
+    let next = cold.at(va).and_then(|k| cold.insns.get(k + 1));
+    next.is_some_and(|i| {
+        let at = i.mem.filter(|m| m.base == NONE && m.index == NONE);
+        i.op == 0x89 && i.r1 == reg && at.is_some_and(|m| strips::none_of(m.disp as u64).is_some())
+    })
+}
+
 /// Why a change that the audit accepts changes nothing that matters.
 pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
     let insn = |file: &[u8]| {
@@ -124,6 +134,14 @@ pub(super) fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static s
     }
     if a.op == 0x04 && b.is_nop() && stub_leads(file, va).is_some_and(|to| dead(&own_code(file), to, OF)) {
         return Some("the overflow flag was put back where nothing reads it before it is overwritten, or at a call");
+    }
+    if let (0x8d, 0x8d, Some(m), Some(n)) = (a.op, b.op, a.mem, b.mem)
+        && sets_limit(file, va, a.r0)
+        && (a.r0, m.base, m.index, m.scale) == (b.r0, n.base, n.index, n.scale)
+        && (m.disp > 0) == (n.disp > 0)
+        && n.disp.abs() < m.disp.abs()
+    {
+        return Some("the tests of a loop tell of fewer iterations than they might");
     }
     // What lies between two bytes less than a block apart lies in the block of one of them.
     if let (0x8d, 0x8d, Some(m), Some(n)) = (a.op, b.op, a.mem, b.mem)

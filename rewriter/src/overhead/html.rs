@@ -89,11 +89,11 @@ fn write(out: &mut String, report: &Report, counted: Option<(&Counted, &Files)>)
 /// A bar for each variant's ratio, with a line from its least to its greatest.
 fn timing(out: &mut String, report: &Report) -> fmt::Result {
     let t = &report.timing;
-    writeln!(
-        out,
-        "<h2>Time</h2><p>Processor time relative to the original's; median of {} rounds, the line shows the spread.</p>",
-        t.runs
-    )?;
+    let of = match t.runs {
+        1 => "one round".to_owned(),
+        runs => format!("median of {runs} rounds, the line shows the spread"),
+    };
+    writeln!(out, "<h2>Time</h2><p>Processor time relative to the original's; {of}.</p>")?;
     let most = t.variants.iter().map(|v| v.ratio.max).fold(1.0, f64::max);
     let x = |ratio: f64| ratio / most * WIDTH;
     out.push_str(

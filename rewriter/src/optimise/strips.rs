@@ -207,23 +207,11 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     let (iterations, streams) = shape(&groups)?;
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
-    let (mut copy, elements) = copy.map_or_else(Default::default, |(copy, elements)| (Some(copy), elements));
-    let mut screens = Vec::new();
-    if input.options.screens && step.checked_mul(LONGEST as i32).is_some() {
-        screens.extend(groups.iter().map(|g| &g.range).chain(&elements).map(Screen::of));
-        screens.sort_unstable();
-        screens.dedup_by(|later, first| {
-            let same = (later.key, later.lo) == (first.key, first.lo);
-            first.store |= same && later.store;
-            same
-        });
-    }
-    if screens.len() > STREAMS {
-        screens.clear();
-    }
-    if screens.is_empty() {
-        copy = copy.filter(|c| !c.private);
-    }
+    let (copy, elements) = copy.map_or_else(Default::default, |(copy, elements)| (Some(copy), elements));
+    let asks = input.options.screens && step.checked_mul(LONGEST as i32).is_some();
+    let ranges = groups.iter().map(|g| &g.range).chain(&elements).filter(|_| asks);
+    let screens = screens(ranges);
+    let copy = copy.filter(|c| !c.private || !screens.is_empty());
     let strip = Strip {
         first: block.first,
         stop: block.stop,
@@ -239,6 +227,18 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
         copy,
     };
     Some((strip, candidates.iter().map(|c| c.check).collect()))
+}
+
+/// What tells of all these ranges; nothing, if that is too much.
+fn screens<'r>(ranges: impl Iterator<Item = &'r Range>) -> Vec<Screen> {
+    let mut list: Vec<Screen> = ranges.map(Screen::of).collect();
+    list.sort_unstable();
+    list.dedup_by(|later, first| {
+        let same = (later.key, later.lo) == (first.key, first.lo);
+        first.store |= same && later.store;
+        same
+    });
+    if list.len() > STREAMS { Vec::new() } else { list }
 }
 
 /// The copy of a loop, if one pays, and what its screens ask beside the accesses that advance by constants. `left`: the checks that the tests

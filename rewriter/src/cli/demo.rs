@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
 use crate::sink::AtomicFile;
-use crate::{pipeline, verify};
+use crate::{marker, pipeline, verify};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
@@ -246,11 +246,12 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
 /// Rewrites a file; says in a few words what was done.
 fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     let input = fs::read(program).map_err(|e| Error::new("cannot read the compiled program").because(e))?;
-    let source = Source::Cache(Cached::new(Cache::of_user()?, *options)?);
+    let options = marker::fitting(&input, *options);
+    let source = Source::Cache(Cached::new(Cache::of_user()?, options)?);
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);
-    let report = pipeline::rewrite_program(&input, "em3d", options, &source, &mut file);
+    let report = pipeline::rewrite_program(&input, "em3d", &options, &source, &mut file);
     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
     let report = report?;
     file.finish().map_err(failed)?;

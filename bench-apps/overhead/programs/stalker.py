@@ -15,6 +15,10 @@ import os
 import signal
 import sys
 
+# What frida unpacks goes where the result goes, and with it.
+if len(sys.argv) > 2:
+    os.environ["TMPDIR"] = os.path.dirname(os.path.abspath(sys.argv[2]))
+
 import frida
 
 CHECKS = r"""

@@ -1,4 +1,8 @@
 //! Where control may enter blocks from places that the graph does not show, and where it cannot.
+//!
+//! Input: a [`Cfg`] with its landing pads. Output: by block, whether nothing is known of what ran before it; the graph without edges from padding.
+//! **Invariants**: with [`Cfg::enter_circles`], each block but padding has a way from an entry; an edge is taken out only where nothing leads to its
+//! source. Source: `DESIGN.md`, "Exempt accesses". Callers rely on it for exemptions and for checks left out across blocks.
 
 use super::{BlockId, Cfg, End};
 use crate::analysis::group;

@@ -261,14 +261,6 @@ pub fn jmp_abs(out: &mut Vec<u8>, at: u64) {
     narrow(out, 0xff, 4, Mem::absolute(at));
 }
 
-pub fn pushfq(out: &mut Vec<u8>) {
-    out.push(0x9c);
-}
-
-pub fn popfq(out: &mut Vec<u8>) {
-    out.push(0x9d);
-}
-
 /// `lahf; seto al`: all six status flags into ax.
 pub fn save_flags(out: &mut Vec<u8>) {
     out.extend([0x9f, 0x0f, 0x90, 0xc0]);

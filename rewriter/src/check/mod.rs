@@ -11,7 +11,7 @@ pub mod strip;
 use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
 use crate::analysis::regs::RegSet;
 use crate::disasm::InsnId;
-use crate::emit::{Code, StackPlace, Target, operand_regs};
+use crate::emit::{Buffer, Code, StackPlace, Target, operand_regs};
 use crate::ids::Vaddr;
 use crate::optimise::State;
 use crate::optimise::strips::Limit;
@@ -100,18 +100,16 @@ struct Saved {
     red_zone: bool,
     /// Status flags are in ax; rax itself in this register, unless it was dead.
     flags: Option<Option<u8>>,
-    /// pushfq below the red zone (bit strings).
-    pushed_flags: bool,
 }
 
 impl Saved {
     fn is_empty(&self) -> bool {
-        self.spilled.is_empty() && self.flags.is_none() && !self.pushed_flags
+        self.spilled.is_empty() && self.flags.is_none()
     }
 
     /// Bytes by which rsp is lower than the program's.
     fn rsp_moved(&self) -> i32 {
-        let slots = if self.red_zone { 0 } else { self.spilled.len() as i32 + i32::from(self.pushed_flags) };
+        let slots = if self.red_zone { 0 } else { self.spilled.len() as i32 };
         if slots == 0 { 0 } else { RED_ZONE + 8 * slots }
     }
 
@@ -143,11 +141,6 @@ impl Saved {
             lower_by -= 8;
             moved(out.len(), lower_by);
         }
-        if self.pushed_flags {
-            asm::popfq(out);
-            lower_by -= 8;
-            moved(out.len(), lower_by);
-        }
         if self.rsp_moved() != 0 {
             asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
             moved(out.len(), 0);
@@ -160,6 +153,8 @@ struct Scratch {
     saved: Saved,
     /// For the address.
     s: u8,
+    /// A second one, where the address cannot do without.
+    t: u8,
 }
 
 /// Registers to choose from, in that order.
@@ -176,9 +171,9 @@ impl Pool {
     }
 }
 
-/// Opens a sequence: chooses the scratch register, spills if there is none. `avoid`: registers of the operand.
+/// Opens a sequence: chooses `wanted` scratch registers, at most two, and spills if there are too few. `avoid`: registers of the operand.
 /// The flags are saved later, by [`save_flags`], because the operand may use rax.
-fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scratch {
+fn open(code: &mut Code, site: &Site, avoid: RegSet, wanted: usize) -> Scratch {
     let out = &mut code.hot.bytes;
     let flags_live = site.live.meets(RegSet::FLAGS);
     let free = RegSet::GPRS.without(site.live).without(RegSet::RSP);
@@ -188,11 +183,11 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
     // Flags go through rax: when it is free, it is not the address register.
     let rax_free = free.contains(RegSet::RAX);
     free.gprs().filter(|r| !flags_live || *r != RAX).for_each(|r| pool.push(r));
-    let need = usize::from(want_scratch) + usize::from(flags_live && !rax_free);
+    let need = wanted + usize::from(flags_live && !rax_free);
     let mut spill = (0..16u8)
         .filter(|r| *r != RSP && *r != RAX && !avoid.contains(RegSet(1 << r)) && !free.contains(RegSet(1 << r)));
     while pool.count < need {
-        let r = spill.next().expect("an operand names at most two of fourteen registers");
+        let r = spill.next().expect("an operand names at most three of fourteen registers");
         saved.spilled.push(r);
         pool.push(r);
     }
@@ -210,11 +205,11 @@ fn open(code: &mut Code, site: &Site, avoid: RegSet, want_scratch: bool) -> Scra
             code.stack.push(site.stack_place(out.len(), RED_ZONE + 8 * k));
         }
     }
-    let s = if want_scratch { pool.registers[0] } else { RAX };
+    let [s, t] = std::array::from_fn(|k| if k < wanted { pool.registers[k] } else { RAX });
     if flags_live {
-        saved.flags = Some((!rax_free).then(|| pool.registers[usize::from(want_scratch)]));
+        saved.flags = Some((!rax_free).then(|| pool.registers[wanted]));
     }
-    Scratch { saved, s }
+    Scratch { saved, s, t }
 }
 
 /// Where the `k`th register is kept in the red zone.
@@ -255,8 +250,8 @@ fn operand(site: &Site, moved: i32) -> Result<Mem, &'static str> {
     Ok(Mem { base, index, disp })
 }
 
-/// Emits the address of `place` into `dst`, with rsp lower by `moved`. `temp` is used, and flags are changed, for bit strings only.
-fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, temp: u8, moved: i32) -> Done {
+/// Emits the address of `place` into `dst`, with rsp lower by `moved`; changes no flag. Of a bit string, it is its first byte's.
+fn address(out: &mut Buffer, site: &Site, place: Place, dst: u8, moved: i32) -> Done {
     let insn = site.insn;
     match place {
         Place::Register(r) => asm::mov(&mut out.bytes, dst, r.number() as u8),
@@ -265,16 +260,6 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
             asm::lea(&mut out.bytes, dst, Mem { base: Some(3), index: Some((dst, 1)), disp: 0 });
         }
         Place::Operand | Place::BitString { .. } => {
-            if let Place::BitString { offset, word } = place {
-                // First, because the offset may be what `dst` holds.
-                let from = offset.full_register().number() as u8;
-                match word {
-                    8 => asm::mov(&mut out.bytes, temp, from),
-                    4 => asm::movsxd(&mut out.bytes, temp, from),
-                    _ => asm::movsx16(&mut out.bytes, temp, from),
-                }
-                asm::sar(&mut out.bytes, temp, 3 + word.trailing_zeros() as u8);
-            }
             if let Some(table) = site.table {
                 // The instruction will read the new table, so that is what the check must look at.
                 let m = operand(site, moved)?;
@@ -290,12 +275,25 @@ fn address(out: &mut crate::emit::Buffer, site: &Site, place: Place, dst: u8, te
                     m => asm::lea(&mut out.bytes, dst, m),
                 }
             }
-            if let Place::BitString { word, .. } = place {
-                asm::lea(&mut out.bytes, dst, Mem { base: Some(dst), index: Some((temp, word)), disp: 0 });
-            }
         }
     }
     Ok(())
+}
+
+/// `mov temp, offset`, sign-extended; changes no flag.
+fn bit_offset(out: &mut Vec<u8>, offset: Register, word: u8, temp: u8) {
+    let from = offset.full_register().number() as u8;
+    match word {
+        8 => asm::mov(out, temp, from),
+        4 => asm::movsxd(out, temp, from),
+        _ => asm::movsx16(out, temp, from),
+    }
+}
+
+/// From the address of a bit string in `dst` to that of the word with the bit `temp`; changes `temp` and the flags.
+fn bit_word(out: &mut Vec<u8>, word: u8, dst: u8, temp: u8) {
+    asm::sar(out, temp, 3 + word.trailing_zeros() as u8);
+    asm::lea(out, dst, Mem { base: Some(dst), index: Some((temp, word)), disp: 0 });
 }
 
 fn place_regs(insn: &Instruction, place: Place) -> RegSet {
@@ -336,16 +334,17 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     if site.screens && restart.is_none() && screen::access(code, site, p)? {
         return Ok(());
     }
-    let (saved, s) = match p.at {
-        Place::BitString { .. } => open_bit_string(code, site, p)?,
-        _ => {
-            let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
-            address(&mut code.hot, site, p.at, s, s, saved.rsp_moved())?;
-            save_flags(code, &saved);
-            (saved, s)
-        }
-    };
+    let bits = bit_string(p);
+    let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
+    if let Some((offset, word)) = bits {
+        bit_offset(&mut code.hot.bytes, offset, word, t);
+    }
+    address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
+    save_flags(code, &saved);
     let out = &mut code.hot.bytes;
+    if let Some((_, word)) = bits {
+        bit_word(out, word, s, t);
+    }
     asm::shr(out, s, abi::BLOCK_SHIFT as u8);
     if site.count {
         asm::inc64(out, counter(if p.store { Counter::StoreChecks } else { Counter::LoadChecks }));
@@ -353,7 +352,9 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     test_tag(out, s, p);
     let miss = asm::jcc32(out, asm::CC_NE);
     let chain = site.wide.and_then(|w| w.chain);
-    let tail = (saved.is_empty() && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p));
+    // The short ways form the address in one register.
+    let short = saved.is_empty() && bits.is_none();
+    let tail = (short && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p));
     let cold = code.cold.pos();
     code.hot.fix(miss, Target::Cold(cold));
     saved.undo_hot(code, site);
@@ -366,8 +367,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     if let Some(tail) = tail {
         return short_stub(code, site, p, s, tail, behind);
     }
-    let quick = saved.is_empty() && p.bytes > 1;
-    if quick {
+    if short && p.bytes > 1 {
         straddle_test(code, site, p, s, behind)?;
     }
     saved.undo_cold(code);
@@ -383,7 +383,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
 /// of a module share does the rest.
 fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access: u32) -> Done {
     asm::add_rsp(&mut code.cold.bytes, -RED_ZONE as i8);
-    address(&mut code.cold, site, p.at, s, s, RED_ZONE)?;
+    address(&mut code.cold, site, p.at, s, RED_ZONE)?;
     let call = asm::call32(&mut code.cold.bytes);
     code.cold.fix(call, Target::Cold(tail));
     let back = asm::jmp32(&mut code.cold.bytes);
@@ -466,25 +466,6 @@ fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
     at
 }
 
-/// bt and its relatives are slow anyway: everything is pushed, flags included.
-fn open_bit_string(code: &mut Code, site: &Site, p: &Plain) -> Result<(Saved, u8), &'static str> {
-    let avoid = place_regs(site.insn, p.at);
-    let mut spare = (0..16u8).filter(|r| *r != RSP && !avoid.contains(RegSet(1 << r)));
-    let (s, t) = (spare.next().expect("sixteen registers"), spare.next().expect("sixteen registers"));
-    let saved = Saved { spilled: vec![s, t], pushed_flags: true, ..Saved::default() };
-    let out = &mut code.hot.bytes;
-    asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
-    code.stack.push(site.stack_place(out.len(), RED_ZONE));
-    asm::pushfq(out);
-    code.stack.push(site.stack_place(out.len(), RED_ZONE + 8));
-    asm::push(out, s);
-    code.stack.push(site.stack_place(out.len(), RED_ZONE + 16));
-    asm::push(out, t);
-    code.stack.push(site.stack_place(out.len(), RED_ZONE + 24));
-    address(&mut code.hot, site, p.at, s, t, saved.rsp_moved())?;
-    Ok((saved, s))
-}
-
 fn counter(c: Counter) -> Mem {
     Mem::absolute(abi::COUNTERS + 8 * c as u64)
 }
@@ -507,11 +488,11 @@ fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
 /// The second block's tag may be why the test failed though the access does not reach it.
 fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
     let cold = &mut code.cold;
-    address(cold, site, p.at, s, s, 0)?;
+    address(cold, site, p.at, s, 0)?;
     asm::and32(&mut cold.bytes, s, 63);
     asm::cmp32(&mut cold.bytes, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
     let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
-    address(cold, site, p.at, s, s, 0)?;
+    address(cold, site, p.at, s, 0)?;
     asm::shr(&mut cold.bytes, s, abi::BLOCK_SHIFT as u8);
     asm::test8(&mut cold.bytes, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
@@ -532,22 +513,47 @@ fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push(&mut cold.bytes, RAX);
-    if matches!(p.at, Place::BitString { .. }) {
-        let avoid = place_regs(site.insn, p.at);
-        let t = (1..16u8).find(|r| *r != RSP && !avoid.contains(RegSet(1 << r))).expect("sixteen registers");
-        asm::push(&mut cold.bytes, t);
-        asm::pushfq(&mut cold.bytes);
-        address(cold, site, p.at, RAX, t, RED_ZONE + 24)?;
-        asm::popfq(&mut cold.bytes);
-        asm::pop(&mut cold.bytes, t);
-    } else {
-        address(cold, site, p.at, RAX, RAX, RED_ZONE + 8)?;
+    match bit_string(p) {
+        Some(bits) => bit_string_address(cold, site, p.at, bits)?,
+        None => address(cold, site, p.at, RAX, RED_ZONE + 8)?,
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
     asm::push_imm(&mut cold.bytes, miss_descriptor(p));
     asm::call_abs(&mut cold.bytes, abi::GATE_MISS);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     Ok(())
+}
+
+/// In [`miss_call`], with rax pushed: the address of the word that holds the bit into rax; flags that are live are kept.
+fn bit_string_address(cold: &mut Buffer, site: &Site, place: Place, (offset, word): (Register, u8)) -> Done {
+    let avoid = place_regs(site.insn, place) | RegSet::RAX | RegSet::RSP;
+    let mut spare = RegSet::GPRS.without(avoid).gprs();
+    let [s, t] = std::array::from_fn(|_| spare.next().expect("sixteen registers"));
+    asm::push(&mut cold.bytes, s);
+    asm::push(&mut cold.bytes, t);
+    bit_offset(&mut cold.bytes, offset, word, t);
+    address(cold, site, place, s, RED_ZONE + 24)?;
+    let out = &mut cold.bytes;
+    let flags_live = site.live.meets(RegSet::FLAGS);
+    if flags_live {
+        asm::save_flags(out);
+    }
+    bit_word(out, word, s, t);
+    if flags_live {
+        asm::restore_flags(out);
+    }
+    asm::mov(out, RAX, s);
+    asm::pop(out, t);
+    asm::pop(out, s);
+    Ok(())
+}
+
+/// The register with the bit's number, and the bytes of a word.
+fn bit_string(p: &Plain) -> Option<(Register, u8)> {
+    match p.at {
+        Place::BitString { offset, word } => Some((offset, word)),
+        _ => None,
+    }
 }
 
 /// `mov/lea s, address; shr s, 40; cmp s32, 0x20; je cold`
@@ -561,8 +567,8 @@ fn in_segment(code: &mut Code, s: u8) -> usize {
 /// More than 64 bytes: the gate makes all blocks accessible at once if the area is in the segment.
 fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
     code.sites.checks += 1;
-    let Scratch { saved, s } = open(code, site, place_regs(site.insn, p.at), true);
-    address(&mut code.hot, site, p.at, s, s, saved.rsp_moved())?;
+    let Scratch { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
+    address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
     save_flags(code, &saved);
     count(code, site, p.store);
     let found = in_segment(code, s);
@@ -590,7 +596,7 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     // The gate performs the instruction, so its registers must hold the program's values in the stub, even those it only writes.
     let own = RegSet(1 << RSI | 1 << RDI | 1 << 1 | 1);
     let guarded = Site { live: site.live | own, ..*site };
-    let Scratch { saved, s } = open(code, &guarded, own, true);
+    let Scratch { saved, s, .. } = open(code, &guarded, own, 1);
     // rdi and rsi are not rax, so the flags may be saved first, once.
     save_flags(code, &saved);
     let mut found = Vec::new();
@@ -620,7 +626,7 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
 
 fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     code.sites.vsib += 1;
-    let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), false);
+    let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), 0);
     save_flags(code, &saved);
     count(code, site, d.access == 2);
     asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::CTX_NODES), 1);
@@ -647,7 +653,7 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
 /// Emits a poll before the instruction.
 pub fn poll(code: &mut Code, site: &Site) {
     code.sites.polls += 1;
-    let Scratch { saved, .. } = open(code, site, RegSet::NONE, false);
+    let Scratch { saved, .. } = open(code, site, RegSet::NONE, 0);
     save_flags(code, &saved);
     if site.count {
         asm::inc64(&mut code.hot.bytes, counter(Counter::Polls));
@@ -685,14 +691,16 @@ pub fn count_block(code: &mut Code, site: &Site, counter: u32) {
     if flags_live {
         asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
         moved(&hot.bytes, RED_ZONE);
-        asm::pushfq(&mut hot.bytes);
+        asm::push(&mut hot.bytes, RAX);
         moved(&hot.bytes, RED_ZONE + 8);
+        asm::save_flags(&mut hot.bytes);
     }
     // Threads and forked children count in the same place.
     let at = asm::lock_inc64_rip(&mut hot.bytes);
     hot.fix(at, Target::Counter(counter));
     if flags_live {
-        asm::popfq(&mut hot.bytes);
+        asm::restore_flags(&mut hot.bytes);
+        asm::pop(&mut hot.bytes, RAX);
         moved(&hot.bytes, RED_ZONE);
         asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, RED_ZONE));
         moved(&hot.bytes, 0);

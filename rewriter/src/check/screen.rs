@@ -29,7 +29,7 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
     code.sites.screens += 1;
     count(code, site, p.store);
     if formed {
-        address(&mut code.hot, site, p.at, screened, screened, 0)?;
+        address(&mut code.hot, site, p.at, screened, 0)?;
     }
     asm::bt(&mut code.hot.bytes, screened, abi::PRIVATE_BIT as u8);
     let shared = asm::jcc32(&mut code.hot.bytes, asm::CC_AE);
@@ -45,7 +45,7 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
     let tail = chain.is_none().then(|| shared_tail(code, s, p));
     code.hot.fix(shared, Target::Cold(code.cold.pos()));
     if !formed {
-        address(&mut code.cold, site, p.at, s, s, 0)?;
+        address(&mut code.cold, site, p.at, s, 0)?;
     }
     tag_test(code, s, p);
     back_if_accessible(code, site, behind);
@@ -82,7 +82,7 @@ fn spilled(code: &mut Code, site: &Site, p: &Plain, behind: u32) -> Result<(), &
         asm::lea(out, RSP, Mem::base(RSP, -super::RED_ZONE));
         asm::push(out, s);
     }
-    address(&mut code.cold, site, p.at, s, s, saved.rsp_moved())?;
+    address(&mut code.cold, site, p.at, s, saved.rsp_moved())?;
     tag_test(code, s, p);
     saved.undo_cold(code);
     back_if_accessible(code, site, behind);

@@ -9,14 +9,13 @@
 
 use super::compiler::Compiler;
 use super::config::Client;
-use super::{grouped, libraries, node_count, print, scratch};
-use crate::cache::Cache;
-use crate::closure::{Cached, Source};
+use super::libraries::{self, LibraryOptions};
+use super::{grouped, node_count, print, scratch};
 use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
 use crate::sink::AtomicFile;
-use crate::{marker, pipeline, verify};
+use crate::{pipeline, verify};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
@@ -246,8 +245,7 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
 /// Rewrites a file; says in a few words what was done.
 fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     let input = fs::read(program).map_err(|e| Error::new("cannot read the compiled program").because(e))?;
-    let options = marker::fitting(&input, *options);
-    let source = Source::Cache(Cached::new(Cache::of_user()?, options)?);
+    let (options, source) = LibraryOptions::default().fitted(&input, *options)?;
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);

@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::closure::{Cached, Source, libraries_of};
 use crate::error::{Error, Result};
+use crate::marker;
 use crate::memory::Mapped;
 use crate::options::Options;
 use crate::pipeline;
@@ -21,7 +22,7 @@ use std::time::Duration;
 pub const BUNDLE_FOLDER: &str = "lib";
 
 /// What becomes of the libraries.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct LibraryOptions {
     /// Leave the libraries as they are: their accesses are not checked
     #[arg(long)]
@@ -29,15 +30,17 @@ pub struct LibraryOptions {
 }
 
 impl LibraryOptions {
-    /// Where a program rewritten with `options` will find its libraries.
+    /// The options that fit the file `program`, and where it will find its libraries, which are rewritten with the same.
     ///
     /// # Errors
     /// There is no place for a cache.
-    pub fn source(self, options: &Options) -> Result<Source> {
-        if self.no_libraries {
-            return Ok(Source::None);
-        }
-        Ok(Source::Cache(Cached::new(Cache::of_user()?, *options)?))
+    pub fn fitted(self, program: &[u8], asked: Options) -> Result<(Options, Source)> {
+        let options = marker::fitting(program, asked);
+        let source = match self.no_libraries {
+            true => Source::None,
+            false => Source::Cache(Cached::new(Cache::of_user()?, options)?),
+        };
+        Ok((options, source))
     }
 }
 

@@ -54,10 +54,10 @@ impl RewriteCommand {
                 .help("rewrite the original program, or run this one as it is"));
         }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
-        let options = marker::fitting(&input.bytes, self.options.options());
-        let source = match &self.bundle {
-            None => self.libraries.source(&options)?,
-            Some(_) => Source::Bundle(libraries::BUNDLE_FOLDER.to_owned()),
+        let asked = self.options.options();
+        let (options, source) = match &self.bundle {
+            None => self.libraries.fitted(&input.bytes, asked)?,
+            Some(_) => (marker::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.
         // Whoever may read the program may run the output.

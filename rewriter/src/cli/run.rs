@@ -196,15 +196,14 @@ pub struct Prepared {
 /// # Errors
 /// One of them cannot be rewritten, or the cache cannot be written to.
 pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOptions) -> Result<Prepared> {
-    let options = &marker::fitting(&input.bytes, *options);
-    let source = libraries.source(options)?;
+    let (options, source) = libraries.fitted(&input.bytes, *options)?;
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
-    let key = Key::of_rewrite(&input.bytes, options, &source);
+    let key = Key::of_rewrite(&input.bytes, &options, &source);
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, options, &source, sink);
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, sink);
         input.bytes.expect_unchanged(&input.name)?;
         rewritten.map(drop)
     })?;

@@ -3,9 +3,7 @@
 //! Purpose: a program compiled when Blizzard was built (`build_workload.rs`), rewritten now, run by `blizzard run` as any other. Input: which
 //! program, with which runtime. Output: its rewritten form in a folder of the caller's, and runs of it.
 
-use super::libraries;
-use crate::cache::Cache;
-use crate::closure::{Cached, Source};
+use super::libraries::{self, LibraryOptions};
 use crate::error::{Error, Result};
 use crate::launch::sys;
 use crate::options::Options;
@@ -54,8 +52,7 @@ impl Workload {
             write_atomically(path, bytes, 0o700)
                 .map_err(|e| Error::new(format!("cannot write {}", path.display())).because(e))
         };
-        let options = Options::default();
-        let source = Source::Cache(Cached::new(Cache::of_user()?, options)?);
+        let (options, source) = LibraryOptions::default().fitted(self.bytes(), Options::default())?;
         let original = folder.join(self.name());
         write(&original, self.bytes())?;
         libraries::prepare(&original, &source)?;
@@ -129,5 +126,21 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Ending> {
             Err(e) => return Err(Error::new("cannot wait for a run").because(e)),
         }
         pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They share most of what they touch, so a screen would only cost.
+    #[test]
+    fn what_asks_for_the_runtime_gets_no_screens() {
+        let alone = LibraryOptions { no_libraries: true };
+        let screens = |program: &[u8]| alone.fitted(program, Options::default()).unwrap().0.screens;
+        for workload in [Workload::Stress, Workload::Bench, Workload::Messages] {
+            assert!(!screens(workload.bytes()), "{workload:?}");
+        }
+        assert!(screens(&std::fs::read("/usr/bin/env").unwrap()));
     }
 }

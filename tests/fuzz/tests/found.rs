@@ -37,6 +37,24 @@ fn bit_strings_may_have_their_offset_in_rax() {
     becomes(&[0x48, 0x0f, 0xab, 0x4e, 0x10, 0xf0, 0x0f, 0xab, 0x46, 0x10], Verdict::Same);
 }
 
+/// Their checks need a second register and change flags, of which these instructions leave ZF as it was.
+#[test]
+fn bit_strings_keep_the_flags_and_registers_around_them() {
+    for prefix in [&[][..], &[0x66], &[0x48]] {
+        for opcode in [0xa3, 0xab, 0xb3, 0xbb] {
+            // The offset in rax or rcx; at [rsi+60], so that words straddle blocks, too.
+            for modrm in [0x46, 0x4e] {
+                let bits = [prefix, &[0x0f, opcode, modrm, 60]].concat();
+                // cmp rax, rcx; (bit string); sete dl
+                becomes(&[&[0x48, 0x39, 0xc8], &bits[..], &[0x0f, 0x94, 0xc2]].concat(), Verdict::Same);
+                // (bit string); setc dl; mov r11, [r8]; test r11, r11, which leaves no flag live before
+                let dead = [0x0f, 0x92, 0xc2, 0x4d, 0x8b, 0x18, 0x4d, 0x85, 0xdb];
+                becomes(&[&bits[..], &dead].concat(), Verdict::Same);
+            }
+        }
+    }
+}
+
 /// The audit took the register that a nop names for read.
 #[test]
 fn nops_read_nothing() {

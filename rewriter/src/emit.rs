@@ -10,6 +10,7 @@ mod script;
 
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
+use crate::analysis::narrow::NarrowRegs;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::regs::RegSet;
 use crate::analysis::stack::StackRegs;
@@ -304,6 +305,7 @@ pub struct Input<'x, 'a> {
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,
     pub stack: &'x StackRegs,
+    pub narrow: &'x NarrowRegs,
     pub live: &'x Liveness,
     pub red_zone: &'x RedZone,
     pub checks: &'x Checks,
@@ -368,6 +370,7 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             wide,
             red_zone,
             screens: options.screens,
+            anchor: cue.anchor(&insn),
         };
         if cue.is_first() {
             strip = strips.next_if(|s| s.first == id);

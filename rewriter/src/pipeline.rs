@@ -3,6 +3,7 @@
 use crate::analysis::conventions;
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
+use crate::analysis::narrow::NarrowRegs;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
@@ -271,18 +272,21 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         RedZone::default()
     };
+    let narrow =
+        if options.inserts() && options.screens { NarrowRegs::solve(&cfg, &facts) } else { NarrowRegs::least(&cfg) };
     let script = Script::write(&emit::Input {
         image,
         insns,
         cfg: &cfg,
         facts: &facts,
         stack: &stack,
+        narrow: &narrow,
         live: &live,
         red_zone: &red_zone,
         checks: &checks,
         options,
     });
-    drop((facts, stack, live, red_zone));
+    drop((facts, stack, narrow, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);

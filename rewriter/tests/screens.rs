@@ -138,3 +138,29 @@ fn fuel_counts_screens() {
     assert!(all >= 3, "{all}");
     assert_eq!([0, 1, 2, all, all + 1].map(|n| screens(Some(n))), [0, 1, 2, all, all]);
 }
+
+/// Where an index has 32 bits, the base is asked itself: nothing is added up for that, and no register is needed.
+#[test]
+fn an_index_of_32_bits_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let body = |index: &str| {
+        format!(
+            "__asm__(\".globl element\\n.type element, @function\\nelement: .cfi_startproc\\n\"
+            \" {index}\\n movzbl (%rdi,%rcx), %eax\\n ret\\n .cfi_endproc\\n.size element, . - element\");
+            unsigned element(const unsigned char *, unsigned long);
+            int main(int argc, char **argv) {{ return element((unsigned char *)argv[0], argc) == 1; }}"
+        )
+    };
+    let asks_rdi = |index: &str| {
+        let input = compile(folder.path(), &body(index), &["-pie"]);
+        let output = pipeline::rewrite(&input, "p", &Options::default()).unwrap();
+        assert!(verify_with(&output.bytes, "p", Some(&input)).unwrap().is_clean());
+        // bt rdi, 46; jae; movzbl (%rdi,%rcx), %eax
+        let (asked, access) = ([0x48, 0x0f, 0xba, 0xe7, 46, 0x0f, 0x83], [0x0f, 0xb6, 0x04, 0x0f, 0xc3]);
+        let sequence = |at: &[u8]| at.starts_with(&asked) && at[asked.len() + 4..].starts_with(&access);
+        output.bytes.windows(asked.len() + 4 + access.len()).any(sequence)
+    };
+    assert!(asks_rdi("mov %esi, %ecx"));
+    assert!(asks_rdi("movslq %esi, %rcx"));
+    assert!(!asks_rdi("mov %rsi, %rcx"));
+}

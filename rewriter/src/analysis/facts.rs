@@ -7,6 +7,7 @@
 use super::access::{Access, access_of};
 use super::conventions::switches_stack;
 use super::effects::{Effects, effects, uses};
+use super::narrow::NarrowEffect;
 use super::red_zone;
 use super::regs::RegSet;
 use super::stack::StackEffect;
@@ -133,6 +134,8 @@ pub struct Facts {
     flows: Vec<(Effects, StackEffect)>,
     /// By kind: the registers whose values decide something for sure.
     uses: Vec<RegSet>,
+    /// By kind: what they do to numbers of 32 bits.
+    narrow: Vec<NarrowEffect>,
     /// By instruction: its kind.
     of: Numbers,
     /// Instructions that load rsp from another context.
@@ -158,6 +161,12 @@ impl Facts {
     #[inline]
     pub fn stack(&self, id: InsnId) -> StackEffect {
         self.flows[self.kind(id).ix()].1
+    }
+
+    /// What it does to numbers of 32 bits.
+    #[inline]
+    pub fn narrow(&self, id: InsnId) -> NarrowEffect {
+        self.narrow[self.kind(id).ix()]
     }
 
     /// Its kind.
@@ -209,6 +218,7 @@ impl Facts {
                 let info = factory.info(&insn);
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
                 facts.uses.push(uses(&insn, info));
+                facts.narrow.push(NarrowEffect::of(&insn, info));
                 facts.kinds.push(Kind { access: access_of(&insn, info), sample: insn });
             }
             facts.of.push(number);

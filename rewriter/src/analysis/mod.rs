@@ -8,6 +8,7 @@ pub mod facts;
 pub mod kept;
 pub mod liveness;
 pub mod named_calls;
+pub mod narrow;
 pub mod red_zone;
 pub mod regs;
 pub mod stack;

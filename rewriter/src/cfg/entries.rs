@@ -89,20 +89,29 @@ impl Cfg {
 
     /// Blocks that no way from an entry leads to: circles, entered in a way that is not known. Adds one block of each to the entries.
     pub fn enter_circles(&self, entry: &mut [bool]) {
-        let mut reached = entry.to_vec();
-        let mut work: Vec<BlockId> = self.ids().filter(|b| entry[b.ix()]).collect();
+        let mut reached = self.reached(entry);
         let mut rest = self.ids();
-        loop {
-            while let Some(b) = work.pop() {
-                for s in self.succ(b) {
-                    if !std::mem::replace(&mut reached[s.ix()], true) {
-                        work.push(*s);
-                    }
+        while let Some(b) = rest.find(|b| !reached[b.ix()]) {
+            (reached[b.ix()], entry[b.ix()]) = (true, true);
+            self.reach(&mut reached, vec![b]);
+        }
+    }
+
+    /// Blocks that a way from one of `entry` leads to, these included.
+    pub fn reached(&self, entry: &[bool]) -> Vec<bool> {
+        let mut reached = entry.to_vec();
+        self.reach(&mut reached, self.ids().filter(|b| entry[b.ix()]).collect());
+        reached
+    }
+
+    /// Adds what ways from `work` lead to.
+    fn reach(&self, reached: &mut [bool], mut work: Vec<BlockId>) {
+        while let Some(b) = work.pop() {
+            for s in self.succ(b) {
+                if !std::mem::replace(&mut reached[s.ix()], true) {
+                    work.push(*s);
                 }
             }
-            let Some(b) = rest.find(|b| !reached[b.ix()]) else { return };
-            (reached[b.ix()], entry[b.ix()]) = (true, true);
-            work.push(b);
         }
     }
 }

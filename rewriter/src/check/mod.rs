@@ -38,6 +38,8 @@ pub struct Site<'x> {
     pub red_zone: bool,
     /// Checks ask first whether the address can be shared memory.
     pub screens: bool,
+    /// The register that alone says whether an operand of two can be shared memory.
+    pub anchor: Option<Register>,
 }
 
 /// An ordinary check that may cover other accesses than its own.

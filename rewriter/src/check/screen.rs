@@ -57,14 +57,15 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
     Ok(true)
 }
 
-/// The register that alone says where the access is, but for a displacement.
+/// The register that alone says where the access is, but for a displacement and a small index.
 fn pointer(site: &Site, place: Place) -> Option<u8> {
     match place {
         Place::Register(r) => Some(r.number() as u8),
         Place::Operand => {
             let base = site.insn.memory_base();
-            let alone = site.insn.memory_index() == Register::None && site.table.is_none();
-            (alone && base.is_gpr64() && base != Register::RSP).then(|| base.number() as u8)
+            let alone = site.insn.memory_index() == Register::None && base.is_gpr64() && base != Register::RSP;
+            let register = if alone { Some(base) } else { site.anchor };
+            register.filter(|_| site.table.is_none()).map(|r| r.number() as u8)
         }
         Place::Xlat | Place::BitString { .. } => None,
     }

@@ -11,6 +11,7 @@ use crate::disasm::{Flow, InsnId, Insns};
 use crate::optimise::strips::Limit;
 use crate::optimise::{Check, Checks, State};
 use crate::plan::Planner;
+use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,9 @@ const POLL: u32 = 1 << 26;
 const ON_STACK: u32 = 1 << 27;
 /// The program keeps nothing below rsp.
 const RED_ZONE: u32 = 1 << 28;
+/// The index, or the base, of its operand holds a number of 32 bits.
+const NARROW_INDEX: u32 = 1 << 29;
+const NARROW_BASE: u32 = 1 << 30;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
 
 impl Cue {
@@ -66,6 +70,19 @@ impl Cue {
     #[inline]
     pub fn on_stack(self) -> bool {
         self.bits & ON_STACK != 0
+    }
+
+    /// The register that an operand of two is less than [`blizzard_rt::abi::PRIVATE_REACH`] bytes away from, as the other one is a small number.
+    #[inline]
+    pub fn anchor(self, insn: &Instruction) -> Option<Register> {
+        let (base, index) = (insn.memory_base(), insn.memory_index());
+        if !base.is_gpr64() || !index.is_gpr64() {
+            return None;
+        }
+        if self.bits & NARROW_INDEX != 0 {
+            return Some(base);
+        }
+        (self.bits & NARROW_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
     }
 
     /// Whether inserted code may use the red zone.
@@ -220,10 +237,15 @@ impl Script {
         let (mut next_planned, mut next_load) = (planned.next(), load.next());
         // What is on the stack matters to what is inserted only.
         let inserts = options.inserts();
+        let operand = |kind: KindId| {
+            let sample = &facts.kinds()[kind.ix()].sample;
+            (sample.memory_base(), sample.memory_index())
+        };
         let mut live = Vec::new();
         for b in cfg.ids() {
             live.clear();
             let mut on_stack = input.stack.at_start(b);
+            let mut narrow = input.narrow.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
             let poll = input.checks.polls.of(b);
@@ -260,12 +282,15 @@ impl Script {
                         | flag(last, LAST)
                         | flag(polls, POLL)
                         | flag(input.red_zone.is_free(b), RED_ZONE)
-                        | flag(script.planner.is_based_on(kind, on_stack), ON_STACK);
+                        | flag(script.planner.is_based_on(kind, on_stack), ON_STACK)
+                        | flag(narrow.meets(RegSet::of(operand(kind).1)), NARROW_INDEX)
+                        | flag(narrow.meets(RegSet::of(operand(kind).0)), NARROW_BASE);
                     script.cued[i as usize / 64] |= bit;
                     add(&mut script.cues, Cue { bits, kind });
                 }
                 if inserts {
                     on_stack = facts.stack(id).behind(on_stack);
+                    narrow = facts.narrow(id).behind(narrow);
                 }
             }
         }

@@ -26,6 +26,7 @@ mod kept;
 mod live;
 mod module;
 mod named;
+mod narrow;
 mod newer;
 mod oldcode;
 mod original;
@@ -147,6 +148,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
+    narrow::check(&m, &g, cx.text, &sites, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &old, &g, &mut audit);

@@ -59,6 +59,8 @@ pub struct Site {
     /// The limit that each of its ways through a gate takes back behind it.
     pub takes_back: Option<u64>,
     pub strip: Option<Box<Strip>>,
+    /// The screen asks the base alone, because the index, this register, is a small number.
+    pub leans: Option<u8>,
     /// Registers are kept in the red zone meanwhile.
     pub red_zone: bool,
     pub problem: Option<String>,
@@ -265,6 +267,7 @@ impl Site {
             touched: 0,
             takes_back: None,
             strip: None,
+            leans: None,
             red_zone: false,
             problem: None,
         }
@@ -283,10 +286,7 @@ fn claimed_start(cx: &Context, probe: usize) -> Option<usize> {
 fn may_be_inserted(i: &Insn) -> bool {
     i.flow == Flow::Next
         && (i.is_nop()
-            || matches!(
-                i.op,
-                0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x50..=0x57 | 0x83 | 0xc1 | 0x9c | 0x63 | 0x1bf | 0x1b6
-            )
+            || matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x50..=0x57 | 0x83 | 0xc1 | 0x63 | 0x1bf | 0x1b6)
             || (i.op == 0xff && i.ext == 0))
 }
 
@@ -484,6 +484,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         touched: hot.touched,
         takes_back: None,
         strip: None,
+        leans: None,
         red_zone: hot.state.uses_red_zone(),
         problem: None,
     };
@@ -501,7 +502,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             range_is(&tested, &string_pointers(cx, access)?)?;
         }
         // What it proves stands in the cold code.
-        (Kind::Check { .. }, [Cond::Private { lin }]) if targets.len() == 1 => tells_of(lin, &targets[0])?,
+        (Kind::Check { .. }, [Cond::Private { lin }]) if targets.len() == 1 => {
+            site.leans = tells_of(lin, &targets[0])?;
+        }
         (Kind::Check { .. }, [test]) if targets.len() == 1 => {
             site.proves = Some(wide_test(cx, access, &targets[0], test, &mut site.kind)?);
         }
@@ -612,14 +615,22 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
     Ok(site)
 }
 
-/// A bit of `lin` tells that the access is private only if it is near.
-fn tells_of(lin: &Lin, target: &Target) -> Result<(), String> {
-    let near = target.lin.disp.wrapping_sub(lin.disp).unsigned_abs() < abi::PRIVATE_REACH / 2;
-    if (Lin { disp: target.lin.disp, ..*lin }) == target.lin && near {
-        Ok(())
-    } else {
-        Err("the bit that is tested is one of another address".into())
+/// A bit of `lin` tells that the access is private only if it is near: as far as a displacement leads, and an index, which is returned, if that is
+/// of 32 bits.
+fn tells_of(lin: &Lin, target: &Target) -> Result<Option<u8>, String> {
+    let to = target.lin;
+    let near = to.disp.wrapping_sub(lin.disp).unsigned_abs() < abi::PRIVATE_REACH / 2;
+    if (Lin { disp: to.disp, ..*lin }) == to && near {
+        return Ok(None);
     }
+    let one = |base: u8| near && base < 16 && (Lin { disp: lin.disp, ..Lin::reg(base) }) == *lin;
+    if to.word.is_none() && to.index < 16 && one(to.base) {
+        return Ok(Some(to.index));
+    }
+    if to.word.is_none() && to.base < 16 && to.scale == 1 && one(to.index) {
+        return Ok(Some(to.base));
+    }
+    Err("the bit that is tested is one of another address".into())
 }
 
 /// What all ways through a stub test first.

@@ -56,8 +56,6 @@ pub enum Val {
     Sext(u8, u8),
     /// See [`Lin::word`], not yet scaled.
     Word(u8, u8),
-    /// Pushed status flags: which are the initial ones.
-    Rflags(u8),
     /// rax after lahf and seto: which initial flags ah and al hold.
     Flags {
         ah: u8,
@@ -356,13 +354,6 @@ impl State {
             }
             (0x1b6, None) if i.r0 < 16 && i.r0_bytes >= 4 && i.r1 == RAX && i.r0 != RSP && self.intact(RAX) => {
                 self.regs[i.r0 as usize] = Val::Word(RAX, 1);
-            }
-            (0x9c, None) => self.push(Val::Rflags(self.clean)),
-            (0x9d, None) => {
-                let Val::Rflags(clean) = self.slot(self.rsp()?) else { return None };
-                self.popped(8);
-                self.clobber_flags(0);
-                self.clean = clean;
             }
             (0x83, None) if wide && i.ext == 0 && i.r0 == RSP => {
                 let d = self.rsp()?;

@@ -51,6 +51,40 @@ r1: push 8 + LOAD
     )
 }
 
+/// The index has 32 bits, so the base alone is asked.
+fn leaning() -> Program {
+    leaning_at("[rdi+rcx*8+16]")
+}
+
+fn leaning_at(operand: &str) -> Program {
+    let tail = "t1: push rax
+ and eax, 63
+ cmp eax, 56
+ ja r1
+ pop rax
+ push rax
+ shr rax, 6
+ test byte ptr [rax+T], 2
+ jnz r1
+ pop rax
+ ret 128
+r1: push 8 + LOAD
+ call qword ptr [GATE_MISS]
+ ret 128";
+    let stub = format!(
+        "s1: lea rax, {operand}
+ shr rax, 6
+ test dword ptr [rax+T], 0x202
+ jz a1
+ add rsp, -128
+ lea rax, {operand}
+ call t1
+ jmp a1"
+    );
+    let hot = format!("mov ecx, esi\nc1: bt rdi, 46\n jnc s1\na1: mov rax, {operand}\nout: ret");
+    Program::new(&hot, &format!("{stub}\n{tail}"))
+}
+
 /// No register is free: the cold code keeps one below rsp.
 fn spilled() -> Program {
     Program::new(
@@ -137,13 +171,85 @@ fn finds_what_passes_a_screen() {
         ("lea rcx, [rdi+rsi*8+16]", "lea rcx, [rdi+rsi*4+16]", "another address"),
         ("lea rcx, [rdi+rsi*8+16]", "lea rcx, [rdi+rsi*8+24]", ""),
         ("lea rcx, [rdi+rsi*8+16]", "lea ecx, [rdi+rsi*8+16]", ""),
-        ("bt rcx, 46", "bt rdi, 46", "another address"),
+        ("bt rcx, 46", "bt rdi, 46", "more than 32 bits"),
         ("bt rcx, 46", "bt rsi, 46", "another address"),
         ("out: ret", "add rax, rcx\nout: ret", "live here"),
         ("out: ret", "jz a1\nout: ret", "lands between"),
         ("out: ret", "jz a2-6\nout: ret", "lands between"),
     ] {
         check(&screened(), from, to, words);
+    }
+}
+
+#[test]
+fn an_index_of_32_bits_may_be_left_out() {
+    leaning().accepted();
+    for made in [
+        "movsxd rcx, esi",
+        "movzx ecx, sil",
+        "movsx rcx, si",
+        "lea ecx, [rsi+4]",
+        "mov rcx, -5",
+        "mov ecx, [rsp-8]",
+        "mov rcx, rsi\n and ecx, esi",
+        "sub ecx, esi",
+        "mov rcx, rsi\n shr ecx, 3",
+        "mov rcx, rsi\n shl ecx",
+        "imul ecx, esi, 12",
+        "mov rcx, rsi\n neg ecx",
+        "mov rcx, rsi\n inc ecx",
+        "mov rcx, rsi\n test esi, esi\n cmovs ecx, edx",
+        "mov eax, esi\n mov rcx, rax",
+        "mov eax, esi\n cdqe\n mov rcx, rax",
+        "mov rax, rsi\n add eax, 1000\n mov rcx, rax",
+        // On both ways.
+        "mov ecx, esi\n test edx, edx\n jz c1\n mov ecx, edx",
+        "test edx, edx\n jz 1f\n mov ecx, esi\n jmp c1\n1: mov ecx, edx",
+    ] {
+        leaning().with("mov ecx, esi", made).accepted();
+    }
+    // Nothing is scaled, so either may be the base.
+    let swapped = leaning_at("[rcx+rdi+16]");
+    swapped.with("mov ecx, esi", "mov edi, edi").with("bt rdi, 46", "bt rcx, 46").accepted();
+}
+
+#[test]
+fn finds_an_index_that_may_lead_anywhere() {
+    let far = "more than 32 bits";
+    for made in [
+        "nop",
+        "mov rcx, rsi",
+        "mov cl, sil",
+        "mov cx, si",
+        "mov ecx, esi\n mov rcx, rsi",
+        "mov ecx, esi\n add rcx, 1",
+        "mov ecx, esi\n not rcx",
+        "mov ecx, esi\n shl rcx, 8",
+        "mov ecx, esi\n lea rcx, [rcx+rsi]",
+        "mov ecx, esi\n xchg rcx, rsi",
+        "mov rcx, rsi\n bsf ecx, esi",
+        "mov rcx, rsi\n shr ecx, cl",
+        "mov rcx, 0x100000000",
+        "mov rcx, [rsp-8]",
+        "imul rcx, rsi, 12",
+        "mov eax, esi\n mov rcx, rdx",
+        "mov eax, esi\n add rax, 1000\n mov rcx, rax",
+        "mov eax, esi\n cwde\n mov rcx, rdx",
+        // On one way only.
+        "test edx, edx\n jz c1\n mov ecx, esi",
+        "mov ecx, esi\n1: test edx, edx\n jz c1\n mov rcx, rdx",
+    ] {
+        check(&leaning(), "mov ecx, esi", made, far);
+    }
+    for (from, to, words) in [
+        ("bt rdi, 46", "bt rcx, 46", "another address"),
+        ("bt rdi, 46", "bt rsi, 46", "another address"),
+        ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rdi+rdx*8+16]", ""),
+        ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rsi+rcx*8+16]", "another address"),
+        ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rdi+rcx*4+16]", ""),
+        ("s1: lea rax, [rdi+rcx*8+16]", "s1: mov rax, rdi", ""),
+    ] {
+        check(&leaning(), from, to, words);
     }
 }
 

@@ -113,7 +113,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let pushed_return = |id| returns_to_pushed(&image, &insns, id);
     let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
-    cfg.add_pads(&insns, frame_info.fdes.iter().map(|f| (f.start, f.end, f.landing_pads.as_slice())));
+    cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     image.give_back();

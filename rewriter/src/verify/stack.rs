@@ -4,8 +4,7 @@
 //! Source: psABI section 3.2 (registers across calls).
 //!
 //! A register holds a stack address when on every path it was computed from rsp by moves and constant offsets. Nothing
-//! is known at function entries and indirect targets, nor anywhere in a part with an unresolved jump; at a landing pad,
-//! what holds at every call that may lead there and lies in a callee-saved register, which the unwinder restores.
+//! is known at function entries, indirect targets and landing pads, nor anywhere in a part with an unresolved jump.
 
 use super::decode::{ADDR32, Code, Insn, NONE, WIDE};
 use super::effects::{RSP, bit};
@@ -27,7 +26,7 @@ impl Stack {
         let mut work: Vec<u32> = Vec::new();
         // An unresolved jump may lead to any block of its part.
         let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
-        for e in g.entries.iter().copied().chain(wild) {
+        for e in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
             state[e as usize] = bit(RSP);
             reached[e as usize] = true;
             work.push(e);
@@ -62,7 +61,7 @@ impl Stack {
                 if matches!(g.ends[b], End::Call(_) | End::CallInd { .. }) {
                     s &= CALLEE_SAVED;
                 }
-                g.succ(b).iter().copied().chain(g.pad(b)).for_each(|t| to(t, s));
+                g.succ(b).iter().for_each(|&t| to(t, s));
             }
             // Code that no known way reaches may be entered from outside.
             while cursor < n && reached[cursor] {

@@ -252,7 +252,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let (stack, live) = if options.inserts() {
         let conventions = conventions::find(image, insns, &cfg, &facts);
         image.give_back();
-        (StackRegs::solve(&cfg, &facts), Liveness::solve(&cfg, &facts, &conventions))
+        (StackRegs::solve(&cfg, &facts, &computed), Liveness::solve(&cfg, &facts, &conventions))
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))
     };

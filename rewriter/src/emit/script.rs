@@ -265,7 +265,7 @@ impl Script {
                     add(&mut script.cues, Cue { bits, kind });
                 }
                 if inserts {
-                    on_stack = facts.stack(id).behind(on_stack);
+                    on_stack = input.stack.behind(b, facts.stack(id), on_stack);
                 }
             }
         }

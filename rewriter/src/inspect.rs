@@ -18,7 +18,7 @@ use crate::plan::{self, Action, Exempt, is_big};
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
     let analysed = analyse(input, name)?;
     let Analysed { image, insns, cfg, facts, .. } = &analysed;
-    let stack = &StackRegs::solve(cfg, facts);
+    let stack = &StackRegs::solve(cfg, facts, &analysed.computed);
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
     let conventions = conventions::find(image, insns, cfg, facts);
     let live = Liveness::solve(cfg, facts, &conventions);

@@ -114,7 +114,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let pushed_return = |id| returns_to_pushed(&image, &insns, id);
     let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
-    cfg.add_pads(&insns, frame_info.fdes.iter().map(|f| (f.start, f.end, f.landing_pads.as_slice())));
+    cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     image.give_back();
@@ -253,7 +253,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let (stack, live) = if options.inserts() {
         let conventions = conventions::find(image, insns, &cfg, &facts);
         image.give_back();
-        (StackRegs::solve(&cfg, &facts), Liveness::solve(&cfg, &facts, &conventions))
+        (StackRegs::solve(&cfg, &facts, &computed), Liveness::solve(&cfg, &facts, &conventions))
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))
     };
@@ -272,8 +272,11 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         RedZone::default()
     };
-    let narrow =
-        if options.inserts() && options.screens { NarrowRegs::solve(&cfg, &facts) } else { NarrowRegs::least(&cfg) };
+    let narrow = if options.inserts() && options.screens {
+        NarrowRegs::solve(&cfg, &facts, &computed)
+    } else {
+        NarrowRegs::least(&cfg)
+    };
     let script = Script::write(&emit::Input {
         image,
         insns,

@@ -3,7 +3,7 @@
 //! Input: a decoded instruction. Output: [`Access`]. Nothing here decides what is checked; an instruction whose access is not
 //! understood yields [`Access::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
 
-use crate::disasm::is_padlock;
+use crate::disasm::{is_nested, is_padlock};
 use blizzard_rt::abi::{VsibDesc, string_desc};
 use iced_x86::{Code, CpuidFeature, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
@@ -59,6 +59,10 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
     use Mnemonic as M;
     let explicit = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
     match insn.mnemonic() {
+        // It copies the frame pointers of the procedures around it from where rbp points to.
+        M::Enter if is_nested(insn) => {
+            return Access::Unknown("frame of a nested procedure (enter with a level above 1)");
+        }
         M::Movsb | M::Movsw | M::Movsq if insn.is_string_instruction() => return string(insn, string_desc::MOVS),
         // The SSE2 move and the string move share a name.
         M::Movsd if insn.is_string_instruction() => return string(insn, string_desc::MOVS),

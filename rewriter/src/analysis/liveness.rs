@@ -4,8 +4,8 @@
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
 //! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one
 //! function, or to any that can be entered so, and both sides know of each other what a direct call's know (`named_calls.rs`). An unresolved jump is a tail call or leads
-//! to any block of its function; without a frame that says what its function is, everything is live. Calls keep the callee-saved registers live, because an exception may resume in
-//! a landing pad that reads them.
+//! to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame catches exceptions of
+//! (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing pad that reads them.
 //!
 //! The equations are monotone, so their least solution does not depend on the order in which blocks are visited. In particular, whether
 //! anything is seen to enter the code in front of a return is decided by the graph alone, before they are solved.
@@ -71,19 +71,32 @@ impl Liveness {
         into.clear();
         into.resize(count, RegSet::NONE);
         let mut live = self.out[b.ix()];
+        let caught = cfg.caught_of(b);
         for i in (0..count).rev() {
-            let e = facts.effects(InsnId(block.first.0 + i as u32));
+            let e = effects_of(facts, InsnId(block.first.0 + i as u32), caught);
             live = live.without(e.kills) | e.reads;
             into[i] = live;
         }
     }
 }
 
+/// What an instruction reads and overwrites. An exception that it raises (`caught`) takes the callee-saved registers along to a landing pad, as they
+/// are in front of it.
+#[inline]
+fn effects_of(facts: &Facts, id: InsnId, caught: &[(InsnId, InsnId)]) -> Effects {
+    let mut e = facts.effects(id);
+    if caught.iter().any(|c| c.0 <= id && id < c.1) {
+        e.reads |= RegSet::CALLEE_SAVED;
+    }
+    e
+}
+
 fn block_effects(cfg: &Cfg, facts: &Facts, b: BlockId) -> Effects {
     let block = &cfg.blocks[b.ix()];
+    let caught = cfg.caught_of(b);
     let mut total = Effects::default();
     for i in (block.first.0..block.stop.0).rev() {
-        let e = facts.effects(InsnId(i));
+        let e = effects_of(facts, InsnId(i), caught);
         total.reads = total.reads.without(e.kills) | e.reads;
         total.kills |= e.kills;
     }

@@ -2,11 +2,12 @@
 //!
 //! Purpose: an index of 32 bits leads less than [`FARTHEST`] bytes away from its base, so the base alone says whether the sum can be shared memory
 //! ([`blizzard_rt::abi::PRIVATE_REACH`]). A forward must-analysis within each component, as [`super::stack`]: nothing is known where control may come
-//! from elsewhere; behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
+//! from elsewhere, nor in all of a block that it may enter in its middle; behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 //! Source: SDM volume 1, 3.4.1.1 (results of 32 bits clear the upper half).
 
 use super::facts::Facts;
 use super::regs::RegSet;
+use crate::cfg::computed::Computed;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::InsnId;
 use blizzard_rt::abi;
@@ -65,12 +66,6 @@ impl NarrowEffect {
         out
     }
 
-    /// The set behind the instruction, from the one before it.
-    #[inline]
-    pub fn behind(self, set: RegSet) -> RegSet {
-        RegSet(u32::from(self.apply(set.0 as u16)))
-    }
-
     #[inline]
     fn apply(self, set: u16) -> u16 {
         let copied = self.dst < 16 && set >> self.src & 1 != 0;
@@ -118,13 +113,18 @@ fn leaves_32_bits(insn: &Instruction) -> bool {
 #[derive(Debug)]
 pub struct NarrowRegs {
     start: Vec<u16>,
+    /// By block: control may enter it in its middle.
+    loose: Vec<bool>,
 }
 
 impl NarrowRegs {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, facts: &Facts) -> NarrowRegs {
+    pub fn solve(cfg: &Cfg, facts: &Facts, computed: &Computed) -> NarrowRegs {
         let n = cfg.blocks.len();
-        let mut open = cfg.entries(&cfg.wild());
+        let wild = cfg.wild();
+        let loose = cfg.loose(&wild, computed);
+        let mut open = cfg.entries(&wild);
+        open.iter_mut().zip(&loose).for_each(|(open, loose)| *open |= loose);
         // Circles that nothing is known to lead into are entered anywhere.
         let reached = cfg.reached(&open);
         open.iter_mut().zip(reached).for_each(|(open, reached)| *open |= !reached);
@@ -137,7 +137,10 @@ impl NarrowRegs {
             let block = &cfg.blocks[id.ix()];
             let call = matches!(block.end(), End::Call(_) | End::UnknownCall | End::DescriptorCall);
             let stop = block.stop.0 - u32::from(call);
-            let mut set = (block.first.0..stop).fold(start[id.ix()], |set, i| facts.narrow(InsnId(i)).apply(set));
+            let mut set = start[id.ix()];
+            if !loose[id.ix()] {
+                set = (block.first.0..stop).fold(set, |set, i| facts.narrow(InsnId(i)).apply(set));
+            }
             if call {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
             }
@@ -151,18 +154,24 @@ impl NarrowRegs {
                 }
             }
         }
-        NarrowRegs { start }
+        NarrowRegs { start, loose }
     }
 
     /// What is certain without looking.
     pub fn least(cfg: &Cfg) -> NarrowRegs {
-        NarrowRegs { start: vec![0; cfg.blocks.len()] }
+        NarrowRegs { start: vec![0; cfg.blocks.len()], loose: vec![true; cfg.blocks.len()] }
     }
 
     /// The set at the start of `b`.
     #[inline]
     pub fn at_start(&self, b: BlockId) -> RegSet {
         RegSet(u32::from(self.start[b.ix()]))
+    }
+
+    /// The set behind an instruction of `b` that does this, from the one before it.
+    #[inline]
+    pub fn behind(&self, b: BlockId, effect: NarrowEffect, set: RegSet) -> RegSet {
+        if self.loose[b.ix()] { set } else { RegSet(u32::from(effect.apply(set.0 as u16))) }
     }
 }
 
@@ -174,10 +183,9 @@ mod tests {
     /// The set behind the code, from one with rcx alone.
     fn behind(code: &[u8]) -> RegSet {
         let mut factory = InstructionInfoFactory::new();
-        let start = RegSet(1 << 1);
-        Decoder::new(64, code, DecoderOptions::NONE)
-            .into_iter()
-            .fold(start, |set, insn| NarrowEffect::of(&insn, factory.info(&insn)).behind(set))
+        let mut effect = |insn| NarrowEffect::of(&insn, factory.info(&insn));
+        let set = Decoder::new(64, code, DecoderOptions::NONE).into_iter().fold(1 << 1, |set, i| effect(i).apply(set));
+        RegSet(u32::from(set))
     }
 
     #[test]

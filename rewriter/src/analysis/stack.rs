@@ -1,10 +1,12 @@
 //! Which registers certainly hold a stack address (rsp plus a constant).
 //!
-//! A forward must-analysis within each component. At roots, function entries and (in a component with an unresolved indirect jump)
-//! every block, only rsp is known; likewise at one block of a circle that nothing leads into. Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
+//! A forward must-analysis within each component. At roots and function entries only rsp is known; likewise at one block of a circle that nothing
+//! leads into, and at every instruction, not only those that begin blocks, where an unresolved jump may lead: anywhere in a component that has one, and to
+//! computed targets (loops that are unrolled in full are entered in their middle). Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 
 use super::facts::Facts;
 use super::regs::RegSet;
+use crate::cfg::computed::Computed;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
@@ -23,6 +25,10 @@ impl StackEffect {
     /// What `insn` does.
     pub fn of(insn: &Instruction, info: &InstructionInfo) -> StackEffect {
         let mut written = RegSet::NONE;
+        if insn.mnemonic() == Mnemonic::Syscall {
+            // iced tells what the processor writes; the kernel writes its result, too.
+            written |= RegSet::RAX;
+        }
         for u in info.used_registers() {
             if !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
                 written |= RegSet::of(u.register());
@@ -68,12 +74,6 @@ impl StackEffect {
         RegSet(u32::from(!self.keep))
     }
 
-    /// The set behind the instruction, from the one before it.
-    #[inline]
-    pub fn behind(self, set: RegSet) -> RegSet {
-        RegSet(u32::from(self.apply(set.0 as u16)))
-    }
-
     #[inline]
     fn apply(self, set: u16) -> u16 {
         let copied = self.dst < 16 && set >> self.src & 1 != 0;
@@ -87,14 +87,19 @@ const ONLY_RSP: u16 = RegSet::RSP.0 as u16;
 #[derive(Debug)]
 pub struct StackRegs {
     start: Vec<u16>,
+    /// By block: control may enter it in its middle.
+    loose: Vec<bool>,
 }
 
 impl StackRegs {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, facts: &Facts) -> StackRegs {
+    pub fn solve(cfg: &Cfg, facts: &Facts, computed: &Computed) -> StackRegs {
         let n = cfg.blocks.len();
+        let wild = cfg.wild();
+        let loose = cfg.loose(&wild, computed);
         // Entered from somewhere that the graph does not show: only rsp is certain.
-        let mut open = cfg.entries(&cfg.wild());
+        let mut open = cfg.entries(&wild);
+        open.iter_mut().zip(&loose).for_each(|(open, loose)| *open |= loose);
         cfg.enter_circles(&mut open);
         let mut start: Vec<u16> = open.iter().map(|o| if *o { ONLY_RSP } else { 0xffff }).collect();
         let mut work: Vec<u32> = (0..n as u32).rev().collect();
@@ -103,8 +108,10 @@ impl StackRegs {
             queued[b as usize] = false;
             let id = BlockId(b);
             let mut set = start[id.ix()];
-            for i in cfg.blocks[id.ix()].first.0..cfg.blocks[id.ix()].stop.0 {
-                set = facts.stack(InsnId(i)).apply(set);
+            if !loose[id.ix()] {
+                for i in cfg.blocks[id.ix()].first.0..cfg.blocks[id.ix()].stop.0 {
+                    set = facts.stack(InsnId(i)).apply(set);
+                }
             }
             if matches!(cfg.blocks[id.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall) {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
@@ -119,12 +126,12 @@ impl StackRegs {
                 }
             }
         }
-        StackRegs { start }
+        StackRegs { start, loose }
     }
 
     /// What is certain without looking.
     pub fn least(cfg: &Cfg) -> StackRegs {
-        StackRegs { start: vec![ONLY_RSP; cfg.blocks.len()] }
+        StackRegs { start: vec![ONLY_RSP; cfg.blocks.len()], loose: vec![true; cfg.blocks.len()] }
     }
 
     /// The set at the start of `b`.
@@ -133,13 +140,19 @@ impl StackRegs {
         RegSet(u32::from(self.start[b.ix()]))
     }
 
+    /// The set behind an instruction of `b` that does this, from the one before it.
+    #[inline]
+    pub fn behind(&self, b: BlockId, effect: StackEffect, set: RegSet) -> RegSet {
+        if self.loose[b.ix()] { set } else { RegSet(u32::from(effect.apply(set.0 as u16))) }
+    }
+
     /// Calls `each` with the set before every instruction of `b`.
     pub fn walk(&self, cfg: &Cfg, facts: &Facts, b: BlockId, mut each: impl FnMut(InsnId, RegSet)) {
         let block = &cfg.blocks[b.ix()];
-        let mut set = self.start[b.ix()];
+        let mut set = self.at_start(b);
         for i in block.first.0..block.stop.0 {
-            each(InsnId(i), RegSet(u32::from(set)));
-            set = facts.stack(InsnId(i)).apply(set);
+            each(InsnId(i), set);
+            set = self.behind(b, facts.stack(InsnId(i)), set);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! **Invariants**: with [`Cfg::enter_circles`], each block but padding has a way from an entry; an edge is taken out only where nothing leads to its
 //! source. Source: `DESIGN.md`, "Exempt accesses". Callers rely on it for exemptions and for checks left out across blocks.
 
+use super::computed::Computed;
 use super::{BlockId, Cfg, End};
 use crate::analysis::group;
 use crate::ascending::Ascending;
@@ -26,6 +27,16 @@ impl Cfg {
             }
         }
         wild
+    }
+
+    /// Blocks that control may enter in their middle: an unresolved jump may lead there, or a computed one does (loops that are unrolled in full).
+    pub fn loose(&self, wild: &[bool], computed: &Computed) -> Vec<bool> {
+        let reached = |b: BlockId| {
+            let block = &self.blocks[b.ix()];
+            wild[self.component[b.ix()] as usize]
+                || (block.first.0..block.stop.0).any(|i| computed.may_reach(InsnId(i)))
+        };
+        self.ids().map(reached).collect()
     }
 
     /// Blocks where nothing is known of what ran before.

@@ -13,6 +13,7 @@ mod returns;
 use crate::analysis::{Grouped, group};
 use crate::ascending::Ascending;
 use crate::disasm::{Flow, InsnId, Insns};
+use crate::elf_write::frames::FdeInfo;
 use crate::ids::Vaddr;
 use crate::ranks::{Ranks, is_set, set};
 use jump_tables::JumpTable;
@@ -134,6 +135,8 @@ pub struct Cfg {
     pub pads: Vec<Pads>,
     /// A bit for each block that is in some `from` of `pads`; empty where there are none.
     padded: Vec<u64>,
+    /// Instructions, from and to, from which an exception may lead to a landing pad; ascending.
+    caught: Vec<(InsnId, InsnId)>,
     succ: Vec<BlockId>,
     /// By block: where its successors begin in `succ`; one more for the end.
     succ_from: Ascending,
@@ -279,6 +282,7 @@ impl Cfg {
             unresolved,
             pads,
             padded: Vec::new(),
+            caught: Vec::new(),
             succ,
             succ_from,
             preds_from,
@@ -300,23 +304,27 @@ impl Cfg {
         self.preds[range].iter().map(|p| BlockId(*p))
     }
 
-    /// Adds the landing pads of the frames that have some: each frame's code range and its pads.
-    pub fn add_pads<'f>(&mut self, insns: &Insns, frames: impl Iterator<Item = (Vaddr, Vaddr, &'f [Vaddr])>) {
-        for (start, stop, pads) in frames {
-            if pads.is_empty() {
-                continue;
-            }
-            let mut to: Vec<BlockId> = pads.iter().filter_map(|&va| Some(self.block_of(insns.at(va)?))).collect();
+    /// Adds the landing pads of the frames that have some.
+    pub fn add_pads(&mut self, insns: &Insns, frames: &[FdeInfo]) {
+        for frame in frames.iter().filter(|f| !f.landing_pads.is_empty()) {
+            let ids = |&(from, to): &(Vaddr, Vaddr)| {
+                let range = insns.main_range(from, to);
+                (InsnId(range.start as u32), InsnId(range.end as u32))
+            };
+            self.caught.extend(frame.caught.iter().map(ids).filter(|(from, to)| from < to));
+            let mut to: Vec<BlockId> =
+                frame.landing_pads.iter().filter_map(|&va| Some(self.block_of(insns.at(va)?))).collect();
             to.sort_unstable();
             to.dedup();
             let calls = |b: &BlockId| {
                 matches!(self.blocks[b.ix()].end(), End::Call(_) | End::UnknownCall | End::DescriptorCall)
             };
-            let from: Vec<BlockId> = self.blocks_of(insns.main_range(start, stop)).filter(calls).collect();
+            let from: Vec<BlockId> = self.blocks_of(insns.main_range(frame.start, frame.end)).filter(calls).collect();
             if !from.is_empty() && !to.is_empty() {
                 self.pads.push(Pads { from, to });
             }
         }
+        self.caught.sort_unstable();
         self.pads.sort_by_key(|p| p.from[0]);
         if !self.pads.is_empty() {
             self.padded = vec![0; self.blocks.len().div_ceil(64)];
@@ -333,6 +341,19 @@ impl Cfg {
         let at = self.pads.partition_point(|p| p.from[0] <= b);
         let pads = at.checked_sub(1).map(|k| &self.pads[k]).filter(|p| p.from.binary_search(&b).is_ok());
         pads.map_or(&[], |p| &p.to)
+    }
+
+    /// The instructions of `b`, from and to, from which an exception may lead to a landing pad: the call that ends it, and what may fault, if a
+    /// handler may throw. Those of its neighbours may be among them.
+    #[inline]
+    pub fn caught_of(&self, b: BlockId) -> &[(InsnId, InsnId)] {
+        if self.caught.is_empty() {
+            return &[];
+        }
+        let Block { first, stop, .. } = self.blocks[b.ix()];
+        let from = self.caught.partition_point(|c| c.1 <= first);
+        let count = self.caught[from..].partition_point(|c| c.0 < stop);
+        &self.caught[from..from + count]
     }
 
     /// The block that contains an instruction.

@@ -51,8 +51,14 @@ pub(super) fn odd_in_programs(insn: &Instruction) -> bool {
             | Mnemonic::Int
             | Mnemonic::Int1
     ) || matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall) && is_far(insn)
+        || is_nested(insn)
         || is_zeros(insn)
         || is_narrow_movsxd(insn)
+}
+
+/// `enter` that copies frame pointers of procedures around its own. Compilers that have such procedures do without it.
+pub fn is_nested(insn: &Instruction) -> bool {
+    insn.mnemonic() == Mnemonic::Enter && insn.immediate8_2nd() & 31 > 1
 }
 
 /// `add [rax], al`, two zero bytes: adds a part of an address to what is there, which no program does; small numbers in

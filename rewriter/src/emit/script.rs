@@ -289,8 +289,8 @@ impl Script {
                     add(&mut script.cues, Cue { bits, kind });
                 }
                 if inserts {
-                    on_stack = facts.stack(id).behind(on_stack);
-                    narrow = facts.narrow(id).behind(narrow);
+                    on_stack = input.stack.behind(b, facts.stack(id), on_stack);
+                    narrow = input.narrow.behind(b, facts.narrow(id), narrow);
                 }
             }
         }

@@ -184,7 +184,7 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 code.loops.push((b, live_before[0]));
             }
             code.steps.push(kind, exact, step);
-            on_stack = facts.stack(id).behind(on_stack);
+            on_stack = stack.behind(b, facts.stack(id), on_stack);
         }
     }
     code.first.push(code.checks.len() as u32);

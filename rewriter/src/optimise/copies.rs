@@ -42,13 +42,13 @@ pub struct Copy {
     pub private: bool,
 }
 
-/// Whether a block may be copied: the bytes of its instructions mean the same elsewhere, and nothing but checks is inserted into it. `checks`:
-/// the accesses that a check stands for.
+/// Whether a block may be copied: the bytes of its instructions mean the same elsewhere, nothing but checks is inserted into it, and no exception
+/// leads from it to a landing pad of its function. `checks`: the accesses that a check stands for.
 pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
     let Input { image, insns, cfg, .. } = *input;
     let block = &cfg.blocks[b.ix()];
     let last = InsnId(block.stop.0 - 1);
-    if !cfg.pads_of(b).is_empty() || insns.next(last) != Some(block.stop) || block.stop.ix() >= insns.len() {
+    if !cfg.caught_of(b).is_empty() || insns.next(last) != Some(block.stop) || block.stop.ix() >= insns.len() {
         return false;
     }
     let mut reader = Reader::new(image, insns);

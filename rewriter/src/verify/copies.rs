@@ -34,6 +34,9 @@ impl<'x> Prover<'x, '_> {
     pub(super) fn copy_is_sound(&mut self, site: &Site) -> Result<(), String> {
         let Some(strip) = site.strip.as_deref() else { return Ok(()) };
         let Some(copy) = &strip.copy else { return Ok(()) };
+        if (site.access..=strip.jump).any(|k| self.g.is_caught(k)) {
+            return Err("an exception would not find the landing pad of the loop".into());
+        }
         let times = copy.blocks.len() as i64;
         let step = self.around(site, &Need { lin: Lin::reg(strip.counter), bytes: 1, store: false })?;
         let mut ways: Vec<(i64, &[Test])> = Vec::new();

@@ -148,7 +148,7 @@ pub(super) struct Prover<'x, 'a> {
     pub(super) m: &'x Module<'a>,
     pub(super) cx: &'x Context<'x>,
     pub(super) sites: &'x Sites,
-    g: &'x Graph,
+    pub(super) g: &'x Graph,
     /// Predecessors of block `b`: `preds[from[b]..from[b + 1]]`.
     from: Vec<u32>,
     preds: Vec<u32>,

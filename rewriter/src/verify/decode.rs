@@ -412,7 +412,9 @@ pub(super) fn record(
         _ => (NONE, 0),
     };
     let ((r0, r0_bytes), (r1, _)) = (gpr(0), gpr(1));
-    let touch = effects::touch(raw, mem.is_some());
+    // enter with a level above 1 reads where rbp points to.
+    let nested = raw.legacy0() == Some(0xc8) && imm & 31 > 1;
+    let touch = if nested { Touch::Opaque } else { effects::touch(raw, mem.is_some()) };
     let mut bits = 0;
     for (on, bit) in [
         (effects::implicit_stack(raw), STACK),

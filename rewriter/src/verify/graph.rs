@@ -58,6 +58,10 @@ pub struct Graph {
     succ: Vec<u32>,
     /// Landing pads by the block of the call.
     pads: HashMap<u32, u32>,
+    /// Blocks that are landing pads, of calls or of what else may raise an exception (a load, where a signal's handler throws).
+    all_pads: Vec<u32>,
+    /// Bitmap of instructions from which an exception may lead to a landing pad.
+    caught: Vec<u64>,
     succ_from: Vec<u32>,
     /// Connected part of each block, call and return edges left out.
     pub component: Vec<u32>,
@@ -76,7 +80,12 @@ impl Graph {
 
     /// Blocks that are landing pads.
     pub fn pad_blocks(&self) -> impl Iterator<Item = u32> {
-        self.pads.values().copied()
+        self.all_pads.iter().copied()
+    }
+
+    /// Whether an exception that an instruction raises may lead to a landing pad.
+    pub fn is_caught(&self, insn: usize) -> bool {
+        get(&self.caught, insn)
     }
 
     /// Successors within the function, behind a call the return site.
@@ -90,6 +99,11 @@ impl Graph {
         let mut pads: Vec<(Pad, u32)> =
             m.pads.iter().filter_map(|&p| Some((p, self.block_of(text.at(p.pad)?) as u32))).collect();
         pads.sort_by_key(|p| p.0.from);
+        self.all_pads = pads.iter().map(|p| p.1).collect();
+        self.caught = vec![0; text.insns.len() / 64 + 1];
+        for k in pads.iter().flat_map(|p| text.lower_bound(p.0.from)..text.lower_bound(p.0.to)) {
+            self.caught[k / 64] |= 1 << (k % 64);
+        }
         let mut sets = Sets::new(n);
         self.succ_from.push(0);
         for b in 0..n {

@@ -93,13 +93,13 @@ impl Live {
     /// Live in front of instruction `insn` of `block`.
     pub fn before(&self, g: &Graph, text: &Code, sites: &Sites, block: usize, insn: usize) -> Set {
         let mut s = self.at_end[block];
-        uses_and_kills(text, sites, insn..g.range(block, text).end, |r, w| s = r | (s & !w));
+        uses_and_kills(g, text, sites, insn..g.range(block, text).end, |r, w| s = r | (s & !w));
         s
     }
 }
 
 /// What instructions of one block use and kill, the last first.
-fn uses_and_kills(text: &Code, sites: &Sites, range: std::ops::Range<usize>, mut f: impl FnMut(Set, Set)) {
+fn uses_and_kills(g: &Graph, text: &Code, sites: &Sites, range: std::ops::Range<usize>, mut f: impl FnMut(Set, Set)) {
     let set = |r: u16, f: u8| Set::from(r) | Set::from(f) << 16;
     let mut k = range.end;
     while k > range.start {
@@ -113,7 +113,9 @@ fn uses_and_kills(text: &Code, sites: &Sites, range: std::ops::Range<usize>, mut
             continue;
         }
         let fx = &text.insns[k].fx;
-        f(set(fx.reads, fx.flag_reads), set(fx.kills, fx.flag_kills));
+        // An exception takes them along to the landing pad.
+        let caught = if g.is_caught(k) { CALLEE_SAVED } else { 0 };
+        f(set(fx.reads | caught, fx.flag_reads), set(fx.kills, fx.flag_kills));
     }
 }
 
@@ -148,7 +150,7 @@ impl<'x> Solver<'x> {
         };
         for b in 0..n {
             let (mut gens, mut kills) = (0, 0);
-            uses_and_kills(text, sites, g.range(b, text), |r, w| {
+            uses_and_kills(g, text, sites, g.range(b, text), |r, w| {
                 gens = r | (gens & !w);
                 kills |= w;
             });

@@ -1,7 +1,8 @@
 //! Which registers certainly hold a number of 32 bits: screens that ask the base alone lean on an index that has no more.
 //!
 //! Input: [`Graph`], decoded text, sites. Output: findings for sites whose index may be larger. A forward must-analysis as [`super::stack`], over
-//! the program's own instructions: nothing is known at entries and indirect targets, nor anywhere in a part with an unresolved jump.
+//! the program's own instructions: nothing is known at entries and indirect targets, nor at any instruction of a part with an unresolved jump: it may lead
+//! into the middle of a block.
 //! Source: SDM volume 1, 3.4.1.1 (results of 32 bits clear the upper half); volume 2 (movsx, movsxd, cdqe, cmov).
 
 use super::audit::Audit;
@@ -22,8 +23,7 @@ pub(super) fn check(m: &Module, g: &Graph, text: &Code, sites: &Sites, audit: &m
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
         let Some(index) = s.leans else { continue };
         let block = g.block_of(s.access);
-        let own = (g.range(block, text).start..s.start).filter(|&k| !get(&sites.inserted, k));
-        let set = own.fold(at_start[block], |set, k| step(set, &text.insns[k]));
+        let set = behind(g, text, sites, block, g.range(block, text).start..s.start, at_start[block]);
         if set & bit(index) == 0 {
             let va = text.insns[s.access].va;
             let why = "the screen asks the base alone, and the index may have more than 32 bits";
@@ -37,7 +37,7 @@ fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
     let n = g.starts.len();
     let mut state = vec![0xffffu16; n];
     let mut open = vec![false; n];
-    let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
+    let wild = (0..n as u32).filter(|&b| is_wild(g, b as usize));
     for e in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
         (state[e as usize], open[e as usize]) = (0, true);
     }
@@ -51,8 +51,7 @@ fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
     while let Some(b) = work.pop() {
         let b = b as usize;
         queued[b] = false;
-        let own = g.range(b, text).filter(|&k| !get(&sites.inserted, k));
-        let set = own.fold(state[b], |set, k| step(set, &text.insns[k]));
+        let set = behind(g, text, sites, b, g.range(b, text), state[b]);
         for &t in g.succ(b) {
             let t = t as usize;
             let met = state[t] & set;
@@ -79,6 +78,19 @@ fn reached(g: &Graph, open: &[bool]) -> Vec<bool> {
         }
     }
     reached
+}
+
+/// The set behind instructions of `block`, from its beginning.
+fn behind(g: &Graph, text: &Code, sites: &Sites, block: usize, range: std::ops::Range<usize>, set: u16) -> u16 {
+    if is_wild(g, block) {
+        return 0;
+    }
+    range.filter(|&k| !get(&sites.inserted, k)).fold(set, |set, k| step(set, &text.insns[k]))
+}
+
+/// Whether an unresolved jump may lead to any instruction of a block.
+fn is_wild(g: &Graph, block: usize) -> bool {
+    g.wild[g.component[block] as usize]
 }
 
 /// The set behind an instruction of the program.

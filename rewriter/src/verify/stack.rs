@@ -4,8 +4,8 @@
 //! Source: psABI section 3.2 (registers across calls).
 //!
 //! A register holds a stack address when on every path it was computed from rsp by moves and constant offsets. Nothing
-//! is known at function entries and indirect targets, nor anywhere in a part with an unresolved jump; at a landing pad,
-//! what holds at every call that may lead there and lies in a callee-saved register, which the unwinder restores.
+//! is known at function entries, indirect targets and landing pads, nor at any instruction of a part with an unresolved jump: it may lead into the
+//! middle of a block.
 
 use super::decode::{ADDR32, Code, Insn, NONE, WIDE};
 use super::effects::{RSP, bit};
@@ -16,6 +16,8 @@ use super::sites::{Sites, get};
 /// Registers that hold stack addresses at each block's start.
 pub struct Stack {
     at_start: Vec<u16>,
+    /// By block: control may enter it in its middle.
+    loose: Vec<bool>,
 }
 
 impl Stack {
@@ -26,8 +28,9 @@ impl Stack {
         let mut reached = vec![false; n];
         let mut work: Vec<u32> = Vec::new();
         // An unresolved jump may lead to any block of its part.
-        let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
-        for e in g.entries.iter().copied().chain(wild) {
+        let loose: Vec<bool> = (0..n).map(|b| g.wild[g.component[b] as usize]).collect();
+        let wild = (0..n as u32).filter(|&b| loose[b as usize]);
+        for e in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
             state[e as usize] = bit(RSP);
             reached[e as usize] = true;
             work.push(e);
@@ -43,7 +46,7 @@ impl Stack {
                 queued[b] = false;
                 let mut s = state[b];
                 for k in g.range(b, text) {
-                    if !get(&sites.inserted, k) {
+                    if !get(&sites.inserted, k) && !loose[b] {
                         s = stack_step(s, &text.insns[k]);
                     }
                 }
@@ -62,7 +65,7 @@ impl Stack {
                 if matches!(g.ends[b], End::Call(_) | End::CallInd { .. }) {
                     s &= CALLEE_SAVED;
                 }
-                g.succ(b).iter().copied().chain(g.pad(b)).for_each(|t| to(t, s));
+                g.succ(b).iter().for_each(|&t| to(t, s));
             }
             // Code that no known way reaches may be entered from outside.
             while cursor < n && reached[cursor] {
@@ -76,7 +79,7 @@ impl Stack {
             queued[cursor] = true;
             work.push(cursor as u32);
         }
-        Stack { at_start: state }
+        Stack { at_start: state, loose }
     }
 
     /// Calls `f` for each instruction of a block that is not inserted, with the registers that hold stack addresses in
@@ -86,7 +89,9 @@ impl Stack {
         for k in g.range(block, text) {
             if !get(&sites.inserted, k) {
                 f(k, s);
-                s = stack_step(s, &text.insns[k]);
+                if !self.loose[block] {
+                    s = stack_step(s, &text.insns[k]);
+                }
             }
         }
     }

@@ -76,6 +76,8 @@ pub struct FdeInfo {
     pub lsda: Option<Vaddr>,
     /// Addresses that the personality may resume at, ascending, each once. They may lie outside `[start, end)`.
     pub landing_pads: Vec<Vaddr>,
+    /// The code from which it may do so, ascending: calls, and, where a signal's handler may throw (-fnon-call-exceptions), what may fault.
+    pub caught: Vec<(Vaddr, Vaddr)>,
 }
 
 /// Where the personality function's address is found.
@@ -127,11 +129,12 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
             // Left by a linker that threw the function away.
             return;
         }
-        let mut landing_pads = Vec::new();
+        let (mut landing_pads, mut caught) = (Vec::new(), Vec::new());
         if let Some(at) = fde.lsda {
             match lsda::Lsda::parse(input, at, fde.start, &mut budget) {
                 Ok(lsda) => {
                     landing_pads.extend(lsda.call_sites.iter().filter_map(|c| c.pad));
+                    caught.extend(lsda.call_sites.iter().filter(|c| c.pad.is_some()).map(|c| (c.start, c.end)));
                     landing_pads.sort_unstable();
                     landing_pads.dedup();
                 }
@@ -147,6 +150,7 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
             personality: fde.personality,
             lsda: fde.lsda,
             landing_pads,
+            caught,
         });
     });
     refused.into_result("unwind tables that cannot be read")?;

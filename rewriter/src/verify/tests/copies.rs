@@ -1,6 +1,6 @@
 //! Copies of loops without checks: what is accepted, and each fault in what makes it so.
 
-use super::Program;
+use super::{Program, caught};
 
 /// A byte at rdi, which steps by one, counts in a table of 32-bit words at rsi; twice in the copy.
 fn copied() -> Program {
@@ -194,6 +194,16 @@ fn copies_of_loops_are_accepted() {
         ("add rdi, 1\n", "inc rdi\n"),
     ] {
         everywhere(&copied(), from, to).accepted();
+    }
+}
+
+/// The copy's frame names no landing pad.
+#[test]
+fn loops_whose_faults_are_caught_have_no_copies() {
+    let with = |from, to| copied().with("l1: mov", &(caught(from, to, "u1_end") + "l1: mov"));
+    with("u1_end", "text_end").with("u1_end: ret", "u1_end: ret\ntext_end:").accepted();
+    for (from, to) in [("l1", "u1_end"), ("b1", "m1"), ("a2", "m2")] {
+        with(from, to).found("landing pad of the loop");
     }
 }
 

@@ -545,6 +545,77 @@ fn accepts_each_exempt_class() {
     assert_eq!(n("implicit-stack"), 5);
 }
 
+/// In front of the first instruction: exceptions from `from` to before `to` lead to `pad`. All of them are labels of the text.
+pub fn caught(from: &str, to: &str, pad: &str) -> String {
+    format!(
+        ".cfi_lsda 0x1b, lsda
+.pushsection .data
+lsda: .byte 0xff, 0xff, 1
+ .uleb128 lsda_end - lsda_sites
+lsda_sites: .uleb128 {from} - f
+ .uleb128 {to} - {from}
+ .uleb128 {pad} - f
+ .byte 0
+lsda_end:
+.popsection
+"
+    )
+}
+
+#[test]
+fn an_unresolved_jump_may_lead_into_the_middle_of_a_block() {
+    let text = "test rdi, rdi\n jz 1f\n ret\n1: push rbp\n mov rbp, rsp\n mov rax, [rbp-8]\n leave\n ret";
+    let p = Program { flags: 3, ..Program::new(text, "") };
+    assert_eq!(p.accepted().exempt["stack"], 1);
+    p.with("jz 1f\n ret", "jz 1f\n jmp rax").found("unchecked access");
+}
+
+#[test]
+fn frames_of_nested_procedures_are_found() {
+    Program::new("enter 16, 1\n leave\n ret", "").accepted();
+    Program::new("enter 16, 2\n leave\n ret", "").found("does not know");
+}
+
+#[test]
+fn what_a_landing_pad_reads_is_live_where_a_handler_may_throw() {
+    let mut p = byte_store();
+    p.text = "push rbx
+ mov ebx, 5
+c1: mov rbx, rdi
+ shr rbx, 6
+ test byte ptr [rbx+T], 1
+ jnz s1
+a1: mov [rdi], al
+b1: pop rbx
+d1: ret
+l1: mov eax, ebx
+ pop rbx
+ ret"
+    .into();
+    p.accepted();
+    p.with("push rbx", &(caught("d1", "l1", "l1") + "push rbx")).accepted();
+    p.with("push rbx", &(caught("c1", "b1", "l1") + "push rbx")).found("rbx, live");
+}
+
+/// At the call rbx holds a stack address, at the load not.
+#[test]
+fn nothing_is_known_at_a_landing_pad() {
+    let text = "push rbx
+ lea rbx, [rsp-40]
+c1: call g
+ mov rbx, rdi
+a1: mov rax, [rsp-8]
+b1: pop rbx
+ ret
+l1: mov rax, [rbx]
+ pop rbx
+ ret
+g: ret";
+    let p = Program { flags: 3, ..Program::new(&(caught("c1", "b1", "l1") + text), "") };
+    p.found("unchecked access");
+    p.with("mov rax, [rbx]", "mov rax, [rsp]").accepted();
+}
+
 #[test]
 fn counts_what_was_not_asked_for() {
     let mut p = byte_store().with(

@@ -241,6 +241,11 @@ fn finds_an_index_that_may_lead_anywhere() {
     ] {
         check(&leaning(), "mov ecx, esi", made, far);
     }
+    // An unresolved jump may lead to the screen itself.
+    let jump = "test edx, edx\n jz 1f\n JUMP\n1: mov ecx, esi";
+    let framed = Program { flags: 3, ..leaning() };
+    framed.with("mov ecx, esi", &jump.replace("JUMP", "ret")).accepted();
+    check(&framed, "mov ecx, esi", &jump.replace("JUMP", "jmp rdx"), far);
     for (from, to, words) in [
         ("bt rdi, 46", "bt rcx, 46", "another address"),
         ("bt rdi, 46", "bt rsi, 46", "another address"),

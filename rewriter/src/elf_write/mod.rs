@@ -174,7 +174,7 @@ pub fn write(
         frame_input.is_some(),
     )?;
     let mut file = Output::new(sink);
-    file.expect_room(image.data.len() as u64)?;
+    file.expect_room((image.data.len() + image.attached.len()) as u64)?;
     for piece in image.data.chunks(PIECE_BYTES) {
         file.extend(piece);
         image.give_back();
@@ -334,6 +334,11 @@ pub fn write(
         Some(_) => (kernel_phdrs, phdrs.kernel_count()),
         None => (loader_phdrs, phdrs.loader_count()),
     };
+    // Behind the table of section headers, and at the file's end: where the program may look for them.
+    for piece in image.attached.chunks(PIECE_BYTES) {
+        file.extend(piece);
+        image.give_back();
+    }
     headers::patch_header(&mut header, rt.entry, ro_off + (table - ro_va), count);
     file.patch(0, &header);
     let file_bytes = file.len();

@@ -5,6 +5,7 @@
 //! ET_DYN; every executable section lies wholly in the file and in one loadable segment; segments are sorted.
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
+mod attached;
 pub mod exports;
 mod foreign;
 mod pointers;
@@ -59,6 +60,8 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Image<'a> {
     pub data: &'a [u8],
+    /// The file's last bytes, which none of its ELF structures names.
+    pub attached: &'a [u8],
     source: Bytes<'a>,
     /// The separate file that holds the program's symbols and debug information.
     pub debug_file: Option<&'a [u8]>,
@@ -129,6 +132,7 @@ impl<'a> Image<'a> {
         }
         let mut image = Image {
             data,
+            attached: attached::attached(&elf, data),
             source,
             debug_file: None,
             name: name.to_owned(),

@@ -40,6 +40,8 @@ pub struct Original<'a> {
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
     protected: std::ops::Range<u64>,
     relocated: Vec<u64>,
+    /// The file's last bytes, behind all that its headers name.
+    attached: &'a [u8],
 }
 
 impl<'a> Original<'a> {
@@ -101,7 +103,9 @@ impl<'a> Original<'a> {
             relocated.extend(relr_places(relr.data().unwrap_or(&[])));
         }
         relocated.sort_unstable();
-        Ok(Original { file, segments, exec, headers: vec![0..64, table, id], notes, values, protected, relocated })
+        let attached = behind_structures(&elf, file);
+        let headers = vec![0..64, table, id];
+        Ok(Original { file, segments, exec, headers, notes, values, protected, relocated, attached })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -503,6 +507,13 @@ impl Comparison<'_, '_> {
 
     /// Outside of old code and headers nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
+        if !self.m.file.ends_with(self.original.attached) {
+            audit.finding(
+                Vaddr(0),
+                "end of the file".into(),
+                "what is attached to the original is not at the end of the output",
+            );
+        }
         // A segment without a part in the file has nothing to compare.
         for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
@@ -529,6 +540,21 @@ impl Comparison<'_, '_> {
             }
         }
     }
+}
+
+/// The bytes of the file behind its segments, its sections and its tables of headers.
+fn behind_structures<'a>(elf: &ElfFile64<Endianness>, file: &'a [u8]) -> &'a [u8] {
+    let endian = elf.endian();
+    let h = elf.elf_header();
+    let (phdrs, shdrs) = (elf.elf_program_headers(), elf.elf_section_table());
+    let mut end = 64.max(h.e_phoff(endian).saturating_add(size_of_val(phdrs) as u64));
+    end = end.max(h.e_shoff(endian).saturating_add(64 * shdrs.len() as u64));
+    for (off, bytes) in
+        phdrs.iter().map(|p| p.file_range(endian)).chain(shdrs.iter().filter_map(|s| s.file_range(endian)))
+    {
+        end = end.max(off.saturating_add(bytes));
+    }
+    usize::try_from(end).ok().and_then(|end| file.get(end..)).unwrap_or(&[])
 }
 
 /// The numbers in the file that relocations without a symbol add the load address to: where they stand, and what they are. The copies that linkers leave

@@ -20,7 +20,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     let Analysed { image, insns, cfg, facts, .. } = &analysed;
     let stack = &StackRegs::solve(cfg, facts, &analysed.computed);
     let plan = plan::decide(image, insns, cfg, facts, stack, options);
-    let conventions = conventions::find(image, insns, cfg, facts);
+    let conventions = conventions::find(image, insns, cfg, facts, &analysed.frames);
     let live = Liveness::solve(cfg, facts, &conventions);
     let computed = &analysed.computed;
     let checks = optimise::run(&optimise::Input { image, insns, cfg, computed, facts, stack, live: &live, options });

@@ -251,7 +251,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let suspects = suspects(image, insns);
     // Only inserted sequences ask for these.
     let (stack, live) = if options.inserts() {
-        let conventions = conventions::find(image, insns, &cfg, &facts);
+        let conventions = conventions::find(image, insns, &cfg, &facts, &frames);
         image.give_back();
         (StackRegs::solve(&cfg, &facts, &computed), Liveness::solve(&cfg, &facts, &conventions))
     } else {

@@ -8,13 +8,16 @@
 //!   holds at most a count of vector registers. So a root that does is taken for one of these, and must preserve everything.
 //! * *Context switches* (`setcontext`): once rsp has been loaded from memory, a return leads to no caller of this function, and
 //!   whatever the registers hold may be arguments of a new function.
+//! * *Hand-written code that code of another convention enters* ([`super::bare`]).
 
+use super::bare;
 use super::dropped;
 use super::facts::Facts;
 use super::named_calls::{self, Named};
 use super::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{InsnId, Insns};
+use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -23,7 +26,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 pub struct Conventions {
     /// Entries of functions that must preserve all general registers.
     pub preserve_all: Vec<BlockId>,
-    /// Blocks that end in a return to a context of its own.
+    /// Blocks that end in a return to a context of its own, or to code of a convention of its own.
     pub switched: Vec<BlockId>,
     /// Indirect calls and jumps that may know more of their callees than the ABI.
     pub named: Named,
@@ -40,11 +43,12 @@ pub fn switches_stack(insn: &Instruction) -> bool {
         && !matches!(insn.memory_base(), Register::RSP | Register::RBP)
 }
 
-/// Looks at all roots and at the instructions that [`switches_stack`] knows.
-pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Conventions {
+/// Looks at all roots and at the instructions that [`switches_stack`] knows. `frames`: where functions begin and end.
+pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> Conventions {
     let mut found = Conventions {
         named: named_calls::find(image, insns, cfg, facts),
         dropping: dropped::find(image, insns, cfg, facts),
+        switched: bare::returns(image, insns, cfg, facts, frames),
         ..Conventions::default()
     };
     for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {

@@ -121,7 +121,7 @@ struct Solver<'x> {
     wild: Vec<Wild>,
     /// Index into `wild` of each block, [`TAME`] where its component has no such jump.
     wild_of: Vec<u32>,
-    /// Returns that lead to another context.
+    /// Returns that lead to another context, or to code of another convention.
     switched: HashSet<BlockId>,
     /// Blocks that end in indirect calls or jumps which may lead to this block.
     to_one: HashMap<BlockId, BlockId>,
@@ -375,7 +375,7 @@ mod tests {
 
     /// Visits by a pseudo-random choice.
     fn shuffled(a: &Analysed, mut seed: u64) -> Vec<RegSet> {
-        let conventions = conventions::find(&a.image, &a.insns, &a.cfg, &a.facts);
+        let conventions = conventions::find(&a.image, &a.insns, &a.cfg, &a.facts, &a.frames);
         let next = |_| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) as usize % (a.cfg.blocks.len() + 1)
@@ -384,7 +384,7 @@ mod tests {
     }
 
     fn in_order(a: &Analysed) -> Vec<RegSet> {
-        Liveness::solve(&a.cfg, &a.facts, &conventions::find(&a.image, &a.insns, &a.cfg, &a.facts)).out
+        Liveness::solve(&a.cfg, &a.facts, &conventions::find(&a.image, &a.insns, &a.cfg, &a.facts, &a.frames)).out
     }
 
     /// `f` is called in front of a block that uses only rax. As long as nothing was known to be needed behind its return, everything that a

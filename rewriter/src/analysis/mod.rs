@@ -1,6 +1,7 @@
 //! Cfg -> facts: what each instruction reads and writes, which registers and flags are live, which hold stack addresses.
 
 pub mod access;
+pub mod bare;
 pub mod conventions;
 pub mod dropped;
 pub mod effects;

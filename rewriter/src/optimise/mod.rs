@@ -322,4 +322,4 @@ pub fn run(input: &Input) -> Checks {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -44,7 +44,7 @@ memory: .fill 4096, 1, 1
 }
 
 /// A static program in assembly.
-fn assembled(text: &str) -> Vec<u8> {
+pub(crate) fn assembled(text: &str) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = |name: &str| dir.path().join(name);
     std::fs::write(path("p.s"), text).expect("write source");

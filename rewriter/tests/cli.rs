@@ -364,10 +364,18 @@ int main(int argc, char **argv) {
 }
 
 /// Runs `blizzard run` on the program under limits that a shell sets.
+/// A shell's words that execute its arguments without the privilege to raise hard limits, which nodes would use.
+const EXEC_WITHOUT_RAISING_LIMITS: &str =
+    "p='setpriv --bounding-set=-sys_resource'; if $p true 2> /dev/null; then exec $p \"$@\"; else exec \"$@\"; fi";
+
 fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i32) {
     let blizzard = bench.blizzard();
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{limits} && exec \"$@\""), "sh"]).arg(blizzard.get_program()).arg("run").args(args);
+    shell
+        .args(["-c", &format!("{limits} && {EXEC_WITHOUT_RAISING_LIMITS}"), "sh"])
+        .arg(blizzard.get_program())
+        .arg("run")
+        .args(args);
     shell.current_dir(bench.folder.path()).env("BLIZZARD_CACHE", bench.at("cache")).stdin(Stdio::null());
     text(shell.output().unwrap())
 }

@@ -295,6 +295,21 @@ fn the_start_needs_no_more_stack_than_the_original() {
     }
 }
 
+/// The terabytes of the runtime count towards the limits of address space and data, which left no start under any finite one.
+#[test]
+fn programs_start_under_the_limits_that_the_original_needs() {
+    let limited = |path: &Path| {
+        let limits = "ulimit -S -v 2000000; ulimit -S -d 500000; exec \"$0\" one";
+        Command::new("sh").args(["-c", limits]).arg(path).env("KEPT", "yes").output().unwrap()
+    };
+    for (kind, flags) in KINDS {
+        let program = Program::compile(WITNESS, flags);
+        let (plain, ours) = (limited(&program.plain()), limited(&program.linked(&Edit::default())));
+        assert_eq!((ours.status.code(), text(&ours.stderr)), (Some(3), String::new()), "{kind}: {:?}", ours.status);
+        assert_eq!(text(&ours.stdout), text(&plain.stdout), "{kind}");
+    }
+}
+
 /// An installed program that this test did not compile.
 #[test]
 fn an_installed_program_starts() {

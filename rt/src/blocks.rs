@@ -9,6 +9,7 @@
 //! anonymous mapping at a fixed address.
 
 use crate::abi::{self, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
+use crate::limits;
 use crate::sys::{self, Errno, Result};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ static PENDING: [[AtomicU64; 2]; MAX_PENDING] = [const { [const { AtomicU64::new
 pub fn start(fd: i32) -> Result<()> {
     let total = sys::fstat(fd)?.st_size as u64;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    limits::make_room(total, false);
     // SAFETY: a new mapping at an address of the kernel's choice.
     let base = unsafe { sys::mmap(0, total, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) }?;
     sys::close(fd)?;

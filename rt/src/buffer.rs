@@ -4,6 +4,7 @@
 //! a large array of which only touched pages cost memory; [`Queue`] is a first-in first-out queue that doubles when full.
 //! **Invariant**: element types are plain data for which zero bytes are a value ([`Zeroed`]).
 
+use crate::limits;
 use crate::sys;
 use core::marker::PhantomData;
 use core::mem::size_of;
@@ -24,6 +25,7 @@ unsafe impl Zeroed for crate::protocol::mcm::Entry {}
 
 /// Maps zeroed, unreserved private memory.
 fn map(bytes: u64) -> sys::Result<u64> {
+    limits::make_room_at_start(bytes);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let at = unsafe { sys::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;

@@ -15,6 +15,7 @@ pub mod forks;
 pub mod heap;
 pub mod homes;
 pub mod instruments;
+pub mod limits;
 pub mod liveness;
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;

@@ -8,6 +8,7 @@
 
 use crate::abi::{self, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
 use crate::coherence::Kind;
+use crate::limits;
 use crate::partition::{Attributes, BlockSize, LOWER_ARENAS, Placement};
 use crate::protocol::NodeId;
 use crate::sys;
@@ -110,6 +111,7 @@ impl Region {
         let header = unsafe { bytes.as_ptr().cast::<RegionHeader>().read_unaligned() };
         check(&header, stat.st_size as u64).map_err(Refusal::Header)?;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
+        limits::make_room(header.total_bytes, false);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { sys::mmap(0, header.total_bytes, rw, libc::MAP_SHARED, fd, 0) }
             .map_err(|e| Refusal::Kernel("map", e))?;

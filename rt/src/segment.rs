@@ -6,6 +6,7 @@
 //! reason and the usual remedy in one line.
 
 use crate::abi::{self, CONTEXT_BYTES, RegionHeader};
+use crate::limits;
 use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
 use core::fmt;
@@ -59,6 +60,7 @@ unsafe fn place(
 ) -> Result<(), MapError> {
     let (fd, offset) = file.map_or((-1, 0), |(fd, offset)| (fd, offset));
     let error = |errno| MapError { what, addr, bytes, errno };
+    limits::make_room(bytes, prot & libc::PROT_WRITE != 0 && flags & libc::MAP_PRIVATE != 0);
     // SAFETY: NOREPLACE: nothing that exists is touched; the file is the caller's promise.
     let got = unsafe { sys::mmap(addr, bytes, prot, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) }.map_err(error)?;
     if got == addr {

@@ -9,6 +9,7 @@ use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::alloc::FreeError;
 use crate::heap::Arenas;
 use crate::homes::{Attributes, BlockSize, Homes, Placement};
+use crate::limits;
 use crate::protocol::NodeId;
 use crate::segment;
 use crate::sync::handle::{Handle, Kind};
@@ -98,6 +99,7 @@ impl Single {
     pub fn new(segment_bytes: u64, me: NodeId) -> sys::Result<Single> {
         let homes = Homes::new(1, segment_bytes, DEFAULTS);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        limits::make_room_at_start(MAX_OBJECTS * 8 + MAX_LOCKS * 4);
         // SAFETY: new memory at an address of the kernel's choice; it stays for the rest of the process.
         let objects = unsafe { sys::mmap(0, MAX_OBJECTS * 8, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
         // SAFETY: as above.

@@ -190,10 +190,10 @@ fn is_stopped_for_a_while(rounds: u64) -> bool {
     is_stopped
 }
 
-/// A run under limits that a shell sets; how it ended.
+/// A run under limits that a shell sets, and that no privilege may raise; how it ended.
 fn limited(script: &str, rounds: &str) -> Ended {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{script} && exec \"$@\""), "sh"]);
+    command.args(["-c", &format!("{script} && {}", tool::EXEC_WITHOUT_RAISING_LIMITS), "sh"]);
     command.arg(tool::path()).args(["run", "-n", &NODES.to_string(), "--"]);
     start(command, rounds).end(Duration::from_secs(60))
 }
@@ -204,6 +204,15 @@ fn too_little_address_space_is_an_error_that_names_what_was_to_be_placed() {
     for limit in ["300000", "4000000", "2147500000", "2180000000"] {
         let ended = limited(&format!("ulimit -v {limit}"), "1000");
         ended.says(&["node ", "ulimit -v"]);
+    }
+}
+
+#[test]
+fn soft_limits_of_address_space_and_data_leave_room_for_the_runtime() {
+    for limit in ["ulimit -S -v 4000000", "ulimit -S -d 1000000"] {
+        let ended = limited(limit, "8000");
+        assert_eq!(ended.ending, Ending::Exit(0), "{limit}: {}", ended.errors);
+        assert_eq!(ended.out, format!("started {NODES}\nsum {}\n", NODES * 1000), "{limit}");
     }
 }
 

@@ -16,7 +16,7 @@ pub mod stack;
 use crate::abi::{self, ModuleInfo};
 use crate::closure::FileKind;
 use crate::modules::MODULES;
-use crate::{blocks, closure, modules, node, print, sys, syscall_gate, trap, vsib};
+use crate::{blocks, closure, limits, modules, node, print, sys, syscall_gate, trap, vsib};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
@@ -97,6 +97,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     if let Some(Err(e)) = boot.and_then(|boot| boot.blocks).map(blocks::start) {
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));
     }
+    limits::started(node::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {
         if let Err(kind) = closure::init(&info, bias, initial.environment()) {

@@ -16,7 +16,7 @@ use crate::single::Single;
 use crate::syscall_gate::{self, signals};
 use crate::tags::Space;
 use crate::tempest::{self, Host};
-use crate::{api, entry, forks, print, segment, sys, transport};
+use crate::{api, entry, forks, limits, print, segment, sys, transport};
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
@@ -223,6 +223,7 @@ fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
 pub unsafe fn start(boot: Option<Boot>) {
     // SAFETY: once, before anything else; the descriptor is the launcher's.
     unsafe {
+        limits::make_room_for_code();
         or_fail(segment::map_tag_table());
         match boot {
             None => start_single(None),

@@ -2,7 +2,8 @@
 //!
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
 //! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, those that
-//! start threads, which a program that uses `tempest.h` may not, and `mlockall`, which would fill the runtime's mappings. Input: the registers that the gate saved. Output: changed ones.
+//! start threads, which a program that uses `tempest.h` may not, `mlockall`, which would fill the runtime's mappings, and those that deal with
+//! limits towards which these count ([`limits`]). Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
@@ -13,6 +14,7 @@ use super::{Outcome, loading, lock_all, masked, own_path};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
+use crate::limits;
 use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use crate::tempest;
@@ -46,6 +48,9 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_mlockall,
+    libc::SYS_getrlimit,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
 ]);
 
 const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
@@ -93,11 +98,9 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             if args[1] == 0 || args[3] != 8 || args[0] == libc::SIG_UNBLOCK as u64 {
                 return None;
             }
+            let set = read_word(args[1])? & !RESERVED;
             // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
-            let result = unsafe {
-                let set = read_word(args[1])? & !RESERVED;
-                sys::raw(nr, [args[0], &raw const set as u64, args[2], 8, 0, 0])
-            };
+            let result = unsafe { sys::raw(nr, [args[0], &raw const set as u64, args[2], 8, 0, 0]) };
             Some(Outcome::Done(result))
         }
         libc::SYS_rt_sigreturn => {
@@ -108,14 +111,25 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             None
         }
         libc::SYS_clone | libc::SYS_clone3 => {
-            // The structure of `clone3` begins with the flags. SAFETY: the program's pointer.
-            let flags = if nr == libc::SYS_clone { Some(args[0]) } else { unsafe { read_word(args[0]) } };
+            // The structure of `clone3` begins with the flags.
+            let flags = if nr == libc::SYS_clone { Some(args[0]) } else { read_word(args[0]) };
             if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
                 tempest::note_thread();
             }
             None
         }
         libc::SYS_mlockall => Some(Outcome::Done(lock_all(args))),
+        libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            // SAFETY: the program's call.
+            unsafe { limits::call(nr, &args) }.map(Outcome::Done)
+        }
+        libc::SYS_execve | libc::SYS_execveat if limits::are_finite() => {
+            limits::lower();
+            // SAFETY: the program's call: it comes back if it fails.
+            let result = unsafe { sys::raw(nr, args) };
+            limits::restore();
+            Some(Outcome::Done(result))
+        }
         // SAFETY: passed on from the caller.
         _ => unsafe {
             let made = loading::call(nr, &args, rip).or_else(|| own_path::read_link(nr, &args));
@@ -125,24 +139,9 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
 }
 
 /// The word at `at`, if it is mapped: the kernel answers EFAULT where a load would end the process.
-///
-/// # Safety
-/// Mapped memory must be readable as integers.
-unsafe fn read_word(at: u64) -> Option<u64> {
-    let mut word = 0u64;
-    let local = [&raw mut word as u64, 8];
-    let remote = [at, 8];
-    let args = [sys::getpid() as u64, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0];
-    // SAFETY: the kernel checks both ranges.
-    match unsafe { sys::call(libc::SYS_process_vm_readv, args) } {
-        Ok(8) => Some(word),
-        // Sandboxes may forbid the call: then the program's pointer is believed.
-        Err(sys::Errno(libc::EPERM | libc::ENOSYS)) => {
-            // SAFETY: the caller's.
-            Some(unsafe { (at as *const u64).read_unaligned() })
-        }
-        _ => None,
-    }
+fn read_word(at: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    sys::read_own_memory(at, &mut word).ok().map(|()| u64::from_ne_bytes(word))
 }
 
 /// `rt_sigaction`: the handler of SIGTRAP is kept for the program, and no handler runs with SIGTRAP blocked.
@@ -185,7 +184,7 @@ mod tests {
         let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
         assert!(!holds(libc::SYS_read) && !holds(libc::SYS_vfork) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 19);
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 22);
     }
 
     #[test]

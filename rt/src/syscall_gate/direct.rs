@@ -10,6 +10,7 @@ use super::{Caller, Outcome, alone, dispatch, signals, stubs, waits};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+use crate::limits;
 use crate::sys;
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -67,6 +68,9 @@ fn is_vfork_child() -> bool {
 pub extern "C" fn on_syscall(frame: &mut Frame) {
     // Processes made from a node take no part in the run, and nothing dispatches their calls.
     if is_vfork_child() {
+        if limits::are_finite() && matches!(i64::from(frame.gpr[RAX] as i32), libc::SYS_execve | libc::SYS_execveat) {
+            limits::lower();
+        }
         frame.return_address -= alone::SYSCALL_BYTES;
         return;
     }

@@ -31,7 +31,7 @@ use crate::sys::{self, KernelSigaction};
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
-use crate::{forks, node, resume, trap};
+use crate::{forks, limits, node, resume, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
 use table::Range;
@@ -152,6 +152,7 @@ struct Caller {
 /// # Safety
 /// `nr` and `args` are the program's call at `caller`.
 unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> Outcome {
+    limits::restore_if_lowered();
     if forks::is_holding() {
         node::before_call(!PROMPT.contains(&nr));
     }
@@ -197,6 +198,14 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         libc::SYS_rt_sigprocmask => {
             // SAFETY: the program's pointers, accessible now.
             Outcome::Done(unsafe { signals::sigprocmask(mask, args[0], args[1], args[2], args[3]) })
+        }
+        libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            // SAFETY: the program's pointers, accessible now.
+            unsafe { limits::call(nr, &args) }.map_or(plain, Outcome::Done)
+        }
+        libc::SYS_execve | libc::SYS_execveat if limits::are_finite() => {
+            limits::lower();
+            plain
         }
         // SAFETY: the program's call, its memory accessible.
         _ => unsafe { waits::changed(nr, &args, caller) }.unwrap_or(plain),

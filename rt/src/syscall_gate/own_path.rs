@@ -57,7 +57,9 @@ pub unsafe fn read_link(nr: i64, args: &[u64; 6]) -> Option<i64> {
         return Some(-i64::from(libc::EINVAL));
     };
     let length = path.len().min(room);
-    Some(if copy_out(&path[..length], buffer) { length as i64 } else { -i64::from(libc::EFAULT) })
+    // SAFETY: the program says that it may be written there.
+    let written = unsafe { sys::write_own_memory(buffer, &path[..length]) };
+    Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
 }
 
 /// Changes the arguments of an `execve` or `execveat` of the program's own file, so that it runs the rewritten one.
@@ -141,24 +143,6 @@ fn string_at(at: u64, into: &mut [u8]) -> Option<&[u8]> {
         got = to;
     }
     None
-}
-
-/// Writes to the program's buffer; false if it is not mapped.
-fn copy_out(bytes: &[u8], to: u64) -> bool {
-    let local = [bytes.as_ptr() as u64, bytes.len() as u64];
-    let remote = [to, bytes.len() as u64];
-    let args = [sys::getpid() as u64, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0];
-    // SAFETY: the kernel checks both ranges; the program says that it may be written there.
-    match unsafe { sys::call(libc::SYS_process_vm_writev, args) } {
-        Ok(n) => n == bytes.len() as u64,
-        // Sandboxes may forbid the call: then the program's pointer is believed.
-        Err(sys::Errno(libc::EPERM | libc::ENOSYS)) => {
-            // SAFETY: the program's buffer.
-            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
-            true
-        }
-        Err(_) => false,
-    }
 }
 
 #[cfg(test)]

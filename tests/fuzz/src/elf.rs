@@ -25,6 +25,15 @@ pub fn rewrite(data: &[u8]) {
     }
 }
 
+/// A number below `below`: SplitMix64.
+pub fn random(state: &mut u64, below: usize) -> usize {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) % below as u64) as usize
+}
+
 /// Damages a file: `next` gives random numbers below its argument. Headers and tables, which the loader believes, are hit
 /// more often than code.
 pub fn damage(bytes: &mut Vec<u8>, mut next: impl FnMut(usize) -> usize) {

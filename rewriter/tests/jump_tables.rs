@@ -155,3 +155,30 @@ fn a_tables_address_may_move_between_registers_around_a_loop() {
     assert_eq!(own, [3]);
     rewrites(folder.path(), &program);
 }
+
+/// A table with an entry that leads to bytes which are no code. Nothing becomes known there, so the search for more code had no end (a file that the fuzzer
+/// had damaged).
+const NO_CODE: &str = r#"
+__asm__(".text\n.globl pick\n.type pick, @function\npick:\n.cfi_startproc\n"
+        "  cmp $3, %edi\n  ja .Lelse\n  lea .Lcases(%rip), %rdx\n  movslq (%rdx,%rdi,4), %rcx\n  add %rdx, %rcx\n  jmp *%rcx\n"
+        ".Lc0: mov $5, %eax\n  ret\n"
+        ".Lc1: mov $6, %eax\n  ret\n"
+        ".Lelse: xor %eax, %eax\n  ret\n.cfi_endproc\n.size pick, . - pick\n"
+        ".balign 16\n.Lnone: .byte 0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27\n"
+        ".section .rodata\n.balign 4\n.Lcases: .long .Lc0 - .Lcases, .Lc1 - .Lcases, .Lnone - .Lcases, .Lc0 - .Lcases\n.text\n");
+extern int pick(long);
+int main(void) { return pick(0) == 5 && pick(1) == 6 && pick(3) == 5 && pick(4) == 0 ? 0 : 1; }
+"#;
+
+#[test]
+fn the_search_for_code_ends_where_a_table_leads_to_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), NO_CODE);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let input = std::fs::read(&program).unwrap();
+        move || sender.send(pipeline::analyse(&input, "none").is_ok())
+    });
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the analysis has no end");
+    rewrites(folder.path(), &program);
+}

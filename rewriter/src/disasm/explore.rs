@@ -74,7 +74,7 @@ pub struct Explorer<'i, 'a> {
     /// Data references of an earlier exploration.
     pinned: BTreeSet<Vaddr>,
     /// Targets added after the exploration began.
-    given: Vec<Vaddr>,
+    given: BTreeSet<Vaddr>,
     frames: &'i FrameInfo,
     /// How many frames begin up to the call that was looked at last.
     begun: usize,
@@ -110,14 +110,16 @@ const MAX_JUDGED: usize = 1000;
 impl<'i, 'a> Explorer<'i, 'a> {
     /// Explores everything but what only jump tables lead to.
     pub fn new(image: &'i Image<'a>, frames: &'i FrameInfo) -> Self {
-        let mut e = Explorer::with(image, frames, BTreeSet::new(), Vec::new());
+        let mut e = Explorer::with(image, frames, BTreeSet::new(), BTreeSet::new());
         e.settle();
         e
     }
 
     /// Descends from jump-table targets; true if there was anything new.
     pub fn add_targets(&mut self, targets: impl IntoIterator<Item = Vaddr>) -> bool {
-        let fresh: Vec<Vaddr> = targets.into_iter().filter(|&va| self.is_unknown(va)).collect();
+        // What has been given and is unknown still does not decode.
+        let is_fresh = |va: &Vaddr| self.is_unknown(*va) && !self.given.contains(va);
+        let fresh: Vec<Vaddr> = targets.into_iter().filter(is_fresh).collect();
         let any = !fresh.is_empty();
         self.given.extend(&fresh);
         self.descend(fresh);
@@ -152,7 +154,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         suspects.into_iter().filter(|&va| hard.is_unknown(va)).collect()
     }
 
-    fn with(image: &'i Image<'a>, frames: &'i FrameInfo, pinned: BTreeSet<Vaddr>, given: Vec<Vaddr>) -> Self {
+    fn with(image: &'i Image<'a>, frames: &'i FrameInfo, pinned: BTreeSet<Vaddr>, given: BTreeSet<Vaddr>) -> Self {
         let mut e = Explorer::hard(image, frames, &given);
         (e.pinned, e.given) = (pinned, given);
         e.data_refs.extend(&e.pinned);
@@ -164,7 +166,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// What hard roots lead to.
-    fn hard(image: &'i Image<'a>, frames: &'i FrameInfo, given: &[Vaddr]) -> Self {
+    fn hard(image: &'i Image<'a>, frames: &'i FrameInfo, given: &BTreeSet<Vaddr>) -> Self {
         let maps = image.exec.iter().map(|s| Marks::new(s.va, s.bytes as usize)).collect();
         let decoders = (0..image.exec.len())
             .map(|i| Decoder::with_ip(64, image.exec_bytes(i), image.exec[i].va.0, DecoderOptions::NONE))
@@ -193,7 +195,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             run_refs: BTreeSet::new(),
             doubtful: Vec::new(),
             pinned: BTreeSet::new(),
-            given: Vec::new(),
+            given: BTreeSet::new(),
             frames,
             begun: 0,
         };
@@ -208,7 +210,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         hard.extend(frames.landing_pads());
         e.roots.extend(&hard);
         e.descend(hard);
-        e.descend(given.to_vec());
+        e.descend(given.iter().copied().collect());
         e
     }
 

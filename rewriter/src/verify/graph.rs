@@ -93,6 +93,38 @@ impl Graph {
         &self.succ[self.succ_from[b] as usize..self.succ_from[b + 1] as usize]
     }
 
+    /// Blocks that a way leads to from those in `from`.
+    pub fn reached(&self, from: &[bool]) -> Vec<bool> {
+        let mut reached = from.to_vec();
+        let mut work: Vec<usize> = (0..from.len()).filter(|&b| from[b]).collect();
+        while let Some(b) = work.pop() {
+            for &t in self.succ(b) {
+                if !std::mem::replace(&mut reached[t as usize], true) {
+                    work.push(t as usize);
+                }
+            }
+        }
+        reached
+    }
+
+    /// Whether control may come to a block in ways that the graph does not show.
+    pub fn open(&self) -> Vec<bool> {
+        let mut open: Vec<bool> = self.component.iter().map(|&c| self.wild[c as usize]).collect();
+        self.entries.iter().copied().chain(self.pad_blocks()).for_each(|b| open[b as usize] = true);
+        open
+    }
+
+    /// By block that ends in a call which does not come back: what stands behind it is the same function's, and nothing else leads there. If it came
+    /// back after all, what the convention keeps would be kept. So say the successors that must-analyses follow besides [`Graph::succ`].
+    pub fn kept(&self, text: &Code, open: &[bool]) -> Vec<bool> {
+        let reached = self.reached(open);
+        let behind = |b: usize| {
+            let end = self.range(b, text).end;
+            b + 1 < reached.len() && !reached[b + 1] && text.insns[end - 1].end() == text.insns[end].va
+        };
+        (0..reached.len()).map(|b| get(&self.no_return, b) && behind(b)).collect()
+    }
+
     /// Fills in successors and components.
     fn link(&mut self, m: &Module, text: &Code) {
         let n = self.starts.len();

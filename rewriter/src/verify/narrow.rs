@@ -36,24 +36,22 @@ pub(super) fn check(m: &Module, g: &Graph, text: &Code, sites: &Sites, audit: &m
 fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
     let n = g.starts.len();
     let mut state = vec![0xffffu16; n];
-    let mut open = vec![false; n];
-    let wild = (0..n as u32).filter(|&b| is_wild(g, b as usize));
-    for e in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
-        (state[e as usize], open[e as usize]) = (0, true);
-    }
+    let mut open = g.open();
+    let kept = g.kept(text, &open);
     // Code that no known way reaches may be entered from anywhere.
-    let reached = reached(g, &open);
-    for b in (0..n).filter(|&b| !reached[b]) {
-        (state[b], open[b]) = (0, true);
-    }
+    let mut known = open.clone();
+    (0..n).filter(|&b| kept[b]).for_each(|b| known[b + 1] = true);
+    let reached = g.reached(&known);
+    open.iter_mut().zip(reached).for_each(|(open, reached)| *open |= !reached);
+    (0..n).filter(|&b| open[b]).for_each(|b| state[b] = 0);
     let mut queued = vec![true; n];
     let mut work: Vec<u32> = (0..n as u32).rev().collect();
     while let Some(b) = work.pop() {
         let b = b as usize;
         queued[b] = false;
         let set = behind(g, text, sites, b, g.range(b, text), state[b]);
-        for &t in g.succ(b) {
-            let t = t as usize;
+        let behind_call = kept[b].then_some(b + 1);
+        for t in g.succ(b).iter().map(|&t| t as usize).chain(behind_call) {
             let met = state[t] & set;
             if met != state[t] && !open[t] {
                 state[t] = met;
@@ -64,20 +62,6 @@ fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
         }
     }
     state
-}
-
-/// Blocks that a way leads to from those that control may enter from elsewhere.
-fn reached(g: &Graph, open: &[bool]) -> Vec<bool> {
-    let mut reached = open.to_vec();
-    let mut work: Vec<usize> = (0..open.len()).filter(|&b| open[b]).collect();
-    while let Some(b) = work.pop() {
-        for &t in g.succ(b) {
-            if !std::mem::replace(&mut reached[t as usize], true) {
-                work.push(t as usize);
-            }
-        }
-    }
-    reached
 }
 
 /// The set behind instructions of `block`, from its beginning.

@@ -298,6 +298,7 @@ fn may_start(i: &Insn) -> bool {
 /// Opcodes an inserted sequence begins with.
 fn may_begin(i: &Insn) -> bool {
     matches!(i.op, 0x8d | 0x89 | 0x8b | 0x9f | 0x190 | 0x1b6 | 0x1ba)
+        || (matches!(i.op, 0x63 | 0x1bf) && i.mem.is_none())
         || (matches!(i.op, 0x83 | 0xff) && i.mem.is_some())
 }
 

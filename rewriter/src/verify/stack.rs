@@ -29,11 +29,12 @@ impl Stack {
         let mut work: Vec<u32> = Vec::new();
         // An unresolved jump may lead to any block of its part.
         let loose: Vec<bool> = (0..n).map(|b| g.wild[g.component[b] as usize]).collect();
-        let wild = (0..n as u32).filter(|&b| loose[b as usize]);
-        for e in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild) {
-            state[e as usize] = bit(RSP);
-            reached[e as usize] = true;
-            work.push(e);
+        let open = g.open();
+        let kept = g.kept(text, &open);
+        for e in (0..n).filter(|&b| open[b]) {
+            state[e] = bit(RSP);
+            reached[e] = true;
+            work.push(e as u32);
         }
         let mut queued = vec![false; n];
         for &e in &work {
@@ -50,8 +51,7 @@ impl Stack {
                         s = stack_step(s, &text.insns[k]);
                     }
                 }
-                let mut to = |t: u32, s: u16| {
-                    let t = t as usize;
+                let mut to = |t: usize, s: u16| {
                     let new = state[t] & s;
                     if new != state[t] || !reached[t] {
                         state[t] = new;
@@ -65,7 +65,8 @@ impl Stack {
                 if matches!(g.ends[b], End::Call(_) | End::CallInd { .. }) {
                     s &= CALLEE_SAVED;
                 }
-                g.succ(b).iter().for_each(|&t| to(t, s));
+                let behind_call = kept[b].then_some(b + 1);
+                g.succ(b).iter().map(|&t| t as usize).chain(behind_call).for_each(|t| to(t, s));
             }
             // Code that no known way reaches may be entered from outside.
             while cursor < n && reached[cursor] {
@@ -75,7 +76,7 @@ impl Stack {
                 break;
             }
             reached[cursor] = true;
-            state[cursor] = behind_call(g, text, sites, &state, cursor);
+            state[cursor] = bit(RSP);
             queued[cursor] = true;
             work.push(cursor as u32);
         }
@@ -95,18 +96,6 @@ impl Stack {
             }
         }
     }
-}
-
-/// What is known at a block that no known way reaches: behind a call that does not come back the function is still the same.
-fn behind_call(g: &Graph, text: &Code, sites: &Sites, state: &[u16], block: usize) -> u16 {
-    let Some(before) = block.checked_sub(1).filter(|&b| get(&g.no_return, b)) else { return bit(RSP) };
-    let range = g.range(before, text);
-    let adjacent = text.insns[range.end - 1].end() == text.insns[range.end].va;
-    if !adjacent || g.entries.binary_search(&(block as u32)).is_ok() {
-        return bit(RSP);
-    }
-    let own = range.filter(|&k| !get(&sites.inserted, k));
-    own.fold(state[before], |s, k| stack_step(s, &text.insns[k])) & CALLEE_SAVED
 }
 
 fn stack_step(s: u16, i: &Insn) -> u16 {

@@ -9,6 +9,7 @@
 use super::covered::{Need, Prover, STRIP, ordinary, tested, undo};
 use super::decode::{ADDR32, Insn, MASKED, NONE, RIP, WIDE};
 use super::effects::{Flow, RSP, Touch, bit};
+use super::narrow::leaves_32_bits;
 use super::sites::{Kind, Site, get};
 use super::strips::{Copy, Limit, Strip, Test};
 use super::symbolic::Lin;
@@ -251,15 +252,7 @@ fn condition(i: &Insn) -> Option<u16> {
 
 /// Whether an instruction leaves a number of 32 bits in a register, with or without a sign.
 fn is_narrow(i: &Insn, reg: u8) -> bool {
-    let dword = i.r0 == reg && i.r0_bytes == 4;
-    match i.op {
-        // mov and lea of 32 bits clear the upper half.
-        0x89 | 0x8b | 0x8d => dword && (i.op != 0x89 || i.mem.is_none()),
-        // movsxd, movzx, movsx.
-        0x63 => i.r0 == reg && i.r0_bytes >= 4,
-        0x1b6 | 0x1b7 | 0x1be | 0x1bf => i.r0 == reg && i.r0_bytes >= 4,
-        _ => bound(i, reg).is_some_and(|most| most <= i64::from(u32::MAX)),
-    }
+    leaves_32_bits(i) & bit(reg) != 0 || bound(i, reg).is_some_and(|most| most <= i64::from(u32::MAX))
 }
 
 /// The largest value that an instruction leaves in a register.

@@ -98,12 +98,12 @@ fn step(set: u16, i: &Insn) -> u16 {
                 left
             }
         }
-        _ => left | made(i),
+        _ => left | leaves_32_bits(i),
     }
 }
 
 /// The register that an instruction leaves with a number of 32 bits, whatever its operands hold.
-fn made(i: &Insn) -> u16 {
+pub(super) fn leaves_32_bits(i: &Insn) -> u16 {
     match i.op {
         // cdqe.
         0x98 if i.has(WIDE) => return bit(RAX),

@@ -94,7 +94,7 @@ fn group(reasons: &[String]) -> String {
         for word in reason.split(' ') {
             let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
             let number = bare.starts_with("0x") || !bare.is_empty() && bare.chars().all(|c| c.is_ascii_digit());
-            text.push_str(if number { "N" } else { word });
+            text.push_str(&if number { word.replacen(bare, "N", 1) } else { word.to_owned() });
             text.push(' ');
         }
         out.insert(text.trim_end().to_owned());
@@ -313,5 +313,6 @@ mod tests {
         let reason = |n: u32| vec![format!("no room for {n} bytes at {n:#x}")];
         assert_eq!(group(&reason(3)), group(&reason(17)));
         assert_eq!(group(&reason(3)), "no room for N bytes at N");
+        assert_eq!(group(&["a call (int 0x80)".to_owned()]), "a call (int N)");
     }
 }

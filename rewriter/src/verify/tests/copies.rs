@@ -146,13 +146,20 @@ fn anchored() -> Program {
 #[test]
 fn an_index_of_32_bits_leads_nowhere_from_private_memory() {
     anchored().accepted();
-    for to in
-        [": movsxd rcx, ecx\n", ": movsx rcx, cx\n", ": movzx ecx, cx\n", ": lea ecx, [rcx+rdx]\n", ": shr rcx, 33\n"]
-    {
+    for to in [
+        ": movsxd rcx, ecx\n",
+        ": movsx rcx, cx\n",
+        ": movzx ecx, cx\n",
+        ": lea ecx, [rcx+rdx]\n",
+        ": shr rcx, 33\n",
+        ": shr ecx, 1\n",
+        ": add ecx, 7\n",
+    ] {
         everywhere(&anchored(), ": mov ecx, ecx\n", to).accepted();
     }
     for to in [
         ": mov rcx, rdx\n",
+        ": shr rcx, 1\n",
         ": mov cx, dx\n",
         ": mov cl, dl\n",
         ": nop\n mov rcx, [rdi]\n",

@@ -128,6 +128,17 @@ fn overlapping_code_that_goes_on_under_a_springboard_is_followed() {
     assert_eq!(findings(&format!("{first}\n{second}")), [""; 0]);
 }
 
+/// fpdoc: what begins inside `mov r12, rax` ends where the jump behind it begins, which stands under a springboard. Its new code ends with a jump to the
+/// jump's, and the audit took the one for the other where it came to this way first.
+#[test]
+fn a_jump_to_the_copy_of_a_jump_is_not_its_copy() {
+    let other = ".globl g\n.type g, @function\ng: .cfi_startproc\n2: .byte 0x49, 0x89, 0xc4\njmp 3f\n.skip 64, 0x90\n3: ret\n.cfi_endproc";
+    let body = function("lea rcx, [rip + 2f]\nmov [rdi], rcx\ntest edi, edi\njs 2f + 1");
+    for _ in 0..16 {
+        assert_eq!(findings(&format!("{body}\n{other}")), [""; 0]);
+    }
+}
+
 /// The same compiler: `movsxd` without REX.W, which Capstone does not know.
 #[test]
 fn a_move_that_extends_nothing_is_checked() {

@@ -2,7 +2,8 @@
 //!
 //! Input: [`Graph`], decoded text. Output: [`Named`]. Who calls a function whose name is a number (large code
 //! model, psABI 3.5) may know which registers it leaves alone, and so may who calls the same address of code on all ways. A target is no name where it
-//! was loaded from memory other than the stack, came with the caller, or is a number below all code. Where callers keep more over calls of pointers
+//! was loaded from memory other than the stack, came with the caller (what a jump from another function brings to where functions are called, too), or
+//! is a number below all code. Where callers keep more over calls of pointers
 //! than the ABI says ([`super::kept`]), those may know of their callees, too.
 
 use super::decode::{Code, Insn, NONE, RIP, WIDE};
@@ -20,6 +21,9 @@ const LOWEST: i64 = 0x10000;
 
 /// Code at an address, but nothing that is known to be entered there.
 pub const NO_BLOCK: u32 = u32::MAX;
+
+/// In front of where a function is called.
+const CALLER: u32 = u32::MAX;
 
 /// A target, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,8 +46,12 @@ pub struct Named {
 ///
 /// `code`: the block that an address of code leads to, [`NO_BLOCK`] where that is none; `None` for other numbers.
 pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Named {
-    let mut into: Vec<(u32, u32)> =
-        (0..g.starts.len()).flat_map(|b| g.succ(b).iter().map(move |&t| (t, b as u32))).collect();
+    let roots: HashSet<u32> = g.roots.iter().copied().collect();
+    let callees = g.ends.iter().filter_map(|e| if let End::Call(c) = e { *c } else { None });
+    let called: HashSet<u32> = roots.iter().copied().chain(callees).collect();
+    let ways = |b: u32| g.succ(b as usize).iter().filter(|t| !called.contains(t)).map(move |&t| (t, b));
+    let callers = called.iter().map(|&b| (b, CALLER));
+    let mut into: Vec<(u32, u32)> = (0..g.starts.len() as u32).flat_map(ways).chain(callers).collect();
     into.sort_unstable();
     let mut found: Vec<(u32, From)> = Vec::new();
     for b in 0..g.starts.len() {
@@ -61,7 +69,6 @@ pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<
     }
     let kept = kept::find(g, text, sites);
     let numbers = found.iter().any(|f| f.1 == From::Number);
-    let roots: HashSet<u32> = g.roots.iter().copied().collect();
     let mut named = Named { any: vec![0u64; g.starts.len() / 64 + 1], one: HashMap::new() };
     for (b, from) in found {
         let root = if let From::Address(va) = from { code(va).filter(|c| roots.contains(c)) } else { None };
@@ -74,7 +81,7 @@ pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<
     named
 }
 
-/// Follows a register back from the end of a block; `into`: (block, block in front of it), sorted.
+/// Follows a register back from the end of a block; `into`: (block, block in front of it or [`CALLER`]), sorted.
 fn traced(
     g: &Graph,
     text: &Code,
@@ -99,7 +106,9 @@ fn traced(
         let Some(k) = (start..end).rev().find(writes) else {
             let first = into.partition_point(|w| w.0 < b);
             for &(_, p) in into[first..].iter().take_while(|w| w.0 == b) {
-                if seen.insert((p, reg)) {
+                if p == CALLER {
+                    leaves.others = true;
+                } else if seen.insert((p, reg)) {
                     work.push((p, g.range(p as usize, text).end, reg));
                 }
             }

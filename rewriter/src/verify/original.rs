@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 const TRAP: u8 = 0xcc;
 
@@ -220,32 +220,62 @@ impl Comparison<'_, '_> {
     }
 
     /// Completes the map: the trap map leaves out instructions that begin under a springboard. In the new code they follow the
-    /// instruction that was in front of them, or stand where a branch leads that led to them.
+    /// instruction that was in front of them, or stand where a branch leads that led to them. A jump may be the copy of a jump or lead to it:
+    /// where neither leads to the right place for sure, what else leads there has its say first.
     fn covered(&mut self, old: &Old) {
         let mut work: Vec<u64> = self.map.keys().copied().collect();
-        while let Some(at) = work.pop() {
-            let Some(o) = self.old_insn(at) else { continue };
-            let is_missing = |va: u64| old.in_springboard(va) && !self.map.contains_key(&va);
-            let (behind, target) = (is_missing(o.end()), o.target != NO_TARGET && is_missing(o.target));
-            if !behind && !target {
-                continue;
-            }
-            let new = self.map.get(&at).and_then(|&n| self.text.at(n));
-            let Some((first, n)) = new.and_then(|k| self.copy_of(&o, k, true)) else { continue };
-            let next = self.text.insns.get(first + n).filter(|_| behind);
-            // What overlaps other instructions may end with a jump to what follows.
-            let jumped = next.filter(|i| i.flow == Flow::Jump).map(|i| (o.end(), i.target));
-            let next = next.map(|i| (o.end(), i.va));
-            let branch = &self.text.insns[first];
-            let leads = self.entered.get(&branch.target).copied().unwrap_or(branch.target);
-            for (from, to) in next.into_iter().chain(jumped).chain((target && n == 1).then_some((o.target, leads))) {
-                let Some(o) = self.old_insn(from).filter(|_| !self.map.contains_key(&from)) else { continue };
-                if self.text.at(to).and_then(|k| self.copy_of(&o, k, true)).is_some() {
-                    self.map.insert(from, to);
-                    work.push(from);
+        let mut doubtful: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            let (at, is_last) = match work.pop() {
+                Some(at) => (at, false),
+                None => match doubtful.pop_first() {
+                    Some(at) => (at, true),
+                    None => return,
+                },
+            };
+            for (from, places) in self.leads_to(at, old) {
+                if self.map.contains_key(&from) {
+                    continue;
+                }
+                let Some(o) = self.old_insn(from) else { continue };
+                let is_copy = |to: &u64, loose| self.text.at(*to).and_then(|k| self.copy_of(&o, k, loose)).is_some();
+                let loose: Vec<u64> = places.into_iter().filter(|to| is_copy(to, true)).collect();
+                let exact = loose.iter().copied().find(|to| is_copy(to, false));
+                match exact.or_else(|| loose.first().copied().filter(|_| is_last || loose.len() == 1)) {
+                    Some(to) => {
+                        self.map.insert(from, to);
+                        work.push(from);
+                    }
+                    None if !loose.is_empty() => _ = doubtful.insert(at),
+                    None => {}
                 }
             }
         }
+    }
+
+    /// The instructions under springboards that an old one leads to, each with where its new code may stand.
+    fn leads_to(&mut self, at: u64, old: &Old) -> Vec<(u64, Vec<u64>)> {
+        let Some(o) = self.old_insn(at) else { return Vec::new() };
+        let is_missing = |va: u64| old.in_springboard(va) && !self.map.contains_key(&va);
+        let (behind, target) = (is_missing(o.end()), o.target != NO_TARGET && is_missing(o.target));
+        if !behind && !target {
+            return Vec::new();
+        }
+        let new = self.map.get(&at).and_then(|&n| self.text.at(n));
+        let Some((first, n)) = new.and_then(|k| self.copy_of(&o, k, true)) else { return Vec::new() };
+        let mut found = Vec::new();
+        if let Some(next) = self.text.insns.get(first + n).filter(|_| behind) {
+            let mut places = vec![next.va];
+            // What overlaps other instructions may end with a jump to what follows.
+            places.extend((next.flow == Flow::Jump).then_some(next.target));
+            found.push((o.end(), places));
+        }
+        if target && n == 1 {
+            let branch = &self.text.insns[first];
+            let leads = self.entered.get(&branch.target).copied().unwrap_or(branch.target);
+            found.push((o.target, vec![leads]));
+        }
+        found
     }
 
     /// One old instruction and its new code.

@@ -81,6 +81,32 @@ fn finds_a_register_that_a_caller_keeps_who_knows_the_function_by_a_number() {
     named(on_all_ways, "rcx").found("live");
 }
 
+/// QEMU: one function alone jumps to another with a pointer to `g`, which that one calls. What it knows of it, it knows from its callers, so `called`
+/// and `h` know only the ABI; where nothing else leads to it, it is a part of the function that knows `g`.
+#[test]
+fn what_a_jump_brings_to_a_function_is_not_known_there() {
+    let target = |entered: &str| {
+        format!(
+            "call {entered}
+ add rax, rcx
+ ret
+.cfi_endproc
+.cfi_startproc
+knows: lea r10, [rip+g_old]
+ jmp called
+.cfi_endproc
+.cfi_startproc
+called: call r10
+ ret
+.cfi_endproc
+.cfi_startproc
+ mov r10, [rip+text_start]"
+        )
+    };
+    calling(&target("called"), "", "rcx").accepted();
+    calling(&target("knows"), "", "rcx").found("live");
+}
+
 /// A pointer's type may name a convention in which the callee leaves more registers alone; that callers keep something there shows it.
 #[test]
 fn finds_a_register_that_a_caller_keeps_over_a_call_through_a_pointer() {

@@ -18,7 +18,7 @@ mod starts;
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::ranks::members_of;
-pub use classify::{direct_target, flow_of, is_far, is_nested, is_padlock};
+pub use classify::{direct_target, flow_of, is_constant_store, is_far, is_nested, is_padlock};
 pub use explore::Explorer;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 pub use list::Insn;

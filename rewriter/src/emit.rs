@@ -19,7 +19,7 @@ use crate::blocks::{Class, Recorder};
 use crate::cfg::Cfg;
 use crate::check::{self, Site, asm, strip};
 use crate::disasm::skeleton::{Skeleton, skeleton};
-use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_padlock};
+use crate::disasm::{Flow, InsnId, Insns, Reader, direct_target, is_constant_store, is_padlock};
 use crate::error::Refusal;
 use crate::ids::Vaddr;
 use crate::image::Image;
@@ -27,7 +27,7 @@ use crate::optimise::strips::Strip;
 use crate::optimise::{Checks, Fuel, State};
 use crate::options::{self, Options};
 use crate::plan::{Action, Decider};
-use blizzard_rt::abi::VsibDesc;
+use blizzard_rt::abi::{self, VsibDesc};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 pub use script::Script;
@@ -503,7 +503,7 @@ enum Form {
 
 impl Form {
     fn of(insn: &Instruction) -> Form {
-        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) {
+        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) || is_constant_store(insn) {
             return Form::Other;
         }
         if direct_target(insn).is_some() {
@@ -612,6 +612,8 @@ fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, 
         }
         // What it would access could not be checked; where it exists, it fails as it does elsewhere.
         _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
+        // Compilers leave it where a program would write through a null pointer. What it fails on in the original holds tags here.
+        _ if is_constant_store(insn) && names_memory_of_runtime(insn) => hot.bytes.push(asm::HLT),
         _ if insn.mnemonic() == Mnemonic::Syscall => {
             check::syscall(&mut hot.bytes);
             let at = hot.bytes.len() - check::SYSCALL_TO_FIELD;
@@ -695,6 +697,13 @@ fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
         Some(n) => branch(code, None, n, 0),
         None => code.hot.bytes.extend(asm::UD2),
     }
+}
+
+/// Whether the operand, a constant address, lies where the runtime has its pages and the tags, and a program nothing.
+fn names_memory_of_runtime(insn: &Instruction) -> bool {
+    let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+    let relocated = matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    !relocated && runtime.contains(&insn.memory_displacement64())
 }
 
 /// Registers named by a memory operand.

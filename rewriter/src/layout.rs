@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
 use blizzard_rt::abi::{Claim, GroupRange, Region, VsibDesc};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Cold code begins at a multiple of this: copies of loops, which are not cold, begin at lines.
@@ -239,13 +240,7 @@ pub fn place(
     let vsib_bytes = code.vsib.len() as u64 * 16;
     let range_bytes = proofs.ranges.len() as u64 * 16;
     let ranges_va = rodata_va + vsib_bytes;
-    let mut table_at = Vec::with_capacity(tables.len());
-    let mut next = ranges_va + range_bytes;
-    for t in tables {
-        table_at.push(next);
-        let width = t.entries.width() as u64;
-        next = Vaddr((next.0 + t.targets.len() as u64 * width).next_multiple_of(8));
-    }
+    let (table_at, next) = place_tables(tables, ranges_va + range_bytes);
     if next - at > 1 << 30 {
         return Err(too_large());
     }
@@ -421,6 +416,20 @@ fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &Ascending, ranges:
     (proofs.claims.iter().map(claim).collect(), proofs.regions.iter().map(region).collect())
 }
 
+/// Where each table goes, and where the last one ends. Jumps that share a load share its table.
+fn place_tables(tables: &[JumpTable], from: Vaddr) -> (Vec<Vaddr>, Vaddr) {
+    let mut of_load: HashMap<InsnId, Vaddr> = HashMap::with_capacity(tables.len());
+    let mut next = from;
+    let place = |t: &JumpTable| {
+        *of_load.entry(t.load).or_insert_with(|| {
+            let end = next + (t.targets.len() * t.entries.width()) as u64;
+            std::mem::replace(&mut next, Vaddr(end.0.next_multiple_of(8)))
+        })
+    };
+    let at = tables.iter().map(place).collect();
+    (at, next)
+}
+
 /// Gather descriptors, chains of ranges, then jump tables.
 fn rodata(
     vsib: &[VsibDesc],
@@ -455,6 +464,10 @@ fn rodata(
         out.extend(r._pad.to_le_bytes());
     }
     for (t, &at) in tables.iter().zip(table_at) {
+        // Written for another jump.
+        if at - va < out.len() as u64 {
+            continue;
+        }
         out.resize((at - va) as usize, 0);
         for target in leads(t) {
             t.entries.write(target, &mut out);

@@ -21,6 +21,7 @@ use crate::elf_write::frames::{FdeInfo, FrameInfo};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::HashMap;
 
 /// What the entries of a table hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,9 +189,26 @@ pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
                 let surplus = t.surplus_words().iter().take_while(|goal| goal.insn().is_some()).count();
                 t.targets.truncate(t.own + surplus);
             }
+            share(&mut found.tables);
             return found;
         }
     }
+}
+
+/// Jumps that share a load share its table: the one with most entries.
+fn share(tables: &mut [JumpTable]) {
+    let mut first: HashMap<InsnId, usize> = HashMap::with_capacity(tables.len());
+    let shared: Vec<(usize, usize)> = (0..tables.len())
+        .filter_map(|k| Some((k, *first.entry(tables[k].load).or_insert(k))).filter(|(k, of)| k != of))
+        .collect();
+    let mut copy = |from: usize, to: usize| {
+        let (own, targets) = (tables[from].own, tables[from].targets.clone());
+        if (own, targets.len()) > (tables[to].own, tables[to].targets.len()) {
+            (tables[to].own, tables[to].targets) = (own, targets);
+        }
+    };
+    shared.iter().for_each(|&(k, of)| copy(k, of));
+    shared.iter().for_each(|&(k, of)| copy(of, k));
 }
 
 /// The starts of tables whose entries are relative to them; sorted.

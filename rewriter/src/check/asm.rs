@@ -17,6 +17,8 @@ pub const RSP: u8 = 4;
 pub const NOP: u8 = 0x90;
 /// `ud2`.
 pub const UD2: [u8; 2] = [0x0f, 0x0b];
+/// `hlt`, which a program may not execute: SIGSEGV.
+pub const HLT: u8 = 0xf4;
 
 impl Mem {
     /// `[base + disp]`.

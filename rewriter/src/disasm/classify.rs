@@ -87,6 +87,11 @@ pub fn is_padlock(insn: &Instruction) -> bool {
         })
 }
 
+/// Moves of the accumulator to a constant address of 64 bits.
+pub fn is_constant_store(insn: &Instruction) -> bool {
+    matches!(insn.code(), Code::Mov_moffs8_AL | Code::Mov_moffs16_AX | Code::Mov_moffs32_EAX | Code::Mov_moffs64_RAX)
+}
+
 /// Far jumps and calls through memory.
 pub fn is_far(insn: &Instruction) -> bool {
     matches!(

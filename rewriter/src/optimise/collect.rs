@@ -9,7 +9,7 @@ use crate::analysis::access::{Place, Plain};
 use crate::analysis::facts::{Kind, KindId};
 use crate::analysis::regs::RegSet;
 use crate::cfg::BlockId;
-use crate::disasm::{Flow, InsnId, Reader, is_padlock};
+use crate::disasm::{Flow, InsnId, Reader, is_constant_store, is_padlock};
 use crate::numbers::Numbers;
 use crate::plan::{Action, Planner, is_big};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -259,8 +259,8 @@ fn step(insn: &Instruction, written: RegSet) -> Step {
             | Mnemonic::Int3
             | Mnemonic::Into
     );
-    if is_padlock(insn) {
-        // It becomes `ud2`, behind which nothing runs: no fact is carried across.
+    if is_padlock(insn) || is_constant_store(insn) {
+        // It becomes, or may become, an instruction that fails, behind which nothing runs: no fact is carried across.
         step.kills = true;
         step.written = u16::MAX;
     }

@@ -463,15 +463,13 @@ fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
             return Class::Exempt("addr32");
         }
         let constant = mem.index == NONE && matches!(mem.base, NONE | RIP);
-        let address = mem.disp as u64;
-        let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
         // Compilers leave such loads where a program dereferences a constant that it never has. Checks have no loads of this form.
         let own_load = matches!(i.op, 0xa0 | 0xa1);
-        if constant && mem.base == NONE && runtime.contains(&address) && !own_load {
+        if names_memory_of_runtime(i) && !own_load {
             return Class::Open("access to the context pages or the tag table outside a check".into());
         }
         let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
-        if constant && !span.contains(&address) {
+        if constant && !span.contains(&(mem.disp as u64)) {
             return Class::Exempt("global");
         }
         if mem.index == NONE && (mem.base == RSP || (mem.base < 16 && derived & bit(mem.base) != 0)) {
@@ -482,6 +480,12 @@ fn classify(cx: &sites::Context, i: &Insn, derived: u16) -> Class {
         return Class::NotRequested;
     }
     Class::Open(format!("{what}: {}, {} bytes", word(access), i.size))
+}
+
+/// Whether an operand is a constant address where the runtime has its pages and the tags.
+fn names_memory_of_runtime(i: &Insn) -> bool {
+    let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+    i.mem.is_some_and(|m| m.base == NONE && m.index == NONE && m.seg == 0 && runtime.contains(&(m.disp as u64)))
 }
 
 fn word(a: Access) -> &'static str {

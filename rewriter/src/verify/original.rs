@@ -24,6 +24,7 @@ use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::{BTreeSet, HashMap};
 
 const TRAP: u8 = 0xcc;
+const HLT: u16 = 0xf4;
 
 /// The file before it was rewritten.
 pub struct Original<'a> {
@@ -352,6 +353,8 @@ impl Comparison<'_, '_> {
             }
             // Instructions of other processors, which the processors that this is for do not have.
             Flow::Next if matches!(o.op, 0x1a6 | 0x1a7) && n.op == 0x10b => Some(1),
+            // Stores into the runtime's memory, where a program has none, fail.
+            Flow::Next if n.op == HLT && matches!(o.op, 0xa2 | 0xa3) && super::names_memory_of_runtime(o) => Some(1),
             _ => self.same_bytes(o, n, k).then_some(1),
         }
     }

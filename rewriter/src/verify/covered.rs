@@ -318,8 +318,9 @@ impl<'x, 'a> Prover<'x, 'a> {
             return bad("control may come from elsewhere");
         }
         // Whoever enters the runtime makes the next iteration test.
-        let inside = |s: &&Site| (site.access..=strip.jump).contains(&s.start);
-        for s in self.sites.list.iter().filter(inside) {
+        let list = &self.sites.list;
+        let inside = list.partition_point(|s| s.start < site.access)..list.partition_point(|s| s.start <= strip.jump);
+        for s in &list[inside] {
             let check = matches!(s.kind, Kind::Check { .. }) && s.problem.is_none();
             if !check || s.takes_back != Some(strip.word) {
                 return bad("the runtime may be entered in the loop, and the limit stays");

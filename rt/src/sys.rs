@@ -149,11 +149,14 @@ pub unsafe fn madvise(addr: u64, bytes: u64, advice: i32) -> Result<()> {
 
 /// Opens a file (`openat` relative to the working directory).
 pub fn open(path: &CStr, flags: i32) -> Result<i32> {
+    openat(libc::AT_FDCWD, path, flags)
+}
+
+/// Opens a file without creating it; a relative path begins at the open folder.
+pub fn openat(folder: i32, path: &CStr, flags: i32) -> Result<i32> {
     // SAFETY: the kernel reads the NUL-terminated path and nothing else.
-    unsafe {
-        call(libc::SYS_openat, [libc::AT_FDCWD as i64 as u64, path.as_ptr() as u64, (flags as u32).into(), 0, 0, 0])
-    }
-    .map(|fd| fd as i32)
+    unsafe { call(libc::SYS_openat, [i64::from(folder) as u64, path.as_ptr() as u64, (flags as u32).into(), 0, 0, 0]) }
+        .map(|fd| fd as i32)
 }
 
 /// Closes a file descriptor.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Look at the cache of rewritten programs and libraries, or clean it
 ///
 /// The cache is $BLIZZARD_CACHE, else $XDG_CACHE_HOME/blizzard, else ~/.cache/blizzard. What nobody has used for 30 days is removed
-/// by itself.
+/// by itself. A program that cannot write there puts libraries which it opens into /tmp/blizzard-cache-UID, a cache of the user that it runs as.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard cache list\n  \
@@ -58,7 +58,7 @@ impl CacheCommand {
                 print(&format!("removed {}\n", total(&removed)))?;
             }
             Action::Add { root, key, files } => {
-                let cached = Cached::of_key(Cache::at(root), &key)?;
+                let cached = Cached::of_key(Cache::at(root).or_own()?, &key)?;
                 for file in files {
                     cached.add(&file)?;
                 }

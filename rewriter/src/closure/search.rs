@@ -8,7 +8,12 @@ use lddtree::DependencyAnalyzer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The dynamic loader and all libraries that `program` and its libraries name, in a fixed order; none for a static program.
+/// What glibc opens by itself when a thread ends before its function returns, or for a backtrace: too late for a process that has given up
+/// its rights by then.
+const OPENED_BY_LIBC: (&str, &str) = ("libc.so.6", "libgcc_s.so.1");
+
+/// The dynamic loader and all libraries that `program` and its libraries name, and what the C library opens by itself, in a fixed order; none for
+/// a static program.
 ///
 /// # Errors
 /// The program cannot be read.
@@ -23,6 +28,9 @@ pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
             found.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
         }
     }
+    let (libc, more) = OPENED_BY_LIBC;
+    let beside = found.iter().find(|path| path.ends_with(libc)).map(|libc| libc.with_file_name(more));
+    found.extend(beside.and_then(|path| std::fs::canonicalize(path).ok()));
     Ok(found.into_iter().collect())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
 //! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, those that
-//! start threads, which a program that uses `tempest.h` may not, `mlockall`, which would fill the runtime's mappings, and those that deal with
+//! start threads, which a program that uses `tempest.h` may not, those by which it gives up its rights, `mlockall`, which would fill the runtime's mappings, and those that deal with
 //! limits towards which these count ([`limits`]). Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
@@ -51,6 +51,11 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_getrlimit,
     libc::SYS_setrlimit,
     libc::SYS_prlimit64,
+    libc::SYS_setuid,
+    libc::SYS_setreuid,
+    libc::SYS_setresuid,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
 ]);
 
 const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
@@ -184,7 +189,7 @@ mod tests {
         let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
         assert!(!holds(libc::SYS_read) && !holds(libc::SYS_vfork) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 22);
+        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 27);
     }
 
     #[test]

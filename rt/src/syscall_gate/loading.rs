@@ -1,7 +1,7 @@
 //! System calls by which code comes into the process.
 //!
-//! Purpose: the dynamic loader gets rewritten files in place of originals; rewritten files are registered when they are mapped; code
-//! that is not rewritten is not run unseen. Input: a call and where it comes from. Output: its result, if it has been made here.
+//! Purpose: the dynamic loader gets rewritten files in place of originals, also after the program has given up the rights to open them; rewritten
+//! files are registered when they are mapped; code that is not rewritten is not run unseen. Input: a call and where it comes from. Output: its result, if it has been made here.
 //! **Invariants**
 //! * Only opens that come from the dynamic loader's own code are redirected: a program that reads a library as a file sees the file. Where loader
 //!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
@@ -81,6 +81,10 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             }
             // SAFETY: passed on from the caller.
             Some(unsafe { map(args, offset == 0, executable) })
+        }
+        libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid | libc::SYS_chroot | libc::SYS_pivot_root => {
+            closure::keep_folder();
+            None
         }
         libc::SYS_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
             // Text relocations: the loader makes a module's code writable and executable again.

@@ -1,0 +1,252 @@
+//! Programs that give up their rights, as servers do, and open libraries afterwards.
+//!
+//! The cache is its owner's alone, and glibc itself opens libgcc_s when a thread ends before its function returns. Only root can become another
+//! user; the tests that need that say so where they are run by somebody else.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// `W` becomes user W; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `=PATH` does so in a child first;
+/// `-` closes all descriptors but the standard streams; `.` ends a thread. In the order of the arguments.
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *ends(void *p) { pthread_exit(p); return 0; }
+static int call(const char *path) {
+    void *m = dlopen(path, RTLD_NOW);
+    double (*f)(double) = m ? (double (*)(double))dlsym(m, "cbrt") : 0;
+    if (!m) puts(dlerror());
+    printf("cbrt %g\n", f ? f(27.0) : -1.0);
+    return f ? 0 : 4;
+}
+int main(int argc, char **argv) {
+    setvbuf(stdout, 0, _IONBF, 0);
+    for (int i = 1; i < argc; i++) switch (argv[i][0]) {
+    case '/':
+        if (geteuid() && unshare(CLONE_NEWUSER)) return 77;
+        if (chroot(argv[i]) || chdir("/")) return 2;
+        break;
+    case ':':
+        if (call(argv[i] + 1)) return 4;
+        break;
+    case '=': {
+        pid_t child = fork();
+        if (!child) _exit(call(argv[i] + 1));
+        int status;
+        waitpid(child, &status, 0);
+        if (status) return 5;
+        break;
+    }
+    case '-':
+        closefrom(3);
+        break;
+    case '.': {
+        pthread_t t;
+        void *r;
+        if (pthread_create(&t, 0, ends, argv) || pthread_join(t, &r) || r != argv) return 6;
+        puts("thread ended");
+        break;
+    }
+    default: {
+        unsigned id = atoi(argv[i]);
+        if (setresgid(id, id, id) || setresuid(id, id, id)) return 3;
+    }
+    }
+    return 0;
+}
+"#;
+
+struct Bench {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, program) = (folder.path().join("gives-up.c"), folder.path().join("gives-up"));
+        fs::write(&file, SOURCE).unwrap();
+        let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&file).status().unwrap();
+        assert!(status.success());
+        Bench { folder, program }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn tool(&self, tool: &Path) -> Command {
+        let mut command = Command::new(tool);
+        command.env("BLIZZARD_CACHE", self.path("cache"));
+        command
+    }
+
+    /// The program, rewritten with `tool`, whose cache nobody else may enter.
+    fn rewritten(&self, tool: &Path) -> PathBuf {
+        let to = self.path("gives-up.blz");
+        let status = self.tool(tool).arg("rewrite").arg(&self.program).arg("-o").arg(&to).status().unwrap();
+        assert!(status.success());
+        assert_eq!(fs::metadata(self.path("cache")).unwrap().mode() & 0o777, 0o700);
+        to
+    }
+
+    fn bundle(&self) -> PathBuf {
+        let to = self.path("bundle");
+        let mut rewrite = self.tool(own());
+        let status = rewrite.arg("rewrite").arg(&self.program).arg("--bundle").arg(&to).status().unwrap();
+        assert!(status.success());
+        fs::set_permissions(&to, Permissions::from_mode(0o700)).unwrap();
+        to.join("gives-up")
+    }
+
+    /// A folder with a copy of the mathematical library, which no closure has.
+    fn cell(&self) -> (String, String) {
+        let math = math();
+        let cell = self.path("cell");
+        fs::create_dir(&cell).unwrap();
+        fs::copy(math, cell.join("math.so")).unwrap();
+        (cell.display().to_string(), cell.join("math.so").display().to_string())
+    }
+}
+
+fn own() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_blizzard"))
+}
+
+fn math() -> PathBuf {
+    let of_gcc = Command::new("gcc").arg("-print-file-name=libm.so.6").output().unwrap();
+    PathBuf::from(String::from_utf8(of_gcc.stdout).unwrap().trim()).canonicalize().unwrap()
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A user that nobody is, and the folder of its cache; the folder is removed at the end.
+struct User(u32);
+
+impl User {
+    /// None where this process may not become one.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("not tried: only root can become another user");
+            return None;
+        }
+        (61_000..61_500).map(User).find(|user| fs::create_dir(user.mark()).is_ok())
+    }
+
+    /// Taken by a test that runs at the same time.
+    fn mark(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("blizzard-test-user-{}", self.0))
+    }
+
+    fn cache(&self) -> PathBuf {
+        PathBuf::from(format!("/tmp/blizzard-cache-{}", self.0))
+    }
+
+    fn name(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.cache());
+        let _ = fs::remove_dir(self.mark());
+    }
+}
+
+#[test]
+fn a_thread_ends_in_a_process_that_has_become_another_user() {
+    let Some(user) = User::new() else { return };
+    let bench = Bench::new();
+    // Neither the cache nor a folder that could stand for it is open to the user.
+    for program in [bench.rewritten(own()), bench.bundle()] {
+        let output = run(&program, &[&user.name(), "."]);
+        assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
+        assert!(!user.cache().exists());
+    }
+}
+
+#[test]
+fn a_thread_ends_in_a_bundle() {
+    let output = run(&Bench::new().bundle(), &["."]);
+    assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
+}
+
+#[test]
+fn a_library_that_was_opened_before_is_found_below_another_root() {
+    let bench = Bench::new();
+    let (cell, library) = bench.cell();
+    let output = run(&bench.rewritten(own()), &[&format!("={library}"), &cell, ":/math.so"]);
+    if output.status.code() == Some(77) {
+        println!("not tried: this system does not let the user change its root directory");
+        return;
+    }
+    assert_eq!((said(&output).as_str(), output.status.code()), ("cbrt 3\ncbrt 3\n", Some(0)));
+}
+
+#[test]
+fn another_user_has_a_cache_of_its_own() {
+    let Some(user) = User::new() else { return };
+    let bench = Bench::new();
+    let (_, library) = bench.cell();
+    // One that the user may execute. It is the same program, but another file, so it has libraries of its own.
+    let tool = bench.path("blizzard");
+    fs::copy(own(), &tool).unwrap();
+    fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o711)).unwrap();
+    let program = bench.rewritten(&tool);
+    let (name, open) = (user.name(), format!(":{library}"));
+    for more in [&[][..], &["-"], &["."]] {
+        let arguments = [&[name.as_str()], more, &[&open]].concat();
+        let output = run(&program, &arguments);
+        assert!(said(&output).ends_with("cbrt 3\n") && output.status.success(), "{}", said(&output));
+    }
+    let m = fs::metadata(user.cache()).unwrap();
+    assert_eq!((m.uid(), m.mode() & 0o777), (user.0, 0o700));
+    let made = |folder: &Path| {
+        let listed = Command::new(&tool).args(["cache", "list"]).env("BLIZZARD_CACHE", folder).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().matches("math.so").count()
+    };
+    assert_eq!((made(&user.cache()), made(&bench.path("cache"))), (1, 0));
+
+    // Whatever somebody else has put there is not used.
+    fs::remove_dir_all(user.cache()).unwrap();
+    fs::create_dir(user.cache()).unwrap();
+    fs::set_permissions(user.cache(), Permissions::from_mode(0o777)).unwrap();
+    let output = run(&program, &[&user.name(), &open]);
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(said(&output).contains("not a folder that belongs to user"), "{}", said(&output));
+    assert_eq!(fs::read_dir(user.cache()).unwrap().count(), 0);
+}
+
+#[test]
+fn another_user_may_start_the_program() {
+    let Some(user) = User::new() else { return };
+    let bench = Bench::new();
+    let tool = bench.path("blizzard");
+    fs::copy(own(), &tool).unwrap();
+    fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o711)).unwrap();
+    let program = bench.rewritten(&tool);
+    let output = Command::new("setpriv")
+        .args([&format!("--reuid={}", user.0), &format!("--regid={}", user.0), "--clear-groups"])
+        .arg(&program)
+        .arg(".")
+        .output()
+        .unwrap();
+    assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
+    assert_eq!(fs::metadata(user.cache()).unwrap().uid(), user.0);
+}

@@ -5,8 +5,7 @@
 //! none, and any number of writers may race: all write the same bytes.
 //!
 //! ```text
-//! <root>/<sha-256>/<name>                  rewritten program: the name is the program's, so that ps and top show it
-//! <root>/libraries-<key>/<sha-256>/<name>  rewritten library, in a part of the cache (see `closure`)
+//! <root>/<sha-256>/<name>      rewritten program: the name is the program's, so that ps and top show it
 //! ```
 //!
 //! The root is `$BLIZZARD_CACHE`, else `$XDG_CACHE_HOME/blizzard`, else `$HOME/.cache/blizzard`. It is created readable by its
@@ -32,15 +31,10 @@ use std::time::{Duration, SystemTime};
 /// How long an unused entry is kept.
 pub const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// What the names of parts begin with.
-const PART_PREFIX: &str = "libraries-";
-
 /// The cache folder.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
-    /// Folder of the entries, where they are not in the root itself.
-    part: Option<String>,
 }
 
 /// A rewritten file.
@@ -119,12 +113,7 @@ impl Cache {
 
     /// A cache in the folder `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Cache { root: root.into(), part: None }
-    }
-
-    /// The part of this cache for the libraries that go with `key`. All parts are listed and cleaned together.
-    pub fn libraries(&self, key: &str) -> Self {
-        Cache { root: self.root.clone(), part: Some(format!("{PART_PREFIX}{key}")) }
+        Cache { root: root.into() }
     }
 
     /// This cache, if this process may write to it; else one of the user that it runs as, where the program's runtime looks, too.
@@ -165,11 +154,6 @@ impl Cache {
         &self.root
     }
 
-    /// The folder that entries are in.
-    pub fn folder(&self) -> PathBuf {
-        self.part.as_ref().map_or_else(|| self.root.clone(), |part| self.root.join(part))
-    }
-
     /// The file `name` of entry `key`, written by `make` if it is not there yet; `mode` are its permission bits.
     ///
     /// # Errors
@@ -181,7 +165,7 @@ impl Cache {
         mode: u32,
         make: impl FnOnce(&mut dyn Sink) -> Result<()>,
     ) -> Result<PathBuf> {
-        let folder = self.folder().join(&key.0);
+        let folder = self.root.join(&key.0);
         let path = folder.join(name);
         // An empty file is what a crash of the machine can leave of a rename.
         if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
@@ -210,19 +194,31 @@ impl Cache {
     /// # Errors
     /// The folder cannot be read; that there is none yet is no error.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        let mut all = entries_in(&self.root)?;
-        for part in self.parts() {
-            // One that disappears meanwhile has been removed by another process.
-            all.extend(entries_in(&part)?);
+        let failed =
+            |e: std::io::Error| Error::new(format!("cannot read the cache folder {}", self.root.display())).because(e);
+        let folders = match fs::read_dir(&self.root) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders.map_err(failed)?,
+        };
+        let mut all = Vec::new();
+        for folder in folders {
+            let folder = folder.map_err(failed)?;
+            let name = folder.file_name();
+            if !name.to_str().is_some_and(|n| n.len() == 64 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
+                continue;
+            }
+            // What disappears meanwhile has been removed by another process.
+            let unused = |m: &fs::Metadata| m.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+            let Ok(of_folder) = folder.metadata() else { continue };
+            for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+                if let Ok(m) = file.metadata() {
+                    // A use marks the folder (programs) or the file (libraries, by the runtime).
+                    let unused = unused(&m).min(unused(&of_folder));
+                    all.push(Entry { path: file.path(), bytes: m.len(), unused });
+                }
+            }
         }
         Ok(all)
-    }
-
-    /// The folders of all parts.
-    fn parts(&self) -> Vec<PathBuf> {
-        let is_part = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PART_PREFIX));
-        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        folders.filter(|folder| is_part(&folder.file_name())).map(|folder| folder.path()).collect()
     }
 
     /// Removes the entries that have not been used for `older`, and returns them.
@@ -237,47 +233,24 @@ impl Cache {
                 let _ = fs::remove_dir_all(folder);
             }
         }
-        for part in self.parts() {
-            // Links of libraries that have been removed.
-            for link in fs::read_dir(&part).into_iter().flatten().flatten() {
-                if fs::metadata(link.path()).is_err() {
-                    let _ = fs::remove_file(link.path());
-                }
-            }
-            // Only if nothing is left in it.
-            let _ = fs::remove_dir(part);
-        }
+        self.remove_dangling_links();
         Ok(removed)
     }
-}
 
-/// The rewritten files of the entries in `folder`.
-fn entries_in(folder: &Path) -> Result<Vec<Entry>> {
-    let failed =
-        |e: std::io::Error| Error::new(format!("cannot read the cache folder {}", folder.display())).because(e);
-    let folders = match fs::read_dir(folder) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        folders => folders.map_err(failed)?,
-    };
-    let mut all = Vec::new();
-    for folder in folders {
-        let folder = folder.map_err(failed)?;
-        let name = folder.file_name();
-        if !name.to_str().is_some_and(|n| n.len() == 64 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
-            continue;
-        }
-        // What disappears meanwhile has been removed by another process.
-        let unused = |m: &fs::Metadata| m.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
-        let Ok(of_folder) = folder.metadata() else { continue };
-        for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
-            if let Ok(m) = file.metadata() {
-                // A use marks the folder (programs) or the file (libraries, by the runtime).
-                let unused = unused(&m).min(unused(&of_folder));
-                all.push(Entry { path: file.path(), bytes: m.len(), unused });
+    /// Links of libraries that have been removed.
+    fn remove_dangling_links(&self) {
+        for folder in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            if folder.file_name().to_str().is_some_and(|name| name.starts_with("libraries-")) {
+                for link in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+                    if fs::metadata(link.path()).is_err() {
+                        let _ = fs::remove_file(link.path());
+                    }
+                }
+                // Only if nothing is left in it.
+                let _ = fs::remove_dir(folder.path());
             }
         }
     }
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! at [`ModuleInfo::closure_va`] (see [`closure_strings`]) and a descriptor of an original. Output: a descriptor of the rewritten file.
 //! An original is known by device, inode, size and time of change, so that nothing has to be read; the entry of that name in the
 //! cache's folder is a link to the rewritten file. What has no entry is rewritten at that moment, by a process of its own. A process that
-//! cannot write to the cache has a second one, of its user's own ([`own_root`]); one that is about to lose the way to the folder keeps it open
-//! ([`keep_folder`]).
+//! cannot write to the cache has a second one, of its user's own ([`own_root`]); one that is about to give up its rights keeps what it will need
+//! ([`keep`]).
 //! **Invariant**: when the closure is active, a library that cannot be had rewritten is not opened at all, and one line says why.
 //! Source: design sections 2 (closure) and 3.2; ELF gABI chapter 5.
 
@@ -16,7 +16,11 @@ use crate::sys::{self, Errno, KernelSigaction};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use kept::KEPT;
+
+mod kept;
+
+pub use kept::{LIBC, OPENED_BY_LIBC, keep, note_opened};
 
 /// Words of the command that rewrites a library, in front of the library's name.
 const COMMAND_WORDS: usize = 7;
@@ -29,6 +33,11 @@ const MAX_ENV: usize = 1024;
 const PAGE_BYTES: u64 = 4096;
 /// The program's own file.
 const EXE: &CStr = c"/proc/self/exe";
+
+/// Whether `path` leads to a file of this name.
+fn path_ends_with(path: &CStr, name: &CStr) -> bool {
+    path.to_bytes().strip_suffix(name.to_bytes()).is_some_and(|folder| folder.is_empty() || folder.ends_with(b"/"))
+}
 
 /// A path under construction, NUL-terminated.
 struct Path {
@@ -185,90 +194,6 @@ fn open(path: &CStr) -> Result<Fd, Errno> {
     sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC).map(Fd)
 }
 
-fn open_folder(path: &CStr) -> Result<Fd, Errno> {
-    sys::open(path, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC).map(Fd)
-}
-
-fn open_at(folder: i32, path: &CStr) -> Result<Fd, Errno> {
-    sys::openat(folder, path, libc::O_RDONLY | libc::O_CLOEXEC).map(Fd)
-}
-
-/// The folder of the rewritten libraries, open. The program may close its descriptor and use the number for something else, so device and inode
-/// tell whether it is still the folder.
-struct Kept {
-    fd: AtomicI32,
-    st_dev: AtomicU64,
-    st_ino: AtomicU64,
-}
-
-/// Values of [`Kept::fd`] that are no descriptors.
-const NOT_KEPT: i32 = -1;
-const BEING_KEPT: i32 = -2;
-/// Numbers of the kept descriptor, where it is out of the program's way: the first that the limits allow.
-const FD_NUMBERS: [u64; 3] = [1000, 200, 3];
-
-static KEPT: Kept = Kept { fd: AtomicI32::new(NOT_KEPT), st_dev: AtomicU64::new(0), st_ino: AtomicU64::new(0) };
-
-impl Kept {
-    /// The descriptor, if the program has left it alone.
-    fn get(&self) -> Option<i32> {
-        let fd = self.fd.load(Ordering::Acquire);
-        let stat = if fd < 0 { None } else { sys::fstat(fd).ok() }?;
-        let same =
-            stat.st_dev == self.st_dev.load(Ordering::Relaxed) && stat.st_ino == self.st_ino.load(Ordering::Relaxed);
-        same.then_some(fd)
-    }
-
-    fn set(&self, folder: &Fd) -> Result<(), Errno> {
-        let before = self.fd.load(Ordering::Relaxed);
-        // Any number of threads may be here; one is enough.
-        if before == BEING_KEPT
-            || self.fd.compare_exchange(before, BEING_KEPT, Ordering::Relaxed, Ordering::Relaxed).is_err()
-        {
-            return Ok(());
-        }
-        let kept = sys::fstat(folder.0).and_then(|stat| {
-            self.st_dev.store(stat.st_dev, Ordering::Relaxed);
-            self.st_ino.store(stat.st_ino, Ordering::Relaxed);
-            let copy = |from: u64| {
-                let args = [folder.0 as u64, libc::F_DUPFD_CLOEXEC as u64, from, 0, 0, 0];
-                // SAFETY: no memory is touched.
-                unsafe { sys::call(libc::SYS_fcntl, args) }
-            };
-            FD_NUMBERS.into_iter().fold(Err(Errno(libc::EINVAL)), |done, from| done.or_else(|_| copy(from)))
-        });
-        self.fd.store(kept.map_or(NOT_KEPT, |fd| fd as i32), Ordering::Release);
-        kept.map(drop)
-    }
-}
-
-/// Opens the folder of the rewritten libraries before the process becomes another user, or loses sight of it. What cannot be opened is not kept:
-/// then the process may have no need of it.
-#[inline(never)]
-pub fn keep_folder() {
-    if KEPT.get().is_some() {
-        return;
-    }
-    let folder = match state().source {
-        Source::Off => return,
-        Source::Bundle { folder } => {
-            in_program_folder(&[folder.to_bytes()]).and_then(|path| open_folder(path.as_cstr()))
-        }
-        Source::Cache { folder, .. } => open_folder(folder),
-    };
-    let _ = folder.and_then(|folder| KEPT.set(&folder));
-}
-
-/// The path of something in the program's folder.
-fn in_program_folder(parts: &[&[u8]]) -> Result<Path, Errno> {
-    let mut path = Path::of_link(EXE)?;
-    let slash = path.bytes[..path.len].iter().rposition(|&b| b == b'/').ok_or(Errno(libc::ENOENT))?;
-    path.bytes[slash + 1..].fill(0);
-    path.len = slash + 1;
-    parts.iter().try_for_each(|part| path.push(part))?;
-    Ok(path)
-}
-
 /// What the runtime needs to know of a file that the loader opens or maps.
 #[derive(Clone, Copy, Debug)]
 pub enum FileKind {
@@ -372,12 +297,20 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     let Source::Bundle { folder } = state().source else {
         return None;
     };
-    let bytes = path.to_bytes_with_nul();
-    let name = &bytes[bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
-    let name = CStr::from_bytes_until_nul(name).unwrap_or_default();
-    let by_path = || open(in_program_folder(&[folder.to_bytes(), b"/", name.to_bytes()])?.as_cstr());
-    let kept = KEPT.get().and_then(|kept| open_at(kept, name).ok());
-    match kept.map_or_else(by_path, Ok) {
+    let open_in = || {
+        let exe = Path::of_link(EXE)?;
+        let exe = &exe.bytes[..exe.len];
+        let slash = exe.iter().rposition(|&b| b == b'/').ok_or(Errno(libc::ENOENT))?;
+        let name = path.to_bytes();
+        let name = &name[name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
+        let mut file = Path::new();
+        for part in [&exe[..=slash], folder.to_bytes(), b"/", name] {
+            file.push(part)?;
+        }
+        open(file.as_cstr())
+    };
+    let found = open_in().or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
+    match found {
         Err(Errno(libc::ENOENT)) => None,
         found => Some(found),
     }
@@ -450,10 +383,14 @@ fn descriptor_path(fd: i32) -> Result<Path, Errno> {
     Ok(path)
 }
 
-/// The rewritten form of the file that `stat` describes: from the folder that is kept open, from the cache, or from the user's own.
+/// The rewritten form of the file that `stat` describes: from the cache, as it has been kept open, or from the user's own cache.
 fn entry_of(stat: &libc::stat, folder: &CStr, key: &CStr) -> Result<Fd, Errno> {
-    let kept = KEPT.get().ok_or(Errno(libc::EBADF)).and_then(|kept| open_entry(kept, &[], stat));
-    kept.or_else(|_| open_entry(libc::AT_FDCWD, &[folder.to_bytes(), b"/"], stat)).or_else(|e| {
+    open_entry(libc::AT_FDCWD, &[folder.to_bytes(), b"/"], stat).or_else(|e| {
+        if KEPT.stands_for(stat)
+            && let Some(kept) = KEPT.open()
+        {
+            return Ok(kept);
+        }
         let own = own_folder().map_err(|_| e)?;
         open_entry(own.0, &[b"libraries-", key.to_bytes(), b"/"], stat).map_err(|_| e)
     })
@@ -466,7 +403,8 @@ fn own_folder() -> Result<Fd, Errno> {
     let user = unsafe { sys::call(libc::SYS_geteuid, [0; 6]) }? as u32;
     let mut path = Path::new();
     own_root(&mut path, user).map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
-    let folder = open_folder(path.as_cstr())?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let folder = sys::open(path.as_cstr(), flags).map(Fd)?;
     let stat = sys::fstat(folder.0)?;
     if stat.st_uid != user || stat.st_mode & 0o077 != 0 {
         return Err(Errno(libc::EPERM));
@@ -474,14 +412,14 @@ fn own_folder() -> Result<Fd, Errno> {
     Ok(folder)
 }
 
-/// Opens the entry for a file in a folder of libraries, which is `folder`, or the path of `parts` from there.
+/// Opens the entry for a file in the folder of libraries at the path of `parts`, which begins at the open folder.
 #[inline(never)]
-fn open_entry(folder: i32, parts: &[&[u8]], stat: &libc::stat) -> Result<Fd, Errno> {
+fn open_entry(from: i32, parts: &[&[u8]], stat: &libc::stat) -> Result<Fd, Errno> {
     let mut path = Path::new();
     parts.iter().try_for_each(|part| path.push(part))?;
     entry_name(&mut path, stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec)
         .map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
-    open_at(folder, path.as_cstr())
+    sys::openat(from, path.as_cstr(), libc::O_RDONLY | libc::O_CLOEXEC).map(Fd)
 }
 
 /// Marks a file of the cache as used, so that it is not cleaned away. Not allowed in somebody else's cache.

@@ -5,11 +5,9 @@
 //! runtime runs `blizzard cache add`.
 //!
 //! ```text
-//! <root>/libraries-<key>/<sha-256>/<name>    the rewritten file, keyed by what its contents depend on (see `cache`)
-//! <root>/libraries-<key>/<entry>             a link to it, named by the original's device, inode, size and time of change
+//! <root>/<sha-256>/<name>                the rewritten file, keyed by what its contents depend on (see `cache`)
+//! <root>/libraries-<key>/<entry>         a link to it, named by the original's device, inode, size and time of change
 //! ```
-//!
-//! A process that holds `libraries-<key>` open needs no rights in the folders above: who may read an original may read its rewritten form.
 //!
 //! **Invariant**: a link leads to a file that was rewritten from the very bytes its name stands for: the name is taken from the descriptor
 //! that the bytes were read from, before and after.
@@ -23,9 +21,9 @@ use crate::options::Options;
 use crate::pipeline;
 use blizzard_rt::abi::closure_strings;
 use blizzard_rt::closure::entry_name;
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 pub use search::libraries_of;
@@ -53,7 +51,7 @@ impl Source {
             Source::Bundle(folder) => join(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()]),
             Source::Cache(c) => join(&[
                 closure_strings::CACHE.as_bytes(),
-                c.cache.folder().as_os_str().as_bytes(),
+                c.folder().as_os_str().as_bytes(),
                 c.cache.root().as_os_str().as_bytes(),
                 c.key.as_bytes(),
                 c.tool.as_os_str().as_bytes(),
@@ -65,7 +63,6 @@ impl Source {
 /// The libraries of the cache that were rewritten with one set of options, by one build of Blizzard.
 #[derive(Debug, Clone)]
 pub struct Cached {
-    /// The part of the cache for [`Cached::key`].
     cache: Cache,
     options: Options,
     key: String,
@@ -79,8 +76,7 @@ impl Cached {
     /// This executable's own path is unknown.
     pub fn new(cache: Cache, options: Options) -> Result<Self> {
         let tool = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
-        let key = key_of(&options);
-        Ok(Cached { cache: cache.libraries(&key), key, options, tool })
+        Ok(Cached { key: key_of(&options), cache, options, tool })
     }
 
     /// The libraries that a program asks for with its `key`.
@@ -96,6 +92,10 @@ impl Cached {
         Cached::new(cache, options)
     }
 
+    fn folder(&self) -> PathBuf {
+        self.cache.root().join(format!("libraries-{}", self.key))
+    }
+
     /// Rewrites the library `path` into the cache, if it is not there yet; returns the rewritten file.
     ///
     /// # Errors
@@ -107,14 +107,15 @@ impl Cached {
         let failed = |e: std::io::Error| Error::new(format!("{shown}: cannot be read")).because(e);
         let file = File::open(path).map_err(failed)?;
         let before = file.metadata().map_err(failed)?;
-        let link = self.cache.folder().join(entry_for(&before));
+        let link = self.folder().join(entry_for(&before));
         if let Ok(found) = fs::canonicalize(&link) {
             return Ok(found);
         }
         let bytes = Mapped::of(&file, &shown).map_err(failed)?;
         let key = Key::of_library(&bytes, &self.options);
         let file_name = name.file_name().unwrap_or("library".as_ref());
-        let mode = 0o700 | before.mode() & 0o055;
+        // Who may read the original may read what is made of it, if a program that gives up its rights keeps it open.
+        let mode = 0o700 | before.mode() & 0o044;
         let made = self.cache.get_or_make(&key, file_name, mode, |sink| {
             let rewritten = pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink);
             bytes.expect_unchanged(&shown)?;
@@ -131,17 +132,12 @@ impl Cached {
 
     /// Makes `link` lead to `file`, whole or not at all.
     fn link(&self, link: &Path, file: &Path) -> std::io::Result<()> {
-        let folder = self.cache.folder();
+        let folder = self.folder();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let target = file.strip_prefix(&folder).unwrap_or(file);
+        let target = Path::new("..").join(file.strip_prefix(self.cache.root()).unwrap_or(file));
         let made =
-            tempfile::Builder::new().prefix(".link.").make_in(&folder, |at| std::os::unix::fs::symlink(target, at))?;
-        made.into_temp_path().persist(link).map_err(|e| e.error)?;
-        // Whoever has come as far as this folder may find the file. Folders of somebody else stay as they are.
-        for folder in file.parent().into_iter().chain([folder.as_path()]) {
-            let _ = fs::set_permissions(folder, Permissions::from_mode(0o711));
-        }
-        Ok(())
+            tempfile::Builder::new().prefix(".link.").make_in(&folder, |at| std::os::unix::fs::symlink(&target, at))?;
+        made.into_temp_path().persist(link).map_err(|e| e.error)
     }
 }
 
@@ -201,8 +197,7 @@ mod tests {
     fn the_record_is_what_the_runtime_reads() {
         assert_eq!(Source::None.record(), b"");
         assert_eq!(Source::Bundle("lib".into()).record(), b"bundle\0lib\0");
-        let cache = Cache::at("/c").libraries("k");
-        let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), cache, ..cached(Path::new("/c")) };
+        let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), ..cached(Path::new("/c")) };
         assert_eq!(Source::Cache(cached).record(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0");
     }
 
@@ -216,7 +211,7 @@ mod tests {
             .find(|path| path.to_string_lossy().contains("libgcc_s"))
             .expect("a Rust test program needs libgcc_s");
         let made = cached.add(&library).unwrap();
-        let link = cached.cache.folder().join(entry_for(&fs::metadata(&library).unwrap()));
+        let link = cached.folder().join(entry_for(&fs::metadata(&library).unwrap()));
         assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(&made).unwrap());
         assert!(pipeline::is_rewritten(&fs::read(&made).unwrap()));
         let time = fs::metadata(&made).unwrap().modified().unwrap();
@@ -232,6 +227,6 @@ mod tests {
         fs::write(&text, "not a library").unwrap();
         assert!(cached.add(&text).is_err());
         assert!(cached.add(&folder.path().join("absent.so")).unwrap_err().what.contains("cannot be read"));
-        assert!(!cached.cache.folder().exists());
+        assert!(!cached.folder().exists());
     }
 }

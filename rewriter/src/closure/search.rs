@@ -4,13 +4,12 @@
 //! the runtime meets when the program runs: a library rewritten at that moment, or the loader's own message.
 
 use crate::error::{Error, Result};
+use blizzard_rt::closure::{LIBC, OPENED_BY_LIBC};
 use lddtree::DependencyAnalyzer;
 use std::collections::BTreeSet;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// What glibc opens by itself when a thread ends before its function returns, or for a backtrace: too late for a process that has given up
-/// its rights by then.
-const OPENED_BY_LIBC: (&str, &str) = ("libc.so.6", "libgcc_s.so.1");
 
 /// The dynamic loader and all libraries that `program` and its libraries name, and what the C library opens by itself, in a fixed order; none for
 /// a static program.
@@ -28,10 +27,14 @@ pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
             found.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
         }
     }
-    let (libc, more) = OPENED_BY_LIBC;
-    let beside = found.iter().find(|path| path.ends_with(libc)).map(|libc| libc.with_file_name(more));
+    let beside =
+        found.iter().find(|path| path.ends_with(name(LIBC))).map(|libc| libc.with_file_name(name(OPENED_BY_LIBC)));
     found.extend(beside.and_then(|path| std::fs::canonicalize(path).ok()));
     Ok(found.into_iter().collect())
+}
+
+fn name(of: &CStr) -> &OsStr {
+    OsStr::from_bytes(of.to_bytes())
 }
 
 #[cfg(test)]

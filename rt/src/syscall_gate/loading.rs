@@ -83,7 +83,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             Some(unsafe { map(args, offset == 0, executable) })
         }
         libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid | libc::SYS_chroot | libc::SYS_pivot_root => {
-            closure::keep_folder();
+            closure::keep();
             None
         }
         libc::SYS_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
@@ -112,7 +112,12 @@ unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
     if fd < 0 {
         return fd;
     }
-    closure::redirect(Fd(fd as i32)).map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
+    let found = closure::redirect(Fd(fd as i32));
+    if found.is_ok() {
+        // SAFETY: the caller's.
+        closure::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
+    }
+    found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
 }
 
 /// Maps a library's counters of basic blocks, in the launcher's file.

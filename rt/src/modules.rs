@@ -197,6 +197,8 @@ pub struct Modules {
     version: AtomicU64,
     /// Some module's loops share the limits.
     strips: AtomicBool,
+    /// Whether a module has been added whose accesses are checked.
+    checks: AtomicBool,
 }
 
 /// The process's modules.
@@ -214,6 +216,7 @@ impl Modules {
             writing: AtomicBool::new(false),
             version: AtomicU64::new(0),
             strips: AtomicBool::new(false),
+            checks: AtomicBool::new(false),
         }
     }
 
@@ -231,6 +234,9 @@ impl Modules {
         }
         if info.flags & module_flags::STRIPS != 0 {
             self.strips.store(true, Ordering::Relaxed);
+        }
+        if info.flags & (module_flags::CHECK_LOADS | module_flags::CHECK_STORES) != 0 {
+            self.checks.store(true, Ordering::Relaxed);
         }
         let used = self.used.load(Ordering::Relaxed);
         for slot in &self.slots[..used] {
@@ -274,6 +280,11 @@ impl Modules {
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether a module has been added whose accesses are checked.
+    pub fn check(&self) -> bool {
+        self.checks.load(Ordering::Relaxed)
     }
 
     /// Whether loops of some module keep the limits of what they have tested in the words of the process.

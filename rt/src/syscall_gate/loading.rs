@@ -6,7 +6,7 @@
 //! * Only opens that come from the dynamic loader's own code are redirected: a program that reads a library as a file sees the file. Where loader
 //!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
 //! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
-//!   one node nothing is inaccessible, and it is counted.
+//!   one node nothing is inaccessible, and it is counted; of the first such library a line is said.
 //! * Every `mmap` and `open` comes through [`call`], also of threads with the smallest stacks: what needs room for a path is in a function of its own.
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
@@ -17,6 +17,7 @@ use crate::closure::{self, Fd, FileKind};
 use crate::entry::access;
 use crate::modules::{Full, MODULES};
 use crate::node;
+use crate::print;
 use crate::sys::{self, Errno};
 use crate::syscall_gate::table;
 use crate::tempest;
@@ -151,12 +152,12 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
         if node::nodes() > 1 && closure::active() && !access::detached() {
-            node::fail(format_args!(
-                "the program maps code that is not rewritten (file descriptor {}): its accesses cannot be checked",
-                args[4] as i32
-            ));
+            refuse_original(args[4] as i32);
         }
         access::count(Counter::UncheckedCode);
+        if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
+            warn_of_original(args[4] as i32);
+        }
     }
     // SAFETY: the caller's.
     let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
@@ -177,6 +178,33 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
         }
     }
     at
+}
+
+/// The program maps a file's code as it is, where that would break the others' view of the memory.
+#[inline(never)]
+fn refuse_original(fd: i32) -> ! {
+    closure::path_of(fd, |path| {
+        node::fail(format_args!(
+            "the program itself loads {}, and not the dynamic loader: that is not rewritten, and its accesses cannot be checked, so the \
+             program can run on one node only",
+            path.escape_ascii()
+        ))
+    })
+}
+
+/// The program loads a library by itself, as a statically linked one does.
+#[inline(never)]
+fn warn_of_original(fd: i32) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        closure::path_of(fd, |path| {
+            print::warning(format_args!(
+                "{} is not rewritten, because the program itself loads it and not the dynamic loader: its accesses are not checked, nor those \
+                 of libraries that follow it",
+                path.escape_ascii()
+            ));
+        });
+    }
 }
 
 /// Prepares for the mapping of a library's counters of basic blocks.

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// `W` becomes user W; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all descriptors but the standard streams; `.` ends a thread. In the order of the arguments.
+/// `W` becomes user W; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all descriptors but the standard streams; `.` ends a thread; `!`
+/// says whether the kernel calls the process secure, and of what name it is. In the order of the arguments.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 static void *ends(void *p) { pthread_exit(p); return 0; }
 static int call(const char *path) {
@@ -30,11 +31,13 @@ int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IONBF, 0);
     for (int i = 1; i < argc; i++) switch (argv[i][0]) {
     case '/':
-        if (geteuid() && unshare(CLONE_NEWUSER)) return 77;
         if (chroot(argv[i]) || chdir("/")) return 2;
         break;
     case ':':
         if (call(argv[i] + 1)) return 4;
+        break;
+    case '!':
+        printf("%lu %s\n", getauxval(AT_SECURE), (char *)getauxval(AT_EXECFN));
         break;
     case '-':
         closefrom(3);
@@ -156,6 +159,13 @@ impl User {
     fn name(&self) -> String {
         self.0.to_string()
     }
+
+    /// A command by which this user starts the program.
+    fn starts(&self, program: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={}", self.0), &format!("--regid={}", self.0), "--clear-groups"]).arg(program);
+        command
+    }
 }
 
 impl Drop for User {
@@ -191,17 +201,20 @@ fn a_thread_ends_below_another_root() {
     let libgcc = library("libgcc_s.so.1");
     let inside = cell.join(libgcc.strip_prefix("/").unwrap());
     fs::create_dir_all(inside.parent().unwrap()).unwrap();
-    let mut programs = vec![bench.bundle()];
-    match fs::hard_link(&libgcc, &inside) {
-        Ok(()) => programs.push(bench.rewritten(own())),
-        Err(e) => println!("not tried with the cache: {libgcc:?} cannot be linked to {inside:?}: {e}"),
+    fs::write(&inside, "").unwrap();
+    let enter = |then: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("mount --bind \"$0\" \"$1\" && {then}");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).args([&libgcc, &inside]);
+        command
+    };
+    // 127: there is no shell.
+    if enter("chroot \"$2\"").arg(&cell).output().ok().and_then(|o| o.status.code()) != Some(127) {
+        println!("not tried: this system does not let the user mount a file system, and change its root directory");
+        return;
     }
-    for program in programs {
-        let output = run(&program, &[&cell.display().to_string(), "."]);
-        if output.status.code() == Some(77) {
-            println!("not tried: this system does not let the user change its root directory");
-            return;
-        }
+    for program in [bench.bundle(), bench.rewritten(own())] {
+        let output = enter("exec \"$2\" \"$3\" .").args([&program, &cell]).output().unwrap();
         assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
     }
 }
@@ -242,12 +255,38 @@ fn another_user_may_start_the_program() {
     let bench = Bench::new();
     let tool = bench.tool_for_all();
     let program = bench.rewritten(&tool);
-    let output = Command::new("setpriv")
-        .args([&format!("--reuid={}", user.0), &format!("--regid={}", user.0), "--clear-groups"])
-        .arg(&program)
-        .arg(".")
-        .output()
-        .unwrap();
+    let output = user.starts(&program).arg(".").output().unwrap();
     assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
     assert_eq!(fs::metadata(user.cache()).unwrap().uid(), user.0);
+}
+
+/// Whoever starts a set-user-ID program must not tell its runtime what memory to share with them, or where to find libraries.
+#[test]
+fn a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment() {
+    let Some(user) = User::new() else { return };
+    let bench = Bench::new();
+    let (program, bundle) = (bench.rewritten(own()), bench.bundle());
+    fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o711)).unwrap();
+    fs::set_permissions(bundle.parent().unwrap(), Permissions::from_mode(0o711)).unwrap();
+    for file in [&program, &bundle] {
+        fs::set_permissions(file, Permissions::from_mode(0o4755)).unwrap();
+    }
+    let run = |program: &Path, variable: &str, value: &str| {
+        user.starts(program).args(["!", "."]).env(variable, value).output().unwrap()
+    };
+    let output = run(&program, "BLIZZARD_EXE", "/another/name");
+    let text = said(&output);
+    if text.starts_with("0 ") {
+        println!("not tried: the file system ignores set-user-ID bits");
+        return;
+    }
+    assert_eq!((text, output.status.code()), (format!("1 {}\nthread ended\n", program.display()), Some(0)));
+    for (program, variable, value, status, remedy) in [
+        (&program, "BLIZZARD_BOOT", "fd=0,node=0", 127, "without `blizzard run`"),
+        (&bundle, "NONE", "", 1, "without --bundle"),
+    ] {
+        let output = run(program, variable, value);
+        assert_eq!((said(&output).lines().count(), output.status.code()), (1, Some(status)), "{}", said(&output));
+        assert!(said(&output).contains(remedy), "{}", said(&output));
+    }
 }

@@ -161,6 +161,11 @@ pub fn active() -> bool {
     !matches!(state().source, Source::Off)
 }
 
+/// Whether libraries are beside the program.
+pub fn is_bundle() -> bool {
+    matches!(state().source, Source::Bundle { .. })
+}
+
 /// Name of a file's entry in the cache's folder.
 pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, mtime: i64, mtime_ns: i64) -> fmt::Result {
     write!(to, "{st_dev:x}-{st_ino:x}-{bytes:x}-{mtime:x}.{mtime_ns:x}")

@@ -83,11 +83,16 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     let bias = base.wrapping_sub(info.rt_base_va);
     // SAFETY: passed on from the caller.
     let initial = unsafe { InitialStack::parse(old_sp) };
+    let secure = initial.is_secure();
     let boot = match initial.boot() {
+        Ok(Some(_)) if secure => give_up(format_args!(
+            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID or file capabilities), so it takes no part in a \
+             run that they set up: start it without `blizzard run`"
+        )),
         Ok(boot) => boot,
         Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", abi::BOOT_ENV)),
     };
-    if let Some(variable) = initial.exe() {
+    if let Some(variable) = initial.exe().filter(|_| !secure) {
         syscall_gate::own_path::set(variable);
     }
     vsib::init();
@@ -100,12 +105,20 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     limits::started(node::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {
-        if let Err(kind) = closure::init(&info, bias, initial.environment()) {
+        // The rewriter of libraries gets no environment from somebody with fewer rights.
+        let environment = if secure { core::ptr::null() } else { initial.environment() };
+        if let Err(kind) = closure::init(&info, bias, environment) {
             give_up(format_args!("this file says {kind:?} of its libraries, which makes no sense: it is damaged"));
         }
         if let Err(e) = trap::install() {
             give_up(format_args!("cannot install the trap handler: {e}"));
         }
+    }
+    if secure && closure::is_bundle() {
+        give_up(format_args!(
+            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID or file capabilities), so it does not take its \
+             libraries from beside its file, which they could link elsewhere: rewrite it without --bundle"
+        ));
     }
     let (start, bytes) = initial.program_span(info.phdr_va.wrapping_add(bias), info.phdr_count, bias);
     add_module(&info, bias, start, bytes, b"");

@@ -80,6 +80,16 @@ impl InitialStack {
         unsafe { CStr::from_ptr(self.envp.add(index).read() as *const c_char) }
     }
 
+    /// Whether the process has rights that whoever started it has not (set-user-ID, set-group-ID, file capabilities): then nothing that the
+    /// environment says is to be trusted.
+    pub fn is_secure(&self) -> bool {
+        (0..self.aux_count).any(|i| {
+            // SAFETY: counted by `parse`.
+            let (key, value) = unsafe { (self.auxv.add(2 * i).read(), self.auxv.add(2 * i + 1).read()) };
+            key == libc::AT_SECURE && value != 0
+        })
+    }
+
     /// The environment: pointers to strings, then null.
     pub fn environment(&self) -> *const *const c_char {
         self.envp.cast()
@@ -277,6 +287,15 @@ mod tests {
         assert_eq!(&out[..4], &b.words[..4], "argc and argv stay");
         assert_eq!(out[4..7], [b.words[4], b.words[6], 0], "the variable is gone, the others stay in order");
         assert_eq!(aux_of(&out[7..])[0], (libc::AT_PAGESZ, 4096));
+    }
+
+    #[test]
+    fn rights_that_the_caller_has_not_are_seen() {
+        for (value, secure) in [(0, false), (1, true)] {
+            let b = block(&["prog"], &[], &[(libc::AT_PAGESZ, 4096), (libc::AT_SECURE, value)]);
+            // SAFETY: a well-formed block.
+            assert_eq!(unsafe { InitialStack::parse(b.words.as_ptr()) }.is_secure(), secure);
+        }
     }
 
     #[test]

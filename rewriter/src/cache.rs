@@ -9,15 +9,14 @@
 //! ```
 //!
 //! The root is `$BLIZZARD_CACHE`, else `$XDG_CACHE_HOME/blizzard`, else `$HOME/.cache/blizzard`. It is created readable by its
-//! owner only. A program that cannot write there, because it runs as somebody else or has given up its rights, uses a cache of its user's own
-//! ([`Cache::or_own`]). Entries that nobody has used for [`KEEP`] are removed when a new one is made.
+//! owner only. Somebody else who starts a program, and so cannot write there, uses a cache of their own ([`Cache::or_own`]). Entries that nobody has used for [`KEEP`] are removed when a new one is made.
 
 use crate::closure::Source;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::sink::{AtomicFile, Sink};
 use blizzard_rt::closure::own_root;
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
@@ -140,6 +139,11 @@ impl Cache {
             _ => {}
         }
         let m = fs::symlink_metadata(&root).map_err(failed)?;
+        let system = statvfs(root.as_str()).map_err(|e| failed(e.into()))?;
+        if system.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            let what = format!("rewritten libraries cannot be put into {root}: its file system executes nothing");
+            return Err(Error::new(what).help("put them into a bundle: blizzard rewrite PROG --bundle DIR --add FILE"));
+        }
         if !m.is_dir() || m.uid() != user || m.mode() & 0o077 != 0 {
             let what = format!(
                 "{root} is not a folder that belongs to user {user} alone: rewritten libraries cannot be put there"

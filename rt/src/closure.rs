@@ -19,17 +19,17 @@ use core::fmt::{self, Write};
 use kept::KEPT;
 
 mod kept;
+mod own;
 
 pub use kept::{LIBC, OPENED_BY_LIBC, keep, note_opened};
+pub use own::root as own_root;
 
 /// Words of the command that rewrites a library, in front of the library's name.
-const COMMAND_WORDS: usize = 7;
+const COMMAND_WORDS: usize = 8;
 /// Longest path, with its NUL.
 const PATH_BYTES: usize = 4096;
 /// Program headers looked at in a library.
 const MAX_PHDRS: usize = 64;
-/// Environment strings passed on to the rewriter at most.
-const MAX_ENV: usize = 1024;
 const PAGE_BYTES: u64 = 4096;
 /// The program's own file.
 const EXE: &CStr = c"/proc/self/exe";
@@ -39,19 +39,24 @@ fn path_ends_with(path: &CStr, name: &CStr) -> bool {
     path.to_bytes().strip_suffix(name.to_bytes()).is_some_and(|folder| folder.is_empty() || folder.ends_with(b"/"))
 }
 
-/// A path under construction, NUL-terminated.
-struct Path {
-    bytes: [u8; PATH_BYTES],
+/// A path under construction, NUL-terminated, of less than N bytes.
+struct Text<const N: usize> {
+    bytes: [u8; N],
     len: usize,
 }
 
-impl Path {
+/// One at a time: threads may have small stacks.
+type Path = Text<PATH_BYTES>;
+/// `/proc/self/fd/<number>`.
+type Link = Text<32>;
+
+impl<const N: usize> Text<N> {
     fn new() -> Self {
-        Path { bytes: [0; PATH_BYTES], len: 0 }
+        Text { bytes: [0; N], len: 0 }
     }
 
     fn push(&mut self, text: &[u8]) -> Result<(), Errno> {
-        if self.len + text.len() >= PATH_BYTES {
+        if self.len + text.len() >= N {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
@@ -64,17 +69,23 @@ impl Path {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 
-    /// What the symbolic link `link` says.
-    fn of_link(link: &CStr) -> Result<Self, Errno> {
-        let mut path = Path::new();
-        let args = [link.as_ptr() as u64, path.bytes.as_mut_ptr() as u64, PATH_BYTES as u64 - 1, 0, 0, 0];
+    /// Becomes what the symbolic link `link` says. It was empty.
+    fn read_link(&mut self, link: &CStr) -> Result<(), Errno> {
+        let args = [link.as_ptr() as u64, self.bytes.as_mut_ptr() as u64, N as u64 - 1, 0, 0, 0];
         // SAFETY: the kernel reads a string and writes at most the bytes it is given.
-        path.len = unsafe { sys::call(libc::SYS_readlink, args) }? as usize;
-        Ok(path)
+        self.len = unsafe { sys::call(libc::SYS_readlink, args) }? as usize;
+        Ok(())
+    }
+
+    /// Leaves the folder, with its slash.
+    fn cut_name(&mut self) {
+        let slash = self.bytes[..self.len].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        self.bytes[slash..self.len].fill(0);
+        self.len = slash;
     }
 }
 
-impl Write for Path {
+impl<const N: usize> Write for Text<N> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes()).map_err(|_| fmt::Error)
     }
@@ -99,7 +110,8 @@ enum Source {
 
 struct State {
     source: Source,
-    env: *const *const c_char,
+    /// The process has rights that whoever started it has not.
+    secure: bool,
 }
 
 struct StateCell(UnsafeCell<State>);
@@ -107,7 +119,7 @@ struct StateCell(UnsafeCell<State>);
 // SAFETY: written by `init` while the process has one thread and runs no program code, only read afterwards.
 unsafe impl Sync for StateCell {}
 
-static STATE: StateCell = StateCell(UnsafeCell::new(State { source: Source::Off, env: core::ptr::null() }));
+static STATE: StateCell = StateCell(UnsafeCell::new(State { source: Source::Off, secure: false }));
 
 fn state() -> &'static State {
     // SAFETY: see `StateCell`.
@@ -120,8 +132,8 @@ fn state() -> &'static State {
 /// The first string, when it is not one of [`closure_strings`] with its arguments.
 ///
 /// # Safety
-/// Called once, before the program runs; `info` and `bias` describe the loaded program; `env` is the program's environment.
-pub unsafe fn init(info: &ModuleInfo, bias: u64, env: *const *const c_char) -> Result<(), &'static CStr> {
+/// Called once, before the program runs; `info` and `bias` describe the loaded program.
+pub unsafe fn init(info: &ModuleInfo, bias: u64, secure: bool) -> Result<(), &'static CStr> {
     let bytes: &'static [u8] = if info.closure_va == 0 {
         &[]
     } else {
@@ -132,7 +144,7 @@ pub unsafe fn init(info: &ModuleInfo, bias: u64, env: *const *const c_char) -> R
     };
     let source = parse(bytes)?;
     // SAFETY: see `StateCell`.
-    unsafe { *STATE.0.get() = State { source, env } };
+    unsafe { *STATE.0.get() = State { source, secure } };
     Ok(())
 }
 
@@ -169,12 +181,6 @@ pub fn is_bundle() -> bool {
 /// Name of a file's entry in the cache's folder.
 pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, mtime: i64, mtime_ns: i64) -> fmt::Result {
     write!(to, "{st_dev:x}-{st_ino:x}-{bytes:x}-{mtime:x}.{mtime_ns:x}")
-}
-
-/// Name of the folder for the cache of `user`, for programs that cannot write to the one that they were rewritten with. Nobody else may write to it:
-/// it is used only if it is the user's, and shut to others.
-pub fn own_root(to: &mut impl Write, user: u32) -> fmt::Result {
-    write!(to, "/tmp/blizzard-cache-{user}")
 }
 
 /// A descriptor that is closed when it goes out of scope.
@@ -292,7 +298,7 @@ pub fn open_loader(path: &CStr) -> Result<Fd, Errno> {
 /// What the kernel says of [`EXE`].
 pub fn find_bundle() -> Result<(), Errno> {
     match state().source {
-        Source::Bundle { .. } => Path::of_link(EXE).map(drop),
+        Source::Bundle { .. } => Path::new().read_link(EXE),
         _ => Ok(()),
     }
 }
@@ -302,23 +308,26 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     let Source::Bundle { folder } = state().source else {
         return None;
     };
-    let open_in = || {
-        let exe = Path::of_link(EXE)?;
-        let exe = &exe.bytes[..exe.len];
-        let slash = exe.iter().rposition(|&b| b == b'/').ok_or(Errno(libc::ENOENT))?;
-        let name = path.to_bytes();
-        let name = &name[name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
-        let mut file = Path::new();
-        for part in [&exe[..=slash], folder.to_bytes(), b"/", name] {
-            file.push(part)?;
-        }
-        open(file.as_cstr())
-    };
-    let found = open_in().or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
+    let bytes = path.to_bytes_with_nul();
+    let name = &bytes[bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
+    let found = open_beside_program(folder, CStr::from_bytes_until_nul(name).unwrap_or_default());
+    let found = found.or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
     match found {
         Err(Errno(libc::ENOENT)) => None,
         found => Some(found),
     }
+}
+
+/// Opens a file of the folder `folder` that is beside the program's file.
+#[inline(never)]
+fn open_beside_program(folder: &CStr, name: &CStr) -> Result<Fd, Errno> {
+    let mut path = Path::new();
+    path.read_link(EXE)?;
+    path.cut_name();
+    for part in [folder, c"/", name] {
+        path.push(part.to_bytes())?;
+    }
+    open(path.as_cstr())
 }
 
 /// Gives the rewritten form of a library that has been opened; anything else, and a rewritten file, is given back.
@@ -344,7 +353,8 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
                 touch(found.0);
                 return Ok(found);
             }
-            match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key]) {
+            let or_own = if own::is_allowed() { c"--or-own" } else { c"--" };
+            match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key, or_own]) {
                 Ok(0) => entry_of(&stat, folder, key).inspect_err(|e| {
                     refuse(original.0, format_args!("its rewritten form cannot be opened: {e}"));
                 }),
@@ -366,55 +376,47 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
 
 /// The path of the open file `fd`, for people to read; empty when it is unknown.
 pub fn path_of<T>(fd: i32, then: impl FnOnce(&[u8]) -> T) -> T {
-    match descriptor_path(fd).and_then(|link| Path::of_link(link.as_cstr())) {
-        Ok(path) => then(&path.bytes[..path.len]),
-        Err(_) => then(b""),
-    }
+    let mut path = Path::new();
+    let known = link_of(fd).and_then(|link| path.read_link(link.as_cstr()));
+    then(if known.is_ok() { &path.bytes[..path.len] } else { b"" })
 }
 
 /// Says why the library behind `fd` is not loaded.
 fn refuse(fd: i32, why: fmt::Arguments<'_>) {
-    let name = descriptor_path(fd).and_then(|link| Path::of_link(link.as_cstr()));
-    match &name {
-        Ok(name) => print::error(format_args!("{:?} is not loaded: {why}", name.as_cstr())),
-        Err(_) => print::error(format_args!("a library is not loaded: {why}")),
-    }
+    path_of(fd, |name| match name {
+        b"" => print::error(format_args!("a library is not loaded: {why}")),
+        _ => print::error(format_args!("\"{}\" is not loaded: {why}", name.escape_ascii())),
+    });
 }
 
-/// `/proc/self/fd/<fd>`.
-fn descriptor_path(fd: i32) -> Result<Path, Errno> {
-    let mut path = Path::new();
-    write!(path, "/proc/self/fd/{fd}").map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
-    Ok(path)
+/// The link to the open file `fd`.
+fn link_of(fd: i32) -> Result<Link, Errno> {
+    let mut link = Link::new();
+    write!(link, "/proc/self/fd/{fd}").map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
+    Ok(link)
 }
 
 /// The rewritten form of the file that `stat` describes: from the cache, as it has been kept open, or from the user's own cache.
 fn entry_of(stat: &libc::stat, folder: &CStr, key: &CStr) -> Result<Fd, Errno> {
-    open_entry(libc::AT_FDCWD, &[folder.to_bytes(), b"/"], stat).or_else(|e| {
+    cached(stat, folder).or_else(|e| {
         if KEPT.stands_for(stat)
             && let Some(kept) = KEPT.open()
         {
             return Ok(kept);
         }
-        let own = own_folder().map_err(|_| e)?;
+        let own = own::folder().map_err(|_| e)?;
         open_entry(own.0, &[b"libraries-", key.to_bytes(), b"/"], stat).map_err(|_| e)
     })
 }
 
-/// The cache of this process's user, if it is that.
-#[inline(never)]
-fn own_folder() -> Result<Fd, Errno> {
-    // SAFETY: no memory is touched.
-    let user = unsafe { sys::call(libc::SYS_geteuid, [0; 6]) }? as u32;
-    let mut path = Path::new();
-    own_root(&mut path, user).map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let folder = sys::open(path.as_cstr(), flags).map(Fd)?;
-    let stat = sys::fstat(folder.0)?;
-    if stat.st_uid != user || stat.st_mode & 0o077 != 0 {
+/// The rewritten form of the file that `stat` describes, from the cache that the program was rewritten with.
+fn cached(stat: &libc::stat, folder: &CStr) -> Result<Fd, Errno> {
+    let found = open_entry(libc::AT_FDCWD, &[folder.to_bytes(), b"/"], stat)?;
+    // The cache may lie in a folder that the caller can rename.
+    if state().secure && !own::is_trusted(&sys::fstat(found.0)?) {
         return Err(Errno(libc::EPERM));
     }
-    Ok(folder)
+    Ok(found)
 }
 
 /// Opens the entry for a file in the folder of libraries at the path of `parts`, which begins at the open folder.
@@ -439,20 +441,6 @@ fn make(fd: i32, command: [&CStr; COMMAND_WORDS]) -> Result<i32, Errno> {
     for (slot, word) in argv.iter_mut().zip(command) {
         *slot = word.as_ptr();
     }
-    // What is meant for the program's loader is not meant for the rewriter's.
-    let mut env = [core::ptr::null(); MAX_ENV];
-    let mut count = 0;
-    let mut at = state().env;
-    // SAFETY: the kernel's environment block: pointers to strings, then null.
-    unsafe {
-        while !at.is_null() && !(*at).is_null() && count < MAX_ENV - 1 {
-            if !CStr::from_ptr(*at).to_bytes().starts_with(b"LD_") {
-                env[count] = *at;
-                count += 1;
-            }
-            at = at.add(1);
-        }
-    }
     // Two copies of this process, as fork makes them. The inner one becomes the rewriter; whatever executes a program announces its end by
     // SIGCHLD, so the outer one, which does not, is the parent that gets it. The program must never hear of either.
     let bits = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -464,7 +452,7 @@ fn make(fd: i32, command: [&CStr; COMMAND_WORDS]) -> Result<i32, Errno> {
     let pid = unsafe { sys::call(libc::SYS_clone, [0; 6]) };
     if pid == Ok(0) {
         // SAFETY: nothing returns from here; the word is mapped.
-        unsafe { attend(fd, argv, &env, mask, status) };
+        unsafe { attend(fd, argv, mask, status) };
     }
     let ended = pid.and_then(|pid| wait_for(pid).map(drop));
     // SAFETY: the word is mapped until here, and the child that wrote it is gone.
@@ -487,13 +475,7 @@ fn make(fd: i32, command: [&CStr; COMMAND_WORDS]) -> Result<i32, Errno> {
 ///
 /// # Safety
 /// Arrays of strings that end in null, room for one more in `argv`; `status` can be written.
-unsafe fn attend(
-    fd: i32,
-    mut argv: [*const c_char; COMMAND_WORDS + 2],
-    env: &[*const c_char; MAX_ENV],
-    mask: u64,
-    status: *mut i32,
-) -> ! {
+unsafe fn attend(fd: i32, mut argv: [*const c_char; COMMAND_WORDS + 2], mask: u64, status: *mut i32) -> ! {
     let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
     // SAFETY: the default action; a program that ignores SIGCHLD would lose the status.
     let _ = unsafe { sys::rt_sigaction(libc::SIGCHLD, &default) };
@@ -502,9 +484,10 @@ unsafe fn attend(
     let ended = match pid {
         Ok(0) => {
             let _ = set_mask(mask);
-            // SAFETY: no memory is touched. Not one of the standard streams, which may be closed in the program.
-            let kept = unsafe { sys::call(libc::SYS_fcntl, [fd as u64, libc::F_DUPFD as u64, 3, 0, 0, 0]) };
-            let file = match kept.and_then(|kept| descriptor_path(kept as i32)) {
+            if let Err(e) = leave_only(fd) {
+                sys::exit_group(EXEC_FAILED + e.0);
+            }
+            let file = match link_of(FILE) {
                 Ok(file) => file,
                 Err(e) => sys::exit_group(EXEC_FAILED + e.0),
             };
@@ -513,6 +496,8 @@ unsafe fn attend(
             unsafe {
                 // The rewriter has nothing to say on standard output; should it, that is not the program's.
                 let _ = sys::call(libc::SYS_dup2, [2, 1, 0, 0, 0, 0]);
+                // Nothing of the program's environment is meant for the rewriter.
+                let env = [core::ptr::null::<c_char>()];
                 let args = [argv[0] as u64, argv.as_ptr() as u64, env.as_ptr() as u64, 0, 0, 0];
                 let e = sys::call(libc::SYS_execve, args).err();
                 sys::exit_group(EXEC_FAILED + e.map_or(0, |e| e.0));
@@ -524,6 +509,24 @@ unsafe fn attend(
     // SAFETY: the caller's word.
     unsafe { status.write_volatile(ended.unwrap_or_else(|e| (EXEC_FAILED + e.0) << 8)) };
     sys::exit_group(0)
+}
+
+/// Number of the library's descriptor in the rewriter. Not one of the standard streams, which may be closed in the program.
+const FILE: i32 = 3;
+
+/// Makes `fd` the descriptor [`FILE`], and closes all others but the standard streams: what the program has open is none of the rewriter's business.
+fn leave_only(fd: i32) -> Result<(), Errno> {
+    let made = match fd {
+        FILE => [libc::SYS_fcntl as u64, FILE as u64, libc::F_SETFD as u64],
+        _ => [libc::SYS_dup2 as u64, fd as u64, FILE as u64],
+    };
+    // SAFETY: no memory is touched.
+    unsafe {
+        sys::call(made[0] as i64, [made[1], made[2], 0, 0, 0, 0])?;
+        // Linux 5.9; before, they stay open.
+        let _ = sys::call(libc::SYS_close_range, [FILE as u64 + 1, u32::MAX.into(), 0, 0, 0, 0]);
+    }
+    Ok(())
 }
 
 /// Waits for a child's end and returns its status.
@@ -590,12 +593,12 @@ mod tests {
     #[test]
     fn the_child_reports_how_it_ended() {
         let fd = open(c"/dev/null").unwrap();
-        let run = |script: &CStr| make(fd.0, [c"/bin/sh", c"-c", script, c"", c"", c"", c""]);
+        let run = |script: &CStr| make(fd.0, [c"/bin/sh", c"-c", script, c"", c"", c"", c"", c""]);
         assert_eq!(run(c"exit 3"), Ok(3));
         assert_eq!(run(c"kill -9 $$"), Ok(128 + libc::SIGKILL));
         // The last argument is the file.
-        assert_eq!(run(c"shift 3; test -e \"$1\""), Ok(0));
-        assert_eq!(make(fd.0, [c"/no/such/tool", c"", c"", c"", c"", c"", c""]), Err(Errno(libc::ENOENT)));
+        assert_eq!(run(c"shift 4; test -e \"$1\""), Ok(0));
+        assert_eq!(make(fd.0, [c"/no/such/tool", c"", c"", c"", c"", c"", c"", c""]), Err(Errno(libc::ENOENT)));
     }
 
     /// Apache's children become another user, and open libgcc_s when a thread of theirs ends.
@@ -611,7 +614,7 @@ mod tests {
                 libc::setresuid(65534, 65534, 65534);
                 libc::prctl(libc::PR_SET_DUMPABLE, 0);
             }
-            let opened = make(fd.0, [c"/bin/sh", c"-c", c"shift 3; exec < \"$1\"", c"", c"", c"", c""]);
+            let opened = make(fd.0, [c"/bin/sh", c"-c", c"shift 4; exec < \"$1\"", c"", c"", c"", c"", c""]);
             sys::exit_group(i32::from(opened != Ok(0)));
         }
         assert_eq!(wait_for(pid as u64), Ok(0));
@@ -622,7 +625,7 @@ mod tests {
     #[test]
     fn the_program_hears_nothing_of_the_child() {
         let fd = open(c"/dev/null").unwrap();
-        let run = |script: &CStr| make(fd.0, [c"/bin/sh", c"-c", script, c"", c"", c"", c""]);
+        let run = |script: &CStr| make(fd.0, [c"/bin/sh", c"-c", script, c"", c"", c"", c"", c""]);
         let pending = || {
             let mut set = 0u64;
             // SAFETY: one word of the size that is said.

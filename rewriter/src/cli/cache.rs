@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Look at the cache of rewritten programs and libraries, or clean it
 ///
 /// The cache is $BLIZZARD_CACHE, else $XDG_CACHE_HOME/blizzard, else ~/.cache/blizzard. What nobody has used for 30 days is removed
-/// by itself. A program that cannot write there puts libraries which it opens into /tmp/blizzard-cache-UID, a cache of the user that it runs as.
+/// by itself. Who starts another user's rewritten program has its libraries in a cache of their own, /tmp/blizzard-cache-UID.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard cache list\n  \
@@ -42,6 +42,9 @@ enum Action {
         root: PathBuf,
         #[arg(long)]
         key: String,
+        /// Where that cache cannot be written to, use one of the user's own
+        #[arg(long)]
+        or_own: bool,
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -57,8 +60,10 @@ impl CacheCommand {
                 let removed = Cache::of_user()?.clean(older)?;
                 print(&format!("removed {}\n", total(&removed)))?;
             }
-            Action::Add { root, key, files } => {
-                let cached = Cached::of_key(Cache::at(root).or_own()?, &key)?;
+            Action::Add { root, key, or_own, files } => {
+                let cache = Cache::at(root);
+                let cache = if or_own { cache.or_own()? } else { cache };
+                let cached = Cached::of_key(cache, &key)?;
                 for file in files {
                     cached.add(&file)?;
                 }

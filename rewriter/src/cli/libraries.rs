@@ -51,7 +51,7 @@ impl LibraryOptions {
 /// A library cannot be rewritten.
 pub fn prepare(program: &Path, source: &Source) -> Result<Vec<(PathBuf, PathBuf)>> {
     let Source::Cache(cached) = source else { return Ok(Vec::new()) };
-    each(&libraries_of(program)?, |path| Ok((path.to_owned(), cached.add(path)?)))
+    each(&libraries_of(program)?.all(), |path| Ok((path.to_owned(), cached.add(path)?)))
 }
 
 /// Rewrites the libraries of `program`, and `added` ones, into the bundle at `folder`.
@@ -64,11 +64,14 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
         .map_err(|e| Error::new(format!("cannot make the folder {}", folder.display())).because(e))?;
     // The loader will ask for them by the names that programs use: all links to a file are names of it.
     let mut names: HashMap<PathBuf, PathBuf> = HashMap::new();
-    let mut all = libraries_of(program)?;
+    let of_program = libraries_of(program)?;
+    let mut all = of_program.named;
     for path in added {
-        all.extend(libraries_of(path)?);
+        all.extend(libraries_of(path)?.named);
         all.push(path.clone());
     }
+    let has = |path: &PathBuf| all.iter().any(|other| other.file_name() == path.file_name());
+    all.extend(of_program.opened_by_libc.filter(|path| !has(path)));
     all.sort();
     all.dedup();
     for path in &all {

@@ -207,6 +207,7 @@ mod tests {
         let cached = cached(&folder.path().join("cache"));
         let library = libraries_of(Path::new("/proc/self/exe"))
             .unwrap()
+            .all()
             .into_iter()
             .find(|path| path.to_string_lossy().contains("libgcc_s"))
             .expect("a Rust test program needs libgcc_s");

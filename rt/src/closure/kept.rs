@@ -6,11 +6,10 @@
 //! **Invariant**: the descriptor is used only while it is of the file that was kept: the program may close it, and use the number for something else.
 //! Source: glibc `misc/unwind-link.c`.
 
-use super::{Fd, Path, Source, active, entry_of, in_bundle, open, path_ends_with, state};
+use super::{Fd, Path, Source, active, cached, in_bundle, link_of, open, path_ends_with, state};
 use crate::sys::{self, Errno};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// The C library, and what it opens by itself, in the same folder.
@@ -82,9 +81,12 @@ pub(super) struct Kept {
     original: [AtomicU64; 5],
 }
 
-/// Values of [`Kept::fd`] that are no descriptors.
+/// Values of [`Kept::fd`] that are no descriptors: nothing is kept, and a thread of process P is at work (a copy of the process, made meanwhile, has no
+/// such thread).
 const NONE: i32 = -1;
-const IN_WORK: i32 = -2;
+const fn in_work(process: i32) -> i32 {
+    -1 - process
+}
 
 pub(super) static KEPT: Kept = Kept {
     fd: AtomicI32::new(NONE),
@@ -105,26 +107,19 @@ impl Kept {
         self.fd.load(Ordering::Acquire) >= 0 && identity(stat) == load(&self.original)
     }
 
-    /// Opens the file once more.
-    #[inline(never)]
+    /// Opens the file once more: nobody else reads at this descriptor's position.
     pub(super) fn open(&self) -> Option<Fd> {
         let fd = self.get()?;
-        let mut link = Path::new();
-        write!(link, "/proc/self/fd/{fd}").ok()?;
-        open(link.as_cstr()).ok().or_else(|| {
-            // Below a root directory without /proc. The copy shares its position, which the loader expects at the beginning.
-            let copy = copy(fd, 0).ok()?;
-            // SAFETY: no memory is touched.
-            unsafe { sys::call(libc::SYS_lseek, [copy.0 as u64, 0, libc::SEEK_SET as u64, 0, 0, 0]) }.ok()?;
-            Some(copy)
-        })
+        let by_link = link_of(fd).and_then(|link| open(link.as_cstr()));
+        // Below a root directory without /proc.
+        by_link.or_else(|_| copy_of_file(fd)).ok()
     }
 
     fn set(&self, file: &Fd, original: [u64; 5]) -> Result<(), Errno> {
-        let before = self.fd.load(Ordering::Relaxed);
-        let work = |from: i32| self.fd.compare_exchange(from, IN_WORK, Ordering::Relaxed, Ordering::Relaxed);
+        let (before, working) = (self.fd.load(Ordering::Relaxed), in_work(sys::getpid()));
         // Any number of threads may be here; one is enough.
-        if before == IN_WORK || work(before).is_err() {
+        if before == working || self.fd.compare_exchange(before, working, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return Ok(());
         }
         let kept = sys::fstat(file.0).and_then(|stat| {
@@ -146,6 +141,24 @@ fn copy(fd: i32, from: u64) -> Result<Fd, Errno> {
     unsafe { sys::call(libc::SYS_fcntl, args) }.map(|fd| Fd(fd as i32))
 }
 
+/// A file in memory with the contents of the file behind `fd`.
+fn copy_of_file(fd: i32) -> Result<Fd, Errno> {
+    let mut bytes = sys::fstat(fd)?.st_size as u64;
+    let to = sys::memfd(OPENED_BY_LIBC).map(Fd)?;
+    let mut offset = 0u64;
+    while bytes > 0 {
+        let args = [to.0 as u64, fd as u64, &raw mut offset as u64, bytes, 0, 0];
+        // SAFETY: the kernel reads and writes the offset.
+        match unsafe { sys::call(libc::SYS_sendfile, args) }? {
+            0 => return Err(Errno(libc::EIO)),
+            copied => bytes -= copied,
+        }
+    }
+    // SAFETY: no memory is touched.
+    unsafe { sys::call(libc::SYS_lseek, [to.0 as u64, 0, libc::SEEK_SET as u64, 0, 0, 0]) }?;
+    Ok(to)
+}
+
 /// Opens what the C library will open, before the process becomes another user or changes its root directory. What is not there cannot be kept:
 /// then a later attempt to open it says what is wrong.
 #[inline(never)]
@@ -159,8 +172,8 @@ pub fn keep() {
             Some(found) => found.map(|file| (file, [0; 5])),
             None => return,
         },
-        Source::Cache { folder, key, .. } => {
-            stat_of_original().and_then(|stat| Ok((entry_of(&stat, folder, key)?, identity(&stat))))
+        Source::Cache { folder, .. } => {
+            stat_of_original().and_then(|stat| Ok((cached(&stat, folder)?, identity(&stat))))
         }
     };
     let _ = found.and_then(|(file, original)| KEPT.set(&file, original));
@@ -213,6 +226,12 @@ mod tests {
         // It is kept anew.
         kept.set(&file, identity(&stat)).unwrap();
         assert!(kept.open().is_some());
+        let copy = copy_of_file(kept.get().unwrap()).unwrap();
+        assert_eq!(sys::fstat(copy.0).unwrap().st_size, stat.st_size);
+        let (mut first, mut copied) = ([0; 4096], [0; 4096]);
+        sys::pread(file.0, &mut first, 0).unwrap();
+        sys::read(copy.0, &mut copied).unwrap();
+        assert_eq!(first, copied);
         drop((Fd(number), Fd(kept.get().unwrap())));
         assert!(kept.open().is_none());
     }

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     let secure = initial.is_secure();
     let boot = match initial.boot() {
         Ok(Some(_)) if secure => give_up(format_args!(
-            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID or file capabilities), so it takes no part in a \
+            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID, file capabilities, or a change of security context), so it takes no part in a \
              run that they set up: start it without `blizzard run`"
         )),
         Ok(boot) => boot,
@@ -105,9 +105,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     limits::started(node::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {
-        // The rewriter of libraries gets no environment from somebody with fewer rights.
-        let environment = if secure { core::ptr::null() } else { initial.environment() };
-        if let Err(kind) = closure::init(&info, bias, environment) {
+        if let Err(kind) = closure::init(&info, bias, secure) {
             give_up(format_args!("this file says {kind:?} of its libraries, which makes no sense: it is damaged"));
         }
         if let Err(e) = trap::install() {
@@ -116,7 +114,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     }
     if secure && closure::is_bundle() {
         give_up(format_args!(
-            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID or file capabilities), so it does not take its \
+            "this program has rights that whoever starts it has not (set-user-ID, set-group-ID, file capabilities, or a change of security context), so it does not take its \
              libraries from beside its file, which they could link elsewhere: rewrite it without --bundle"
         ));
     }

@@ -90,11 +90,6 @@ impl InitialStack {
         })
     }
 
-    /// The environment: pointers to strings, then null.
-    pub fn environment(&self) -> *const *const c_char {
-        self.envp.cast()
-    }
-
     /// The environment string that names the original's file, if the launcher gave one.
     pub fn exe(&self) -> Option<&'static CStr> {
         let variable = (0..self.env_count).map(|i| self.env(i)).find(|env| is_exe(env))?;

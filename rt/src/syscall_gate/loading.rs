@@ -152,7 +152,7 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
         if node::nodes() > 1 && closure::active() && !access::detached() {
-            refuse_original(args[4] as i32);
+            refuse_original(args[4] as i32, kind);
         }
         access::count(Counter::UncheckedCode);
         if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
@@ -182,11 +182,14 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
 
 /// The program maps a file's code as it is, where that would break the others' view of the memory.
 #[inline(never)]
-fn refuse_original(fd: i32) -> ! {
+fn refuse_original(fd: i32, kind: FileKind) -> ! {
     closure::path_of(fd, |path| {
+        let what = match kind {
+            FileKind::Other => "maps code from a file that is no library",
+            _ => "itself loads a library, and not the dynamic loader",
+        };
         node::fail(format_args!(
-            "the program itself loads {}, and not the dynamic loader: that is not rewritten, and its accesses cannot be checked, so the \
-             program can run on one node only",
+            "the program {what} ({}): that is not rewritten, and its accesses cannot be checked, so the program can run on one node only",
             path.escape_ascii()
         ))
     })

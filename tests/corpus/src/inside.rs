@@ -46,15 +46,35 @@ pub struct Job {
     pub open: bool,
 }
 
-/// How a command ended. Times in microseconds, memory in kilobytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How a command ended. Wall time in microseconds, memory in kilobytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     pub status: Status,
     pub wall_us: u64,
-    /// Processor time, user and system, of the whole tree of processes.
-    pub cpu_us: u64,
+    pub processor: Processor,
     /// The largest resident set of any of its processes.
     pub max_rss_kb: u64,
+}
+
+/// Processor time of a whole tree of processes, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Processor {
+    /// In the processes' own code.
+    pub user: f64,
+    /// In the kernel, on their behalf.
+    pub system: f64,
+}
+
+impl Processor {
+    /// The least of each: disturbances only ever add.
+    pub fn least(self, other: Self) -> Self {
+        Processor { user: self.user.min(other.user), system: self.system.min(other.system) }
+    }
+
+    /// User and system together.
+    pub fn total(self) -> f64 {
+        self.user + self.system
+    }
 }
 
 /// Exit status, or what stands in its place.
@@ -188,11 +208,11 @@ fn execute(orders: &Orders) -> Result<Ended, String> {
     let wall = started.elapsed();
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|e| e.to_string())?;
     end_group(&child);
-    let us = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000 + t.tv_usec() as u64;
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
     Ok(Ended {
         status,
         wall_us: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
-        cpu_us: us(usage.user_time()) + us(usage.system_time()),
+        processor: Processor { user: seconds(usage.user_time()), system: seconds(usage.system_time()) },
         max_rss_kb: usage.max_rss() as u64,
     })
 }

@@ -3,6 +3,7 @@
 //! The last full results are kept as JSON beside `RESULTS.md`, so that a run of the corpus and a sweep, made at
 //! different times, both stand in it with their own dates.
 
+use crate::inside::Processor;
 use crate::sweep::Summary;
 use crate::trial::{Outcome, Row};
 use serde::{Deserialize, Serialize};
@@ -96,13 +97,24 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 /// Slow-downs are not computed from less processor time than this.
 const MEASURABLE_SECONDS: f64 = 0.05;
 
+/// A part of what a workload costs.
+type Part = fn(Processor) -> f64;
+/// What one form of a program costs.
+type Cost = fn(&Row) -> Option<Processor>;
+
+const TOTAL: Part = Processor::total;
+const USER: Part = |cost| cost.user;
+const NULL: Cost = |row| row.null_cost;
+const CHECKED: Cost = |row| row.checked_cost;
+
 impl Row {
-    fn ratio(&self, seconds: Option<f64>) -> Option<f64> {
-        let original = self.original_seconds.filter(|s| *s >= MEASURABLE_SECONDS)?;
-        seconds.map(|s| s / original)
+    /// How many times as much of `part` a form costs as the original.
+    fn ratio(&self, cost: Cost, part: Part) -> Option<f64> {
+        let original = self.original_cost.map(part).filter(|s| *s >= MEASURABLE_SECONDS)?;
+        cost(self).map(|cost| part(cost) / original)
     }
 
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 14] {
         let number = |v: Option<f64>, digits: usize| v.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
         let (null, checked) = (self.null.as_ref(), self.checked.as_ref());
         let growth = |f: &crate::one::Figures| f.output_bytes as f64 / f.input_bytes as f64;
@@ -115,15 +127,17 @@ impl Row {
             number(checked.map(|f| f.seconds), 2),
             number(checked.map(|f| f.max_rss_kb as f64 * 1024.0 / f.text_bytes as f64), 0),
             number(checked.map(growth), 1),
-            number(self.original_seconds, 2),
-            number(self.ratio(self.null_seconds), 2),
-            number(self.ratio(self.checked_seconds), 2),
+            number(self.original_cost.map(TOTAL), 2),
+            number(self.ratio(NULL, TOTAL), 2),
+            number(self.ratio(CHECKED, TOTAL), 2),
+            number(self.ratio(NULL, USER), 2),
+            number(self.ratio(CHECKED, USER), 2),
             self.traps.map_or("-".to_owned(), |t| t.to_string()),
         ]
     }
 }
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 14] = [
     "program",
     "kind",
     "version",
@@ -135,6 +149,8 @@ const HEADER: [&str; 12] = [
     "original s",
     "null",
     "checked",
+    "null user",
+    "checked user",
     "traps",
 ];
 
@@ -173,7 +189,7 @@ pub fn summary(rows: &[Row]) -> String {
         let n = v.len();
         geometric_mean(v).map_or("-".to_owned(), |m| format!("{m:.3} ({n} programs)"))
     };
-    let ratios = |of: fn(&Row) -> Option<f64>| mean(rows.iter().filter_map(|r| r.ratio(of(r))).collect());
+    let ratios = |cost: Cost, part: Part| mean(rows.iter().filter_map(|r| r.ratio(cost, part)).collect());
     let traps: Vec<u64> = rows.iter().filter_map(|r| r.traps).collect();
     let speed = |figures: fn(&Row) -> Option<&crate::one::Figures>| {
         let (mut text, mut seconds) = (0.0, 0.0);
@@ -198,8 +214,9 @@ pub fn summary(rows: &[Row]) -> String {
             count("missing")
         ),
     );
-    line("slow-down of the null rewrite, geometric mean", ratios(|r| r.null_seconds));
-    line("slow-down with all checks and polls, geometric mean", ratios(|r| r.checked_seconds));
+    line("slow-down of the null rewrite, geometric mean", ratios(NULL, TOTAL));
+    line("slow-down with all checks and polls, geometric mean", ratios(CHECKED, TOTAL));
+    line("the same in user mode alone", format!("{} null, {} checked", ratios(NULL, USER), ratios(CHECKED, USER)));
     line(
         "rewriting, text per second on one core",
         format!("{} null, {} checked", speed(|r| r.null.as_ref()), speed(|r| r.checked.as_ref())),
@@ -238,10 +255,10 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
         )
         .expect("a string");
         out.push_str(
-            "processor time (user and system, all processes of the workload).\n\
+            "user and the least system time of all processes of the workload, together.\n\
              *rewriting s* and *memory/text* (peak memory over bytes of text) are for all checks; *growth* is the output file \
-             over the input file; *null* and *checked* are slow-downs against the original, all with all libraries rewritten; \
-             *traps* are trap bytes hit by the null rewrite, of program and libraries.\n\
+             over the input file; *null* and *checked* are slow-downs against the original, all with all libraries rewritten, \
+             *null user* and *checked user* those of the time that is not the kernel's; *traps* are trap bytes hit by the null rewrite, of program and libraries.\n\
              Single slow-downs are noisy, by a third and more where the original takes little time.\n\n",
         );
         if rows.len() < *listed {
@@ -293,6 +310,11 @@ pub fn store<T: Serialize>(path: &Path, results: &T) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    /// Three quarters of it in the kernel.
+    fn cost(total: f64) -> Processor {
+        Processor { user: total / 4.0, system: total * 0.75 }
+    }
+
     fn row(name: &str, original: f64, null: f64, outcome: Outcome) -> Row {
         Row {
             name: name.to_owned(),
@@ -301,9 +323,9 @@ mod tests {
             outcome,
             null: None,
             checked: None,
-            original_seconds: Some(original),
-            null_seconds: Some(null),
-            checked_seconds: Some(4.0 * original),
+            original_cost: Some(cost(original)),
+            null_cost: Some(Processor { user: null / 2.0, system: null / 2.0 }),
+            checked_cost: Some(cost(4.0 * original)),
             traps: Some(0),
         }
     }
@@ -320,6 +342,7 @@ mod tests {
         let text = summary(&rows);
         assert!(text.contains("null rewrite, geometric mean: 2.000 (2 programs)"), "{text}");
         assert!(text.contains("all checks and polls, geometric mean: 4.000"), "{text}");
+        assert!(text.contains("user mode alone: 4.000 (2 programs) null, 4.000 (2 programs) checked"), "{text}");
         assert!(text.contains("2 passed, 1 failed"), "{text}");
         assert_eq!(remarks(&rows), "* short FAILED: x\n");
     }

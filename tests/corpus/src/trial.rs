@@ -2,10 +2,10 @@
 //!
 //! The workload runs [`Plan::repeats`] times in each form, in turns, each time in a fresh folder at the same path. Every
 //! run is compared with the first run of the original; an original that differs from itself makes the entry *unstable*,
-//! which is a fault of the list. A form's cost is the least of its runs, since disturbances only ever add.
+//! which is a fault of the list. A form's cost is the least of its runs ([`Processor::least`]).
 
 use crate::compare::{self, Behaviour};
-use crate::inside::{Ended, Job, Status, argv, namespaces};
+use crate::inside::{Ended, Job, Processor, Status, argv, namespaces};
 use crate::list::{self, Program};
 use crate::one::{self, Fate, Figures, Variant};
 use serde::{Deserialize, Serialize};
@@ -40,10 +40,10 @@ pub struct Row {
     /// Of the null rewrite; sums over the entry's files.
     pub null: Option<Figures>,
     pub checked: Option<Figures>,
-    /// Processor time of the workload, in seconds.
-    pub original_seconds: Option<f64>,
-    pub null_seconds: Option<f64>,
-    pub checked_seconds: Option<f64>,
+    /// What the workload cost in each form.
+    pub original_cost: Option<Processor>,
+    pub null_cost: Option<Processor>,
+    pub checked_cost: Option<Processor>,
     /// Trap bytes hit by the null rewrite's workload.
     pub traps: Option<u64>,
 }
@@ -86,7 +86,7 @@ impl Outcome {
 struct Form {
     name: &'static str,
     replace: Vec<(PathBuf, PathBuf)>,
-    seconds: Option<f64>,
+    cost: Option<Processor>,
 }
 
 impl Plan {
@@ -104,9 +104,9 @@ impl Plan {
             outcome: Outcome::Passed,
             null: None,
             checked: None,
-            original_seconds: None,
-            null_seconds: None,
-            checked_seconds: None,
+            original_cost: None,
+            null_cost: None,
+            checked_cost: None,
             traps: None,
         };
         row.outcome = match self.attempt(program, &mut row) {
@@ -122,7 +122,7 @@ impl Plan {
         if !namespaces() && (program.in_place || !files.iter().all(|f| list::is_in_path(f))) {
             return Err(Outcome::Missing("needs mount namespaces, which are not allowed here".to_owned()));
         }
-        let mut forms = vec![Form { name: "original", replace: Vec::new(), seconds: None }];
+        let mut forms = vec![Form { name: "original", replace: Vec::new(), cost: None }];
         let variants: &[Variant] = if self.originals_only { &[] } else { &Variant::ALL };
         for &variant in variants {
             let figures = self.figures(&files, variant)?;
@@ -131,14 +131,13 @@ impl Plan {
                 Variant::Checked => row.checked = Some(figures),
             }
             let replace = self.rewrite(&files, variant)?;
-            forms.push(Form { name: variant.name(), replace, seconds: None });
+            forms.push(Form { name: variant.name(), replace, cost: None });
         }
         let mut first = None;
         for _ in 0..self.repeats.max(1) {
             for form in &mut forms {
                 let (behaviour, ended) = self.run(program, form).map_err(Outcome::Failed)?;
-                let seconds = ended.cpu_us as f64 / 1e6;
-                form.seconds = Some(form.seconds.map_or(seconds, |s| s.min(seconds)));
+                form.cost = Some(form.cost.map_or(ended.processor, |cost| cost.least(ended.processor)));
                 let Some(expected) = &first else {
                     let ok = behaviour.status == Status::Exit(0);
                     let text = || behaviour_text(&behaviour);
@@ -155,8 +154,8 @@ impl Plan {
                 }
             }
         }
-        [row.original_seconds, row.null_seconds, row.checked_seconds] =
-            [0, 1, 2].map(|k: usize| forms.get(k).and_then(|f| f.seconds));
+        [row.original_cost, row.null_cost, row.checked_cost] =
+            [0, 1, 2].map(|k: usize| forms.get(k).and_then(|f| f.cost));
         if let Some(null) = forms.get(1).filter(|_| self.traps) {
             row.traps = self.count_traps(program, null);
         }

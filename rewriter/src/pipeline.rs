@@ -303,7 +303,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let sites = code.sites;
     let mut fuel = code.fuel;
     let direct = direct::choose(image, insns, &computed, options, &mut fuel);
-    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, image.end)?;
+    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, elf_write::new_code_at(image))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);

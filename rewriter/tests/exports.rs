@@ -64,6 +64,13 @@ fn library(folder: &Path) -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
+/// The sizes of the function in the two symbol tables.
+fn sizes(file: &[u8], name: &str) -> [u64; 2] {
+    let elf = object::File::parse(file).unwrap();
+    [elf.dynamic_symbols().find(|s| s.name() == Ok(name)), elf.symbols().find(|s| s.name() == Ok(name))]
+        .map(|s| s.unwrap().size())
+}
+
 /// Value and place in the file of a dynamic symbol.
 fn export(file: &[u8], name: &str) -> (u64, usize) {
     let elf = object::File::parse(file).unwrap();
@@ -89,7 +96,10 @@ fn functions_that_only_their_symbols_name_are_known_by_their_new_addresses() {
         assert!(audit.is_clean(), "{audit}");
         for name in ["plain", "same", "twice", "listed", "get_hidden", "get_listed", "get_plain", "last"] {
             assert!(is_new(&output.bytes, name), "{name}");
+            let [dynamic, other] = sizes(&output.bytes, name);
+            assert_eq!(dynamic, other, "{name}");
         }
+        assert!(sizes(&output.bytes, "twice")[0] >= sizes(&input, "twice")[0]);
         for name in ["hidden", "behind"] {
             assert_eq!(export(&output.bytes, name), export(&input, name), "{name}");
         }

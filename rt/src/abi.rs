@@ -266,9 +266,11 @@ pub enum Counter {
     BadTagChanges,
     /// Blocks asked for before they were missed, because the misses before them were as before ([`crate::coherence::trail`]).
     AskedAhead,
+    /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself.
+    GeneratedCode,
 }
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 42;
+pub const COUNTER_COUNT: usize = 43;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -313,6 +315,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "bulk_bytes",
     "bad_tag_changes",
     "asked_ahead",
+    "generated_code",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -871,6 +874,6 @@ const _: () = {
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
     assert!(core::mem::size_of::<TrapHead>() == 12);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
-    assert!(Counter::AskedAhead as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::GeneratedCode as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

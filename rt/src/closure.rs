@@ -179,8 +179,8 @@ pub fn is_bundle() -> bool {
 }
 
 /// Name of a file's entry in the cache's folder.
-pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, mtime: i64, mtime_ns: i64) -> fmt::Result {
-    write!(to, "{st_dev:x}-{st_ino:x}-{bytes:x}-{mtime:x}.{mtime_ns:x}")
+pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, ctime: i64, ctime_ns: i64) -> fmt::Result {
+    write!(to, "{st_dev:x}-{st_ino:x}-{bytes:x}-{ctime:x}.{ctime_ns:x}")
 }
 
 /// A descriptor that is closed when it goes out of scope.
@@ -424,7 +424,7 @@ fn cached(stat: &libc::stat, folder: &CStr) -> Result<Fd, Errno> {
 fn open_entry(from: i32, parts: &[&[u8]], stat: &libc::stat) -> Result<Fd, Errno> {
     let mut path = Path::new();
     parts.iter().try_for_each(|part| path.push(part))?;
-    entry_name(&mut path, stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec)
+    entry_name(&mut path, stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_ctime, stat.st_ctime_nsec)
         .map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
     sys::openat(from, path.as_cstr(), libc::O_RDONLY | libc::O_CLOEXEC).map(Fd)
 }

@@ -7,14 +7,14 @@ use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count, tell
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Result};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, HomePolicy, LaunchOptions, Protocol, TempestOptions};
+use crate::launch::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestOptions};
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
 use blizzard_rt::abi::{self, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run a program, original or rewritten, on one or more nodes
@@ -118,19 +118,26 @@ impl RunCommand {
         if let Some(failure) = &outcome.failure {
             tell(&format!("error: {failure}\n"));
         }
-        let unchecked = outcome.nodes.iter().filter(|node| node.report.counters[Counter::UncheckedCode as usize] > 0);
-        let unchecked = unchecked.count();
-        if self.nodes > 1 && unchecked > 0 {
-            tell(&format!(
-                "note: {}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): \
-                 its accesses were not checked\n",
-                name.display()
-            ));
-        }
+        tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
+    }
+}
+
+/// Says at the end of a run what of it has not been checked.
+fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outcome) {
+    let name = name.display();
+    let with = |counter: Counter| outcome.nodes.iter().filter(|n| n.report.counters[counter as usize] > 0).count();
+    let unchecked = with(Counter::UncheckedCode);
+    if nodes > 1 && unchecked > 0 {
+        tell(&format!(
+            "note: {name}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): its accesses were \
+             not checked\n"
+        ));
+    } else if nodes == 1 && with(Counter::GeneratedCode) > 0 && (flags.check_loads || flags.check_stores) {
+        tell(&format!("note: {name}: generates code, whose accesses are not checked: it can run on one node only\n"));
     }
 }
 

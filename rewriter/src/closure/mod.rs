@@ -144,7 +144,7 @@ impl Cached {
 /// Name of the link for the file with this metadata.
 fn entry_for(m: &Metadata) -> String {
     let mut name = String::new();
-    entry_name(&mut name, m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec())
+    entry_name(&mut name, m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec())
         .expect("writing to a string cannot fail");
     name
 }

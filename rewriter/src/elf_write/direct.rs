@@ -2,16 +2,17 @@
 //!
 //! Input: what only dynamic symbols and relocated words of data name ([`crate::image::exports`]), the instructions. Output: new values for entries of
 //! the dynamic symbol table and for words. **Invariant**: a function, and a label of one, has one address for everybody who asks for it: its new one where
-//! each way to ask is a symbol or a word that is changed, else its old one. Sizes stay as they are. Source: `DESIGN.md`, "Where things go in the
+//! each way to ask is a symbol or a word that is changed, else its old one. A symbol's size follows its value, so that `dladdr` finds return addresses. Source: `DESIGN.md`, "Where things go in the
 //! output".
 
 use super::output::{Output, Window};
+use super::symbols;
 use crate::cfg::computed::Computed;
 use crate::disasm::skeleton::skeleton;
 use crate::disasm::{Flow, InsnId, Insns, Reader};
 use crate::ids::{FileOff, Vaddr};
 use crate::image::Image;
-use crate::image::exports::{SYM_BYTES, VALUE_AT};
+use crate::image::exports::{SIZE_AT, SYM_BYTES, VALUE_AT};
 use crate::layout::Placed;
 use crate::optimise::Fuel;
 use crate::options::Options;
@@ -21,6 +22,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 #[derive(Debug, Default)]
 pub struct Direct {
     list: Vec<(FileOff, InsnId)>,
+    /// Of the same symbols' sizes, and where the functions are; ascending as the list is.
+    sizes: Vec<(FileOff, Vaddr)>,
     /// Functions that have symbols, one or several.
     pub functions: usize,
     /// Functions, and labels of functions, that words name.
@@ -61,12 +64,15 @@ pub fn choose(image: &Image, insns: &Insns, computed: &Computed, options: &Optio
         for c in group {
             out.functions += usize::from(!c.symbols.is_empty());
             out.words += usize::from(!c.words.is_empty());
-            let value = |k: u32| FileOff(image.exports.at.0 + u64::from(k) * SYM_BYTES as u64 + VALUE_AT as u64);
-            out.list.extend(image.exports.list[c.symbols.clone()].iter().map(|s| (value(s.1), c.id)));
+            let place = |k: u32, part: usize| FileOff(image.exports.at.0 + (k as usize * SYM_BYTES + part) as u64);
+            let symbols = || image.exports.list[c.symbols.clone()].iter();
+            out.list.extend(symbols().map(|s| (place(s.1, VALUE_AT), c.id)));
+            out.sizes.extend(symbols().map(|s| (place(s.1, SIZE_AT), c.va)));
             out.list.extend(image.exports.words[c.words.clone()].iter().map(|w| (w.1, c.id)));
         }
     }
     out.list.sort_unstable_by_key(|e| e.0);
+    out.sizes.sort_unstable_by_key(|e| e.0);
     out
 }
 
@@ -153,12 +159,19 @@ fn follows_code(image: &Image, insns: &Insns, va: Vaddr) -> bool {
         && decoder.iter().all(|i| !i.is_invalid() && matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
-/// Writes the new addresses over the old ones in the output's copy of the input.
-pub(super) fn write(file: &mut Output, image: &Image, placed: &Placed, direct: &Direct) {
+/// Writes the new addresses, and sizes, over the old ones in the output's copy of the input.
+pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &Placed, direct: &Direct) {
     let mut window = Window::up_to(image.data.len() as u64);
     for &(at, id) in &direct.list {
         if at.0 + 8 <= image.data.len() as u64 {
             file.patch_through(&mut window, at.0, &placed.begin(id).0.to_le_bytes());
+        }
+    }
+    for &(at, va) in &direct.sizes {
+        let old = image.data.get(at.0 as usize..at.0 as usize + 8).and_then(|b| b.try_into().ok());
+        let bytes = old.map_or(0, u64::from_le_bytes);
+        if let Some((_, new_bytes)) = symbols::moved(insns, placed, va, bytes).filter(|_| bytes > 0) {
+            file.patch_through(&mut window, at.0, &new_bytes.to_le_bytes());
         }
     }
     file.close(&mut window);

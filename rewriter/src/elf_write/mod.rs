@@ -123,9 +123,20 @@ impl Map<'_> {
     }
 }
 
-/// Bytes at most that are put into a library's file so that offsets are addresses; only dynamic loaders need it, whose unloaded data are
-/// small.
+/// Bytes at most that are put into a library's file so that offsets are addresses. Dynamic loaders need it, whose unloaded data are small, and
+/// perf up to Linux 6.2 to find lines.
 const MAX_FILLING: u64 = 16 << 20;
+/// The same of programs, for perf alone.
+const MAX_FILLING_PROGRAM: u64 = 1 << 20;
+/// Bytes of addresses at most that are left unused for the same purpose, where what is not loaded makes the file longer than the memory.
+const MAX_GAP: u64 = 256 << 20;
+
+/// Where new code begins in memory: behind everything, and, of a position-independent file, no lower than it can stand in the file.
+pub fn new_code_at(image: &Image) -> Vaddr {
+    let in_file = image.base + (image.data.len() as u64).next_multiple_of(4096);
+    let higher = image.pie && (image.end..image.end + MAX_GAP).contains(&in_file);
+    if higher { in_file } else { image.end }
+}
 
 /// Appends `bytes`, loaded at `va`, at a page-aligned place with a congruent offset; returns the offset.
 fn append_page(out: &mut Output, va: Vaddr, bytes: &[u8]) -> u64 {
@@ -179,6 +190,13 @@ pub fn write(
         file.extend(piece);
         image.give_back();
     }
+    if image.pie {
+        let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
+        let wanted = placed.code_va - image.base;
+        if (file.len()..file.len() + most).contains(&wanted) {
+            file.fill_to(wanted);
+        }
+    }
     // The code first: it is the largest thing in memory.
     let code_off = page_for(file.len(), placed.code_va);
     file.fill_to(code_off);
@@ -190,7 +208,7 @@ pub fn write(
     let code_bytes = placed.code_bytes;
     debug_assert_eq!(file.len() - code_off, code_bytes);
     let left = old_code::patch(&mut file, image, insns, computed, placed);
-    direct::write(&mut file, image, placed, direct);
+    direct::write(&mut file, image, insns, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
 

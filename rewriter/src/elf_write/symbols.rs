@@ -33,7 +33,7 @@ fn cold_name(function: &[u8]) -> Vec<u8> {
 }
 
 /// New address and size of the code that stood at `[va, va + bytes)`.
-fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
+pub(super) fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
     let id = insns.at(va)?;
     let start = placed.begin(id);
     if bytes == 0 {

@@ -13,8 +13,9 @@ use goblin::elf::{Elf, reloc, section_header as sh, sym};
 
 /// Bytes of an `Elf64_Sym`.
 pub const SYM_BYTES: usize = 24;
-/// Where in it the value stands.
+/// Where in it the value stands, and the size behind it.
 pub const VALUE_AT: usize = 8;
+pub const SIZE_AT: usize = 16;
 
 /// See the module's description.
 #[derive(Debug, Default)]

@@ -38,6 +38,8 @@ pub struct Original<'a> {
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
     /// and what they are.
     values: Vec<(u64, u64)>,
+    /// Where the values of these symbols stand, ascending; the sizes stand behind them.
+    functions: Vec<u64>,
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
     protected: std::ops::Range<u64>,
     relocated: Vec<u64>,
@@ -89,6 +91,8 @@ impl<'a> Original<'a> {
             |s: &&elf::Sym64<Endianness>| s.st_type() == elf::STT_FUNC && s.st_shndx.get(endian) != elf::SHN_UNDEF;
         let mut values: Vec<(u64, u64)> =
             symbols.iter().filter(function).map(|s| (value_at(s), s.st_value.get(endian))).collect();
+        let mut functions: Vec<u64> = values.iter().map(|v| v.0).collect();
+        functions.sort_unstable();
         values.extend(relative_numbers(&elf, file, &segments));
         values.sort_unstable();
         values.dedup();
@@ -106,7 +110,7 @@ impl<'a> Original<'a> {
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
         let headers = vec![0..64, table, id];
-        Ok(Original { file, segments, exec, headers, notes, values, protected, relocated, attached })
+        Ok(Original { file, segments, exec, headers, notes, values, functions, protected, relocated, attached })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -538,6 +542,19 @@ impl Comparison<'_, '_> {
         (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
     }
 
+    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and covers nothing else; where the
+    /// size begins.
+    fn is_size_of_new_code(&self, off: u64) -> Option<u64> {
+        let functions = &self.original.functions;
+        let at = functions[functions.partition_point(|at| at + 8 <= off).checked_sub(1)?];
+        let value = self.leads_to_new_code(at).filter(|value| *value == at && off < at + 16)?;
+        let segment = self.original.segments.iter().find(|s| value.wrapping_sub(s.file_off) < s.file_bytes)?;
+        let now = self.m.bytes_at(segment.va + (value - segment.file_off), 16)?;
+        let [start, bytes] = [0, 8].map(|k| u64::from_le_bytes(now[k..k + 8].try_into().expect("eight bytes")));
+        let last = start.checked_add(bytes)?.checked_sub(1)?;
+        (start <= last && self.text.contains(last)).then_some(at + 8)
+    }
+
     /// Outside of old code and headers nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
         if !self.m.file.ends_with(self.original.attached) {
@@ -564,7 +581,7 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
                     k = k.max((h.end - s.file_off) as usize).min(was.len());
-                } else if let Some(at) = self.leads_to_new_code(off) {
+                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");

@@ -61,7 +61,7 @@ fn write_original(to: &mut Path) -> Result<(), Errno> {
 
 /// What tells a version of a file from all others; see [`super::entry_name`].
 fn identity(stat: &libc::stat) -> [u64; 5] {
-    [stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_mtime as u64, stat.st_mtime_nsec as u64]
+    [stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_ctime as u64, stat.st_ctime_nsec as u64]
 }
 
 fn load(words: &[AtomicU64; 5]) -> [u64; 5] {

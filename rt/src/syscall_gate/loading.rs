@@ -41,7 +41,11 @@ pub fn set_loader(path: &CStr, code: u64, bytes: u64) {
 fn from_loader(rip: u64, flags: i32) -> bool {
     let read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let loads = read_only && (!LOADER_IS_LIBC.load(Ordering::Relaxed) || flags & libc::O_CLOEXEC != 0);
-    loads && (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
+    loads && is_loader(rip)
+}
+
+fn is_loader(rip: u64) -> bool {
+    (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
 }
 
 /// Makes the call if code may come in by it.
@@ -87,11 +91,15 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             closure::keep();
             None
         }
-        libc::SYS_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
             // Text relocations: the loader makes a module's code writable and executable again.
-            if !MODULES.covers(args[0]) {
+            if !(is_loader(rip) && MODULES.covers(args[0])) {
                 generated();
             }
+            None
+        }
+        libc::SYS_shmat if args[2] as i32 & libc::SHM_EXEC != 0 => {
+            generated();
             None
         }
         _ => None,
@@ -225,4 +233,5 @@ fn generated() {
         ));
     }
     access::count(Counter::UncheckedCode);
+    access::count(Counter::GeneratedCode);
 }

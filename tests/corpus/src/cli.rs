@@ -5,7 +5,7 @@
 use crate::inside::{self, namespaces};
 use crate::list::{self, Program};
 use crate::one::{self, Variant};
-use crate::report::{self, Circumstances, CorpusResults, SweepResults};
+use crate::report::{self, Circumstances, CorpusResults, Sweep, SweepResults};
 use crate::sweep;
 use crate::trial::{Outcome, Plan, Row};
 use crate::{inputs, trial};
@@ -188,7 +188,7 @@ fn run(arguments: &RunArgs) -> Result<bool, String> {
     if complete {
         report::write_results(&folder())?;
     }
-    Ok(!rows.iter().any(|r| matches!(r.outcome, Outcome::Failed(_) | Outcome::Unstable(_))))
+    Ok(report::is_good(&rows))
 }
 
 /// A plan that works in `folder`, with inputs and the built-in rewriter in place.
@@ -269,11 +269,10 @@ fn run_sweep(arguments: &SweepArgs) -> Result<bool, String> {
     let good = summary.crashed.is_empty() && summary.open.is_empty();
     if record {
         let path = folder().join("results/sweep.json");
-        let old: Option<SweepResults> = report::load(&path)?;
-        let mut results = SweepResults { at: Circumstances::now(), sweeps: old.map(|o| o.sweeps).unwrap_or_default() };
+        let mut results: SweepResults = report::load(&path)?.unwrap_or_default();
         let kind = |s: &sweep::Summary| (s.folders.clone(), s.variant.clone(), s.audited > 0);
-        results.sweeps.retain(|s| kind(s) != kind(&summary));
-        results.sweeps.push(summary);
+        results.sweeps.retain(|s| kind(&s.summary) != kind(&summary));
+        results.sweeps.push(Sweep { at: Circumstances::now(), summary });
         report::store(&path, &results)?;
         report::write_results(&folder())?;
     }

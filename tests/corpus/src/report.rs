@@ -37,11 +37,17 @@ pub struct CorpusResults {
     pub rows: Vec<Row>,
 }
 
+/// The last sweep of each kind.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SweepResults {
+    pub sweeps: Vec<Sweep>,
+}
+
 /// A sweep.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SweepResults {
+pub struct Sweep {
     pub at: Circumstances,
-    pub sweeps: Vec<Summary>,
+    pub summary: Summary,
 }
 
 impl Circumstances {
@@ -228,6 +234,12 @@ pub fn summary(rows: &[Row]) -> String {
     out
 }
 
+/// Whether a run is a success: something passed, and nothing failed or was refused. What is not installed says nothing.
+pub fn is_good(rows: &[Row]) -> bool {
+    let passed = rows.iter().any(|r| r.outcome == Outcome::Passed);
+    passed && rows.iter().all(|r| matches!(r.outcome, Outcome::Passed | Outcome::Missing(_)))
+}
+
 /// Everything that is not plain success, with its reason.
 pub fn remarks(rows: &[Row]) -> String {
     let mut out = String::new();
@@ -271,10 +283,10 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
         }
         write!(out, "\n{}", table(rows)).expect("a string");
     }
-    if let Some(SweepResults { at, sweeps }) = &sweep {
-        write!(out, "\n## Sweeps\n\nMeasured: {}.\n", at.line()).expect("a string");
-        for s in sweeps {
-            write!(out, "\n{}", s.markdown()).expect("a string");
+    if let Some(SweepResults { sweeps }) = &sweep {
+        out.push_str("\n## Sweeps\n");
+        for Sweep { at, summary } in sweeps {
+            write!(out, "\n{}\nMeasured: {}.\n", summary.markdown(), at.line()).expect("a string");
         }
     }
     for name in ["notes.md", "fuzzing.md"] {
@@ -345,6 +357,18 @@ mod tests {
         assert!(text.contains("user mode alone: 4.000 (2 programs) null, 4.000 (2 programs) checked"), "{text}");
         assert!(text.contains("2 passed, 1 failed"), "{text}");
         assert_eq!(remarks(&rows), "* short FAILED: x\n");
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_passed_or_something_was_refused_is_no_success() {
+        let good =
+            |outcomes: &[Outcome]| is_good(&outcomes.iter().map(|o| row("a", 1.0, 1.0, o.clone())).collect::<Vec<_>>());
+        let said = || "why".to_owned();
+        assert!(good(&[Outcome::Passed, Outcome::Missing(said())]));
+        assert!(!good(&[]) && !good(&[Outcome::Missing(said())]));
+        for bad in [Outcome::Refused(said()), Outcome::Failed(said()), Outcome::Unstable(said())] {
+            assert!(!good(&[Outcome::Passed, bad]));
+        }
     }
 
     #[test]

@@ -221,7 +221,7 @@ pub static CALLS: &[Call] = &[
     call!(154 modify_ldt, Num, Out(By(2))),
     call!(155 pivot_root, Str, Str),
     call!(156 _sysctl, Never),
-    call!(157 prctl, Num, L(Prctl), L(Prctl), Num, L(Prctl)),
+    call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl)),
     call!(158 arch_prctl, Num, L(ArchPrctl)),
     call!(159 adjtimex, Out(Bytes(TIMEX))),
     call!(160 setrlimit, Num, In(Bytes(16))),

@@ -1,7 +1,7 @@
 //! Calls whose argument means what a command says: `ioctl`, `fcntl`, `prctl`, socket options and the like.
 //!
-//! Input: an argument of such a call. Output: the memory behind it, as [`super::visit`] has it. What is not listed is a number, except for
-//! `ioctl`, where what is not listed is unknown, and refused if it leads into the segment.
+//! Input: an argument of such a call. Output: the memory behind it, as [`super::visit`] has it. What is not listed is unknown, and refused
+//! if it leads into the segment; socket options are numbers and structures without pointers but for those named here.
 //! Source: Linux `include/uapi` (asm-generic/ioctls.h, linux/sockios.h, linux/fs.h, linux/fcntl.h, linux/prctl.h, asm/prctl.h and
 //! others); section 2 of the manual.
 
@@ -180,26 +180,49 @@ pub static ENCODED_TYPES: &[(u8, &str)] = &[
 /// `fcntl`.
 #[rustfmt::skip]
 pub static FCNTLS: &[Commands] = &[
+    span(0, 4, Number, "F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL"),
     span(5, 7, Written(32), "F_GETLK F_SETLK F_SETLKW"),
+    span(8, 11, Number, "F_SETOWN F_GETOWN F_SETSIG F_GETSIG"),
     span(15, 16, Written(8), "F_SETOWN_EX F_GETOWN_EX"),
     one(17, Written(8), "F_GETOWNER_UIDS"),
     span(36, 38, Written(32), "F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW"),
+    span(1024, 1028, Number, "F_SETLEASE F_GETLEASE F_NOTIFY F_DUPFD_QUERY F_CREATED_QUERY"),
+    span(1029, 1034, Number, "F_CANCELLK F_DUPFD_CLOEXEC F_SETPIPE_SZ F_GETPIPE_SZ F_ADD_SEALS F_GET_SEALS"),
     span(1035, 1038, Written(8), "F_GET_RW_HINT F_SET_RW_HINT F_GET_FILE_RW_HINT F_SET_FILE_RW_HINT"),
 ];
 
-/// `prctl`: the second argument.
+/// `prctl`: the second argument; the others are numbers.
 #[rustfmt::skip]
 pub static PRCTLS: &[Commands] = &[
+    one(1, Number, "PR_SET_PDEATHSIG"),
     one(2, Written(4), "PR_GET_PDEATHSIG"),
+    span(3, 4, Number, "PR_GET_DUMPABLE PR_SET_DUMPABLE"),
     one(5, Written(4), "PR_GET_UNALIGN"),
+    span(6, 8, Number, "PR_SET_UNALIGN PR_GET_KEEPCAPS PR_SET_KEEPCAPS"),
     one(9, Written(4), "PR_GET_FPEMU"),
+    one(10, Number, "PR_SET_FPEMU"),
     one(11, Written(4), "PR_GET_FPEXC"),
+    span(12, 14, Number, "PR_SET_FPEXC PR_GET_TIMING PR_SET_TIMING"),
     one(15, Str, "PR_SET_NAME"),
     one(16, Written(16), "PR_GET_NAME"),
     one(19, Written(4), "PR_GET_ENDIAN"),
+    span(20, 21, Number, "PR_SET_ENDIAN PR_GET_SECCOMP"),
+    one(22, Number, "PR_SET_SECCOMP: strict"),
+    span(23, 24, Number, "PR_CAPBSET_READ PR_CAPBSET_DROP"),
     one(25, Written(4), "PR_GET_TSC"),
+    span(26, 34, Number, "PR_SET_TSC PR_GET_SECUREBITS PR_SET_SECUREBITS PR_SET_TIMERSLACK PR_GET_TIMERSLACK PR_TASK_PERF_EVENTS_DISABLE PR_TASK_PERF_EVENTS_ENABLE PR_MCE_KILL PR_MCE_KILL_GET"),
+    one(35, Number, "PR_SET_MM: which"),
+    one(36, Number, "PR_SET_CHILD_SUBREAPER"),
     one(37, Written(4), "PR_GET_CHILD_SUBREAPER"),
+    span(38, 39, Number, "PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS"),
     one(40, Written(8), "PR_GET_TID_ADDRESS"),
+    span(41, 47, Number, "PR_SET_THP_DISABLE PR_GET_THP_DISABLE PR_MPX_ENABLE_MANAGEMENT PR_MPX_DISABLE_MANAGEMENT PR_SET_FP_MODE PR_GET_FP_MODE PR_CAP_AMBIENT"),
+    span(50, 58, Number, "PR_SVE_SET_VL PR_SVE_GET_VL PR_GET_SPECULATION_CTRL PR_SET_SPECULATION_CTRL PR_PAC_RESET_KEYS PR_SET_TAGGED_ADDR_CTRL PR_GET_TAGGED_ADDR_CTRL PR_SET_IO_FLUSHER PR_GET_IO_FLUSHER"),
+    span(60, 61, Number, "PR_PAC_SET_ENABLED_KEYS PR_PAC_GET_ENABLED_KEYS"),
+    one(62, Number, "PR_SCHED_CORE: which"),
+    span(63, 73, Number, "PR_SME_SET_VL PR_SME_GET_VL PR_SET_MDWE PR_GET_MDWE PR_SET_MEMORY_MERGE PR_GET_MEMORY_MERGE PR_RISCV_V_SET_CONTROL PR_RISCV_V_GET_CONTROL PR_RISCV_SET_ICACHE_FLUSH_CTX PR_PPC_GET_DEXCR PR_PPC_SET_DEXCR"),
+    one(0x5356_4d41, Number, "PR_SET_VMA: which"),
+    one(0x5961_6d61, Number, "PR_SET_PTRACER"),
 ];
 /// Options of `prctl` with pointers elsewhere.
 const PR_SET_SECCOMP: u64 = 22;
@@ -211,11 +234,18 @@ const PR_GET_AUXV: u64 = 0x4155_5856;
 /// `arch_prctl`.
 #[rustfmt::skip]
 pub static ARCH_PRCTLS: &[Commands] = &[
+    span(0x1011, 0x1012, Number, "ARCH_GET_CPUID ARCH_SET_CPUID"),
     span(0x1003, 0x1004, Written(8), "ARCH_GET_FS ARCH_GET_GS"),
     span(0x1021, 0x1022, Written(8), "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM"),
+    one(0x1023, Number, "ARCH_REQ_XCOMP_PERM"),
     one(0x1024, Written(8), "ARCH_GET_XCOMP_GUEST_PERM"),
+    one(0x1025, Number, "ARCH_REQ_XCOMP_GUEST_PERM"),
+    span(0x2001, 0x2003, Number, "ARCH_MAP_VDSO_X32 ARCH_MAP_VDSO_32 ARCH_MAP_VDSO_64"),
     one(0x4001, Written(8), "ARCH_GET_UNTAG_MASK"),
+    one(0x4002, Number, "ARCH_ENABLE_TAGGED_ADDR"),
     one(0x4003, Written(8), "ARCH_GET_MAX_TAG_BITS"),
+    one(0x4004, Number, "ARCH_FORCE_TAGGED_SVA"),
+    span(0x5001, 0x5004, Number, "ARCH_SHSTK_ENABLE ARCH_SHSTK_DISABLE ARCH_SHSTK_LOCK ARCH_SHSTK_UNLOCK"),
     one(0x5005, Written(8), "ARCH_SHSTK_STATUS"),
 ];
 const ARCH_SET_GS: u64 = 0x1001;
@@ -224,15 +254,18 @@ const ARCH_SET_FS: u64 = 0x1002;
 /// `shmctl`, `msgctl`.
 #[rustfmt::skip]
 pub static SHMCTLS: &[Commands] = &[
+    one(0, Number, "IPC_RMID"),
     one(1, Read(112), "IPC_SET"),
     one(2, Written(112), "IPC_STAT"),
     one(3, Written(72), "IPC_INFO"),
+    span(11, 12, Number, "SHM_LOCK SHM_UNLOCK"),
     one(13, Written(112), "SHM_STAT"),
     one(14, Written(48), "SHM_INFO"),
     one(15, Written(112), "SHM_STAT_ANY"),
 ];
 #[rustfmt::skip]
 pub static MSGCTLS: &[Commands] = &[
+    one(0, Number, "IPC_RMID"),
     one(1, Read(120), "IPC_SET"),
     one(2, Written(120), "IPC_STAT"),
     one(3, Written(32), "IPC_INFO"),
@@ -243,10 +276,13 @@ pub static MSGCTLS: &[Commands] = &[
 /// `semctl`; how many semaphores GETALL and SETALL move is not known here.
 #[rustfmt::skip]
 pub static SEMCTLS: &[Commands] = &[
+    one(0, Number, "IPC_RMID"),
     one(1, Read(104), "IPC_SET"),
     one(2, Written(104), "IPC_STAT"),
     one(3, Written(36), "IPC_INFO"),
+    span(11, 12, Number, "GETPID GETVAL"),
     one(13, Opaque(8), "GETALL"),
+    span(14, 16, Number, "GETNCNT GETZCNT SETVAL"),
     one(17, Opaque(8), "SETALL"),
     one(18, Written(104), "SEM_STAT"),
     one(19, Written(36), "SEM_INFO"),
@@ -256,6 +292,7 @@ pub static SEMCTLS: &[Commands] = &[
 /// `seccomp`.
 #[rustfmt::skip]
 pub static SECCOMPS: &[Commands] = &[
+    one(0, Number, "SECCOMP_SET_MODE_STRICT"),
     one(1, Filter, "SECCOMP_SET_MODE_FILTER"),
     one(2, Read(4), "SECCOMP_GET_ACTION_AVAIL"),
     one(3, Written(6), "SECCOMP_GET_NOTIF_SIZES"),
@@ -308,22 +345,21 @@ impl Visitor<'_> {
     pub(super) fn by_command(&mut self, i: usize, layout: Layout) -> Look {
         let args = *self.args;
         let addr = args[i];
-        let listed = |commands: &[Commands], command: u64| find(commands, command).unwrap_or(Number);
         match layout {
             Layout::Ioctl => self.ioctl(args[1], addr),
-            Layout::Fcntl => self.behind(listed(FCNTLS, args[1]), args[1], addr),
+            Layout::Fcntl => self.listed(FCNTLS, args[1], addr),
             Layout::Prctl => self.prctl(i, addr),
             Layout::ArchPrctl => match args[0] {
                 // Thread-local storage is reached without checks.
                 ARCH_SET_FS | ARCH_SET_GS => keep_out(addr),
-                option => self.behind(listed(ARCH_PRCTLS, option), option, addr),
+                option => self.listed(ARCH_PRCTLS, option, addr),
             },
             Layout::SetSockopt => self.set_sockopt(addr),
             Layout::GetSockopt => self.get_sockopt(addr),
-            Layout::Shmctl => self.behind(listed(SHMCTLS, args[1]), args[1], addr),
-            Layout::Msgctl => self.behind(listed(MSGCTLS, args[1]), args[1], addr),
-            Layout::Semctl => self.behind(listed(SEMCTLS, args[2]), args[2], addr),
-            Layout::Seccomp => self.behind(listed(SECCOMPS, args[0]), args[0], addr),
+            Layout::Shmctl => self.listed(SHMCTLS, args[1], addr),
+            Layout::Msgctl => self.listed(MSGCTLS, args[1], addr),
+            Layout::Semctl => self.listed(SEMCTLS, args[2], addr),
+            Layout::Seccomp => self.listed(SECCOMPS, args[0], addr),
             Layout::Fsconfig => {
                 match args[1] {
                     // FSCONFIG_SET_STRING, FSCONFIG_SET_PATH, FSCONFIG_SET_PATH_EMPTY; FSCONFIG_SET_BINARY.
@@ -340,6 +376,14 @@ impl Visitor<'_> {
                 Ok(())
             }
             _ => unreachable!("the other layouts have no commands"),
+        }
+    }
+
+    /// What a table has of a command; what it has not must not lead into the segment.
+    fn listed(&mut self, commands: &[Commands], command: u64, addr: u64) -> Look {
+        match find(commands, command) {
+            Some(behind) => self.behind(behind, command, addr),
+            None => keep_out(addr),
         }
     }
 
@@ -398,8 +442,10 @@ impl Visitor<'_> {
                 self.put(addr, args[2], true);
                 Ok(())
             }
-            (option, 1) => self.behind(find(PRCTLS, option).unwrap_or(Number), option, addr),
-            _ => Ok(()),
+            (PR_GET_AUXV, _) => Ok(()),
+            (option, 1) => self.listed(PRCTLS, option, addr),
+            (option, _) if find(PRCTLS, option).is_some() => Ok(()),
+            _ => keep_out(addr),
         }
     }
 

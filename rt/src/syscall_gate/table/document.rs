@@ -134,7 +134,7 @@ fn document() -> String {
         let absent = if ABSENT.contains(&call.nr) { "answered with ENOSYS; " } else { "" };
         writeln!(text, "| {} | `{}` | {absent}{} |", call.nr, call.name, args.join("; ")).unwrap();
     }
-    let number = "Any other command has a number as its argument.";
+    let number = "Any other command with an argument in shared memory is refused.";
     let note = "Any other command with an argument in shared memory is refused; so is one that reads a structure of a size that it states \
                 with a word in it that leads into shared memory.";
     commands(&mut text, "ioctl", note, commands::IOCTLS);
@@ -144,9 +144,10 @@ fn document() -> String {
     }
     commands(&mut text, "fcntl", number, commands::FCNTLS);
     let prctl = "The second argument. `PR_SET_SECCOMP` (its filter, read), `PR_SCHED_CORE` (8 written), `PR_SET_VMA` (string), `PR_GET_AUXV` \
-                 (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. Any other option has numbers.";
+                 (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. Any other option with an argument in shared memory is refused.";
     commands(&mut text, "prctl", prctl, commands::PRCTLS);
-    let arch = "`ARCH_SET_FS` and `ARCH_SET_GS`: **private**. Any other option has a number.";
+    let arch =
+        "`ARCH_SET_FS` and `ARCH_SET_GS`: **private**. Any other option with an argument in shared memory is refused.";
     commands(&mut text, "arch_prctl", arch, commands::ARCH_PRCTLS);
     commands(&mut text, "shmctl", number, commands::SHMCTLS);
     commands(&mut text, "msgctl", number, commands::MSGCTLS);

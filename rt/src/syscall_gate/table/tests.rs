@@ -285,6 +285,13 @@ fn other_commands() {
         |option: i32, args: [u64; 4]| ranges(libc::SYS_prctl, [option as u64, args[0], args[1], args[2], args[3], 0]);
     assert_eq!(prctl(libc::PR_GET_NAME, [S, 0, 0, 0]), Ok(vec![(S, 16, true)]));
     assert_eq!(prctl(libc::PR_SET_DUMPABLE, [S, S, S, S]), Ok(vec![]));
+    assert_eq!(
+        prctl(libc::PR_SET_NO_NEW_PRIVS, [1, S, S, S]),
+        Ok(vec![]),
+        "the kernel looks at none of them as a pointer"
+    );
+    assert_eq!(prctl(0x5356_4d41, [0, 4096, 4096, S]).map(|found| found.len()), Ok(1), "PR_SET_VMA: a name");
+    assert_eq!(prctl(0x4155_5856, [S, 16, 0, 0]), Ok(vec![(S, 16, true)]), "PR_GET_AUXV");
     let filter = [3u64, S];
     assert_eq!(prctl(libc::PR_SET_SECCOMP, [2, at(&filter), 0, 0]), Ok(vec![(S, 24, false)]));
     assert_eq!(ranges(libc::SYS_seccomp, [1, 0, at(&filter), 0, 0, 0]), Ok(vec![(S, 24, false)]));
@@ -293,6 +300,22 @@ fn other_commands() {
     assert_eq!(ranges(libc::SYS_semctl, [0, 0, 13, S, 0, 0]), Err((3, S)), "GETALL: how many is not known");
     assert_eq!(ranges(libc::SYS_semctl, [0, 0, 16, S, 0, 0]), Ok(vec![]), "SETVAL: a number");
     assert_eq!(ranges(libc::SYS_shmctl, [0, libc::IPC_RMID as u64, S, 0, 0, 0]), Ok(vec![]));
+}
+
+#[test]
+fn commands_that_are_not_listed_take_no_pointer_into_the_segment() {
+    for argument in 1..5 {
+        let mut args = [9999, 0, 0, 0, 0, 0];
+        args[argument] = S + 5;
+        assert_eq!(ranges(libc::SYS_prctl, args), Err((argument, S + 5)), "prctl");
+    }
+    assert_eq!(ranges(libc::SYS_prctl, [9999, 1, 2, 3, 4, 5]), Ok(vec![]));
+    assert_eq!(ranges(libc::SYS_fcntl, [3, 9999, S, 0, 0, 0]), Err((2, S)));
+    assert_eq!(ranges(libc::SYS_arch_prctl, [0x9999, S, 0, 0, 0, 0]), Err((1, S)));
+    assert_eq!(ranges(libc::SYS_shmctl, [0, 99, S, 0, 0, 0]), Err((2, S)));
+    assert_eq!(ranges(libc::SYS_msgctl, [0, 99, S, 0, 0, 0]), Err((2, S)));
+    assert_eq!(ranges(libc::SYS_semctl, [0, 0, 99, S, 0, 0]), Err((3, S)));
+    assert_eq!(ranges(libc::SYS_seccomp, [99, 0, S, 0, 0, 0]), Err((2, S)));
 }
 
 #[test]

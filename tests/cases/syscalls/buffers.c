@@ -37,7 +37,7 @@ static unsigned node, failures;
         }                                                                                         \
     } while (0)
 
-/* The C library is not rewritten: shared memory is only touched by this file's own loops, and by the kernel. */
+/* Loops of this file, not functions of the C library: so what a call finds invalid, no library has fetched for it. */
 static int same(const volatile char *a, const volatile char *b, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (a[i] != b[i]) return 0;

@@ -521,7 +521,7 @@ impl Node {
         if self.space.allows(block, store) {
             return;
         }
-        if !self.is_handed_out(block) {
+        if !self.is_handed_out(block, store) {
             return self.refuse_unallocated(block, masked);
         }
         let tag = self.tag_of(block);
@@ -617,23 +617,29 @@ impl Node {
         self.wait(Wait::Miss, |node| node.coherence.granted);
     }
 
-    /// Whether the block's memory has been handed out; asks its owner if this node does not know.
-    fn is_handed_out(&mut self, block: Block) -> bool {
+    /// Whether the block's memory has been handed out; asks its owner if this node does not know. Loads may go on to the end of a page that has been
+    /// handed out in part, where all is zero: the C library reads strings in vectors, and so past their ends, though never into another page.
+    fn is_handed_out(&mut self, block: Block, store: bool) -> bool {
         let place = self.home_table.place(&self.homes, block.addr());
         let arena = place.map(|place| place.arena).or_else(|| self.homes.arena_of(block.addr()));
         let Some(arena) = arena else { return false };
-        block.addr() < self.coherence.limits[arena.index()] || self.ask_limit(arena, block)
+        self.is_below_limit(arena, block, store) || self.ask_limit(arena) && self.is_below_limit(arena, block, store)
     }
 
-    /// Whether the address has been handed out; asks the arena's owner.
+    fn is_below_limit(&self, arena: ArenaId, block: Block, store: bool) -> bool {
+        let limit = self.coherence.limits[arena.index()];
+        block.addr() < if store { limit } else { limit.next_multiple_of(PAGE_BYTES) }
+    }
+
+    /// Asks the arena's owner how much has been handed out; false if it has none.
     #[cold]
-    fn ask_limit(&mut self, arena: ArenaId, block: Block) -> bool {
+    fn ask_limit(&mut self, arena: ArenaId) -> bool {
         let Some(owner) = self.homes.owner_of(arena) else { return false };
         let key = self.fresh_key();
         let query = Message { handler: id::LIMIT_QUERY, args: [arena.index() as u64, 0, 0], key, ..Message::default() };
         let reply = self.call(owner, query, id::LIMIT, Wait::Miss);
         self.learn_limit(arena, reply.args[0]);
-        block.addr() < self.coherence.limits[arena.index()]
+        true
     }
 
     /// Notes that memory below `limit` has been handed out in that arena.

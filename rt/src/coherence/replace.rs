@@ -177,7 +177,7 @@ impl Node {
         }
         let mut next = Some(self.space.block_of(first));
         while let Some(block) = next.filter(|block| block.addr() < end) {
-            if self.is_handed_out(block) {
+            if self.is_handed_out(block, true) {
                 each(self, block);
                 next = self.space.after(block);
             } else {

@@ -165,3 +165,16 @@ fn a_library_that_is_not_in_the_bundle_is_refused_in_one_line() {
         assert_eq!(err, line);
     }
 }
+
+/// What the program is linked with ends it before it begins.
+#[test]
+fn a_bundle_without_a_library_that_the_program_needs_does_not_begin() {
+    let bench = Bench::new();
+    let bundle = bench.bundle(&["--checks", "none", "--poll", "none"]);
+    fs::remove_file(bundle.join("lib/libstdc++.so.6")).unwrap();
+    let output = run(&bundle.join("prog"), &[]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b""[..], Some(127)), "{err}");
+    assert_eq!(err.matches("it is not in this program's bundle").count(), 1, "{err}");
+    assert!(err.contains("libstdc++.so.6"), "{err}");
+}

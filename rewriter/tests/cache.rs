@@ -2,7 +2,7 @@
 
 use blizzard::cache::Cache;
 use blizzard::marker;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -82,12 +82,14 @@ fn numbers(linked: u32, opened: u32) -> String {
 }
 
 /// What a change of a library leaves as it was.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Same {
     /// Nothing but the name: what package managers do.
     Name,
     /// Written over.
     File,
+    /// Written over, and its time of change put back.
+    FileAndTime,
 }
 
 /// Gives both libraries other contents in that way; then they are asked for by the launcher, and by the runtime of a rewritten program.
@@ -106,7 +108,7 @@ fn changed(same: Same) {
         let old = fs::metadata(&path).unwrap();
         match same {
             Same::Name => drop(bench.library(name, 2)),
-            Same::File => {
+            Same::File | Same::FileAndTime => {
                 let aside = bench.at("aside.so");
                 fs::rename(&path, &aside).unwrap();
                 let bytes = fs::read(bench.library(name, 2)).unwrap();
@@ -114,6 +116,10 @@ fn changed(same: Same) {
                 assert_eq!(bytes.len() as u64, old.len());
                 fs::write(&path, bytes).unwrap();
             }
+        }
+        if same == Same::FileAndTime {
+            File::options().write(true).open(&path).unwrap().set_modified(old.modified().unwrap()).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), old.modified().unwrap());
         }
     }
     assert_eq!(run(&bench), (numbers(2, 2), numbers(2, 2)), "{same:?}");
@@ -130,6 +136,11 @@ fn another_library_of_the_same_name_is_rewritten_again() {
 #[test]
 fn a_library_that_has_been_written_over_is_rewritten_again() {
     changed(Same::File);
+}
+
+#[test]
+fn a_library_of_the_same_size_and_time_is_rewritten_again() {
+    changed(Same::FileAndTime);
 }
 
 /// Libraries with fewer checks in a program with all of them would make it wrong on several nodes, and nobody would be told.

@@ -5,6 +5,7 @@ use blizzard::marker;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Is linked with one library, and opens the one that its argument names.
@@ -189,5 +190,24 @@ fn the_cache_can_be_cleaned_while_a_rewriter_writes() {
         assert_eq!(said(&rewriter.wait_with_output().unwrap()), numbers(1, 1));
         // What the first has left, or not, serves the next.
         assert_eq!(bench.run(&["run", "--", "./prog", "./libopened.so"]), numbers(1, 1));
+    }
+}
+
+/// What has been removed since it was looked at is made again.
+#[test]
+fn a_program_runs_whenever_the_cache_is_cleaned() {
+    let bench = Bench::new();
+    let cache = Cache::at(bench.at("cache"));
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "prog.blz"]), "");
+    for times in 1..=6 {
+        let mut program = Command::new(bench.at("prog.blz"));
+        program.arg("./libopened.so").current_dir(&bench.folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = program.spawn().unwrap();
+        // Whenever there is something; not without end, as no program would begin that loses a library each time.
+        let mut left = times;
+        while left > 0 && program.try_wait().unwrap().is_none() {
+            left -= usize::from(!cache.clean(Duration::ZERO).unwrap().is_empty());
+        }
+        assert_eq!(said(&program.wait_with_output().unwrap()), numbers(1, 1), "cleaned {times} times");
     }
 }

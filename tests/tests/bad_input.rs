@@ -172,11 +172,56 @@ fn foreign_architectures() {
 #[test]
 fn other_classes_and_byte_orders() {
     let dir = folder();
-    for (at, value) in [(4, 1), (4, 0), (5, 2), (5, 0)] {
+    for (at, value, part) in [(4, 1, "32-bit"), (4, 0, "64-bit"), (5, 2, "big-endian"), (5, 0, "x86-64")] {
         let mut bytes = program().to_vec();
         bytes[at] = value;
-        assert_refused(&write(&dir, "class", &bytes));
+        let text = assert_refused(&write(&dir, "class", &bytes));
+        assert!(text.contains(part), "{text}");
     }
+}
+
+/// A program that runs, of the same processor family: with the header, the program headers and the sections that such files have.
+#[test]
+fn programs_of_32_bits() {
+    let dir = folder();
+    let source = write(
+        &dir,
+        "exits.s",
+        b".globl _start\n_start: mov $1, %eax\n mov $3, %ebx\n int $0x80\n.data\nnumber: .long 5\n",
+    );
+    let (object, program) = (dir.path().join("exits.o"), dir.path().join("exits"));
+    assert!(Command::new("as").arg("--32").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    for (flags, kind) in [(&[][..], 2), (&["-pie", "--no-dynamic-linker"], 3)] {
+        let linked =
+            Command::new("ld").args(["-m", "elf_i386"]).args(flags).arg(&object).arg("-o").arg(&program).status();
+        assert!(linked.unwrap().success());
+        let bytes = std::fs::read(&program).unwrap();
+        // Class, type, machine.
+        assert_eq!((bytes[4], bytes[16], bytes[18]), (1, kind, 3));
+        // Some kernels start no such program.
+        if let Ok(status) = Command::new(&program).status() {
+            assert_eq!(status.code(), Some(3));
+        }
+        let text = assert_refused(&program);
+        assert!(text.contains("exits: is a 32-bit program") && text.contains("-m64"), "{text}");
+        for arguments in [&["inspect"][..], &["run", "--"]] {
+            let outcome = run(tool::blizzard(arguments).arg(&program), "", LIMIT).unwrap();
+            assert!(outcome.stderr_text().contains("32-bit"), "{arguments:?}: {}", outcome.describe());
+        }
+    }
+    // x32: 32-bit pointers in a file whose machine is x86-64.
+    let linked = Command::new("as").arg("--x32").arg(&source).arg("-o").arg(&object).status().unwrap().success()
+        && Command::new("ld")
+            .args(["-m", "elf32_x86_64"])
+            .arg(&object)
+            .arg("-o")
+            .arg(&program)
+            .status()
+            .unwrap()
+            .success();
+    assert!(linked);
+    let text = assert_refused(&program);
+    assert!(text.contains("exits: is a 32-bit program"), "{text}");
 }
 
 /// A note as the Go toolchain's linker writes it is enough to know its programs by; they are refused as what they are.

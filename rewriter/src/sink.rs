@@ -167,20 +167,41 @@ impl AtomicFile {
         let file = self.open()?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_data()?;
-        let temporary = match self.file.take().expect("opened above") {
-            Unfinished::Named(file) => file.into_temp_path(),
+        match self.file.take().expect("opened above") {
+            Unfinished::Named(file) => file.into_temp_path().persist(&self.path).map_err(|e| e.error),
             Unfinished::Nameless(file) => {
-                // Another process that made the folder, too, and failed, has removed it if it was empty.
-                self.make_folder()?;
                 // A link cannot replace a file, so it gets a temporary name for a moment.
                 let open = Path::new(OPEN_FILES).join(file.as_raw_fd().to_string());
                 let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
-                tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?.into_temp_path()
+                let temporary = again_if_gone(|| {
+                    // Another process that made the folder, too, and failed, has removed it if it was empty.
+                    self.make_folder()?;
+                    let at = tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?;
+                    Ok(at.into_temp_path())
+                })?;
+                // Closed before it gets its name: a file that is open for writing cannot be executed.
+                drop(file);
+                temporary.persist(&self.path).map_err(|e| e.error)
             }
-        };
-        // Closed before it gets its name: a file that is open for writing cannot be executed.
-        temporary.persist(&self.path).map_err(|e| e.error)
+        }
     }
+}
+
+/// How often something is done again that another process undoes.
+const TRIES: usize = 8;
+
+/// Does something in a folder that another process may remove at any moment.
+///
+/// # Errors
+/// Those of `act`.
+pub fn again_if_gone<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match act() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+    }
+    act()
 }
 
 impl Drop for AtomicFile {

@@ -16,6 +16,7 @@ use crate::sys::{self, Errno, KernelSigaction};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
 use kept::KEPT;
 
 mod kept;
@@ -177,6 +178,9 @@ pub fn active() -> bool {
 pub fn is_bundle() -> bool {
     matches!(state().source, Source::Bundle { .. })
 }
+
+/// How often a library is rewritten when the result is gone before it is opened.
+const MAKE_AT_MOST: usize = 8;
 
 /// Name of a file's entry in the cache's folder.
 pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, ctime: i64, ctime_ns: i64) -> fmt::Result {
@@ -349,27 +353,31 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
         }
         Source::Cache { folder, root, key, tool } => {
             let stat = sys::fstat(original.0)?;
-            if let Ok(found) = entry_of(&stat, folder, key) {
-                touch(found.0);
-                return Ok(found);
-            }
-            let or_own = if own::is_allowed() { c"--or-own" } else { c"--" };
-            match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key, or_own]) {
-                Ok(0) => entry_of(&stat, folder, key).inspect_err(|e| {
-                    refuse(original.0, format_args!("its rewritten form cannot be opened: {e}"));
-                }),
-                Ok(status) => {
-                    refuse(original.0, format_args!("it could not be rewritten (status {status})"));
-                    Err(Errno(libc::EPERM))
+            // Somebody may clean the cache at any moment, also before what has been made is opened.
+            for _ in 0..MAKE_AT_MOST {
+                if let Ok(found) = entry_of(&stat, folder, key) {
+                    touch(found.0);
+                    return Ok(found);
                 }
-                Err(e) => {
-                    refuse(
-                        original.0,
-                        format_args!("it has not been rewritten yet, and {tool:?} cannot be run to do that: {e}"),
-                    );
-                    Err(Errno(libc::EPERM))
+                let or_own = if own::is_allowed() { c"--or-own" } else { c"--" };
+                match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key, or_own]) {
+                    Ok(0) => {}
+                    Ok(status) => {
+                        refuse(original.0, format_args!("it could not be rewritten (status {status})"));
+                        return Err(Errno(libc::EPERM));
+                    }
+                    Err(e) => {
+                        refuse(
+                            original.0,
+                            format_args!("it has not been rewritten yet, and {tool:?} cannot be run to do that: {e}"),
+                        );
+                        return Err(Errno(libc::EPERM));
+                    }
                 }
             }
+            entry_of(&stat, folder, key).inspect_err(|e| {
+                refuse(original.0, format_args!("its rewritten form cannot be opened: {e}"));
+            })
         }
     }
 }
@@ -381,8 +389,16 @@ pub fn path_of<T>(fd: i32, then: impl FnOnce(&[u8]) -> T) -> T {
     then(if known.is_ok() { &path.bytes[..path.len] } else { b"" })
 }
 
-/// Says why the library behind `fd` is not loaded.
+/// Says why the library behind `fd` is not loaded; once, though the loader may try it by several paths.
 fn refuse(fd: i32, why: fmt::Arguments<'_>) {
+    static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    if let Ok(stat) = sys::fstat(fd) {
+        let [dev, ino] = [stat.st_dev, stat.st_ino].map(u64::from);
+        if LAST[0].swap(dev, Ordering::Relaxed) == dev && LAST[1].swap(ino, Ordering::Relaxed) == ino {
+            return;
+        }
+        LAST[1].store(ino, Ordering::Relaxed);
+    }
     path_of(fd, |name| match name {
         b"" => print::error(format_args!("a library is not loaded: {why}")),
         _ => print::error(format_args!("\"{}\" is not loaded: {why}", name.escape_ascii())),

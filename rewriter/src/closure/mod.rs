@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::memory::Mapped;
 use crate::options::Options;
 use crate::pipeline;
+use crate::sink::again_if_gone;
 use blizzard_rt::abi::closure_strings;
 use blizzard_rt::closure::entry_name;
 use std::fs::{self, File, Metadata};
@@ -133,11 +134,13 @@ impl Cached {
     /// Makes `link` lead to `file`, whole or not at all.
     fn link(&self, link: &Path, file: &Path) -> std::io::Result<()> {
         let folder = self.folder();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let target = Path::new("..").join(file.strip_prefix(self.cache.root()).unwrap_or(file));
-        let made =
-            tempfile::Builder::new().prefix(".link.").make_in(&folder, |at| std::os::unix::fs::symlink(&target, at))?;
-        made.into_temp_path().persist(link).map_err(|e| e.error)
+        again_if_gone(|| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let link_to = |at: &Path| std::os::unix::fs::symlink(&target, at);
+            let made = tempfile::Builder::new().prefix(".link.").make_in(&folder, link_to)?;
+            made.into_temp_path().persist(link).map_err(|e| e.error)
+        })
     }
 }
 

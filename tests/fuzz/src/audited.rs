@@ -1,42 +1,55 @@
-//! What the audit says of an output, and what of it is known.
+//! What the audit says of an output.
 //!
-//! Input: the audit's findings and the rewritten file. Output: the first finding that does not follow from an instruction that Capstone does not know, or not in this encoding:
-//! each finding is excused by itself, none by another of the same output.
+//! Input: a sequence, its program and the rewritten form. Output: whether the audit accepts it. It panics where it should and does not.
+//!
+//! Capstone does not know all instructions, or not in each encoding, and may take the bytes behind one that it does not know for others. Nothing else is excused: the sequence
+//! without what the audit does not read by itself must be accepted as a whole.
 
-use blizzard::verify::Finding;
-use iced_x86::{Decoder, DecoderOptions, EncodingKind, Instruction};
-use object::{Object, ObjectSection};
+use crate::sequence::Sequence;
+use blizzard::verify::{Finding, verify_with};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 /// What the audit says of instructions that it does not read.
 const NOT_READ: [&str; 3] = ["do not decode", "no check form is known", "access that the audit does not know"];
+const NOP: u8 = 0x90;
 
-/// The first finding that is not known to be the audit's own.
-pub fn unexpected<'a>(open: &'a [Finding], rewritten: &[u8]) -> Option<&'a Finding> {
+/// Whether the audit accepts the output; `false`: there are instructions in it that it does not read, and it accepts the rest.
+pub fn accepts(sequence: &Sequence, original: &[u8], rewritten: &[u8]) -> bool {
+    let open = findings(sequence, original, rewritten);
     if open.is_empty() {
-        return None;
+        return true;
     }
-    let code = instructions(rewritten);
-    let at = |va: u64| code.iter().find(|i| i.ip() <= va && va < i.next_ip()).map(Instruction::ip);
-    let is_unread = |f: &Finding| NOT_READ.iter().any(|n| f.reason.contains(n));
-    let unread: Vec<u64> = open.iter().filter(|f| is_unread(f)).filter_map(|f| at(f.at)).collect();
-    let vectors = code.iter().any(|i| matches!(i.encoding(), EncodingKind::VEX | EncodingKind::EVEX));
-    open.iter().find(|f| {
-        // The bytes of an instruction that is not read may look like others.
-        let inside = at(f.at).is_some_and(|i| unread.contains(&i));
-        // Of a general register that Capstone has a vector instruction read (vrndscalesd).
-        let read = vectors && f.reason.starts_with("inserted code changes r") && f.reason.ends_with(", live here");
-        !is_unread(f) && !inside && !read
-    })
+    let mut rest = sequence.code.clone();
+    for insn in Decoder::new(64, &sequence.code, DecoderOptions::NONE).iter() {
+        let bytes = insn.ip() as usize..insn.next_ip() as usize;
+        if insn.flow_control() == FlowControl::Next && !is_read(&sequence.with(&sequence.code[bytes.clone()])) {
+            rest[bytes].fill(NOP);
+        }
+    }
+    assert!(rest != sequence.code, "{open:#?}\n{sequence:?}");
+    let rest = sequence.with(&rest);
+    let open = rewritten_findings(&rest);
+    assert!(open.is_empty(), "{open:#?}\n{rest:?}\nwithout the nops {sequence:?}");
+    false
 }
 
-/// The instructions of the new code.
-fn instructions(rewritten: &[u8]) -> Vec<Instruction> {
-    let file = object::File::parse(rewritten).expect("the output is an ELF file");
-    let sections = file.sections().filter(|s| matches!(s.name(), Ok(".blizzard.text" | ".blizzard.cold")));
-    sections
-        .flat_map(|s| {
-            let bytes = s.data().unwrap_or(&[]);
-            Decoder::with_ip(64, bytes, s.address(), DecoderOptions::NONE).iter().collect::<Vec<_>>()
-        })
-        .collect()
+/// Whether the audit reads a sequence of one instruction.
+fn is_read(sequence: &Sequence) -> bool {
+    let open = rewritten_findings(sequence);
+    let read = !open.iter().any(|f| NOT_READ.iter().any(|n| f.reason.contains(n)));
+    assert!(!read || open.is_empty(), "{open:#?}\n{sequence:?}");
+    read
+}
+
+fn rewritten_findings(sequence: &Sequence) -> Vec<Finding> {
+    let original = sequence.program();
+    let rewritten = sequence.rewrite(&original).expect("part of a sequence that was not refused");
+    findings(sequence, &original, &rewritten)
+}
+
+fn findings(sequence: &Sequence, original: &[u8], rewritten: &[u8]) -> Vec<Finding> {
+    match verify_with(rewritten, "sequence", Some(original)) {
+        Ok(audit) => audit.open,
+        Err(e) => panic!("{}\n{sequence:?}", e.what),
+    }
 }

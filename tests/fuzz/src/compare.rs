@@ -72,7 +72,8 @@ fn differing_floats(expected: &[u8], found: &[u8]) -> Option<String> {
         format!("0x{digits}")
     };
     let stack = (0..8).map(|n| (format!("st({n})"), 32 + 16 * n, 10));
-    let words = [("the x87 control word", 0, 2), ("the x87 status word", 2, 2), ("the x87 tag word", 4, 1), ("MXCSR", 24, 4)];
+    let words =
+        [("the x87 control word", 0, 2), ("the x87 status word", 2, 2), ("the x87 tag word", 4, 1), ("MXCSR", 24, 4)];
     let words = words.map(|(name, at, bytes)| (name.to_string(), at, bytes));
     words.into_iter().chain(stack).find_map(|(name, at, bytes)| {
         let (a, b) = (&expected[at..at + bytes], &found[at..at + bytes]);

@@ -12,7 +12,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_rt::abi;
-use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
+use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use std::path::PathBuf;
 use std::{fmt, fs};
 
@@ -282,6 +282,18 @@ impl Sequence {
     /// Other instructions, from the same state, rewritten with the same options.
     pub fn with(&self, code: &[u8]) -> Sequence {
         Sequence { code: code.to_vec(), ..self.clone() }
+    }
+
+    /// The same with nops in place of some instructions, so that distances stay as they are.
+    pub fn without(&self, mut is_left_out: impl FnMut(&Instruction, &[u8]) -> bool) -> Sequence {
+        let mut code = self.code.clone();
+        for insn in &mut Decoder::new(64, &self.code, DecoderOptions::NONE) {
+            let bytes = insn.ip() as usize..insn.next_ip() as usize;
+            if is_left_out(&insn, &self.code[bytes.clone()]) {
+                code[bytes].fill(0x90);
+            }
+        }
+        self.with(&code)
     }
 
     /// Rewrites its program; `None` if it is refused.

@@ -113,7 +113,7 @@ fn operand(u: &mut Unstructured, roles: &Roles, scale_bytes: i32) -> Result<Oper
 
 /// What compilers write all the time.
 fn common(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
-    const OPCODES: [&[u8]; 22] = [
+    const OPCODES: [&[u8]; 23] = [
         &[0x8b],
         &[0x8b],
         &[0x89],
@@ -134,6 +134,7 @@ fn common(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
         &[0x0f, 0x10],
         &[0x0f, 0x11],
         &[0xff],
+        &[0xf7],
         &[0x0f, 0x44],
         &[0x8d],
     ];

@@ -19,6 +19,8 @@ pub const SHARED: u64 = abi::SEGMENT_BASE;
 /// The same where the kernel places stacks, libraries and programs: the bit of an address that shared memory never has is set.
 pub const HIGH: u64 = 0x5000_0000_0000;
 const _: () = assert!(HIGH >> abi::PRIVATE_BIT & 1 == 1);
+/// So far behind the private ones nothing is mapped, neither in the original nor in the output.
+pub const UNMAPPED: u64 = 0x1000_0000;
 /// Bytes of each.
 pub const REGION: usize = 16 << 10;
 /// Bytes that the process writes down: the private region, its state before, after, and at a signal, its stack; then the shared region and the high one.
@@ -216,16 +218,16 @@ std::arch::global_asm!(
     "  mov rsi, qword ptr [rbx+224]",
     "  fuzz_keep [rsi], SIGNAL+4096, 3072",
     "  fuzz_end 1",
-    // A sigaction on the stack: handler, SA_SIGINFO | SA_RESTORER, a restorer that is not needed, no mask.
+    // A sigaction: handler, SA_SIGINFO | SA_RESTORER, a restorer that is not needed, no mask. Not on the stack: where a function makes
+    // addresses of it, checks keep nothing in the red zone.
     "3: lea rax, [rip + 2b]",
-    "  push 0",
-    "  push rax",
-    "  push 0x4000004",
-    "  push rax",
+    "  mov qword ptr [SIGNAL+512], rax",
+    "  mov qword ptr [SIGNAL+520], 0x4000004",
+    "  mov qword ptr [SIGNAL+528], rax",
     ".irp n,4,7,8,11",
     "  mov eax, 13",
     "  mov edi, \\n",
-    "  mov rsi, rsp",
+    "  mov esi, SIGNAL+512",
     "  xor edx, edx",
     "  mov r10d, 8",
     "  syscall",

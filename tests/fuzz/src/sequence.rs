@@ -7,7 +7,7 @@
 use crate::audited;
 use crate::compare::{Compared, difference};
 use crate::instruction::{self, INDICES, Roles};
-use crate::machine::{self, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State};
+use crate::machine::{self, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State, UNMAPPED};
 use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
@@ -184,6 +184,8 @@ impl Filler {
 fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
     let mut filler = Filler(u.arbitrary()?);
     let mut gprs = [0; 16];
+    // The pointer that leads nowhere, if one does.
+    let nowhere = if u.ratio(1, 16)? { u.int_in_range(0..=3)? } else { usize::MAX };
     for (n, gpr) in gprs.iter_mut().enumerate() {
         *gpr = match roles.pointers.iter().position(|p| usize::from(*p) == n) {
             Some(at) => {
@@ -192,6 +194,7 @@ fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
                     _ if at >= roles.pointers.len() - roles.high => HIGH,
                     _ => SHARED,
                 };
+                let region = if at == nowhere && region != SHARED { region + UNMAPPED } else { region };
                 let middle = region + REGION as u64 / 2;
                 // Aligned to blocks, near the end of one, or anywhere.
                 middle

@@ -4,6 +4,7 @@
 //! registers which hold the right addresses ([`Roles`]) and neither jumps nor asks the kernel for anything. What is allowed is decided by
 //! decoding what was made up, not by a list of opcodes.
 
+use crate::machine::has_512;
 use arbitrary::{Result, Unstructured};
 use iced_x86::{
     Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -112,7 +113,7 @@ fn operand(u: &mut Unstructured, roles: &Roles, scale_bytes: i32) -> Result<Oper
 
 /// What compilers write all the time.
 fn common(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
-    const OPCODES: [&[u8]; 22] = [
+    const OPCODES: [&[u8]; 23] = [
         &[0x8b],
         &[0x8b],
         &[0x89],
@@ -133,6 +134,7 @@ fn common(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
         &[0x0f, 0x10],
         &[0x0f, 0x11],
         &[0xff],
+        &[0xf7],
         &[0x0f, 0x44],
         &[0x8d],
     ];
@@ -389,18 +391,18 @@ fn is_supported(insn: &Instruction) -> bool {
         F::VAES => std::is_x86_feature_detected!("vaes"),
         F::VPCLMULQDQ => std::is_x86_feature_detected!("vpclmulqdq"),
         F::GFNI => std::is_x86_feature_detected!("gfni"),
-        F::AVX512F => std::is_x86_feature_detected!("avx512f"),
-        F::AVX512BW => std::is_x86_feature_detected!("avx512bw"),
-        F::AVX512CD => std::is_x86_feature_detected!("avx512cd"),
-        F::AVX512DQ => std::is_x86_feature_detected!("avx512dq"),
-        F::AVX512VL => std::is_x86_feature_detected!("avx512vl"),
-        F::AVX512_VBMI => std::is_x86_feature_detected!("avx512vbmi"),
-        F::AVX512_VBMI2 => std::is_x86_feature_detected!("avx512vbmi2"),
-        F::AVX512_VNNI => std::is_x86_feature_detected!("avx512vnni"),
-        F::AVX512_BITALG => std::is_x86_feature_detected!("avx512bitalg"),
-        F::AVX512_VPOPCNTDQ => std::is_x86_feature_detected!("avx512vpopcntdq"),
-        F::AVX512_IFMA => std::is_x86_feature_detected!("avx512ifma"),
-        F::AVX512_BF16 => std::is_x86_feature_detected!("avx512bf16"),
+        // As far as the harness keeps the registers.
+        F::AVX512F | F::AVX512BW => has_512(),
+        F::AVX512CD => has_512() && std::is_x86_feature_detected!("avx512cd"),
+        F::AVX512DQ => has_512() && std::is_x86_feature_detected!("avx512dq"),
+        F::AVX512VL => has_512() && std::is_x86_feature_detected!("avx512vl"),
+        F::AVX512_VBMI => has_512() && std::is_x86_feature_detected!("avx512vbmi"),
+        F::AVX512_VBMI2 => has_512() && std::is_x86_feature_detected!("avx512vbmi2"),
+        F::AVX512_VNNI => has_512() && std::is_x86_feature_detected!("avx512vnni"),
+        F::AVX512_BITALG => has_512() && std::is_x86_feature_detected!("avx512bitalg"),
+        F::AVX512_VPOPCNTDQ => has_512() && std::is_x86_feature_detected!("avx512vpopcntdq"),
+        F::AVX512_IFMA => has_512() && std::is_x86_feature_detected!("avx512ifma"),
+        F::AVX512_BF16 => has_512() && std::is_x86_feature_detected!("avx512bf16"),
         _ => false,
     })
 }

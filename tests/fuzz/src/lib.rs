@@ -1,9 +1,11 @@
-//! Fuzz targets as plain functions of bytes: `tests/smoke.rs` runs them shortly, `fuzz/` at length.
+//! Fuzz targets as plain functions of bytes: `tests/` runs them shortly, `fuzz/` at length.
 //!
 //! * [`elf`]: any bytes as the input of a rewrite.
 //! * [`sequence`]: random instructions, run original and rewritten from the same state ([`machine`]), all registers, flags and
-//!   memory compared; the output audited.
+//!   memory compared ([`compare`]); the output audited ([`audited`]).
 
+pub mod audited;
+pub mod compare;
 pub mod elf;
 pub mod instruction;
 pub mod machine;

@@ -4,6 +4,7 @@
 //! The same harness code stands around the sequence in the original and, rewritten, in the output. It also sets access tags of the memory that the
 //! sequence works on, and the doorbell: run by itself, on memory of its own that stands where tag table and doorbell are; rewritten, on the real ones. With
 //! one node a miss grants everything and changes no tag, so that the slow paths of checks and polls run again and again.
+//! A handler of the program's own writes down where an instruction has faulted, and ends the process.
 
 use blizzard_rt::abi;
 use std::fs::File;
@@ -18,15 +19,24 @@ pub const SHARED: u64 = abi::SEGMENT_BASE;
 /// The same where the kernel places stacks, libraries and programs: the bit of an address that shared memory never has is set.
 pub const HIGH: u64 = 0x5000_0000_0000;
 const _: () = assert!(HIGH >> abi::PRIVATE_BIT & 1 == 1);
+/// So far behind the private ones nothing is mapped, neither in the original nor in the output.
+pub const UNMAPPED: u64 = 0x1000_0000;
 /// Bytes of each.
 pub const REGION: usize = 16 << 10;
-/// Bytes that the process writes down: the private region, its state before and after, its stack; then the shared region and the high one.
+/// Bytes that the process writes down: the private region, its state before, after, and at a signal, its stack; then the shared region and the high one.
 pub const IMAGE: usize = 0x28000;
 /// Where the stack begins, downwards.
 pub const STACK_TOP: u64 = PRIVATE + IMAGE as u64;
 
 const STATE: usize = 0x4000;
 const OUT: usize = 0x6000;
+/// In either: what `fxrstor64` reads and `fxsave64` writes.
+const FLOATS: usize = 0x1000;
+/// What the handler was told: the beginning of `siginfo_t`, the registers of `mcontext_t`, and the area that XSAVE wrote.
+const SIGNAL: usize = 0x8000;
+const SIGNAL_GPRS: usize = SIGNAL + 0x40;
+const SIGNAL_AREA: usize = SIGNAL + 0x1000;
+const STACK_BOTTOM: usize = 0xa000;
 const CODE: u64 = 0x40_0000;
 const CODE_OFFSET: usize = 0x1000;
 /// Processor time after which a process has failed.
@@ -42,6 +52,8 @@ pub struct State {
     /// zmm0 to zmm31; ymm0 to ymm15 where the processor has no AVX-512.
     pub vectors: [[u8; 64]; 32],
     pub masks: [u64; 8],
+    /// The x87 and MMX registers, their control, status and tags, and MXCSR, as FXSAVE has them; no exception is unmasked.
+    pub floats: [u8; 512],
     /// Contents of each region.
     pub memory: Vec<u8>,
     /// Tags of the blocks of the private and of the shared region.
@@ -58,10 +70,43 @@ pub struct End {
     image: Vec<u8>,
 }
 
+/// What a handler is told of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub number: u32,
+    /// si_code.
+    pub code: u32,
+    /// The processor's exception, and the error code that it had.
+    pub exception: u64,
+    pub error: u64,
+    /// The address of the data, of signals that tell it: the others name the instruction, which stands elsewhere in rewritten code.
+    pub address: Option<u64>,
+}
+
+/// Bytes of [`End::vectors`] in front of the mask registers.
+pub const VECTORS: usize = 32 * 64;
+
 impl End {
-    /// Whether the sequence was executed to its end.
+    /// Whether the process wrote everything down: at the end of the sequence, or at a fault.
     pub fn is_complete(&self) -> bool {
         self.image.len() == IMAGE + 2 * REGION
+    }
+
+    /// The fault that ended the sequence.
+    pub fn fault(&self) -> Option<Fault> {
+        let number = self.half(SIGNAL);
+        let names_data = [libc::SIGSEGV, libc::SIGBUS].contains(&(number as i32));
+        (number != 0).then(|| Fault {
+            number,
+            code: self.half(SIGNAL + 8),
+            exception: self.word(SIGNAL_GPRS + 8 * 20),
+            error: self.word(SIGNAL_GPRS + 8 * 19),
+            address: names_data.then(|| self.word(SIGNAL + 16)),
+        })
+    }
+
+    fn half(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.image[at..at + 4].try_into().expect("four bytes"))
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -70,30 +115,76 @@ impl End {
 
     /// Value of a general register, by its number.
     pub fn gpr(&self, number: usize) -> u64 {
-        self.word(OUT + 8 * number)
+        // How the kernel orders them: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp.
+        const AT: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+        match self.fault() {
+            Some(_) => self.word(SIGNAL_GPRS + 8 * AT[number]),
+            None => self.word(OUT + 8 * number),
+        }
+    }
+
+    /// The address of the instruction that faulted.
+    pub fn faulted_at(&self) -> Option<u64> {
+        self.fault().map(|_| self.word(SIGNAL_GPRS + 8 * 16))
     }
 
     /// The flags register.
     pub fn flags(&self) -> u64 {
-        self.word(OUT + 128)
+        self.word(if self.fault().is_some() { SIGNAL_GPRS + 8 * 17 } else { OUT + 128 })
     }
 
-    /// Vector and mask registers.
-    pub fn vectors(&self) -> &[u8] {
-        &self.image[OUT + 1024..OUT + 1024 + 32 * 64 + 64]
+    /// Vector registers, 64 bytes each, and mask registers; zeros where the processor has none.
+    pub fn vectors(&self) -> Vec<u8> {
+        if self.fault().is_none() {
+            return self.image[OUT + 1024..OUT + 1024 + VECTORS + 64].to_vec();
+        }
+        let mut out = vec![0; VECTORS + 64];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        for n in 0..16 {
+            put(64 * n, &self.floats()[160 + 16 * n..][..16]);
+            put(64 * n + 16, &self.component(2, 16 * n, 16));
+            if has_512() {
+                put(64 * n + 32, &self.component(6, 32 * n, 32));
+                put(1024 + 64 * n, &self.component(7, 64 * n, 64));
+            }
+        }
+        if has_512() {
+            put(VECTORS, &self.component(5, 0, 64));
+        }
+        out
+    }
+
+    /// Part of a component of the area that XSAVE wrote (SDM volume 1, 13.4): zeros where it was in its initial state.
+    fn component(&self, number: u32, from: usize, bytes: usize) -> Vec<u8> {
+        let begin = std::arch::x86_64::__cpuid_count(0xd, number).ebx as usize;
+        if self.word(SIGNAL_AREA + 512) >> number & 1 == 0 {
+            return vec![0; bytes];
+        }
+        self.image[SIGNAL_AREA + begin + from..][..bytes].to_vec()
+    }
+
+    /// The 512 bytes of FXSAVE.
+    pub fn floats(&self) -> &[u8] {
+        &self.image[if self.fault().is_some() { SIGNAL_AREA } else { OUT + FLOATS }..][..512]
     }
 
     /// Private region, shared and high region, and the stack from so many bytes below rsp upwards.
     pub fn memory(&self, below: usize) -> [&[u8]; 3] {
-        let rsp = (self.gpr(4).wrapping_sub(PRIVATE) as usize).clamp(OUT, IMAGE);
+        let rsp = (self.gpr(4).wrapping_sub(PRIVATE) as usize).clamp(STACK_BOTTOM, IMAGE);
         [&self.image[..REGION], &self.image[IMAGE..], &self.image[rsp - below..IMAGE]]
     }
+}
+
+/// Whether the harness loads and stores zmm and mask registers, and so whether sequences may use them.
+pub fn has_512() -> bool {
+    std::is_x86_feature_detected!("avx512bw")
 }
 
 // rax, rcx, ... are stored by name because their numbers are the encoding's, not the alphabet's.
 std::arch::global_asm!(
     ".set STATE, 0x10004000",
     ".set OUT, 0x10006000",
+    ".set SIGNAL, 0x10008000",
     // mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0); what is there already stays.
     ".macro fuzz_map at length",
     "  mov eax, 9",
@@ -111,7 +202,36 @@ std::arch::global_asm!(
     "  mov ecx, \\bytes",
     "  rep movsb",
     ".endm",
+    // What a handler finds is copied from where the kernel has put it: in front of the program's stack.
+    ".macro fuzz_keep from to bytes",
+    "  lea rsi, \\from",
+    "  mov edi, \\to",
+    "  mov ecx, \\bytes",
+    "  rep movsb",
+    ".endm",
     ".macro fuzz_begin",
+    "  jmp 3f",
+    // rsi: siginfo_t, rdx: ucontext_t.
+    "2: mov rbx, rdx",
+    "  fuzz_keep [rsi], SIGNAL, 32",
+    "  fuzz_keep [rbx+40], SIGNAL+64, 184",
+    "  mov rsi, qword ptr [rbx+224]",
+    "  fuzz_keep [rsi], SIGNAL+4096, 3072",
+    "  fuzz_end 1",
+    // A sigaction: handler, SA_SIGINFO | SA_RESTORER, a restorer that is not needed, no mask. Not on the stack: where a function makes
+    // addresses of it, checks keep nothing in the red zone.
+    "3: lea rax, [rip + 2b]",
+    "  mov qword ptr [SIGNAL+512], rax",
+    "  mov qword ptr [SIGNAL+520], 0x4000004",
+    "  mov qword ptr [SIGNAL+528], rax",
+    ".irp n,4,7,8,11",
+    "  mov eax, 13",
+    "  mov edi, \\n",
+    "  mov esi, SIGNAL+512",
+    "  xor edx, edx",
+    "  mov r10d, 8",
+    "  syscall",
+    ".endr",
     "  fuzz_map 0x7fff0000, 0x1000",
     "  fuzz_map 0x803f8000, 0x1000",
     "  fuzz_map 0x807fff8000, 0x1000",
@@ -125,7 +245,7 @@ std::arch::global_asm!(
     // Not by a constant address: the audit allows that to checks only.
     "  mov ecx, 0x7fff0000",
     "  mov dword ptr [rcx], eax",
-    "  fninit",
+    "  fxrstor64 [STATE+4096]",
     ".endm",
     ".macro fuzz_load",
     "  mov esp, STATE+128",
@@ -167,8 +287,9 @@ std::arch::global_asm!(
     "  mov esp, OUT+136",
     "  pushfq",
     "  cld",
+    "  fxsave64 [OUT+4096]",
     ".endm",
-    ".macro fuzz_end",
+    ".macro fuzz_end code",
     "  mov eax, 1",
     "  mov edi, 1",
     "  mov esi, 0x10000000",
@@ -185,7 +306,7 @@ std::arch::global_asm!(
     "  mov edx, 0x4000",
     "  syscall",
     "  mov eax, 231",
-    "  xor edi, edi",
+    "  mov edi, \\code",
     "  syscall",
     "  ud2",
     ".endm",
@@ -207,7 +328,7 @@ std::arch::global_asm!(
     ".irp n,0,1,2,3,4,5,6,7",
     "kmovq qword ptr [OUT+3072+8*\\n], k\\n",
     ".endr",
-    "fuzz_end",
+    "fuzz_end 0",
     "blizzard_fuzz_begin_256:",
     "fuzz_begin",
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
@@ -219,7 +340,7 @@ std::arch::global_asm!(
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "vmovups ymmword ptr [OUT+1024+64*\\n], ymm\\n",
     ".endr",
-    "fuzz_end",
+    "fuzz_end 0",
     "blizzard_fuzz_last:",
     ".popsection",
 );
@@ -240,7 +361,7 @@ fn harness() -> (&'static [u8], &'static [u8]) {
     };
     let (b512, e512) = (&raw const blizzard_fuzz_begin_512, &raw const blizzard_fuzz_end_512);
     let (b256, e256) = (&raw const blizzard_fuzz_begin_256, &raw const blizzard_fuzz_end_256);
-    if std::is_x86_feature_detected!("avx512bw") {
+    if has_512() {
         (between(b512, e512), between(e512, b256))
     } else {
         (between(b256, e256), between(e256, &raw const blizzard_fuzz_last))
@@ -264,6 +385,7 @@ impl State {
         for (n, mask) in self.masks.iter().enumerate() {
             put(3072 + 8 * n, &mask.to_le_bytes());
         }
+        put(FLOATS, &self.floats);
         out
     }
 }

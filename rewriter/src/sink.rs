@@ -165,23 +165,32 @@ impl AtomicFile {
     pub fn finish(mut self) -> io::Result<()> {
         let mode = self.mode;
         let file = self.open()?;
+        // While the file may be read, whatever its mode will be.
+        let reader = File::open(Path::new(OPEN_FILES).join(file.as_raw_fd().to_string()));
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_data()?;
         match self.file.take().expect("opened above") {
             Unfinished::Named(file) => file.into_temp_path().persist(&self.path).map_err(|e| e.error),
             Unfinished::Nameless(file) => {
-                // A link cannot replace a file, so it gets a temporary name for a moment.
-                let open = Path::new(OPEN_FILES).join(file.as_raw_fd().to_string());
-                let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
-                let temporary = again_if_gone(|| {
-                    // Another process that made the folder, too, and failed, has removed it if it was empty.
-                    self.make_folder()?;
-                    let at = tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?;
-                    Ok(at.into_temp_path())
-                })?;
+                let reader = reader?;
                 // Closed before it gets its name: a file that is open for writing cannot be executed.
                 drop(file);
-                temporary.persist(&self.path).map_err(|e| e.error)
+                let open = Path::new(OPEN_FILES).join(reader.as_raw_fd().to_string());
+                let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
+                // In one step where nothing has that name: a file that has lost its first name gets no other. Another process that made the folder, too,
+                // may have removed it.
+                let linked = again_if_gone(|| {
+                    self.make_folder()?;
+                    link(&self.path)
+                });
+                match linked {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                        // A link cannot replace a file, so it gets a temporary name for a moment.
+                        let at = tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?;
+                        at.into_temp_path().persist(&self.path).map_err(|e| e.error)
+                    }
+                    linked => linked,
+                }
             }
         }
     }

@@ -266,7 +266,7 @@ pub enum Counter {
     BadTagChanges,
     /// Blocks asked for before they were missed, because the misses before them were as before ([`crate::coherence::trail`]).
     AskedAhead,
-    /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself.
+    /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself, or maps from what is no library.
     GeneratedCode,
 }
 /// How many counters there are.

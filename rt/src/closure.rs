@@ -354,10 +354,14 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
         Source::Cache { folder, root, key, tool } => {
             let stat = sys::fstat(original.0)?;
             // Somebody may clean the cache at any moment, also before what has been made is opened.
-            for _ in 0..MAKE_AT_MOST {
-                if let Ok(found) = entry_of(&stat, folder, key) {
-                    touch(found.0);
-                    return Ok(found);
+            for made in 0..MAKE_AT_MOST {
+                match entry_of(&stat, folder, key) {
+                    Ok(found) => {
+                        touch(found.0);
+                        return Ok(found);
+                    }
+                    Err(Errno(e)) if made > 0 && e != libc::ENOENT => break,
+                    Err(_) => {}
                 }
                 let or_own = if own::is_allowed() { c"--or-own" } else { c"--" };
                 match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key, or_own]) {

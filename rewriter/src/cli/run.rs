@@ -137,7 +137,9 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outc
              not checked\n"
         ));
     } else if nodes == 1 && with(Counter::GeneratedCode) > 0 && (flags.check_loads || flags.check_stores) {
-        tell(&format!("note: {name}: generates code, whose accesses are not checked: it can run on one node only\n"));
+        tell(&format!(
+            "note: {name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n"
+        ));
     }
 }
 

@@ -191,6 +191,8 @@ pub fn write(
         image.give_back();
     }
     if image.pie {
+        // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
+        // file must be that in memory.
         let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
         let wanted = placed.code_va - image.base;
         if (file.len()..file.len() + most).contains(&wanted) {
@@ -213,14 +215,6 @@ pub fn write(
     let map = Map { image, insns, placed };
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
-    if image.kind == Kind::Library {
-        // A dynamic loader finds its own program headers at its load address plus e_phoff, so their place in the file must be
-        // that in memory.
-        let wanted = placed.rodata_va - image.base;
-        if (file.len()..file.len() + MAX_FILLING).contains(&wanted) {
-            file.fill_to(wanted);
-        }
-    }
     let ro_off = append_page(&mut file, placed.rodata_va, &placed.rodata);
     let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off, file: &mut file };
     let interp = match &image.interp {

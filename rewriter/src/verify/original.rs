@@ -542,8 +542,8 @@ impl Comparison<'_, '_> {
         (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
     }
 
-    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and covers nothing else; where the
-    /// size begins.
+    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends in it; where the size
+    /// begins. No code depends on it.
     fn is_size_of_new_code(&self, off: u64) -> Option<u64> {
         let functions = &self.original.functions;
         let at = functions[functions.partition_point(|at| at + 8 <= off).checked_sub(1)?];

@@ -163,6 +163,9 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
             refuse_original(args[4] as i32, kind);
         }
         access::count(Counter::UncheckedCode);
+        if matches!(kind, FileKind::Other) {
+            access::count(Counter::GeneratedCode);
+        }
         if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
             warn_of_original(args[4] as i32);
         }

@@ -5,7 +5,7 @@
 //! At the end of a sequence all registers and flags are compared but what instructions leave undefined ([`Compared::undefined`]) and what tells where
 //! code stands, and all memory but what is free below the stack.
 //!
-//! At a fault, what a program may rely on there (`rewriter/DESIGN.md`): which fault, the address of its data, memory, vector, mask and x87 registers, rsp, the direction flag,
+//! At a fault, what a program may rely on there: which fault, the address of its data, memory, vector, mask and x87 registers, rsp, the direction flag,
 //! and the general registers that are live. Not the status flags and the other general registers: checks use those that nothing reads behind them. Nor the
 //! instruction's address, which is that of the new code.
 

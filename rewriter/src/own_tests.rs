@@ -4,6 +4,9 @@
 //! rewriter is a large Rust program with threads, unwinding and jump tables of every kind, and its tests say whether each part still does what
 //! it did.
 
+#[path = "../tests/executable/mod.rs"]
+mod executable;
+
 use crate::cache::Cache;
 use crate::closure::{Cached, Source, libraries_of};
 use crate::options::Options;
@@ -59,8 +62,7 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
     let mut output = Vec::new();
     pipeline::rewrite_program(&input, "the tests", &options, &Source::Cache(cached), &mut output).unwrap();
     assert!(marker::rewritten_with(&output).unwrap().libraries);
-    std::fs::write(&rewritten, output).unwrap();
-    std::fs::set_permissions(&rewritten, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable::write(&rewritten, &output);
 
     let (all, ignored) = (said(&own, &["--list"]), said(&own, &["--list", "--ignored"]));
     let expected: BTreeSet<&str> = &between(&all, "", ": test") - &between(&ignored, "", ": test");

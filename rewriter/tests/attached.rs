@@ -1,10 +1,11 @@
 //! Programs that keep data in their own files, behind all that an ELF header names: self-extracting archives, and interpreters with their
 //! scripts. unzipsfx did not find its archive, because the output ended with section headers.
 
+mod executable;
+
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard::verify::verify_with;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -47,8 +48,7 @@ fn build(folder: &Path) -> Vec<u8> {
 }
 
 fn run(file: &Path, bytes: &[u8]) -> String {
-    std::fs::write(file, bytes).unwrap();
-    std::fs::set_permissions(file, PermissionsExt::from_mode(0o755)).unwrap();
+    executable::write(file, bytes);
     let output = Command::new(file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()

@@ -1,8 +1,9 @@
 //! What is wrong with files and folders while `blizzard` works: one clear error, exit status 1, and nothing is left behind.
 
+mod executable;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -223,8 +224,7 @@ fn an_interrupted_compiler_leaves_no_temporary_files() {
     let scratch = bench.at("scratch");
     fs::create_dir(&scratch).unwrap();
     let slow = "#!/bin/sh\ncase \"$*\" in *-std=c11*) touch \"$TMPDIR/cc.s\" started; exec sleep 60;; *) exec cc \"$@\";; esac\n";
-    fs::write(bench.at("slow-cc"), slow).unwrap();
-    fs::set_permissions(bench.at("slow-cc"), fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&bench.at("slow-cc"), slow.as_bytes());
     let mut command = bench.command(&["demo"]);
     command.env("TMPDIR", &scratch).env("CC", bench.at("slow-cc")).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();

@@ -1,9 +1,10 @@
 //! Debuggers and backtraces find in a rewritten program what they find in the original: lines, locals, libraries.
 
+mod executable;
+
 use blizzard::options::Options;
 use blizzard::pipeline;
 use object::{Object, ObjectSymbol};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -60,8 +61,7 @@ fn build(folder: &Path, compiler: &str, file: &str, source: &str, flags: &[&str]
     let built = run(Command::new(compiler).current_dir(folder).args(flags).args([file, "-o"]).arg(&old));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let rewritten = pipeline::rewrite(&std::fs::read(&old).unwrap(), "old", &Options::default()).unwrap();
-    std::fs::write(&new, rewritten.bytes).unwrap();
-    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&new, &rewritten.bytes);
     [old, new]
 }
 

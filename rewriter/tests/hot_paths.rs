@@ -1,5 +1,7 @@
 //! No traps on hot paths: what a program does all the time goes through springboards and new tables, never through a trap byte.
 
+mod executable;
+
 use blizzard::cfg::End;
 use blizzard::disasm::Flow;
 use blizzard::ids::Vaddr;
@@ -76,8 +78,7 @@ fn packed_functions_have_springboards_by_way_of_code_nearby() {
         let input = build(folder.path(), PACKED, &["-O1", kind]);
         let output = pipeline::rewrite(&input, "hot", &Options::default()).unwrap();
         let (program, rewritten) = (folder.path().join("hot"), folder.path().join("rewritten"));
-        std::fs::write(&rewritten, &output.bytes).unwrap();
-        std::fs::set_permissions(&rewritten, std::fs::metadata(&program).unwrap().permissions()).unwrap();
+        executable::write(&rewritten, &output.bytes);
         assert!(Command::new(&rewritten).status().unwrap().success(), "{kind}");
         let verify = ["verify".as_ref(), "--original".as_ref(), program.as_os_str(), rewritten.as_os_str()];
         assert!(Command::new(env!("CARGO_BIN_EXE_blizzard")).args(verify).output().unwrap().status.success(), "{kind}");

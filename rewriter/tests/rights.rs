@@ -3,6 +3,8 @@
 //! The cache is its owner's alone, and glibc itself opens libgcc_s when a thread ends before its function returns. Only root can become another
 //! user; the tests that need that say so where they are run by somebody else.
 
+mod executable;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -114,7 +116,7 @@ impl Bench {
     /// An executable that other users may run. It is the same program, but another file, so it has libraries of its own.
     fn tool_for_all(&self) -> PathBuf {
         let tool = self.path("blizzard");
-        fs::copy(own(), &tool).unwrap();
+        executable::write(&tool, &fs::read(own()).unwrap());
         fs::set_permissions(self.folder.path(), Permissions::from_mode(0o711)).unwrap();
         tool
     }

@@ -4,13 +4,14 @@
 //! executable: dynamic (PIE and not), static, static-PIE. The appended file has the two program-header tables of DESIGN.md: the
 //! kernel's without PT_INTERP, the loader's with PT_PHDR and PT_INTERP.
 
+mod executable;
+
 use blizzard::ids::Vaddr;
 use blizzard::rt_blob::{Blob, module_info_bytes};
 use blizzard_rt::abi::{self, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -186,8 +187,7 @@ impl Program {
 
     fn linked(&self, edit: &Edit) -> PathBuf {
         let out = self.folder.path().join("linked");
-        std::fs::write(&out, link(&std::fs::read(self.plain()).unwrap(), edit)).unwrap();
-        std::fs::set_permissions(&out, std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&out, &link(&std::fs::read(self.plain()).unwrap(), edit));
         out
     }
 
@@ -318,8 +318,7 @@ fn an_installed_program_starts() {
     for (path, args) in
         [("/bin/echo", &["a", "b"][..]), ("/bin/ls", &["/proc/self/"]), ("/bin/sh", &["-c", "echo $KEPT"])]
     {
-        std::fs::write(&out, link(&std::fs::read(path).unwrap(), &Edit::default())).unwrap();
-        std::fs::set_permissions(&out, std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&out, &link(&std::fs::read(path).unwrap(), &Edit::default()));
         let (plain, ours) = (run(Path::new(path), args), run(&out, args));
         assert_eq!((text(&ours.stdout), text(&ours.stderr)), (text(&plain.stdout), text(&plain.stderr)), "{path}");
         assert_eq!(ours.status, plain.status, "{path}");

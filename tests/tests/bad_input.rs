@@ -1,5 +1,8 @@
 //! Inputs that are no programs, or damaged ones: each is one clear error, soon, and nothing is written.
 
+#[path = "../../rewriter/tests/executable/mod.rs"]
+mod executable;
+
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Ending, Outcome, run};
 use blizzard_tests::tool::{self, Mode};
@@ -43,8 +46,7 @@ fn folder() -> tempfile::TempDir {
 
 fn write(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.path().join(name);
-    std::fs::write(&path, bytes).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&path, bytes);
     path
 }
 

@@ -1,5 +1,8 @@
 //! A handful of programs that every Debian system has, through the command that users have.
 
+#[path = "../../../rewriter/tests/executable/mod.rs"]
+mod executable;
+
 use std::process::Command;
 
 /// Originals and rewritten programs must behave alike; a program that is not installed would be missing, not passed.
@@ -24,8 +27,7 @@ fn a_rewriter_that_changes_behaviour_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = folder.path().join("wrong");
     // Copies `head` to where the rewritten `sort` is expected: blizzard rewrite IN -o OUT.
-    std::fs::write(&wrong, "#!/bin/sh\ncp \"$(command -v head)\" \"$4\"\n").unwrap();
-    std::fs::set_permissions(&wrong, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable::write(&wrong, b"#!/bin/sh\ncp \"$(command -v head)\" \"$4\"\n");
     let output = Command::new(env!("CARGO_BIN_EXE_corpus"))
         .args(["--quick", "--blizzard"])
         .arg(&wrong)

@@ -28,6 +28,7 @@ use crate::optimise::{Checks, Fuel, State};
 use crate::options::{self, Options};
 use crate::plan::{Action, Decider};
 use blizzard_rt::abi::{self, VsibDesc};
+use gimli::{EndianSlice, LittleEndian, leb128};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 pub use script::Script;
@@ -271,6 +272,8 @@ pub struct Code {
     pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,
+    /// The accesses with checks of their own, and where those begin.
+    pub restarts: Restarts,
     /// What the blocks contain, where they are counted.
     pub recorder: Recorder,
     /// What the passes have left of it; each screen takes some.
@@ -294,6 +297,42 @@ impl Code {
             let target = self.hot.target(f);
             self.cold.fix_before((to + f.pos - part.start) as usize, f.tail, target);
         }
+    }
+}
+
+/// Checks of accesses in the order of their instructions, in a few bytes each: there are hundreds of thousands in a large module.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// How many instructions lie between, where the check begins in the instruction's new code, and how many bytes it has.
+    codes: Vec<u8>,
+    last: u32,
+    count: usize,
+}
+
+impl Restarts {
+    fn push(&mut self, id: InsnId, from: u32, bytes: u32) {
+        for number in [id.0 - self.last, from, bytes] {
+            leb128::write::unsigned(&mut self.codes, number.into()).expect("a vector takes all");
+        }
+        self.last = id.0;
+        self.count += 1;
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Instruction, where its check begins in its new code, and how many bytes the check has.
+    pub fn all(&self) -> impl Iterator<Item = (InsnId, u32, u32)> {
+        let mut codes = EndianSlice::new(&self.codes, LittleEndian);
+        let mut last = 0;
+        std::iter::from_fn(move || {
+            let mut number = || leb128::read::unsigned(&mut codes).ok().map(|n| n as u32);
+            let [ids, from, bytes] = [number()?, number()?, number()?];
+            last += ids;
+            Some((InsnId(last), from, bytes))
+        })
     }
 }
 
@@ -424,8 +463,12 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             let at = insns.va(id);
             code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
         }
+        let access = code.hot.pos();
         if planned.is_some_and(|c| c.is_named()) {
-            code.guarded.push((id, code.hot.pos() - begin));
+            code.guarded.push((id, access - begin));
+        }
+        if access > from {
+            code.restarts.push(id, from - begin, access - from);
         }
         relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
         check::land_behind(&mut code, &site);

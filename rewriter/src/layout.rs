@@ -9,11 +9,13 @@ use crate::cfg::jump_tables::JumpTable;
 use crate::check::strip;
 use crate::disasm::{InsnId, Insns};
 use crate::elf_write::frames::StackMove;
+use crate::emit::Restarts;
 use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
 use blizzard_rt::abi::{Claim, GroupRange, Region, VsibDesc};
+use blizzard_rt::restarts::Restart;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -32,6 +34,7 @@ pub struct Placed {
     pub rodata: Vec<u8>,
     pub claims: Vec<Claim>,
     pub regions: Vec<Region>,
+    restarts: Restarts,
     /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. Ascending.
     pub copies: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Their instructions.
@@ -70,6 +73,14 @@ pub struct Proofs<'x> {
 }
 
 impl Placed {
+    /// Where the checks of accesses begin, relative to the new code's beginning.
+    pub fn restarts(&self) -> impl Iterator<Item = Restart> {
+        self.restarts.all().map(|(id, from, bytes)| {
+            let check = self.begin.get(id.ix()) + from;
+            Restart { check, access: check + bytes }
+        })
+    }
+
     /// Where an instruction's new code begins, inserted checks included.
     #[inline]
     pub fn begin(&self, id: InsnId) -> Vaddr {
@@ -261,7 +272,7 @@ pub fn place(
         };
         (to - ip) as i64 as i32
     };
-    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, moved, .. } = code;
+    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, .. } = code;
     let mut passed = 0;
     fill(
         &mut hot,
@@ -295,6 +306,7 @@ pub fn place(
         rodata,
         claims,
         regions,
+        restarts,
         copies,
         moved,
         stack,

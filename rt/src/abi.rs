@@ -17,7 +17,7 @@
 //! * assumes nothing about stack alignment or the direction flag.
 //!
 //! [`GATE_STRING`] is the exception: it *performs* the string instruction, so rsi, rdi, rcx, rax and the status flags
-//! change exactly as that instruction changes them.
+//! change exactly as that instruction changes them; or it sends the program to the instruction itself, when all of it may be executed there.
 
 pub mod tempest;
 
@@ -100,7 +100,7 @@ const fn offset_of_counters() -> u64 {
 pub const GATE_MISS: u64 = CONTEXT_PRIVATE;
 /// See [`GATE_MISS`]. No arguments.
 pub const GATE_POLL: u64 = CONTEXT_PRIVATE + 8;
-/// Performs a string instruction. One stack argument: [`StringDesc`] bits.
+/// Performs a string instruction. One stack argument: [`string_desc`] bits. Behind the call stand the bytes of [`STRING_TAIL`] and a rel32, which lead behind the instruction.
 pub const GATE_STRING: u64 = CONTEXT_PRIVATE + 16;
 /// Makes the blocks of all active lanes of a gather or scatter accessible. One stack argument: address of a [`VsibDesc`].
 pub const GATE_VSIB: u64 = CONTEXT_PRIVATE + 24;
@@ -191,6 +191,9 @@ pub struct GroupRange {
     pub more: u8,
     pub _pad: u32,
 }
+
+/// What stands behind the call of [`GATE_STRING`]: `lea rsp, [rsp + 128]`, and a `jmp` but for its rel32.
+pub const STRING_TAIL: [u8; 9] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, 0xe9];
 
 /// Most ranges of one chain.
 pub const GROUP_RANGES: usize = 16;
@@ -682,8 +685,8 @@ pub struct BlocksRecord {
 /// Number of publish slots.
 pub const PUBLISH_SLOTS: u32 = 1024;
 
-/// First bytes of [`ModuleInfo`] ("BLZMODI2").
-pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI3");
+/// First bytes of [`ModuleInfo`] ("BLZMODI4").
+pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI4");
 /// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
 pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
 /// Name of the runtime blob's entry point.
@@ -765,6 +768,11 @@ module_info! {
     /// `region_count` entries of [`Region`], sorted, without overlaps.
     regions_va,
     region_count,
+    /// Restart table ([`crate::restarts`]): the codes of its rows, one [`RestartHead`] for each group of them, and how many rows it has.
+    restart_codes_va,
+    restart_code_bytes,
+    restart_heads_va,
+    restart_count,
 }
 
 /// Name of the output section that holds [`Claim`]s and [`Region`]s.
@@ -798,7 +806,8 @@ pub mod claim_reason {
 }
 
 /// A stretch of new code in which the program relies on checks that lie behind it: whoever continues there without having come from
-/// them (a return from a signal handler, a jump that a trap byte redirects) must make these ranges accessible first, or go on elsewhere.
+/// them (a return from a signal handler, a jump that a trap byte redirects) must make these ranges accessible first, or go on elsewhere. Who continues at an
+/// access with a check of its own goes back to that check first ([`crate::restarts`]).
 /// Addresses are relative to [`ModuleInfo::new_base_va`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -858,6 +867,15 @@ pub struct TrapHead {
     pub at: u32,
 }
 
+/// Where the check of the first row of a group of the restart table begins, relative to [`ModuleInfo::new_base_va`], and where the group's codes begin among those of
+/// the table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartHead {
+    pub check: u32,
+    pub at: u32,
+}
+
 const _: () = {
     assert!(TAG_TABLE_BASE < 1 << 31 && CONTEXT_PRIVATE + CONTEXT_BYTES <= TAG_TABLE_BASE);
     assert!(TAG_TABLE_BASE + TAG_TABLE_BYTES < SEGMENT_BASE);
@@ -872,7 +890,7 @@ const _: () = {
     assert!(core::mem::size_of::<BlocksRecord>() == BLOCKS_PAGE_BYTES as usize);
     assert!(core::mem::size_of::<GroupRange>() == 16);
     assert!(core::mem::size_of::<Claim>() == 12 && core::mem::size_of::<Region>() == 12);
-    assert!(core::mem::size_of::<TrapHead>() == 12);
+    assert!(core::mem::size_of::<TrapHead>() == 12 && core::mem::size_of::<RestartHead>() == 8);
     assert!(core::mem::size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
     assert!(Counter::GeneratedCode as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);

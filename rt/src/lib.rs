@@ -26,6 +26,7 @@ pub mod partition;
 pub mod print;
 pub mod protocol;
 pub mod region;
+pub mod restarts;
 pub mod resume;
 pub mod segment;
 pub mod single;

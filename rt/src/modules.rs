@@ -8,7 +8,8 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, Region, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
+use crate::abi::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
+use crate::restarts::{Restart, Restarts};
 use crate::trap_map::{Place, TrapMap};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -69,6 +70,10 @@ struct Slot {
     new_base: AtomicU64,
     regions: AtomicU64,
     region_count: AtomicU64,
+    restart_codes: AtomicU64,
+    restart_code_bytes: AtomicU64,
+    restart_heads: AtomicU64,
+    restart_count: AtomicU64,
 }
 
 impl Slot {
@@ -87,6 +92,10 @@ impl Slot {
             new_base: AtomicU64::new(0),
             regions: AtomicU64::new(0),
             region_count: AtomicU64::new(0),
+            restart_codes: AtomicU64::new(0),
+            restart_code_bytes: AtomicU64::new(0),
+            restart_heads: AtomicU64::new(0),
+            restart_count: AtomicU64::new(0),
         }
     }
 
@@ -167,6 +176,22 @@ impl Slot {
         (from..from.saturating_add(SPRINGBOARD_WITHIN)).find(|old| self.entry(*old) == Some(new))
     }
 
+    fn restarts(&self) -> Restarts<'_> {
+        let rows = self.restart_count.load(Ordering::Relaxed) as usize;
+        if rows == 0 {
+            return Restarts { heads: &[], codes: &[], rows };
+        }
+        let code_bytes = self.restart_code_bytes.load(Ordering::Relaxed) as usize;
+        // SAFETY: whoever registered the module vouches for the table.
+        unsafe {
+            let at = self.restart_heads.load(Ordering::Relaxed) as *const RestartHead;
+            let heads = core::slice::from_raw_parts(at, Restarts::groups(rows));
+            let codes =
+                core::slice::from_raw_parts(self.restart_codes.load(Ordering::Relaxed) as *const u8, code_bytes);
+            Restarts { heads, codes, rows }
+        }
+    }
+
     fn traps(&self) -> Traps<'_> {
         let rows = self.trap_count.load(Ordering::Relaxed) as usize;
         let (mut heads, mut codes): (&[TrapHead], &[u8]) = (&[], &[]);
@@ -226,7 +251,7 @@ impl Modules {
     /// The table is full.
     ///
     /// # Safety
-    /// What `info` describes, trap map and table of regions, is, or will be before any of the module's code runs, mapped at its link-time address
+    /// What `info` describes, trap map, table of regions and restart table, is, or will be before any of the module's code runs, mapped at its link-time address
     /// plus `bias`; it is sorted, and stays so until something else is mapped there.
     pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), Full> {
         while self.writing.swap(true, Ordering::Acquire) {
@@ -261,6 +286,10 @@ impl Modules {
                 slot.new_base.store(at(info.new_base_va), Ordering::Relaxed);
                 slot.regions.store(at(info.regions_va), Ordering::Relaxed);
                 slot.region_count.store(info.region_count, Ordering::Relaxed);
+                slot.restart_codes.store(at(info.restart_codes_va), Ordering::Relaxed);
+                slot.restart_code_bytes.store(info.restart_code_bytes, Ordering::Relaxed);
+                slot.restart_heads.store(at(info.restart_heads_va), Ordering::Relaxed);
+                slot.restart_count.store(info.restart_count, Ordering::Relaxed);
                 slot.end.store(end, Ordering::Release);
                 self.used.store(used.max(free + 1), Ordering::Release);
                 Ok(())
@@ -314,11 +343,28 @@ impl Modules {
         (group & Region::MOVED != 0).then(|| base.wrapping_add((group & !Region::MOVED).into()))
     }
 
-    /// What the region of new code at `at` says, and what it is relative to.
-    fn group_at(&self, at: u64) -> Option<(u64, u32)> {
+    /// Where the check of the access at `at` begins, if it has one of its own.
+    pub fn check_of(&self, at: u64) -> Option<u64> {
+        let (slot, base, place) = self.place(at)?;
+        slot.restarts().check_of(place).map(|check| base.wrapping_add(check.into()))
+    }
+
+    /// The last access with a check of its own before `at` in new code.
+    pub fn access_before(&self, at: u64) -> Option<u64> {
+        let (slot, base, place) = self.place(at)?;
+        slot.restarts().before(place).map(|Restart { access, .. }| base.wrapping_add(access.into()))
+    }
+
+    /// The module that `at` lies in, what its new code is relative to, and where `at` is relative to that.
+    fn place(&self, at: u64) -> Option<(&Slot, u64, u32)> {
         let slot = self.at(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
-        let place = u32::try_from(at.wrapping_sub(base)).ok()?;
+        Some((slot, base, u32::try_from(at.wrapping_sub(base)).ok()?))
+    }
+
+    /// What the region of new code at `at` says, and what it is relative to.
+    fn group_at(&self, at: u64) -> Option<(u64, u32)> {
+        let (slot, base, place) = self.place(at)?;
         let regions = slot.regions();
         let region = &regions[regions.partition_point(|r| r.start <= place).checked_sub(1)?];
         (place < region.end).then_some((base, region.group))
@@ -442,6 +488,31 @@ pub(crate) mod tests {
         }
         assert_eq!(modules.chain_at(bias + 0x8fff), None);
         assert_eq!(modules.chain_at(0x9010), None);
+    }
+
+    #[test]
+    fn accesses_lead_back_to_their_checks() {
+        let rows = [Restart { check: 0x10, access: 0x20 }, Restart { check: 0x28, access: 0x30 }];
+        let (heads, codes) = crate::restarts::tests::build(&rows);
+        let (modules, bias) = (table(), 0x5555_0000_0000);
+        let with = ModuleInfo {
+            restart_codes_va: (codes.as_ptr() as u64).wrapping_sub(bias),
+            restart_code_bytes: codes.len() as u64,
+            restart_heads_va: (heads.as_ptr() as u64).wrapping_sub(bias),
+            restart_count: 2,
+            ..info(&[], bias)
+        };
+        // SAFETY: the table outlives the modules.
+        unsafe { modules.add(&with, bias, bias + 0x1000, bias + 0xa000) }.unwrap();
+        let code = bias + 0x9000;
+        assert_eq!(
+            (modules.check_of(code + 0x20), modules.check_of(code + 0x30)),
+            (Some(code + 0x10), Some(code + 0x28))
+        );
+        assert_eq!((modules.check_of(code + 0x10), modules.check_of(code + 0x21)), (None, None));
+        assert_eq!(modules.access_before(code + 0x30), Some(code + 0x20));
+        assert_eq!(modules.access_before(code + 0x33), Some(code + 0x30));
+        assert_eq!((modules.access_before(code + 0x20), modules.check_of(code - 1)), (None, None));
     }
 
     #[test]

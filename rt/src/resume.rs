@@ -1,11 +1,13 @@
-//! Continuing in the middle of what an earlier check covers.
+//! Continuing between a check and what it covers.
 //!
-//! Purpose: one check may cover several accesses ([`abi::Region`]). Whoever continues between it and the last of them without having come
-//! from it must make accessible again what they rely on: a handler of the program for a signal that an instruction raised (SIGSEGV of a
-//! guard page) runs in the middle, with polls of its own, and returns there; a jump to an address that nobody foresaw is
-//! redirected by a trap byte. Where what is relied upon cannot be named (a table's element of which the index is not known yet), the code
-//! stands in a copy of a loop, and the context goes on in the loop itself ([`abi::Region::MOVED`]). Input: where a context continues, and its
-//! registers. Output: accessible blocks, and where it goes on.
+//! Purpose: whoever continues there without having come from the check must not rely on it: a handler of the program for a signal that an instruction
+//! raised (SIGSEGV of a guard page) runs in the middle, with polls of its own, and returns there, perhaps with other registers; a jump to an address
+//! that nobody foresaw is redirected by a trap byte. Input: where a context continues, and its registers. Output: accessible blocks, and where it goes on.
+//! * At an access with a check of its own it goes back to that check ([`crate::restarts`]).
+//! * One check may cover several accesses: what those that follow rely on is made accessible again ([`abi::Region`]).
+//! * Where what is relied upon cannot be named (a table's element of which the index is not known yet), the code stands in a copy of a loop, and the
+//!   context goes on in the loop itself ([`abi::Region::MOVED`]).
+//!
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
 //! raises SIGSYS like any of the program's.
@@ -20,7 +22,7 @@ use crate::trap::{REG_RIP, Ucontext};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Places in [`Ucontext::gregs`] by register number in encoding order.
-const GREGS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+pub(crate) const GREGS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Where handlers for raised signals return to; 0: nowhere of its own.
 static RETURN: AtomicU64 = AtomicU64::new(0);
@@ -74,6 +76,9 @@ pub fn reestablish(context: &mut Ucontext) {
     }
     if node::nodes() == 1 {
         return;
+    }
+    if let Some(check) = MODULES.check_of(context.gregs[REG_RIP]) {
+        context.gregs[REG_RIP] = check;
     }
     if let Some(chain) = MODULES.chain_at(context.gregs[REG_RIP]) {
         let register = |r: u8| GREGS.get(usize::from(r)).map_or(0, |&place| context.gregs[place]);

@@ -41,6 +41,10 @@ pub trait Blocks {
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool);
     /// Makes `bytes` bytes at both addresses accessible at once.
     fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool);
+    /// The first `chunk` of the `left` elements that are left are about to be executed: an operand outside shared memory may raise a signal.
+    fn executes(&mut self, _left: u64, _chunk: u64) {}
+    /// They have been.
+    fn executed(&mut self) {}
 }
 
 /// How many of at most `max` elements from `addr` on, in the given direction, lie in accessible blocks.
@@ -115,8 +119,10 @@ pub unsafe fn perform(desc: u32, regs: &mut StringRegs, blocks: &mut impl Blocks
         }
         fruitless = 0;
         let mut chunk = StringRegs { rcx: n, ..*regs };
+        blocks.executes(left, n);
         // SAFETY: the caller vouches for the instruction; its first n elements are accessible.
         unsafe { execute(op, size_log2, rep == 2, &mut chunk) };
+        blocks.executed();
         left -= n - chunk.rcx;
         regs.rax = chunk.rax;
         regs.rsi = chunk.rsi;

@@ -24,6 +24,7 @@ pub const REG_RAX: usize = 13;
 pub const REG_RCX: usize = 14;
 pub const REG_RSP: usize = 15;
 pub const REG_RIP: usize = 16;
+pub const REG_EFL: usize = 17;
 /// r8 to r11 are the first words.
 pub const REG_R8: usize = 0;
 pub const REG_R9: usize = 1;

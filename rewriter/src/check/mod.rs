@@ -619,8 +619,10 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
     asm::call_abs(&mut cold.bytes, abi::GATE_STRING);
+    let tail = cold.pos() as usize;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
+    debug_assert_eq!(cold.bytes[tail..back], abi::STRING_TAIL);
     cold.fix(back, Target::Insn { id: site.id, delta: 0 });
     code.behind.push(code.cold.fixups.len() - 1);
     Ok(())

@@ -12,6 +12,7 @@ mod headers;
 mod notes;
 mod old_code;
 mod output;
+mod restarts;
 mod symbols;
 mod trap_map;
 
@@ -232,6 +233,7 @@ pub fn write(
     let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
     let traps = trap_map::write(&mut ro, left.traps(insns, placed));
     debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
+    let restarts = restarts::write(&mut ro, placed.restarts());
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
         [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
@@ -277,6 +279,10 @@ pub fn write(
         claim_count: placed.claims.len() as u64,
         regions_va: regions_va.0,
         region_count: placed.regions.len() as u64,
+        restart_codes_va: restarts.codes.0,
+        restart_code_bytes: restarts.code_bytes,
+        restart_heads_va: restarts.heads.0,
+        restart_count: restarts.rows,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
@@ -325,6 +331,7 @@ pub fn write(
         (ro_va, ro_off),
         info_va,
         &traps,
+        &restarts,
         claims_va,
         built.as_ref(),
         &rt.segments,
@@ -418,6 +425,7 @@ fn new_sections(
     (ro_va, ro_off): (Vaddr, u64),
     info_va: Vaddr,
     traps: &trap_map::Written,
+    restarts: &restarts::Written,
     claims_va: Vaddr,
     built: Option<&Frames>,
     rt: &[crate::rt_blob::PlacedSegment],
@@ -451,6 +459,9 @@ fn new_sections(
         in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
         in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
     ];
+    if restarts.rows > 0 {
+        out.push(in_ro(restarts::SECTION, restarts.codes, restarts.end - restarts.codes));
+    }
     if !placed.claims.is_empty() {
         let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;
         out.push(in_ro(abi::CLAIMS_SECTION, claims_va, bytes));

@@ -33,6 +33,7 @@ mod original;
 mod polls;
 mod raw;
 mod red_zone;
+mod restarts;
 mod returns;
 mod sites;
 mod stack;
@@ -123,6 +124,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
         }
     }
     cold_is_stubs(&m, &cold, &sites, &mut audit);
+    restarts::compare(&m, &cx, &sites, &mut audit);
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);

@@ -5,7 +5,8 @@
 
 use crate::error::{Error, Result};
 use crate::never_return::never_returns;
-use blizzard_rt::abi::{self, Claim, ModuleInfo, TrapEntry, TrapHead};
+use blizzard_rt::abi::{self, Claim, ModuleInfo, RestartHead, TrapEntry, TrapHead};
+use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -390,6 +391,36 @@ impl<'a> Module<'a> {
             read = codes.len() - group.rest().len();
         }
         (read == codes.len() && all.len() == rows).then_some(all)
+    }
+
+    /// The rows of the restart table: where a check begins, and the access that ends it. `None` where its parts are not in the file, or contradict each other.
+    pub fn restarts(&self) -> Option<Vec<(u64, u64)>> {
+        let number = |n: u64| usize::try_from(n).ok();
+        let rows = number(self.info.restart_count)?;
+        if rows == 0 {
+            return Some(Vec::new());
+        }
+        let bytes = Restarts::groups(rows).checked_mul(size_of::<RestartHead>())?;
+        let word = |b: &[u8], at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let heads = self.bytes_at(self.info.restart_heads_va, bytes)?;
+        let head = |b: &[u8]| RestartHead { check: word(b, 0), at: word(b, 4) };
+        let heads: Vec<RestartHead> = heads.chunks_exact(size_of::<RestartHead>()).map(head).collect();
+        let codes = self.bytes_at(self.info.restart_codes_va, number(self.info.restart_code_bytes)?)?;
+        let table = Restarts { heads: &heads, codes, rows };
+        let (mut all, mut read) = (Vec::new(), 0);
+        for (k, head) in heads.iter().enumerate() {
+            // Nothing is hidden between the groups.
+            if head.at as usize != read {
+                return None;
+            }
+            let mut group = table.group(k);
+            all.extend(&mut group);
+            read = codes.len() - group.rest().len();
+        }
+        let base = self.info.new_base_va;
+        let ascend = all.iter().all(|row| row.check < row.access) && all.windows(2).all(|p| p[0].access < p[1].check);
+        let whole = read == codes.len() && all.len() == rows && ascend;
+        whole.then(|| all.iter().map(|row| (base + u64::from(row.check), base + u64::from(row.access))).collect())
     }
 
     /// The function that contains `va`, as `name+0x12`.

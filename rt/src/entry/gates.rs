@@ -13,12 +13,12 @@
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
 use super::access;
-use crate::abi::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc, string_desc};
+use super::strings;
+use crate::abi::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use crate::coherence::Lane;
 use crate::node;
-use crate::strings::{self, Blocks, StringRegs};
 use crate::syscall_gate::{self, signals};
-use crate::tempest::{self, faults};
+use crate::tempest::faults;
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
 use core::arch::naked_asm;
 
@@ -33,6 +33,9 @@ pub struct Frame {
     /// Stack arguments, the one pushed last first.
     pub args: [u64; 2],
 }
+
+/// Bytes by which a stub lowers rsp before it calls a gate.
+pub const RED_ZONE: u64 = 128;
 
 /// Index of a general register in [`Frame::gpr`].
 pub const RAX: usize = 0;
@@ -165,19 +168,26 @@ pub unsafe extern "C" fn poll() {
     )
 }
 
-/// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does.
+/// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does. Or goes to the instruction itself.
 ///
 /// # Safety
-/// Called from rewritten code with the stack argument of [`string_desc`].
+/// Called from rewritten code with the stack argument of [`string_desc`](crate::abi::string_desc).
 #[unsafe(naked)]
 pub unsafe extern "C" fn string() {
     naked_asm!(
         save!(),
         "mov rdi, rbp",
+        "mov rsi, rbx",
         "call {rust}",
+        "test al, al",
+        "jnz 2f",
         restore!(),
         "ret 8", // the descriptor
-        rust = sym on_string,
+        "2:",
+        restore!(),
+        "ret {GIVEN_BACK}", // the descriptor, and what the stub has moved rsp by
+        GIVEN_BACK = const 8 + RED_ZONE,
+        rust = sym strings::on_string,
     )
 }
 
@@ -345,55 +355,6 @@ extern "C" fn on_created_child() {
     syscall_gate::on_created_child();
 }
 
-/// Shared memory as the string gate uses it.
-struct NodeBlocks;
-
-impl Blocks for NodeBlocks {
-    fn accessible(&self, addr: u64, store: bool) -> bool {
-        access::block_accessible(addr, store)
-    }
-
-    fn acquire(&mut self, addr: u64, bytes: u64, store: bool) {
-        access::require(addr, bytes, store, false);
-    }
-
-    fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
-        let lanes = addrs.map(|addr| Lane { addr, bytes, store, masked: false });
-        match addrs.map(access::in_segment) {
-            [true, true] => access::require_lanes(&lanes),
-            [true, false] => access::require_lanes(&lanes[..1]),
-            [false, true] => access::require_lanes(&lanes[1..]),
-            [false, false] => {}
-        }
-    }
-}
-
-/// The Rust half of [`string`].
-extern "C" fn on_string(frame: &mut Frame) {
-    access::count(Counter::StringCalls);
-    faults::note_pc(frame.return_address);
-    let mut regs = StringRegs {
-        rax: frame.gpr[RAX],
-        rcx: frame.gpr[RCX],
-        rsi: frame.gpr[RSI],
-        rdi: frame.gpr[RDI],
-        rflags: frame.rflags,
-    };
-    let mut desc = frame.args[0] as u32;
-    if node::nodes() == 1 && !tempest::is_active() {
-        // Everything is accessible all the time: one real instruction does it.
-        desc &= !(string_desc::CHECK_LOADS | string_desc::CHECK_STORES);
-    }
-    // SAFETY: the program executes this instruction with these registers; `NodeBlocks` grants what it touches.
-    unsafe { strings::perform(desc, &mut regs, &mut NodeBlocks) };
-    frame.gpr[RAX] = regs.rax;
-    frame.gpr[RCX] = regs.rcx;
-    frame.gpr[RSI] = regs.rsi;
-    frame.gpr[RDI] = regs.rdi;
-    frame.rflags = regs.rflags;
-    signals::keep_ringing();
-}
-
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
 extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     access::count(Counter::VsibCalls);
@@ -475,13 +436,13 @@ const _: () = {
     // The layout that `save!` and `restore!` build.
     assert!(core::mem::offset_of!(Frame, rflags) == 128);
     assert!(core::mem::offset_of!(Frame, args) == 144);
-    assert!(string_desc::OP_MASK == 7);
     assert!(GROUP_RANGES <= vsib::MAX_LANES);
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::string_desc;
 
     /// Every general register (rsp aside), the flags and some vector registers around a gate call.
     #[repr(C, align(64))]

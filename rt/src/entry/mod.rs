@@ -12,6 +12,7 @@ pub mod access;
 pub mod gates;
 pub mod loader;
 pub mod stack;
+pub mod strings;
 
 use crate::abi::{self, ModuleInfo};
 use crate::closure::FileKind;

@@ -5,9 +5,9 @@
 //! end of the run.
 //!
 //! **Invariants**: nothing here runs before [`start`], which the entry calls before any rewritten instruction; the node is used by one
-//! call at a time ([`GLOBAL`]'s `inside`); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
+//! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
-use super::Node;
+use super::{Node, own_stack};
 use crate::abi::{self, Counter, node_phase};
 use crate::coherence::Lane;
 use crate::protocol::NodeId;
@@ -210,7 +210,7 @@ fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
     GLOBAL.inside.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
-    let result = run(unsafe { (*GLOBAL.node.get()).assume_init_mut() });
+    let result = own_stack::on_it(|| run(unsafe { (*GLOBAL.node.get()).assume_init_mut() }));
     compiler_fence(Ordering::SeqCst);
     GLOBAL.inside.store(false, Ordering::Relaxed);
     result
@@ -291,6 +291,7 @@ unsafe fn start_launched(boot: Boot) {
             or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
             or_fail(segment::map_segment(header.segment_bytes));
             or_fail(segment::invalidate_segment(boot.fd, &header));
+            require_memory(own_stack::prepare());
             let space = Space::program(header.segment_bytes);
             (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
             GLOBAL.mode.store(mode::SEVERAL, Ordering::Release);

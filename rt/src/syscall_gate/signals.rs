@@ -18,6 +18,7 @@ use super::waits;
 use crate::abi::{self, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
+use crate::entry::strings;
 use crate::modules::MODULES;
 use crate::resume;
 use crate::sys::{self, Errno, KernelSigaction};
@@ -231,10 +232,11 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
         return 0;
     }
     if raised {
+        strings::leave(context);
         // SAFETY: the kernel's frame, for the handler that this may lead to.
         unsafe { resume::return_here(context) };
     }
-    match stubs::stage(at) {
+    match stubs::stage(context.gregs[REG_RIP]) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
         Some(Stage::Before) => unsafe { stubs::rewind(context) },

@@ -270,9 +270,14 @@ fn refuse_nested() -> ! {
     ))
 }
 
+/// Whether this is the thread that the interface belongs to. Asks the kernel.
+pub fn is_own_thread() -> bool {
+    sys::gettid() == GLOBAL.thread.load(Ordering::Relaxed)
+}
+
 /// Ends the run unless this is the thread that the interface belongs to. In runs of several nodes there is no other.
 fn require_own_thread(what: &str) {
-    if node::nodes() == 1 && sys::gettid() != GLOBAL.thread.load(Ordering::Relaxed) {
+    if node::nodes() == 1 && !is_own_thread() {
         node::fail(format_args!("{what} by another thread: user-managed memory belongs to the node's main thread"));
     }
 }

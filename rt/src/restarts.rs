@@ -1,0 +1,199 @@
+//! The restart table: where the check of an access begins.
+//!
+//! Purpose: who continues at an access, behind its check, without having come from the check (a handler of the program returns to the instruction that
+//! raised its signal) must go back to the check: messages may have been handled since. Input: the parts of the table as they stand in the file. Output: rows.
+//! **Invariant**: nothing outside the parts is read, whatever they contain; of a table that contradicts itself, rows are wrong or missing.
+//!
+//! There is a row for each access with a check of its own, ascending. The codes of the first row of each [`GROUP`] are one number, how many bytes of check
+//! stand in front of the access; those of the others two, with the distance of the check from the access of the row before in front. Numbers are in
+//! unsigned LEB128 (DWARF 5, section 7.6).
+
+use crate::abi::RestartHead;
+
+/// Rows of a group. The last group may have fewer.
+pub const GROUP: usize = 64;
+/// Bytes of the longest code.
+pub const CODE_BYTES: usize = 10;
+
+/// One row: offsets in the new code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Restart {
+    /// Where the check begins.
+    pub check: u32,
+    /// The access, which ends it.
+    pub access: u32,
+}
+
+/// A restart table.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarts<'x> {
+    /// One for each group.
+    pub heads: &'x [RestartHead],
+    pub codes: &'x [u8],
+    /// How many rows it has.
+    pub rows: usize,
+}
+
+impl<'x> Restarts<'x> {
+    /// How many groups so many rows have.
+    pub const fn groups(rows: usize) -> usize {
+        rows.div_ceil(GROUP)
+    }
+
+    /// The rows of a group.
+    pub fn group(&self, group: usize) -> Rows<'x> {
+        let Some(head) = self.heads.get(group) else { return Rows { check: 0, access: None, codes: &[], left: 0 } };
+        let left = self.rows.saturating_sub(group * GROUP).min(GROUP);
+        Rows { check: head.check, access: None, codes: self.codes.get(head.at as usize..).unwrap_or(&[]), left }
+    }
+
+    /// The last row whose access lies before an offset of the new code.
+    pub fn before(&self, at: u32) -> Option<Restart> {
+        let group = self.heads.partition_point(|head| head.check < at).checked_sub(1)?;
+        let in_group = |group| self.group(group).take_while(|row: &Restart| row.access < at).last();
+        // The first access of the group may lie behind.
+        in_group(group).or_else(|| in_group(group.checked_sub(1)?))
+    }
+
+    /// Where the check of the access at an offset of the new code begins.
+    pub fn check_of(&self, access: u32) -> Option<u32> {
+        self.before(access.checked_add(1)?).filter(|row| row.access == access).map(|row| row.check)
+    }
+}
+
+/// Rows of one group, in order.
+#[derive(Clone, Debug)]
+pub struct Rows<'x> {
+    /// Of the first row.
+    check: u32,
+    /// Of the row before.
+    access: Option<u32>,
+    codes: &'x [u8],
+    left: usize,
+}
+
+impl<'x> Rows<'x> {
+    /// The codes that have not been read: behind the last row, those of the groups that follow.
+    pub fn rest(&self) -> &'x [u8] {
+        self.codes
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let mut number = 0u32;
+        for shift in (0..32).step_by(7) {
+            let (&byte, rest) = self.codes.split_first()?;
+            self.codes = rest;
+            number |= u32::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Restart;
+
+    fn next(&mut self) -> Option<Restart> {
+        self.left = self.left.checked_sub(1)?;
+        let check = match self.access {
+            None => self.check,
+            Some(before) => before.wrapping_add(self.number()?),
+        };
+        let row = Restart { check, access: check.wrapping_add(self.number()?) };
+        self.access = Some(row.access);
+        Some(row)
+    }
+}
+
+/// The code of `row`, which comes behind `before` in its group, or first: bytes and how many they are.
+pub fn encode(before: Option<Restart>, row: Restart) -> ([u8; CODE_BYTES], usize) {
+    let mut code = [0; CODE_BYTES];
+    let mut bytes = 0;
+    let from = before.map(|before| row.check.wrapping_sub(before.access));
+    for mut number in from.into_iter().chain([row.access.wrapping_sub(row.check)]) {
+        loop {
+            let more = number >= 0x80;
+            code[bytes] = (number & 0x7f) as u8 | if more { 0x80 } else { 0 };
+            bytes += 1;
+            if !more {
+                break;
+            }
+            number >>= 7;
+        }
+    }
+    (code, bytes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn build(rows: &[Restart]) -> (Vec<RestartHead>, Vec<u8>) {
+        let (mut heads, mut codes) = (Vec::new(), Vec::new());
+        for (k, &row) in rows.iter().enumerate() {
+            let first = k % GROUP == 0;
+            if first {
+                heads.push(RestartHead { check: row.check, at: codes.len() as u32 });
+            }
+            let (code, bytes) = encode((!first).then(|| rows[k - 1]), row);
+            codes.extend(&code[..bytes]);
+        }
+        (heads, codes)
+    }
+
+    fn rows(count: u32) -> Vec<Restart> {
+        let mut at = 0;
+        (0..count)
+            .map(|k| {
+                let check = at + [3, 0, 200, 100_000][k as usize % 4];
+                let access = check + [12, 30, 127, 128, 300][k as usize % 5];
+                at = access + 2 + k % 3;
+                Restart { check, access }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_row_is_found_and_nothing_else() {
+        for count in [0, 1, 2, 63, 64, 65, 128, 1000] {
+            let rows = rows(count);
+            let (heads, codes) = build(&rows);
+            let table = Restarts { heads: &heads, codes: &codes, rows: rows.len() };
+            assert_eq!(heads.len(), Restarts::groups(rows.len()));
+            let all: Vec<Restart> = (0..heads.len()).flat_map(|group| table.group(group)).collect();
+            assert_eq!(all, rows);
+            for (k, row) in rows.iter().enumerate() {
+                assert_eq!(table.check_of(row.access), Some(row.check));
+                assert_eq!((table.check_of(row.access - 1), table.check_of(row.access + 1)), (None, None));
+                assert_eq!(table.before(row.access), k.checked_sub(1).map(|k| rows[k]), "row {k} of {count}");
+                assert_eq!(table.before(row.access + 1), Some(*row));
+            }
+            assert_eq!(table.before(0), None);
+            assert_eq!(table.before(u32::MAX), rows.last().copied());
+        }
+    }
+
+    #[test]
+    fn a_row_takes_two_bytes_as_a_rule() {
+        let before = Restart { check: 100, access: 120 };
+        assert_eq!(encode(Some(before), Restart { check: 130, access: 155 }).1, 2);
+        assert_eq!(encode(None, Restart { check: 130, access: 155 }).1, 1);
+    }
+
+    #[test]
+    fn parts_that_contradict_each_other_are_not_read_beyond_their_ends() {
+        let rows = rows(200);
+        let (heads, codes) = build(&rows);
+        for end in 0..codes.len() {
+            let table = Restarts { heads: &heads, codes: &codes[..end], rows: 200 };
+            assert!((0..heads.len()).flat_map(|group| table.group(group)).count() <= 200);
+            table.before(u32::MAX);
+        }
+        let table = Restarts { heads: &heads, codes: &[0xff; 40], rows: 1_000_000 };
+        assert_eq!(table.check_of(rows[0].access), None);
+        let wrong = [RestartHead { check: 0, at: u32::MAX }];
+        assert_eq!(Restarts { heads: &wrong, codes: &codes, rows: 5 }.before(9), None);
+    }
+}

@@ -64,6 +64,14 @@ fn nops_read_nothing() {
     becomes(&[0x49, 0x8b, 0x10, 0x41, 0x0f, 0x19, 0xec, 0x48, 0x8b, 0xe8], Verdict::Same);
 }
 
+/// The other operand is not mapped: the instruction faulted in the gate that performs it, and the handler saw the gate's registers.
+#[test]
+fn string_instructions_fault_where_they_stand() {
+    // lea rsi, [0x20000000]; lea rdi, [rdi-6144]; mov ecx, 64; rep movsb
+    let from = [0x48, 0x8d, 0x34, 0x25, 0x00, 0x00, 0x00, 0x20, 0x48, 0x8d, 0xbf, 0x00, 0xe8, 0xff, 0xff];
+    becomes(&[&from[..], &[0xb9, 0x40, 0x00, 0x00, 0x00, 0xf3, 0xa4]].concat(), Verdict::Same);
+}
+
 /// The audit took rax for live in front of a lods, which overwrites it, and rcx in front of a stos that is not repeated.
 #[test]
 fn string_instructions_read_what_they_use() {

@@ -12,6 +12,7 @@ mod mutations;
 mod planted;
 mod polls;
 mod red_zone;
+mod restarts;
 mod screens;
 mod strips;
 mod systematic;
@@ -59,6 +60,7 @@ SECTIONS {
   .blizzard.info : { *(.blizzard.info) }
   .blizzard.rodata : { *(.blizzard.rodata) }
   .blizzard.claims : { *(.blizzard.claims) }
+  .blizzard.restarts : { *(.blizzard.restarts) }
   .eh_frame : { *(.eh_frame) }
   . = ALIGN(0x1000);
   .blizzard.text : { *(.blizzard.text) }
@@ -78,6 +80,8 @@ pub struct Program {
     /// Rows of covered accesses, and of regions.
     pub claims: String,
     pub regions: String,
+    /// What becomes of the rows of the restart table.
+    pub restarts: restarts::Change,
     /// What new addresses in tables are relative to.
     pub base: &'static str,
     /// Expression for the module flags.
@@ -94,6 +98,7 @@ impl Program {
             rodata: String::new(),
             claims: String::new(),
             regions: String::new(),
+            restarts: |_| {},
             base: "text_start",
             flags: 7,
         }
@@ -126,6 +131,7 @@ word: .quad 0
 .quad MAGIC, {}, 0, start, 0, 0, 0, trap_codes, trap_heads - trap_codes, trap_heads, {}, old_start, {}
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
+.quad 0, 0, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_codes:
 {}
@@ -138,6 +144,8 @@ claims:
 regions:
 {}
 regions_end:
+.section .blizzard.restarts,\"a\",@progbits
+.fill 256, 1, 0
 .section .blizzard.text,\"ax\",@progbits
 text_start:
 .globl start
@@ -172,7 +180,7 @@ f:
         std::fs::write(path("m.ld"), SCRIPT).expect("write script");
         run(dir.path(), "as", &["--64", "-o", "m.o", "m.s"], &self.text);
         run(dir.path(), "ld", &["-static", "-nostdlib", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
-        std::fs::read(path("m")).expect("read module")
+        restarts::fill(std::fs::read(path("m")).expect("read module"), self.restarts)
     }
 
     pub fn audit(&self) -> Audit {

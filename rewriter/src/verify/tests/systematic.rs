@@ -14,7 +14,8 @@ use super::super::{
 use super::planted::{Numbers, compiled, dead, harmless};
 use crate::options::{Checks, Options, Poll};
 use crate::pipeline;
-use blizzard_rt::abi::{self, TrapEntry, TrapHead};
+use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
+use blizzard_rt::restarts;
 use blizzard_rt::trap_map::encode;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -235,6 +236,10 @@ const KINDS: &[Kind] = &[
     ("trap-map rows of a group one byte off", |s, n| trap_head(s, n, 4)),
     ("trap-map rows of a group at other instructions", |s, n| trap_head(s, n, 0)),
     ("trap-map group with other codes", |s, n| trap_head(s, n, 8)),
+    ("restart of an access one byte off", |s, n| restart(s, n, 1)),
+    ("restart in another place", |s, n| restart(s, n, 0)),
+    ("restarts of a group one byte off", |s, n| restart_head(s, n, 0)),
+    ("restarts of a group with other codes", |s, n| restart_head(s, n, 4)),
     ("old code put back", |s, n| {
         let m = Module::read(&s.output, s.name).ok()?;
         let rows = m.traps()?;
@@ -411,6 +416,30 @@ fn trap_head(s: &Subject, n: &mut Numbers, word: usize) -> Option<Fault> {
     Some((at, (old + 1).to_le_bytes().to_vec(), va))
 }
 
+/// Adds one to a number of a row of the restart table: how far its check is from the access before (0), or how long the check is (1).
+fn restart(s: &Subject, n: &mut Numbers, number: usize) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let va = m.info.restart_codes_va;
+    let at = s.offset(va);
+    // Numbers of one byte, behind rows of two such.
+    let bytes = s.output[at..at + m.info.restart_code_bytes as usize].iter().skip(1);
+    let small: Vec<u8> = bytes.copied().take_while(|&byte| byte < 0x7f).take(2 * restarts::GROUP - 2).collect();
+    let k = 1 + 2 * n.next((small.len() / 2).max(1)) + number;
+    let &old = small.get(k - 1)?;
+    Some((at + k, vec![old + 1], va + k as u64))
+}
+
+/// Adds one to a word of the head of a group of restarts.
+fn restart_head(s: &Subject, n: &mut Numbers, word: usize) -> Option<Fault> {
+    let m = Module::read(&s.output, s.name).ok()?;
+    let groups = restarts::Restarts::groups(m.info.restart_count as usize);
+    if groups == 0 {
+        return None;
+    }
+    let va = m.info.restart_heads_va + (size_of::<RestartHead>() * n.next(groups) + word) as u64;
+    self::word(s, va, |old| old + 1)
+}
+
 fn table_entry(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {
     let (at, bytes, va) = section_at(s, ".blizzard.rodata")?;
     let word = |k: usize| u32::from_le_bytes([0, 1, 2, 3].map(|b| s.output[at + 4 * k + b]));
@@ -537,7 +566,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
     if kind == "region with another chain" && same_chain(s, mutant, va) {
         return Some("the other chain acquires the same");
     }
-    if ["claim", "region", "chain", "copy"].iter().any(|k| kind.starts_with(k)) {
+    if ["claim", "region", "chain", "copy", "restart"].iter().any(|k| kind.starts_with(k)) {
         return None;
     }
     let flags = match kind {

@@ -2,7 +2,8 @@
 //# link: -pie | -static
 //# nodes: 2 3
 /* Instructions that use shared memory and raise a signal for another reason: a handler puts that right, meanwhile another node writes what the instruction
- * is about to read, and the handler returns to the instruction. It must read what was written: the check that it passed before counts no more. */
+ * is about to read, and the handler returns to the instruction. It must read what was written: the check that it passed before counts no more. A string
+ * instruction that faults half-way shows its handler the registers that it has by then. */
 #define _GNU_SOURCE
 #include "blizzard.h"
 #include <signal.h>
@@ -14,12 +15,12 @@
 
 enum { PAGE = 4096, ROUNDS = 40 };
 enum kind { PUSH, DIVIDE, MULTIPLY, LOAD, STORE, MOVE, COMPARE, KINDS };
-static volatile uint64_t *shared; /* value, ask, done: a block each */
-static volatile uint64_t round_now, handled;
+static volatile uint64_t *shared; /* the value twice, ask, done: a block each */
+static volatile uint64_t round_now, handled, odd;
 static volatile enum kind kind_now;
 /* Its product with any of the values, which are small numbers, is inexact. */
 static const double factor = 0x1.123456789abcdp+900;
-static char *guard; /* a page without access, and a page above it */
+static char *guard; /* a page without access, between two with */
 
 /* What the other node writes in a round. */
 static uint64_t written(uint64_t round) { return round * 1000 + 7; }
@@ -27,7 +28,7 @@ static uint64_t written(uint64_t round) { return round * 1000 + 7; }
 /* Lets the other node write. */
 static void exchange(void) {
     if (bz_nodes() == 1) {
-        shared[0] = written(round_now);
+        shared[0] = shared[1] = written(round_now);
         return;
     }
     shared[8] = round_now;
@@ -38,6 +39,14 @@ static void handle(int number, siginfo_t *information, void *context) {
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     (void)number, (void)information;
     handled++;
+    if (kind_now == MOVE) {
+        const unsigned char *at = (const unsigned char *)registers[REG_RIP];
+        const uint32_t *vector = ((ucontext_t *)context)->uc_mcontext.fpregs->_xmm[7].element;
+        odd += at[0] != 0xf3 || at[1] != 0x48 || at[2] != 0xa5;
+        odd += registers[REG_RCX] != 1 || registers[REG_RDI] != (greg_t)(uintptr_t)guard;
+        odd += registers[REG_RSI] != (greg_t)(uintptr_t)(shared + 1) || registers[REG_R12] != 0x1234567 || registers[REG_RAX] != 77;
+        odd += vector[0] != 0x89abcdef || vector[1] || vector[2] || vector[3];
+    }
     switch (kind_now) {
     case PUSH: case MOVE: case COMPARE: mprotect(guard, PAGE, PROT_READ | PROT_WRITE); break;
     case DIVIDE: registers[REG_RDX] = 0; break;
@@ -80,9 +89,13 @@ __attribute__((noinline)) static uint64_t run(enum kind kind) {
         __asm__ volatile("xor %%eax, %%eax\n lock xadd %%rax, (%%rdi)" : "=&a"(result), "+D"(guard) : : "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory");
         break;
     case MOVE: {
-        char *to = guard;
+        /* The first of the two words is moved, for the second there is no page. */
+        char *to = guard - 8;
         volatile uint64_t *from = shared;
-        __asm__ volatile("movsq" : "+D"(to), "+S"(from) : : "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory");
+        uint64_t count = 2;
+        __asm__ volatile("mov $0x1234567, %%r12\n mov $0x89abcdef, %%eax\n movd %%eax, %%xmm7\n mov $77, %%eax\n rep movsq\n sub $0x1234567, %%r12\n add %%r12, %%rcx"
+                         : "+D"(to), "+S"(from), "+c"(count) : : "rax", "rdx", "r8", "r9", "r10", "r11", "r12", "xmm7", "cc", "memory");
+        odd += count != 0 || to != guard + 8 || from != shared + 2;
         memcpy(&result, guard, sizeof result);
         break;
     }
@@ -109,7 +122,7 @@ int main(void) {
     sigaltstack(&alternate, 0);
     sigaction(SIGSEGV, &action, 0);
     sigaction(SIGFPE, &action, 0);
-    char *const pages = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *const pages = (char *)mmap(0, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + PAGE;
     guard = pages;
     if (node == 0) bz_publish(0, bz_alloc(3 * 64));
     shared = bz_lookup(0);
@@ -143,11 +156,11 @@ int main(void) {
                 }
             } else if (node == 1) {
                 while (shared[8] != round) continue;
-                shared[0] = written(round);
+                shared[0] = shared[1] = written(round);
                 shared[16] = round;
             }
         }
-    wrong = bz_reduce_sum_u64(wrong);
+    wrong = bz_reduce_sum_u64(wrong + odd);
     if (node == 0) printf("wrong %lu\n", (unsigned long)wrong);
     return wrong != 0;
 }

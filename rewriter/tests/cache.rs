@@ -193,6 +193,30 @@ fn the_cache_can_be_cleaned_while_a_rewriter_writes() {
     }
 }
 
+/// Cleans the cache so often, whenever there is something in it; not without end, as no program would begin that loses a file each time.
+fn clean_while_it_runs(cache: &Cache, program: &mut Child, mut times: usize) {
+    while times > 0 && program.try_wait().unwrap().is_none() {
+        times -= usize::from(!cache.clean(Duration::ZERO).unwrap().is_empty());
+    }
+}
+
+/// As below, of the program itself, between its rewriting and its start.
+#[test]
+fn a_program_is_run_whenever_the_cache_is_cleaned() {
+    let bench = Bench::new();
+    let cache = Cache::at(bench.at("cache"));
+    for times in 1..=6 {
+        for nodes in ["1", "3"] {
+            let mut run = bench.blizzard(&["run", "-n", nodes, "--", "./prog", "./libopened.so"]);
+            let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            clean_while_it_runs(&cache, &mut run, times);
+            let output = run.wait_with_output().unwrap();
+            let expected = numbers(1, 1).repeat(nodes.parse().unwrap());
+            assert_eq!(said(&output), expected, "cleaned {times} times, {nodes} nodes");
+        }
+    }
+}
+
 /// What has been removed since it was looked at is made again.
 #[test]
 fn a_program_runs_whenever_the_cache_is_cleaned() {
@@ -203,11 +227,7 @@ fn a_program_runs_whenever_the_cache_is_cleaned() {
         let mut program = Command::new(bench.at("prog.blz"));
         program.arg("./libopened.so").current_dir(&bench.folder).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = program.spawn().unwrap();
-        // Whenever there is something; not without end, as no program would begin that loses a library each time.
-        let mut left = times;
-        while left > 0 && program.try_wait().unwrap().is_none() {
-            left -= usize::from(!cache.clean(Duration::ZERO).unwrap().is_empty());
-        }
+        clean_while_it_runs(&cache, &mut program, times);
         assert_eq!(said(&program.wait_with_output().unwrap()), numbers(1, 1), "cleaned {times} times");
     }
 }

@@ -85,7 +85,9 @@ impl RunCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let Ready { executable, original, flags, creates } = prepare(name, self.options, self.libraries)?;
+        let ready = prepare(name, self.options, self.libraries)?;
+        let Ready { original, flags, creates, .. } = ready;
+        let mut executable = ready.executable;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
@@ -114,7 +116,17 @@ impl RunCommand {
             original,
             ..LaunchOptions::default()
         };
-        let outcome = launch::run(&executable, args, &options)?;
+        let mut attempts = 1;
+        let outcome = loop {
+            match launch::run(&executable, args, &options) {
+                // Somebody has cleaned the cache since it was made; nothing has been started.
+                Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
+                    executable = prepare(name, self.options, self.libraries)?.executable;
+                    attempts += 1;
+                }
+                ended => break ended?,
+            }
+        };
         if let Some(failure) = &outcome.failure {
             tell(&format!("error: {failure}\n"));
         }
@@ -125,6 +137,9 @@ impl RunCommand {
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
 }
+
+/// How often a program is rewritten that somebody removes from the cache before it is started.
+const ATTEMPTS: u32 = 8;
 
 /// Says at the end of a run what of it has not been checked.
 fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outcome) {

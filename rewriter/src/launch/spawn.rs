@@ -12,9 +12,11 @@ use blizzard_rt::abi::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A node, whether it has been started or not.
@@ -41,7 +43,8 @@ impl Node {
     }
 }
 
-/// Starts all nodes in process group `group`, or node 0 if that creates the others; if one cannot be started, ends those that were.
+/// Starts all nodes in process group `group`, or node 0 if that creates the others; if one cannot be started, ends those that were. A program that loses its
+/// name when node 0 has been started is executed all the same.
 ///
 /// # Errors
 /// When the program cannot be executed.
@@ -53,12 +56,15 @@ pub fn start(
     options: &LaunchOptions,
 ) -> Result<Vec<Node>> {
     let mut nodes: Vec<Node> = Vec::new();
+    let held = File::open(program).ok();
     for node in 0..options.nodes {
         if node > 0 && options.creates_nodes() {
             nodes.push(Node { child: None, pid: None, ended: None });
             continue;
         }
-        let mut command = Command::new(program);
+        let nameless = held.as_ref().filter(|_| node > 0 && !program.exists());
+        let nameless = nameless.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+        let mut command = Command::new(nameless.as_deref().unwrap_or(program));
         command.args(args).env(BOOT_ENV, format!("fd={},node={node}", region.fd()));
         command.env_remove(EXE_ENV).envs(options.original.as_ref().map(|path| (EXE_ENV, path)));
         command.process_group(group.as_raw_nonzero().get());

@@ -11,7 +11,7 @@ type Found = std::result::Result<Vec<(u64, u64, bool)>, (usize, u64)>;
 fn ranges(nr: i64, args: [u64; 6]) -> Found {
     let mut out = Vec::new();
     // SAFETY: the arguments of these tests lead into the segment without being read there.
-    let done = unsafe { visit(nr, &args, &mut |r| out.push((r.addr, r.bytes, r.store))) };
+    let done = unsafe { visit(nr, &args, Shared::Segment, &mut |r| out.push((r.addr, r.bytes, r.store))) };
     done.map(|()| out).map_err(|u| (u.argument, u.addr))
 }
 
@@ -367,7 +367,7 @@ fn unknown_calls_and_layouts_are_refused_with_the_argument() {
 fn a_refusal_names_call_command_pointer_and_argument() {
     let text = |nr, args| {
         // SAFETY: nothing is read in the segment.
-        unsafe { visit(nr, &args, &mut |_| {}) }.unwrap_err().to_string()
+        unsafe { visit(nr, &args, Shared::Segment, &mut |_| {}) }.unwrap_err().to_string()
     };
     let message = text(libc::SYS_munmap, [S, 4096, 0, 0, 0, 0]);
     assert!(

@@ -8,7 +8,8 @@
 //! registers. Output: accessible blocks, and where it goes on.
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
-//! raises SIGSYS like any of the program's.
+//! raises SIGSYS like any of the program's. With one node, in a program that uses `tempest.h`, all handlers return through the program's own
+//! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
 use crate::abi;

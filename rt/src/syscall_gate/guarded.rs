@@ -22,13 +22,12 @@ use super::signals::{self, ACTIONS, bit, installed, is_function, is_wrapper};
 use super::stubs::{self, Stub};
 use super::table::Shared;
 use super::{Caller, Outcome, alone, loading, lock_all, make_accessible, own_path, waits};
-use crate::abi;
 use crate::entry::gates::{Frame, RAX};
 use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::tempest::{self, faults};
 use crate::trap::{REG_RIP, Ucontext};
-use crate::{limits, node, resume};
+use crate::{abi, closure, entry, limits, node, resume};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// The one signal that must reach the runtime.
@@ -40,7 +39,7 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// The process that [`activate`] ran in.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the program has started `tempest.h` in a run of one node.
+/// Whether the program has started `tempest.h` in a run of one node, and is guarded.
 #[inline]
 pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
@@ -51,8 +50,12 @@ pub(super) fn is_here() -> bool {
     is_active() && tempest::is_own_thread()
 }
 
-/// Guards the calling thread from here on. Once, when it starts `tempest.h`.
+/// Guards the calling thread from here on. Once, when it starts `tempest.h`. Not where the C library's calls do not pass the gate: what is put off
+/// would wait behind them, and its handlers would be installed past the wrapper.
 pub fn activate() {
+    if entry::module_info().interp_va != 0 && !closure::active() {
+        return;
+    }
     PROCESS.store(sys::getpid(), Ordering::Relaxed);
     stubs::lead_to_the_gate();
     ACTIONS.locked(|| {
@@ -81,6 +84,7 @@ fn current(signal: i32) -> sys::Result<KernelSigaction> {
 ///
 /// # Safety
 /// `args` are the program's.
+#[inline(never)]
 pub(super) unsafe fn sigaction(args: [u64; 6]) -> i64 {
     let [signal, act, old, mask_bytes, ..] = args;
     let fixed = (1..=64).contains(&signal) && bit(signal as i32) & FIXED != 0;
@@ -168,6 +172,7 @@ pub(super) unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
 }
 
 /// The Rust half of the gate, on the thread that uses the interface.
+#[inline(never)]
 pub(super) fn on_syscall(frame: &mut Frame) {
     limits::restore_if_lowered();
     let nr = i64::from(frame.gpr[RAX] as i32);

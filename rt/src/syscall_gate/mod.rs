@@ -3,7 +3,8 @@
 //! Purpose: every system call of the program and of its libraries passes here. Rewritten code enters [`direct`] in place of each
 //! `syscall`; for what is not rewritten, Syscall User Dispatch turns each `syscall` outside the runtime's text into SIGSYS. Both
 //! make the call's memory accessible, replace calls that would harm the run, and let the program continue at a stub that executes
-//! the call (see [`stubs`]). In a run of one node nothing is inaccessible, and [`alone`] takes part in few calls.
+//! the call (see [`stubs`]). In a run of one node nothing is inaccessible, and [`alone`] takes part in few calls, unless the program uses `tempest.h`: then
+//! [`guarded`] does for its thread what is done with several nodes.
 //! Input: the call's registers. Output: its result, or changed registers.
 //! **Invariants**
 //! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`node::miss`]).

@@ -464,6 +464,21 @@ mod tests {
         ] {
             assert_eq!(rewound(label, low, 0), (pushed + 136, [1, 2, 3, 4, 5, 6]));
         }
+        // The own stub has the address behind the program's `syscall` in rcx, then in r11, at last that of the `syscall` there.
+        for (label, rcx, r11) in [
+            (&raw const blizzard_stub_own, 0x5002, 0),
+            (&raw const blizzard_stub_own_look, 0x5002, 0x5002),
+            (&raw const blizzard_stub_own_go, 0, 0x5002),
+            (&raw const blizzard_stub_own_jump, 0, 0x5000),
+        ] {
+            let mut context = context(label, 0x9000, rcx);
+            context.gregs[REG_R11] = r11;
+            assert_eq!(stage(label as u64), Some(Stage::Before));
+            // SAFETY: nothing is on the stack.
+            unsafe { rewind(&mut context) };
+            assert_eq!((context.gregs[REG_RIP], context.gregs[REG_RSP]), (0x5000, 0x9000));
+        }
+        assert_eq!(stage(&raw const blizzard_stub_own_look as u64 + 9), None, "on its way back by itself");
         let stages = [
             (&raw const blizzard_stub_plain_syscall, Some(Stage::Before)),
             (&raw const blizzard_stub_plain_after, Some(Stage::After)),

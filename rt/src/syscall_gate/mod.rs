@@ -336,12 +336,12 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
 pub fn on_fork_child() {
     access::detach();
     node::detach_child();
+    signals::unblock_in_child();
 }
 
 /// Runs in a forked child that is the next node, before the program does. Returns when the node may compute.
 pub fn on_created_child() {
-    // The child has no pending signals, the parent's put-off ones included.
-    signals::take_put_off();
+    signals::unblock_in_child();
     forks::become_node();
     let (text, bytes) = signals::runtime();
     // SAFETY: one thread; the range is the one of `enable`. The handler is inherited, the dispatch is not.

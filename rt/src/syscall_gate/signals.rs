@@ -79,6 +79,11 @@ pub fn take_put_off() -> u64 {
     PUT_OFF.swap(0, Ordering::Relaxed)
 }
 
+/// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
+pub fn unblock_in_child() {
+    sys::unblock_signals(take_put_off() & !RESERVED);
+}
+
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
 pub fn safe_point() {
     // Other threads than that of `tempest.h` put nothing off.

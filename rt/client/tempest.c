@@ -8,6 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* FORK_NOTE_NAME, TEMPEST_NOTE_TYPE of rt/src/abi.rs: the runtime must know before the program's first instruction. */
+__asm__(".pushsection .note.blizzard.tempest,\"a\",@note\n"
+        ".balign 4\n"
+        ".long 9, 0, 2\n"
+        ".asciz \"Blizzard\"\n"
+        ".balign 4\n"
+        ".popsection\n");
+
 /* Mirrors TempestApi of rt/src/abi/tempest.rs; append only. */
 struct tempest_api {
     uint64_t bytes;

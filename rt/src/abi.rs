@@ -651,6 +651,8 @@ pub mod alloc_homes {
 /// `bz_create`, so every program that can create nodes carries it.
 pub const FORK_NOTE_NAME: &str = "Blizzard";
 pub const FORK_NOTE_TYPE: u32 = 1;
+/// Type of the note, of the same name, by which a program says that it uses `tempest.h`. The client library has it beside that interface.
+pub const TEMPEST_NOTE_TYPE: u32 = 2;
 
 /// First bytes of a [`BlocksHeader`] ("BLZBLKS1").
 pub const BLOCKS_MAGIC: u64 = u64::from_le_bytes(*b"BLZBLKS1");
@@ -681,6 +683,10 @@ pub struct BlocksRecord {
     /// The rewritten file, NUL-terminated; empty for the program itself.
     pub path: [u8; BLOCKS_PAGE_BYTES as usize - 16],
 }
+
+/// Bytes of the sequence that enters [`GATE_SYSCALL`]: `lea rcx, [behind]`, `jmp [GATE_SYSCALL]`, `syscall`. The program goes back to its
+/// beginning where a call is prepared again.
+pub const SYSCALL_SEQUENCE_BYTES: u64 = 7 + 7 + 2;
 
 /// Number of publish slots.
 pub const PUBLISH_SLOTS: u32 = 1024;

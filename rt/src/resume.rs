@@ -10,7 +10,8 @@
 //!
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
-//! raises SIGSYS like any of the program's.
+//! raises SIGSYS like any of the program's. With one node, in a program that uses `tempest.h`, all handlers return through the program's own
+//! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
 use crate::abi;
@@ -18,6 +19,7 @@ use crate::entry::gates::require_group;
 use crate::modules::MODULES;
 use crate::node;
 use crate::sys;
+use crate::tempest;
 use crate::trap::{REG_RIP, Ucontext};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,9 +57,18 @@ pub fn prepare() -> sys::Result<()> {
 pub unsafe fn return_here(context: &mut Ucontext) {
     let to = RETURN.load(Ordering::Relaxed);
     if to != 0 {
-        // SAFETY: the kernel puts the return address right below the context.
-        unsafe { (context as *mut Ucontext).cast::<u64>().sub(1).write(to) };
+        // SAFETY: passed on from the caller.
+        unsafe { return_to(context, to) };
     }
+}
+
+/// Lets the handler whose frame holds `context` return to `to`, which makes the call that ends it.
+///
+/// # Safety
+/// As [`return_here`].
+pub unsafe fn return_to(context: &mut Ucontext, to: u64) {
+    // SAFETY: the kernel puts the return address right below the context.
+    unsafe { (context as *mut Ucontext).cast::<u64>().sub(1).write(to) };
 }
 
 /// Makes the loop that is running test tags before its next iteration: other loops may have run since its last tests, or messages been handled.
@@ -74,7 +85,7 @@ pub fn reestablish(context: &mut Ucontext) {
     if let Some(to) = MODULES.moved_from(context.gregs[REG_RIP]) {
         context.gregs[REG_RIP] = to;
     }
-    if node::nodes() == 1 {
+    if node::nodes() == 1 && !tempest::is_active() {
         return;
     }
     if let Some(check) = MODULES.check_of(context.gregs[REG_RIP]) {

@@ -154,6 +154,13 @@ fn timers() {
     passes("timers", &[]);
 }
 
+/// Signals and system calls beside handlers that take blocks away. A handler of an asynchronous signal that polled between a check and its access let
+/// a run of one node use a block that had been taken away, and the kernel used such blocks unasked.
+#[test]
+fn signals() {
+    passes("signals", &[]);
+}
+
 /// What must not be done: how, on how many nodes, and what the message says. Each ends the run.
 const MISUSE: [(&str, &str, &str); 60] = [
     (
@@ -246,6 +253,14 @@ fn threads_are_allowed_where_loops_test_in_each_iteration() {
     let outcome = launch(&plain, "1", &["--no-strips"], &["thread"]);
     let went_on = outcome.ending == Ending::Exit(0) && outcome.stdout_text() == "not reached\n";
     assert!(went_on, "{}", outcome.describe());
+}
+
+/// Signals of a second thread come at once, and nothing of the interface happens there.
+#[test]
+fn signals_of_threads() {
+    program("threads", "gcc", "-O2");
+    let plain = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-threads-gcc-O2-plain");
+    expect_ok("two threads", &launch(&plain, "1", &["--no-strips"], &[]));
 }
 
 /// Without access checks there is no Tempest: the original program says so.

@@ -723,15 +723,17 @@ fn poll_tail(code: &mut Code) -> u32 {
 }
 
 /// From the field of [`syscall`] that must lead behind the sequence to the sequence's end: field, jump and `syscall`.
-pub const SYSCALL_TO_FIELD: usize = 4 + 7 + 2;
+pub const SYSCALL_TO_FIELD: usize = abi::SYSCALL_SEQUENCE_BYTES as usize - 3;
 
 /// `lea rcx, [behind]; jmp [GATE_SYSCALL]; syscall`: rcx and r11 are what `syscall` clobbers anyway, so nothing is saved. The gate
 /// may send the program to the instruction itself.
 pub fn syscall(out: &mut Vec<u8>) {
     const RCX: u8 = 1;
+    let begin = out.len();
     asm::lea_rip(out, RCX);
     asm::jmp_abs(out, abi::GATE_SYSCALL);
     out.extend([0x0f, 0x05]);
+    debug_assert_eq!(out.len() - begin, abi::SYSCALL_SEQUENCE_BYTES as usize);
 }
 
 /// Makes the stubs that skip the instruction lead to where the buffer is now.

@@ -135,13 +135,16 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         api: node::api() as u64,
         execfn: syscall_gate::own_path::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
-        hide_vdso: node::nodes() > 1,
+        hide_vdso: node::nodes() > 1
+            || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, abi::TEMPEST_NOTE_TYPE),
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
+    // SAFETY: `base` is the blob's ELF header.
+    unsafe { syscall_gate::note_text(base) };
     if node::nodes() > 1 {
-        // SAFETY: `base` is the blob's ELF header; the program has not started and has one thread.
-        if let Err(e) = unsafe { syscall_gate::enable(base) } {
+        // SAFETY: the program has not started and has one thread.
+        if let Err(e) = unsafe { syscall_gate::enable() } {
             give_up(format_args!(
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"

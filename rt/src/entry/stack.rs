@@ -181,6 +181,34 @@ impl InitialStack {
     }
 }
 
+/// Whether the program, whose `count` program headers stand at `phdrs`, carries Blizzard's note of that type.
+pub fn has_note(phdrs: u64, count: u64, bias: u64, kind: u32) -> bool {
+    // SAFETY: the rewriter wrote the table into the loaded file.
+    let phdrs = unsafe { core::slice::from_raw_parts(phdrs as *const Phdr, count as usize) };
+    phdrs.iter().filter(|p| p.p_type == PT_NOTE).any(|p| {
+        // SAFETY: a segment's notes are part of the file's mapping.
+        let notes = unsafe { core::slice::from_raw_parts(p.vaddr.wrapping_add(bias) as *const u8, p.filesz as usize) };
+        is_among(notes, if p.align == 8 { 8 } else { 4 }, kind)
+    })
+}
+
+/// Whether the notes, whose parts are aligned so, hold Blizzard's of that type. A damaged one ends them.
+fn is_among(mut notes: &[u8], align: usize, kind: u32) -> bool {
+    while let Some((header, rest)) = notes.split_first_chunk::<12>() {
+        let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (name, desc) = (word(0) as usize, word(4) as usize);
+        let named = rest.get(..name).and_then(|name| name.strip_suffix(b"\0"));
+        if word(8) == kind && named == Some(abi::FORK_NOTE_NAME.as_bytes()) {
+            return true;
+        }
+        let next = ((header.len() + name).next_multiple_of(align) + desc).next_multiple_of(align);
+        notes = notes.get(next..).unwrap_or_default();
+    }
+    false
+}
+
+/// Segments of notes.
+const PT_NOTE: u32 = 4;
 /// Address of the vDSO's ELF header.
 const AT_SYSINFO_EHDR: u64 = 33;
 /// Bytes of one program header (`Elf64_Phdr`).
@@ -213,6 +241,25 @@ fn parse_boot(text: &str) -> Option<Boot> {
 mod tests {
     use super::*;
     use std::ffi::CString;
+
+    #[test]
+    fn notes_are_found_by_name_and_type() {
+        let note = |name: &[u8], desc: &[u8], kind: u32, align: usize| {
+            let mut bytes: Vec<u8> = [name.len() as u32, desc.len() as u32, kind].map(u32::to_ne_bytes).concat();
+            bytes.extend(name);
+            bytes.resize(bytes.len().next_multiple_of(align), 0);
+            bytes.extend(desc);
+            bytes.resize(bytes.len().next_multiple_of(align), 0);
+            bytes
+        };
+        for align in [4, 8] {
+            let other = note(b"GNU\0", b"12345", 2, align);
+            let all = [other.clone(), note(b"Blizzard\0", b"", 1, align), note(b"Blizzard\0", b"", 2, align)].concat();
+            assert!(is_among(&all, align, 1) && is_among(&all, align, 2) && !is_among(&all, align, 3));
+            assert!(!is_among(&other, align, 2) && !is_among(&all[..all.len() - 16], align, 2));
+        }
+        assert!(!is_among(&[0xff; 40], 4, u32::MAX));
+    }
 
     /// A block with the given strings; the strings and the words must outlive its use.
     struct Block {

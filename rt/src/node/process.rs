@@ -178,8 +178,12 @@ pub fn tempest_settings() -> tempest::Settings {
 
 fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     match GLOBAL.mode.load(Ordering::Relaxed) {
-        // SAFETY: initialised by `start` before it set the mode.
-        mode::SINGLE => run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() })),
+        mode::SINGLE => {
+            // SAFETY: initialised by `start` before it set the mode.
+            let result = run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() }));
+            signals::safe_point();
+            result
+        }
         mode::SEVERAL => {
             let result = enter(name, |node| {
                 node.begin();
@@ -407,13 +411,17 @@ pub fn poll() {
     if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
         enter("a poll", Node::poll);
     } else if let Some((region, context)) = identity().launched.filter(|_| !is_several()) {
-        // A run of one node: only the launcher rings.
-        context.poll().store(0, Ordering::Relaxed);
+        // A run of one node: the launcher rings, and who uses `tempest.h`, whose thread must hear of it.
+        if tempest::may_run_here() {
+            context.poll().store(0, Ordering::Relaxed);
+        }
         if region.abort().load(Ordering::Relaxed) != 0 {
             sys::exit_group(EXIT_FAILED);
         }
-        tempest::run_events(&mut Host::Alone, || false);
-    } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() {
+        if tempest::may_run_here() {
+            tempest::run_events(&mut Host::Alone, || false);
+        }
+    } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() && tempest::may_run_here() {
         syscall_gate::silence_doorbell();
         tempest::run_events(&mut Host::Alone, || false);
     }

@@ -3,14 +3,15 @@
 //! Purpose: everything is accessible, so the program makes its calls itself, but for a few: those by which libraries are loaded
 //! ([`loading`]), those that ask for the program's own file ([`own_path`]), those that would take SIGTRAP from the trap handler, those that
 //! start threads, which a program that uses `tempest.h` may not, those by which it gives up its rights, `mlockall`, which would fill the runtime's mappings, and those that deal with
-//! limits towards which these count ([`limits`]). Input: the registers that the gate saved. Output: changed ones.
+//! limits towards which these count ([`limits`]). Once the program uses `tempest.h` all calls come here, and those of the thread that does are
+//! [`guarded`]'s. Input: the registers that the gate saved. Output: changed ones.
 //! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
 
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
-use super::{Outcome, loading, lock_all, masked, own_path};
+use super::{Outcome, guarded, loading, lock_all, masked, own_path};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
@@ -19,6 +20,7 @@ use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use crate::tempest;
 use crate::trap::{self, Ucontext};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers below this one are looked up in [`OURS`].
 pub const LIMIT: i32 = 512;
@@ -28,7 +30,7 @@ const RESERVED: u64 = bit(libc::SIGTRAP);
 pub(super) const SYSCALL_BYTES: u64 = 2;
 
 /// One bit for each call that comes here.
-pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
+pub static OURS: [AtomicU32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_mmap,
@@ -60,7 +62,7 @@ pub static OURS: [u32; LIMIT as usize / 32] = set_of(&[
     libc::SYS_pivot_root,
 ]);
 
-const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
+const fn set_of(calls: &[i64]) -> [AtomicU32; LIMIT as usize / 32] {
     let mut set = [0; LIMIT as usize / 32];
     let mut i = 0;
     while i < calls.len() {
@@ -68,12 +70,26 @@ const fn set_of(calls: &[i64]) -> [u32; LIMIT as usize / 32] {
         set[nr / 32] |= 1 << (nr % 32);
         i += 1;
     }
-    set
+    let mut words = [const { AtomicU32::new(0) }; LIMIT as usize / 32];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = AtomicU32::new(set[i]);
+        i += 1;
+    }
+    words
+}
+
+/// From here on all calls come here.
+pub fn take_all() {
+    OURS.iter().for_each(|word| word.store(u32::MAX, Ordering::Relaxed));
 }
 
 /// The Rust half of the gate.
 pub extern "C" fn on_syscall(frame: &mut Frame) {
     access::count(Counter::Syscalls);
+    if guarded::is_here() {
+        return guarded::on_syscall(frame);
+    }
     let nr = i64::from(frame.gpr[RAX] as i32);
     let mut args = arguments(frame);
     let rsp = stack_pointer(frame);
@@ -118,11 +134,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
             None
         }
         libc::SYS_clone | libc::SYS_clone3 => {
-            // The structure of `clone3` begins with the flags.
-            let flags = if nr == libc::SYS_clone { Some(args[0]) } else { read_word(args[0]) };
-            if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
-                tempest::note_thread();
-            }
+            note_clone(nr, &args);
             None
         }
         libc::SYS_mlockall => Some(Outcome::Done(lock_all(args))),
@@ -145,6 +157,15 @@ unsafe fn decide(nr: i64, args: [u64; 6], rip: u64, rsp: u64) -> Option<Outcome>
     }
 }
 
+/// Notes that a `clone` or `clone3` makes a thread, if it does.
+pub(super) fn note_clone(nr: i64, args: &[u64; 6]) {
+    // The structure of `clone3` begins with the flags.
+    let flags = if nr == libc::SYS_clone { Some(args[0]) } else { read_word(args[0]) };
+    if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
+        tempest::note_thread();
+    }
+}
+
 /// The word at `at`, if it is mapped: the kernel answers EFAULT where a load would end the process.
 fn read_word(at: u64) -> Option<u64> {
     let mut word = [0; 8];
@@ -155,8 +176,12 @@ fn read_word(at: u64) -> Option<u64> {
 ///
 /// # Safety
 /// `args` are the program's.
-unsafe fn sigaction(args: [u64; 6]) -> i64 {
+pub(super) unsafe fn sigaction(args: [u64; 6]) -> i64 {
     let [signal, act, old, mask_bytes, ..] = args;
+    if guarded::is_active() && signal != libc::SIGTRAP as u64 {
+        // SAFETY: passed on from the caller.
+        return unsafe { guarded::sigaction(args) };
+    }
     if act == 0 && signal != libc::SIGTRAP as u64 || mask_bytes != 8 {
         // SAFETY: the program's own call.
         return unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
@@ -188,10 +213,10 @@ mod tests {
 
     #[test]
     fn the_set_holds_what_is_listed() {
-        let holds = |nr: i64| OURS[nr as usize / 32] >> (nr % 32) & 1 == 1;
+        let holds = |nr: i64| OURS[nr as usize / 32].load(Ordering::Relaxed) >> (nr % 32) & 1 == 1;
         assert!(holds(libc::SYS_mmap) && holds(libc::SYS_epoll_pwait2) && holds(libc::SYS_open));
         assert!(!holds(libc::SYS_read) && !holds(libc::SYS_vfork) && !holds(511));
-        assert_eq!(OURS.iter().map(|word| word.count_ones()).sum::<u32>(), 29);
+        assert_eq!(OURS.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum::<u32>(), 29);
     }
 
     #[test]

@@ -85,12 +85,11 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     let args = arguments(frame);
     let caller = Caller { rip: frame.return_address, rsp: stack_pointer(frame) };
     let masks = nr == libc::SYS_rt_sigprocmask;
-    let mut mask = if masks { sys::signal_mask() } else { 0 };
-    let before = mask;
+    let mut mask = if masks { signals::hold() } else { 0 };
     // SAFETY: the arguments are the program's own call.
     let outcome = waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut mask) });
     finish(frame, outcome);
-    if masks && mask != before {
+    if masks {
         signals::set_mask(mask);
     }
     if nr == libc::SYS_rt_sigreturn {

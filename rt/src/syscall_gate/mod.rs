@@ -3,7 +3,8 @@
 //! Purpose: every system call of the program and of its libraries passes here. Rewritten code enters [`direct`] in place of each
 //! `syscall`; for what is not rewritten, Syscall User Dispatch turns each `syscall` outside the runtime's text into SIGSYS. Both
 //! make the call's memory accessible, replace calls that would harm the run, and let the program continue at a stub that executes
-//! the call (see [`stubs`]). In a run of one node nothing is inaccessible, and [`alone`] takes part in few calls.
+//! the call (see [`stubs`]). In a run of one node nothing is inaccessible, and [`alone`] takes part in few calls, unless the program uses `tempest.h`: then
+//! [`guarded`] does for its thread what is done with several nodes.
 //! Input: the call's registers. Output: its result, or changed registers.
 //! **Invariants**
 //! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`node::miss`]).
@@ -13,9 +14,11 @@
 //!
 //! Source: Linux `Documentation/admin-guide/syscall-user-dispatch.rst`, `kernel/entry/syscall_user_dispatch.c`; Reinhardt 1996, 4.2.4.
 
+mod actions;
 pub mod alone;
 pub mod direct;
 mod futex;
+pub mod guarded;
 pub mod loading;
 pub mod own_path;
 pub mod signals;
@@ -34,7 +37,7 @@ use crate::trap::{
 use crate::{forks, limits, node, resume, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
-use table::Range;
+use table::{Range, Shared};
 
 const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
 const PR_SYS_DISPATCH_ON: u64 = 1;
@@ -59,15 +62,24 @@ enum Outcome {
 /// The kernel's: it lacks Syscall User Dispatch (before Linux 5.11), or a filter forbids it.
 ///
 /// # Safety
-/// Called once, before the program runs, by its only thread. `base` is the address of the blob's ELF header.
-pub unsafe fn enable(base: u64) -> sys::Result<()> {
+/// Called once, before the program runs, by its only thread, after [`note_text`].
+pub unsafe fn enable() -> sys::Result<()> {
+    let (text, bytes) = signals::runtime();
     // SAFETY: passed on from the caller.
     unsafe {
-        let (text, bytes) = own_text(base);
-        signals::set_runtime(text, bytes);
         resume::prepare()?;
         arm(text, bytes)
     }
+}
+
+/// Tells the handlers of signals where the runtime's text is.
+///
+/// # Safety
+/// `base` is the address of the blob's ELF header.
+pub unsafe fn note_text(base: u64) {
+    // SAFETY: passed on from the caller.
+    let (text, bytes) = unsafe { own_text(base) };
+    signals::set_runtime(text, bytes);
 }
 
 /// Installs the handler and dispatches every call outside the range.
@@ -185,7 +197,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         _ => {}
     }
     // SAFETY: passed on from the caller.
-    unsafe { make_accessible(nr, &args) };
+    unsafe { make_accessible(nr, &args, Shared::Segment) };
     // SAFETY: the program's call, its memory accessible.
     if let Some(result) = unsafe { loading::call(nr, &args, caller.rip).or_else(|| own_path::read_link(nr, &args)) } {
         return Outcome::Done(result);
@@ -197,7 +209,9 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         }
         libc::SYS_rt_sigprocmask => {
             // SAFETY: the program's pointers, accessible now.
-            Outcome::Done(unsafe { signals::sigprocmask(mask, args[0], args[1], args[2], args[3]) })
+            Outcome::Done(unsafe {
+                signals::sigprocmask(mask, [args[0], args[1], args[2], args[3]], signals::RESERVED)
+            })
         }
         libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
             // SAFETY: the program's pointers, accessible now.
@@ -291,11 +305,11 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
 }
 
-/// Makes everything that the call touches in the segment accessible, all of it at once.
+/// Makes everything that the call touches in such memory accessible, all of it at once.
 ///
 /// # Safety
 /// As [`table::visit`].
-unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
+unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
     loop {
         let mut complete = true;
         let mut acquire = |range: Range| {
@@ -305,7 +319,7 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
             }
         };
         // SAFETY: passed on from the caller; `require` makes each range accessible.
-        if let Err(unsupported) = unsafe { table::visit(nr, args, &mut acquire) } {
+        if let Err(unsupported) = unsafe { table::visit(nr, args, shared, &mut acquire) } {
             node::fail(format_args!("{unsupported}"));
         }
         // Acquiring one range can cost another: look again until one pass finds all of them accessible. Replacement would take it away
@@ -322,12 +336,12 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6]) {
 pub fn on_fork_child() {
     access::detach();
     node::detach_child();
+    signals::unblock_in_child();
 }
 
 /// Runs in a forked child that is the next node, before the program does. Returns when the node may compute.
 pub fn on_created_child() {
-    // The child has no pending signals, the parent's put-off ones included.
-    signals::take_put_off();
+    signals::unblock_in_child();
     forks::become_node();
     let (text, bytes) = signals::runtime();
     // SAFETY: one thread; the range is the one of `enable`. The handler is inherited, the dispatch is not.

@@ -1,4 +1,5 @@
-//! The program's signal handlers in runs of several nodes.
+//! The program's signal handlers where they must not run anywhere: in runs of several nodes, and on the thread that uses `tempest.h` in a
+//! run of one ([`guarded`]).
 //!
 //! Purpose: a handler is program code with checks and polls: if it ran between a check and its access, or inside the runtime, it could
 //! lose the block that the interrupted code relies on, or enter the protocol twice. So an asynchronous signal that arrives there is
@@ -6,15 +7,19 @@
 //! delivered at once. Input: `rt_sigaction` of the program. Output: [`entry`] installed in place of each of its handlers, which
 //! jumps to the handler with the frame that the kernel built.
 //! **Invariants**
-//! * One thread (runs of several nodes), so the statics need no lock; signal masks order their use.
-//! * SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and no mask blocks them.
+//! * One thread (the only one, or the one that uses `tempest.h`) puts signals off, so the statics need no lock; signal masks order their use.
+//! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and
+//!   no mask blocks them.
 //! * A put-off signal is queued again with its information and blocked in the interrupted context, so it is neither lost nor
 //!   doubled.
+//! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
+//!   on, since nobody would let it in there.
 //!
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
+use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
-use super::waits;
+use super::{guarded, waits};
 use crate::abi::{self, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
@@ -22,13 +27,11 @@ use crate::entry::strings;
 use crate::modules::MODULES;
 use crate::resume;
 use crate::sys::{self, Errno, KernelSigaction};
+use crate::tempest;
 use crate::trap::{REG_RIP, Ucontext, restorer};
 use core::arch::naked_asm;
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Highest signal number.
-const SIGNAL_MAX: usize = 64;
 /// The handler values that are not addresses.
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -38,7 +41,7 @@ pub const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Signals that must reach the runtime whenever the program runs.
+/// Signals that must reach the runtime whenever the program runs, with several nodes.
 pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGNAL);
 /// Signals that an instruction raises: never put off when it did.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
@@ -46,14 +49,7 @@ const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGF
 pub const BLOCK_ALL: u64 = !SYNCHRONOUS;
 
 /// The actions as the program set them.
-struct Actions(UnsafeCell<[KernelSigaction; SIGNAL_MAX + 1]>);
-
-// SAFETY: used in runs of several nodes only, whose processes have one thread; accesses copy whole entries with
-// asynchronous signals blocked.
-unsafe impl Sync for Actions {}
-
-const DEFAULT: KernelSigaction = KernelSigaction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-static ACTIONS: Actions = Actions(UnsafeCell::new([DEFAULT; SIGNAL_MAX + 1]));
+pub(super) static ACTIONS: Actions = Actions::new();
 /// Put-off signals: queued again and blocked until the next safe point.
 pub(super) static PUT_OFF: Apart<AtomicU64> = Apart::new(AtomicU64::new(0));
 /// Signals are being let in at a safe point.
@@ -84,14 +80,27 @@ pub fn take_put_off() -> u64 {
     PUT_OFF.swap(0, Ordering::Relaxed)
 }
 
+/// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
+pub fn unblock_in_child() {
+    sys::unblock_signals(take_put_off() & !RESERVED);
+}
+
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
 pub fn safe_point() {
-    if PUT_OFF.load(Ordering::Relaxed) == 0 {
+    // Other threads than that of `tempest.h` put nothing off.
+    if PUT_OFF.load(Ordering::Relaxed) == 0 || guarded::is_active() && !tempest::is_own_thread() {
         return;
     }
     let put_off = take_put_off();
     // The kernel delivers them before the call returns.
     letting_in(|| sys::unblock_signals(put_off));
+}
+
+/// Blocks what is not raised by instructions, and returns the mask as the program knows it: without what is put off.
+pub fn hold() -> u64 {
+    let reserved = if guarded::is_active() { guarded::RESERVED } else { RESERVED };
+    let mask = sys::set_signal_mask(!(SYNCHRONOUS & !RESERVED | reserved));
+    mask & !take_put_off()
 }
 
 /// Replaces the mask at a safe point: what it no longer blocks comes in before this returns.
@@ -135,20 +144,17 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
     if mask_bytes != 8 || signal == 0 || signal > SIGNAL_MAX as u64 || fixed && act != 0 {
         return -i64::from(libc::EINVAL);
     }
-    let slot = ACTIONS.0.get().cast::<KernelSigaction>().wrapping_add(signal as usize);
-    // SAFETY: in range; see `Actions`.
-    let before = unsafe { *slot };
+    let before = ACTIONS.get(signal);
     if act != 0 {
         // SAFETY: the caller vouches for the pointer.
         let wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
         if bit(signal as i32) & RESERVED == 0 {
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
-            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &installed(&wanted)) } {
+            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &installed(&wanted, RESERVED)) } {
                 return -i64::from(e);
             }
         }
-        // SAFETY: in range; see `Actions`.
-        unsafe { *slot = wanted };
+        ACTIONS.set(signal, &wanted);
     }
     if old != 0 {
         // SAFETY: the caller vouches for the pointer.
@@ -157,10 +163,20 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
     0
 }
 
-/// What the kernel gets for an action of the program.
-fn installed(wanted: &KernelSigaction) -> KernelSigaction {
-    if matches!(wanted.handler, SIG_DFL | SIG_IGN) {
-        return KernelSigaction { mask: wanted.mask & !RESERVED, ..*wanted };
+/// Whether an action is a function of the program.
+pub(super) fn is_function(action: &KernelSigaction) -> bool {
+    !matches!(action.handler, SIG_DFL | SIG_IGN)
+}
+
+/// Whether the kernel's action is the wrapper.
+pub(super) fn is_wrapper(action: &KernelSigaction) -> bool {
+    action.handler == entry as *const () as u64
+}
+
+/// What the kernel gets for an action of the program, which never blocks the reserved signals.
+pub(super) fn installed(wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+    if !is_function(wanted) {
+        return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
     // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
     let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
@@ -168,7 +184,7 @@ fn installed(wanted: &KernelSigaction) -> KernelSigaction {
         handler: entry as *const () as u64,
         flags: wanted.flags & kept | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
-        mask: wanted.mask & !RESERVED,
+        mask: wanted.mask & !reserved,
     }
 }
 
@@ -176,7 +192,7 @@ fn installed(wanted: &KernelSigaction) -> KernelSigaction {
 ///
 /// # Safety
 /// `set` and `old` are null or the program's pointers to masks.
-pub unsafe fn sigprocmask(current: &mut u64, how: u64, set: u64, old: u64, mask_bytes: u64) -> i64 {
+pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes]: [u64; 4], reserved: u64) -> i64 {
     if mask_bytes != 8 {
         return -i64::from(libc::EINVAL);
     }
@@ -184,7 +200,7 @@ pub unsafe fn sigprocmask(current: &mut u64, how: u64, set: u64, old: u64, mask_
     if set != 0 {
         // SAFETY: the caller vouches for the pointer.
         let set = unsafe { (set as *const u64).read_unaligned() };
-        let unblockable = RESERVED | bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+        let unblockable = reserved | bit(libc::SIGKILL) | bit(libc::SIGSTOP);
         *current = !unblockable
             & match how as i32 {
                 libc::SIG_BLOCK => before | set,
@@ -224,15 +240,25 @@ unsafe extern "C" fn entry() {
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    if guarded::is_active() && !tempest::is_own_thread() {
+        // Relies on no tag that could change.
+        return begin(signal, context);
+    }
     let at = context.gregs[REG_RIP];
     let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
     if !safe && !raised && !access::detached() && relies_on_tags(at) {
-        put_off(signal, info, context);
-        return 0;
+        // SAFETY: the context stopped there, in code.
+        if unsafe { !guarded::rewind_own_call(context) } {
+            put_off(signal, info, context);
+            return 0;
+        }
     }
     if raised {
         strings::leave(context);
+    }
+    // When a handler of a guarded run returns, the gate does what this is for.
+    if raised && !guarded::is_active() {
         // SAFETY: the kernel's frame, for the handler that this may lead to.
         unsafe { resume::return_here(context) };
     }
@@ -245,24 +271,43 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
         _ => {}
     }
     waits::left_kernel();
-    let slot = ACTIONS.0.get().cast::<KernelSigaction>().wrapping_add((signal as usize).min(SIGNAL_MAX));
-    // SAFETY: signal numbers are 1..=64; see `Actions`.
-    let action = unsafe { *slot };
-    if matches!(action.handler, SIG_DFL | SIG_IGN) {
+    // The handler may let them in; and what is delivered is put off no more.
+    context.sigmask &= !PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed);
+    let action = ACTIONS.get(signal as u64);
+    if is_function(&action) {
+        waits::handler_runs(context, action.flags);
+    }
+    begin(signal, context)
+}
+
+/// The program's handler, or 0 if the signal is ignored.
+fn begin(signal: i32, context: &mut Ucontext) -> u64 {
+    let action = ACTIONS.get(signal as u64);
+    if !is_function(&action) {
         return 0;
     }
-    waits::handler_runs(context, action.flags);
+    if guarded::is_active() && action.flags & sys::SA_RESTORER != 0 {
+        // SAFETY: the kernel's frame, for a handler that has not begun; where the program wants it to return to.
+        unsafe { resume::return_to(context, action.restorer) };
+    }
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
-        // SAFETY: as above; the default action runs no code.
-        unsafe {
-            *slot = DEFAULT;
-            let _ = sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT });
+        if guarded::is_active() {
+            guarded::reset(signal, &action);
+        } else {
+            ACTIONS.set(signal as u64, &DEFAULT);
+            set_default(signal);
         }
     }
     if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & bit(signal) == 0 {
         sys::unblock_signals(bit(signal));
     }
     action.handler
+}
+
+/// Gives the kernel the default action.
+pub(super) fn set_default(signal: i32) {
+    // SAFETY: the default action runs no code.
+    let _ = unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT }) };
 }
 
 /// Queues the signal again, blocked until the next safe point.
@@ -291,15 +336,19 @@ mod tests {
         let (set_at, old_at) = (&raw const set as u64, &raw mut old as u64);
         // SAFETY: live words.
         unsafe {
-            assert_eq!(sigprocmask(&mut mask, libc::SIG_SETMASK as u64, set_at, old_at, 8), 0);
+            assert_eq!(sigprocmask(&mut mask, [libc::SIG_SETMASK as u64, set_at, old_at, 8], RESERVED), 0);
             assert_eq!(old, 0x10);
             assert_eq!(mask & (RESERVED | bit(libc::SIGKILL)), 0);
             assert_ne!(mask & bit(libc::SIGINT), 0);
-            assert_eq!(sigprocmask(&mut mask, libc::SIG_UNBLOCK as u64, set_at, 0, 8), 0);
+            assert_eq!(sigprocmask(&mut mask, [libc::SIG_UNBLOCK as u64, set_at, 0, 8], RESERVED), 0);
             assert_eq!(mask, 0);
-            assert_eq!(sigprocmask(&mut mask, 77, set_at, 0, 8), -i64::from(libc::EINVAL));
-            assert_eq!(sigprocmask(&mut mask, 0, 0, old_at, 16), -i64::from(libc::EINVAL));
-            assert_eq!(sigprocmask(&mut mask, 77, 0, old_at, 8), 0, "only asked: the operation does not matter");
+            assert_eq!(sigprocmask(&mut mask, [77, set_at, 0, 8], RESERVED), -i64::from(libc::EINVAL));
+            assert_eq!(sigprocmask(&mut mask, [0, 0, old_at, 16], RESERVED), -i64::from(libc::EINVAL));
+            assert_eq!(
+                sigprocmask(&mut mask, [77, 0, old_at, 8], RESERVED),
+                0,
+                "only asked: the operation does not matter"
+            );
         }
     }
 
@@ -328,12 +377,12 @@ mod tests {
             restorer: 0x6000,
             mask: u64::MAX,
         };
-        let kernel = installed(&wanted);
+        let kernel = installed(&wanted, RESERVED);
         assert_eq!(kernel.handler, entry as *const () as u64);
         assert_eq!(kernel.mask & RESERVED, 0);
         let expected = (libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 | sys::SA_RESTORER;
         assert_eq!(kernel.flags, expected);
         let ignored = KernelSigaction { handler: SIG_IGN, ..wanted };
-        assert_eq!(installed(&ignored).handler, SIG_IGN);
+        assert_eq!(installed(&ignored, RESERVED).handler, SIG_IGN);
     }
 }

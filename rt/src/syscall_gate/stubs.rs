@@ -7,11 +7,15 @@
 //! (mask stubs only). The changed stub executes the call with the arguments of [`NEW_ARGUMENTS`] and gives the program its own back. Plain and
 //! changed stub say afterwards that the node is out of the kernel. A `syscall` instruction clobbers rcx and r11, so the program expects nothing in them.
 //! Clobbers: rcx, r11 (`create` also sets rax, the number); no flag changes (`lea`, `push`, `mov`, `jrcxz` write none). Each works below the red zone and gives
-//! the stack back with its `ret`.
+//! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
+use super::alone::SYSCALL_BYTES;
+use crate::abi;
 use crate::entry::gates;
-use crate::trap::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext};
+use crate::trap::{
+    REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
+};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the red zone.
@@ -20,6 +24,14 @@ pub const RED_ZONE: u64 = 128;
 /// Where the program continues after `vfork`: the child runs on the parent's stack and overwrites what lies below it, so the
 /// return address cannot stay there. One thread per process whenever this gate is active.
 pub static VFORK_RETURN: AtomicU64 = AtomicU64::new(0);
+
+/// How far in front of where the program continues a stub goes back to, negative: its own `syscall`, which is dispatched, or the sequence that enters the gate.
+static BACK: AtomicU64 = AtomicU64::new(SYSCALL_BYTES.wrapping_neg());
+
+/// Nothing is dispatched: who goes back goes back to the sequence that enters the gate.
+pub fn lead_to_the_gate() {
+    BACK.store(abi::SYSCALL_SEQUENCE_BYTES.wrapping_neg(), Ordering::Relaxed);
+}
 
 /// The arguments of the changed stub.
 pub static NEW_ARGUMENTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
@@ -51,13 +63,14 @@ core::arch::global_asm!(
     ".hidden blizzard_stub_plain_look",
     ".globl blizzard_stub_plain_look",
     "blizzard_stub_plain_look:",
-    // A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program's own
-    // `syscall` is executed, whose dispatch lets it in.
+    // A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program goes back to
+    // where the gate is entered, which lets it in.
     "mov rcx, [rip + {put_off} + {apart}]",
     "jrcxz 2f",
+    "mov r11, [rip + {back}]",
     "pop rcx",
     "lea rsp, [rsp + 128]",
-    "lea rcx, [rcx - 2]",
+    "lea rcx, [rcx + r11]",
     "jmp rcx",
     ".hidden blizzard_stub_plain_syscall",
     ".globl blizzard_stub_plain_syscall",
@@ -87,9 +100,10 @@ core::arch::global_asm!(
     "blizzard_stub_changed_look:",
     "mov rcx, [rip + {put_off} + {apart}]",
     "jrcxz 2f",
+    "mov r11, [rip + {back}]",
     "pop rcx",
     "lea rsp, [rsp + 128]",
-    "lea rcx, [rcx - 2]",
+    "lea rcx, [rcx + r11]",
     "jmp rcx",
     ".hidden blizzard_stub_changed_save",
     ".globl blizzard_stub_changed_save",
@@ -133,6 +147,27 @@ core::arch::global_asm!(
     "mov r9, [rsp + 40]",
     "lea rsp, [rsp + 48]",
     "ret 128",
+    // The program's own `syscall`, in a run that dispatches nothing: for calls whose child continues on another stack.
+    ".hidden blizzard_stub_own",
+    ".globl blizzard_stub_own",
+    "blizzard_stub_own:",
+    "mov r11, rcx",
+    ".hidden blizzard_stub_own_look",
+    ".globl blizzard_stub_own_look",
+    "blizzard_stub_own_look:",
+    "mov rcx, [rip + {put_off} + {apart}]",
+    "jrcxz 2f",
+    "mov rcx, [rip + {back}]",
+    "lea rcx, [r11 + rcx]",
+    "jmp rcx",
+    ".hidden blizzard_stub_own_go",
+    ".globl blizzard_stub_own_go",
+    "blizzard_stub_own_go:",
+    "2: lea r11, [r11 - 2]",
+    ".hidden blizzard_stub_own_jump",
+    ".globl blizzard_stub_own_jump",
+    "blizzard_stub_own_jump:",
+    "jmp r11",
     // Calls with a signal mask, where threads exist: r11 lands at (program's rsp) - 136, where the handler made the argument point.
     ".hidden blizzard_stub_mask",
     ".globl blizzard_stub_mask",
@@ -201,6 +236,7 @@ core::arch::global_asm!(
     vfork_return = sym VFORK_RETURN,
     put_off = sym super::signals::PUT_OFF,
     apart = const crate::apart::OFFSET_BYTES,
+    back = sym BACK,
     activity = sym ACTIVITY,
     arguments = sym NEW_ARGUMENTS,
 );
@@ -222,6 +258,10 @@ unsafe extern "C" {
     static blizzard_stub_changed_syscall: u8;
     static blizzard_stub_changed_after: u8;
     static blizzard_stub_changed_final: u8;
+    static blizzard_stub_own: u8;
+    static blizzard_stub_own_look: u8;
+    static blizzard_stub_own_go: u8;
+    static blizzard_stub_own_jump: u8;
     static blizzard_stub_mask: u8;
     static blizzard_stub_pselect: u8;
     static blizzard_stub_fork: u8;
@@ -236,6 +276,7 @@ unsafe extern "C" {
 pub enum Stub {
     Plain,
     Changed,
+    Own,
     Mask,
     Pselect,
     Fork,
@@ -251,6 +292,7 @@ impl Stub {
         let at = match self {
             Stub::Plain => &raw const blizzard_stub_plain,
             Stub::Changed => &raw const blizzard_stub_changed,
+            Stub::Own => &raw const blizzard_stub_own,
             Stub::Mask => &raw const blizzard_stub_mask,
             Stub::Pselect => &raw const blizzard_stub_pselect,
             Stub::Fork => &raw const blizzard_stub_fork,
@@ -276,21 +318,21 @@ pub enum Stage {
     After,
 }
 
-/// Where a context stopped in the plain or the changed stub; `None` anywhere else, and where the result is on its way to the program.
+/// Where a context stopped in the plain, the changed or the own stub; `None` anywhere else, and where the result is on its way to the program.
 pub fn stage(rip: u64) -> Option<Stage> {
     let at = |label: &u8| label as *const u8 as u64;
     // SAFETY: labels of the stubs; only their addresses are used.
     let (starts, calls, afters) = unsafe {
         (
-            [at(&blizzard_stub_plain), at(&blizzard_stub_changed)],
-            [at(&blizzard_stub_plain_syscall), at(&blizzard_stub_changed_syscall)],
+            [at(&blizzard_stub_plain), at(&blizzard_stub_changed), at(&blizzard_stub_own)],
+            [at(&blizzard_stub_plain_syscall), at(&blizzard_stub_changed_syscall), at(&blizzard_stub_own_jump)],
             [at(&blizzard_stub_plain_after), at(&blizzard_stub_changed_after)],
         )
     };
     if afters.contains(&rip) {
         return Some(Stage::After);
     }
-    let before = (0..2).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
+    let before = (0..3).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
     // Between the look and the call a stub may be on its way back to the program's own `syscall`: nothing has to be done then.
     (before && !is_going_back(rip)).then_some(Stage::Before)
 }
@@ -299,25 +341,29 @@ pub fn stage(rip: u64) -> Option<Stage> {
 fn is_going_back(rip: u64) -> bool {
     // `mov rcx, [rip + disp32]` has 7 bytes, `jrcxz` 2.
     const LOOK_BYTES: u64 = 9;
-    let (plain, changed) = (
+    let ways = [
         &raw const blizzard_stub_plain_look as u64 + LOOK_BYTES..&raw const blizzard_stub_plain_syscall as u64,
         &raw const blizzard_stub_changed_look as u64 + LOOK_BYTES..&raw const blizzard_stub_changed_save as u64,
-    );
-    plain.contains(&rip) || changed.contains(&rip)
+        &raw const blizzard_stub_own_look as u64 + LOOK_BYTES..&raw const blizzard_stub_own_go as u64,
+    ];
+    ways.iter().any(|way| way.contains(&rip))
 }
 
-/// Takes a context with a [`Stage`] back to the program's `syscall` instruction, with the registers that the program made the call with. rax
+/// Takes a context with a [`Stage`] back to where the program makes its call, with the registers that the program made the call with. rax
 /// is left alone.
 ///
 /// # Safety
 /// The context is a real one: its stack pointer belongs to its instruction.
 pub unsafe fn rewind(context: &mut Ucontext) {
-    /// Bytes of the `syscall` instruction.
-    const SYSCALL_BYTES: u64 = 2;
     let g = &mut context.gregs;
     let (rip, rsp) = (g[REG_RIP], g[REG_RSP]);
     let is = |label: *const u8| rip == label as u64;
-    let frame = if is(&raw const blizzard_stub_plain) || is(&raw const blizzard_stub_changed) {
+    let own = (&raw const blizzard_stub_own_look as u64..=&raw const blizzard_stub_own_jump as u64).contains(&rip);
+    let starts = [&raw const blizzard_stub_plain, &raw const blizzard_stub_changed, &raw const blizzard_stub_own];
+    let frame = if starts.into_iter().any(is) {
+        None
+    } else if own {
+        g[REG_RCX] = g[REG_R11] + if is(&raw const blizzard_stub_own_jump) { SYSCALL_BYTES } else { 0 };
         None
     } else if is(&raw const blizzard_stub_plain_push) || is(&raw const blizzard_stub_changed_push) {
         g[REG_RSP] = rsp + RED_ZONE;
@@ -343,7 +389,7 @@ pub unsafe fn rewind(context: &mut Ucontext) {
             unsafe { (at as *const u64).read() }
         }
     };
-    g[REG_RIP] = after - SYSCALL_BYTES;
+    g[REG_RIP] = after.wrapping_add(BACK.load(Ordering::Relaxed));
 }
 
 /// Lets a context at [`Stage::After`] go on so that nobody restarts its call any more.
@@ -418,6 +464,21 @@ mod tests {
         ] {
             assert_eq!(rewound(label, low, 0), (pushed + 136, [1, 2, 3, 4, 5, 6]));
         }
+        // The own stub has the address behind the program's `syscall` in rcx, then in r11, at last that of the `syscall` there.
+        for (label, rcx, r11) in [
+            (&raw const blizzard_stub_own, 0x5002, 0),
+            (&raw const blizzard_stub_own_look, 0x5002, 0x5002),
+            (&raw const blizzard_stub_own_go, 0, 0x5002),
+            (&raw const blizzard_stub_own_jump, 0, 0x5000),
+        ] {
+            let mut context = context(label, 0x9000, rcx);
+            context.gregs[REG_R11] = r11;
+            assert_eq!(stage(label as u64), Some(Stage::Before));
+            // SAFETY: nothing is on the stack.
+            unsafe { rewind(&mut context) };
+            assert_eq!((context.gregs[REG_RIP], context.gregs[REG_RSP]), (0x5000, 0x9000));
+        }
+        assert_eq!(stage(&raw const blizzard_stub_own_look as u64 + 9), None, "on its way back by itself");
         let stages = [
             (&raw const blizzard_stub_plain_syscall, Some(Stage::Before)),
             (&raw const blizzard_stub_plain_after, Some(Stage::After)),

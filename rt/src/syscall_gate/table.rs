@@ -25,6 +25,7 @@ use crate::abi::{self, BLOCK_BYTES};
 use crate::entry::access::in_segment;
 use crate::segment::GUARD_BYTES;
 use crate::sys;
+use crate::tempest::pages::is_user;
 use core::fmt;
 
 /// Where the number of bytes behind a pointer comes from.
@@ -213,16 +214,6 @@ enum Stop {
 
 type Look<T = ()> = Result<T, Stop>;
 
-/// Whether any byte of the range may be shared.
-fn touches_segment(addr: u64, bytes: u64) -> bool {
-    bytes > 0 && (in_segment(addr) || in_segment(addr.saturating_add(bytes - 1)))
-}
-
-/// Refuses a pointer into the segment.
-fn keep_out(addr: u64) -> Look {
-    if in_segment(addr) { Err(Stop::At(addr)) } else { Ok(()) }
-}
-
 /// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
 /// the segments with their guards.
 const OURS: [(u64, u64); 3] = [
@@ -242,16 +233,45 @@ pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {
 /// Longest string looked at: an argument of a new program (MAX_ARG_STRLEN); paths are shorter.
 const STRING_MAX: u64 = 128 << 10;
 
+/// The memory that can be inaccessible: what else there is, is the kernel's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// All of the segment: in runs of several nodes.
+    Segment,
+    /// That of `tempest.h`: with one node.
+    UserManaged,
+}
+
+impl Shared {
+    fn holds(self, addr: u64) -> bool {
+        match self {
+            Shared::Segment => in_segment(addr),
+            Shared::UserManaged => is_user(addr),
+        }
+    }
+}
+
 /// Finds a call's memory and reads its structures.
 struct Visitor<'a> {
     args: &'a [u64; 6],
+    shared: Shared,
     found: &'a mut dyn FnMut(Range),
 }
 
 impl Visitor<'_> {
+    /// Whether any byte of the range may be shared.
+    fn touches_segment(&self, addr: u64, bytes: u64) -> bool {
+        bytes > 0 && (self.shared.holds(addr) || self.shared.holds(addr.saturating_add(bytes - 1)))
+    }
+
+    /// Refuses a pointer into the segment.
+    fn keep_out(&self, addr: u64) -> Look {
+        if self.shared.holds(addr) { Err(Stop::At(addr)) } else { Ok(()) }
+    }
+
     /// The kernel reads these bytes, or with `store` writes them.
     fn put(&mut self, addr: u64, bytes: u64, store: bool) {
-        if addr != 0 && touches_segment(addr, bytes) {
+        if addr != 0 && self.touches_segment(addr, bytes) {
             (self.found)(Range { addr, bytes, store });
         }
     }
@@ -267,7 +287,7 @@ impl Visitor<'_> {
         if addr == 0 {
             return Err(Stop::Refused);
         }
-        if touches_segment(addr, n) {
+        if self.touches_segment(addr, n) {
             self.put(addr, n, false);
             // SAFETY: shared memory, readable since the line above, and as long as no handler runs.
             unsafe { core::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), bytes.len()) };
@@ -308,7 +328,7 @@ impl Visitor<'_> {
     fn string(&mut self, addr: u64) {
         let mut at = addr;
         // Only the part inside the segment matters, and a string does not leave the segment once it is in.
-        while in_segment(at) && at - addr < STRING_MAX {
+        while self.shared.holds(at) && at - addr < STRING_MAX {
             let end = (at | (BLOCK_BYTES - 1)) + 1;
             self.put(at, end - at, false);
             while at < end {
@@ -325,13 +345,16 @@ impl Visitor<'_> {
         let addr = self.args[i];
         match kind {
             Arg::Num => Ok(()),
-            Arg::Never => keep_out(addr),
+            Arg::Never => self.keep_out(addr),
             Arg::Mapped(bytes, condition, bits) => {
                 // Without the flag it is a hint: the kernel finds another place.
                 if bits != 0 && self.args[usize::from(condition)] & bits == 0 {
                     return Ok(());
                 }
-                keep_out(addr)?;
+                self.keep_out(addr)?;
+                if self.shared == Shared::UserManaged {
+                    return Ok(());
+                }
                 keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)
             }
             Arg::In(len) | Arg::Out(len) => {
@@ -354,7 +377,7 @@ impl Visitor<'_> {
     }
 }
 
-/// Calls `visit` with each range of the segment that the call touches. When `visit` returns, the range must be accessible:
+/// Calls `visit` with each range of `shared` memory that the call touches. When `visit` returns, the range must be accessible:
 /// nested structures are read through it.
 ///
 /// # Errors
@@ -362,8 +385,13 @@ impl Visitor<'_> {
 ///
 /// # Safety
 /// What `visit` was given and lies in the segment can be read when it returns.
-pub unsafe fn visit(nr: i64, args: &[u64; 6], visit: &mut impl FnMut(Range)) -> Result<(), Unsupported> {
-    let mut visitor = Visitor { args, found: visit };
+pub unsafe fn visit(
+    nr: i64,
+    args: &[u64; 6],
+    shared: Shared,
+    visit: &mut impl FnMut(Range),
+) -> Result<(), Unsupported> {
+    let mut visitor = Visitor { args, shared, found: visit };
     for (argument, kind) in arguments(nr).iter().enumerate() {
         // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
         if let Err(Stop::At(addr)) = visitor.argument(argument, *kind) {

@@ -163,7 +163,7 @@ struct Scratch {
 
 struct Shared(UnsafeCell<Scratch>);
 
-// SAFETY: used in runs of several nodes only, whose processes have one thread, in the gate and in the handler, which touches nothing but
+// SAFETY: used by one thread, the only one or that of `tempest.h`, in the gate and in the handler, which touches nothing but
 // `timed`'s flag while the gate is not inside.
 unsafe impl Sync for Shared {}
 
@@ -233,23 +233,39 @@ pub(super) unsafe fn changed(nr: i64, args: &[u64; 6], caller: Caller) -> Option
     let mut new = *args;
     // SAFETY: passed on from the caller.
     unsafe {
-        replace_mask(nr, args, scratch, &mut new);
+        replace_mask(nr, args, scratch, &mut new, signals::RESERVED);
         replace_timeout(nr, args, caller, scratch, &mut new);
     }
-    if new == *args {
+    run_changed(args, &new)
+}
+
+/// Makes a call with other arguments than the program's, if they are.
+fn run_changed(args: &[u64; 6], new: &[u64; 6]) -> Option<Outcome> {
+    if new == args {
         return None;
     }
-    for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(new) {
+    for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
         word.store(value, Ordering::Relaxed);
     }
     Some(Outcome::Run(Stub::Changed, *args, 0))
+}
+
+/// [`changed`] for a run of one node: a call whose mask has to be replaced.
+///
+/// # Safety
+/// As [`changed`].
+pub(super) unsafe fn with_mask(nr: i64, args: &[u64; 6], reserved: u64) -> Option<Outcome> {
+    let mut new = *args;
+    // SAFETY: see `Shared`: the gate is inside; the rest is passed on from the caller.
+    unsafe { replace_mask(nr, args, &mut *SCRATCH.0.get(), &mut new, reserved) };
+    run_changed(args, &new)
 }
 
 /// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.
 ///
 /// # Safety
 /// As [`changed`].
-unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mut [u64; 6]) {
+unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mut [u64; 6], reserved: u64) {
     let index = match nr {
         libc::SYS_rt_sigsuspend => 0,
         libc::SYS_ppoll => 3,
@@ -267,7 +283,7 @@ unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mu
         return;
     }
     // SAFETY: the program's mask, accessible now.
-    scratch.mask = unsafe { (at as *const u64).read_unaligned() } & !signals::RESERVED;
+    scratch.mask = unsafe { (at as *const u64).read_unaligned() } & !reserved;
     scratch.pair = [&raw const scratch.mask as u64, 8];
     new[index] = if nr == libc::SYS_pselect6 { &raw const scratch.pair as u64 } else { &raw const scratch.mask as u64 };
 }

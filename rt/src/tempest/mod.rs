@@ -40,6 +40,7 @@ use crate::modules::MODULES;
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
 use crate::sys;
+use crate::syscall_gate::{guarded, signals};
 use crate::transport::Message;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -209,6 +210,9 @@ fn start() {
     GLOBAL.threaded.store(node::nodes() == 1, Ordering::Relaxed);
     GLOBAL.active.store(true, Ordering::Release);
     require_own_limits();
+    if node::nodes() == 1 {
+        guarded::activate();
+    }
 }
 
 /// The program is about to start a thread, in a run of one node.
@@ -270,9 +274,14 @@ fn refuse_nested() -> ! {
     ))
 }
 
-/// Whether this is the thread that the interface belongs to. Asks the kernel.
+/// Whether this is the thread that the interface belongs to, of the process that has started it. Asks the kernel.
 pub fn is_own_thread() -> bool {
     sys::gettid() == GLOBAL.thread.load(Ordering::Relaxed)
+}
+
+/// Whether this thread handles what waits for the interface, if the program uses it.
+pub fn may_run_here() -> bool {
+    !guarded::is_active() || is_own_thread()
 }
 
 /// Ends the run unless this is the thread that the interface belongs to. In runs of several nodes there is no other.
@@ -446,6 +455,10 @@ fn wait(host: &mut Host<'_>, what: crate::stats::Wait, done: impl Fn() -> bool, 
             run_events(host, &done);
             if done() {
                 return;
+            }
+            if !matches!(what, crate::stats::Wait::Miss) {
+                // A call of the program, with nothing that relies on tags behind it.
+                signals::safe_point();
             }
             if !has_events() && !timers::sleep_until_due() {
                 node::fail(format_args!("{describe}: nothing can end that in a run of one node"));

@@ -5,7 +5,7 @@
 //! Source: Linux `include/uapi` (asm-generic/ioctls.h, linux/sockios.h, linux/fs.h, linux/fcntl.h, linux/prctl.h, asm/prctl.h and
 //! others); section 2 of the manual.
 
-use super::{Layout, Look, Visitor, keep_out};
+use super::{Layout, Look, Visitor};
 
 /// What is behind a command's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,7 +351,7 @@ impl Visitor<'_> {
             Layout::Prctl => self.prctl(i, addr),
             Layout::ArchPrctl => match args[0] {
                 // Thread-local storage is reached without checks.
-                ARCH_SET_FS | ARCH_SET_GS => keep_out(addr),
+                ARCH_SET_FS | ARCH_SET_GS => self.keep_out(addr),
                 option => self.listed(ARCH_PRCTLS, option, addr),
             },
             Layout::SetSockopt => self.set_sockopt(addr),
@@ -383,7 +383,7 @@ impl Visitor<'_> {
     fn listed(&mut self, commands: &[Commands], command: u64, addr: u64) -> Look {
         match find(commands, command) {
             Some(behind) => self.behind(behind, command, addr),
-            None => keep_out(addr),
+            None => self.keep_out(addr),
         }
     }
 
@@ -414,7 +414,7 @@ impl Visitor<'_> {
         match ioctl(command) {
             Some(behind) => self.behind(behind, command, addr),
             None => {
-                keep_out(addr)?;
+                self.keep_out(addr)?;
                 // A structure that the kernel reads may hold pointers.
                 let reads = command as u32 & DIRECTION_WRITE != 0;
                 let bytes = if reads { encoded_bytes(command) } else { 0 };
@@ -429,7 +429,7 @@ impl Visitor<'_> {
         match (args[0] & 0xffff_ffff, i) {
             // SECCOMP_MODE_FILTER.
             (PR_SET_SECCOMP, 2) if args[1] == 2 => self.filter(addr),
-            (PR_SET_MM, 2) => keep_out(addr),
+            (PR_SET_MM, 2) => self.keep_out(addr),
             (PR_SCHED_CORE, 4) => {
                 self.put(addr, 8, true);
                 Ok(())
@@ -445,7 +445,7 @@ impl Visitor<'_> {
             (PR_GET_AUXV, _) => Ok(()),
             (option, 1) => self.listed(PRCTLS, option, addr),
             (option, _) if find(PRCTLS, option).is_some() => Ok(()),
-            _ => keep_out(addr),
+            _ => self.keep_out(addr),
         }
     }
 
@@ -471,7 +471,7 @@ impl Visitor<'_> {
         if level == libc::IPPROTO_TCP as u64 && name == TCP_ZEROCOPY_RECEIVE {
             // The value starts with the address where pages are to be mapped.
             let [mapping] = self.words::<1>(addr)?;
-            keep_out(mapping)?;
+            self.keep_out(mapping)?;
         }
         Ok(())
     }

@@ -3,8 +3,7 @@
 //! Input: an argument that is the address of one. Output: the visitor has been given all its parts and what they lead to.
 //! Source: Linux `include/uapi`; section 2 of the manual.
 
-use super::{Layout, Look, Stop, Visitor, keep_out};
-use crate::entry::access::in_segment;
+use super::{Layout, Look, Stop, Visitor};
 
 /// Most elements of an `iovec` array, and of messages in one call, that the kernel accepts (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
@@ -84,7 +83,7 @@ impl Visitor<'_> {
                 }
                 Ok(())
             }
-            Layout::FutexWord(operations) if self.futex_is(operations) => keep_out(addr),
+            Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out(addr),
             Layout::FutexWord(_) => Ok(()),
             Layout::Ioctl
             | Layout::Fcntl
@@ -139,7 +138,7 @@ impl Visitor<'_> {
             for vector in chunk.iter() {
                 let [base, bytes] = pair(vector);
                 match buffers {
-                    Buffers::Remote if bytes > 0 => keep_out(base)?,
+                    Buffers::Remote if bytes > 0 => self.keep_out(base)?,
                     Buffers::Remote => {}
                     _ => self.put(base, bytes, buffers == Buffers::Written),
                 }
@@ -182,7 +181,7 @@ impl Visitor<'_> {
             // The kernel would write frames there whenever a signal comes.
             let [stack, flags, _] = self.words::<3>(addr)?;
             if flags as i32 & libc::SS_DISABLE == 0 {
-                keep_out(stack)?;
+                self.keep_out(stack)?;
             }
         }
         Ok(())
@@ -236,13 +235,13 @@ impl Visitor<'_> {
         }
         // What the child will use is used when nobody looks.
         if has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID) {
-            keep_out(child_tid)?;
+            self.keep_out(child_tid)?;
         }
         if has(libc::CLONE_SETTLS) {
-            keep_out(tls)?;
+            self.keep_out(tls)?;
         }
         self.put(set_tid, set_tid_count.min(STRUCT_MAX) * 4, false);
-        keep_out(stack)
+        self.keep_out(stack)
     }
 
     /// `struct iocb`: data, key, flags, operation, descriptor, buffer, bytes, ...: the kernel works on the buffer when the call is over.
@@ -252,7 +251,7 @@ impl Visitor<'_> {
             self.put(iocb, IOCB_BYTES, true);
             let [_, _, _, buffer, bytes, ..] = self.words::<8>(iocb)?;
             if bytes > 0 {
-                keep_out(buffer)?;
+                self.keep_out(buffer)?;
             }
         }
         Ok(())
@@ -265,7 +264,7 @@ impl Visitor<'_> {
         }
         for k in 0..count {
             let [_, word, _] = self.words::<3>(addr + k * WAITER_BYTES)?;
-            keep_out(word)?;
+            self.keep_out(word)?;
         }
         Ok(())
     }
@@ -289,7 +288,7 @@ impl Visitor<'_> {
         if addr == 0 || bytes == 0 {
             return Ok(());
         }
-        keep_out(addr)?;
+        self.keep_out(addr)?;
         let mut at = addr;
         let end = addr.saturating_add(bytes);
         while at + 8 <= end {
@@ -297,7 +296,7 @@ impl Visitor<'_> {
             let n = ((end - at) / 8).min(32) as usize;
             self.read(at, words[..n].as_flattened_mut())?;
             for word in words[..n].iter().map(|word| u64::from_ne_bytes(*word)) {
-                if in_segment(word) {
+                if self.shared.holds(word) {
                     return Err(Stop::At(word));
                 }
             }

@@ -11,12 +11,33 @@ type Found = std::result::Result<Vec<(u64, u64, bool)>, (usize, u64)>;
 fn ranges(nr: i64, args: [u64; 6]) -> Found {
     let mut out = Vec::new();
     // SAFETY: the arguments of these tests lead into the segment without being read there.
-    let done = unsafe { visit(nr, &args, &mut |r| out.push((r.addr, r.bytes, r.store))) };
+    let done = unsafe { visit(nr, &args, Shared::Segment, &mut |r| out.push((r.addr, r.bytes, r.store))) };
     done.map(|()| out).map_err(|u| (u.argument, u.addr))
 }
 
 fn at<T>(value: &T) -> u64 {
     value as *const T as u64
+}
+
+/// With one node memory of `bz_alloc` is always accessible, and what the kernel may do with it is the program's business.
+#[test]
+fn with_one_node_user_managed_memory_alone_matters() {
+    const USER: u64 = crate::abi::USER_BASE;
+    let ranges = |nr: i64, args: [u64; 6]| {
+        let mut out = Vec::new();
+        // SAFETY: as above.
+        let done = unsafe { visit(nr, &args, Shared::UserManaged, &mut |r| out.push((r.addr, r.bytes, r.store))) };
+        done.map(|()| out).map_err(|u| (u.argument, u.addr))
+    };
+    assert_eq!(ranges(libc::SYS_read, [0, S, 64, 0, 0, 0]), Ok(vec![]));
+    assert_eq!(ranges(libc::SYS_read, [0, USER, 64, 0, 0, 0]), Ok(vec![(USER, 64, true)]));
+    let parts = [[S, 8], [USER + 8, 16]];
+    assert_eq!(ranges(libc::SYS_writev, [1, at(&parts), 2, 0, 0, 0]), Ok(vec![(USER + 8, 16, false)]));
+    assert_eq!(ranges(libc::SYS_munmap, [S, 4096, 0, 0, 0, 0]), Ok(vec![]));
+    assert_eq!(ranges(libc::SYS_munmap, [TAG_TABLE_BASE, 4096, 0, 0, 0, 0]), Ok(vec![]));
+    assert_eq!(ranges(libc::SYS_munmap, [USER, 4096, 0, 0, 0, 0]), Err((0, USER)));
+    assert_eq!(ranges(9999, [S; 6]), Ok(vec![]));
+    assert_eq!(ranges(9999, [S, USER, 0, 0, 0, 0]), Err((1, USER)));
 }
 
 #[test]
@@ -367,7 +388,7 @@ fn unknown_calls_and_layouts_are_refused_with_the_argument() {
 fn a_refusal_names_call_command_pointer_and_argument() {
     let text = |nr, args| {
         // SAFETY: nothing is read in the segment.
-        unsafe { visit(nr, &args, &mut |_| {}) }.unwrap_err().to_string()
+        unsafe { visit(nr, &args, Shared::Segment, &mut |_| {}) }.unwrap_err().to_string()
     };
     let message = text(libc::SYS_munmap, [S, 4096, 0, 0, 0, 0]);
     assert!(

@@ -211,6 +211,7 @@ fn open(path: &CStr) -> Result<Fd, Errno> {
 
 /// What the runtime needs to know of a file that the loader opens or maps.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on the stack, and nothing to allocate it with")]
 pub enum FileKind {
     /// Not something that the dynamic loader could load here.
     Other,

@@ -181,12 +181,16 @@ impl InitialStack {
     }
 }
 
-/// Whether the program, whose `count` program headers stand at `phdrs`, carries Blizzard's note of that type.
+/// Whether the program, whose `count` program headers stand at `phdrs`, carries Blizzard's note of that type in its memory.
 pub fn has_note(phdrs: u64, count: u64, bias: u64, kind: u32) -> bool {
     // SAFETY: the rewriter wrote the table into the loaded file.
     let phdrs = unsafe { core::slice::from_raw_parts(phdrs as *const Phdr, count as usize) };
-    phdrs.iter().filter(|p| p.p_type == PT_NOTE).any(|p| {
-        // SAFETY: a segment's notes are part of the file's mapping.
+    let is_loaded = |p: &&Phdr| {
+        let holds = |l: &Phdr| l.vaddr <= p.vaddr && p.filesz <= l.filesz && p.vaddr - l.vaddr <= l.filesz - p.filesz;
+        phdrs.iter().any(|l| l.p_type == PT_LOAD && holds(l))
+    };
+    phdrs.iter().filter(|p| p.p_type == PT_NOTE).filter(is_loaded).any(|p| {
+        // SAFETY: part of a segment that is mapped.
         let notes = unsafe { core::slice::from_raw_parts(p.vaddr.wrapping_add(bias) as *const u8, p.filesz as usize) };
         is_among(notes, if p.align == 8 { 8 } else { 4 }, kind)
     })
@@ -259,6 +263,18 @@ mod tests {
             assert!(!is_among(&other, align, 2) && !is_among(&all[..all.len() - 16], align, 2));
         }
         assert!(!is_among(&[0xff; 40], 4, u32::MAX));
+    }
+
+    #[test]
+    fn notes_outside_memory_are_not_read() {
+        let words = [9u32, 0, 2, u32::from_ne_bytes(*b"Bliz"), u32::from_ne_bytes(*b"zard"), 0];
+        let (at, bytes) = (words.as_ptr() as u64, size_of_val(&words) as u64);
+        let segment = |p_type, vaddr| Phdr { p_type, vaddr, filesz: bytes, memsz: bytes, align: 4, ..Phdr::ZERO };
+        let found = |list: &[Phdr]| has_note(list.as_ptr() as u64, list.len() as u64, 0, 2);
+        assert!(found(&[segment(PT_LOAD, at), segment(PT_NOTE, at)]));
+        assert!(!found(&[segment(PT_LOAD, at), segment(PT_NOTE, 0)]));
+        assert!(!found(&[segment(PT_LOAD, at), segment(PT_NOTE, u64::MAX - 8)]));
+        assert!(!found(&[segment(PT_NOTE, 0x10)]));
     }
 
     /// A block with the given strings; the strings and the words must outlive its use.

@@ -112,7 +112,8 @@ pub const GATE_SYSCALL: u64 = CONTEXT_PRIVATE + 32;
 /// Makes several ranges accessible at once: the miss of a check behind which others still count. One stack argument: address of the
 /// first [`GroupRange`] of a chain.
 pub const GATE_GROUP: u64 = CONTEXT_PRIVATE + 40;
-/// u32: number of nodes of this run (1 when not launched).
+/// u32: 1 where nothing is ever inaccessible, so that gathers and scatters need no look: in a run of one node (or not launched) whose program has not started
+/// `tempest.h`; else 2 or more.
 pub const CTX_NODES: u64 = CONTEXT_PRIVATE + 64;
 /// u32: this node's number.
 pub const CTX_NODE: u64 = CONTEXT_PRIVATE + 68;

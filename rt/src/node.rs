@@ -5,7 +5,7 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
-mod own_stack;
+pub mod own_stack;
 mod process;
 
 use crate::abi::Counter;

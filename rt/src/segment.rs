@@ -10,6 +10,7 @@ use crate::limits;
 use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
 use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Inaccessible bytes on either side of the segment.
 pub const GUARD_BYTES: u64 = 2 << 20;
@@ -129,6 +130,22 @@ pub unsafe fn fill_private_context(gates: [u64; 6], nodes: u32, node: u32) -> sy
         }
         (abi::CTX_NODES as *mut u32).write(nodes);
         (abi::CTX_NODE as *mut u32).write(node);
+        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+    }
+}
+
+/// From here on blocks can be inaccessible, though there is one node.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// [`fill_private_context`] has run.
+pub unsafe fn let_gathers_look() -> sys::Result<()> {
+    // SAFETY: the page stays readable, whatever other threads do; nobody else writes to it.
+    unsafe {
+        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
+        AtomicU32::from_ptr(abi::CTX_NODES as *mut u32).store(2, Ordering::Relaxed);
         sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
     }
 }

@@ -13,6 +13,7 @@ use crate::modules::{Found, MODULES};
 use crate::node;
 use crate::resume;
 use crate::sys::{self, KernelSigaction};
+use crate::syscall_gate::{sent_traps, signals};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -135,14 +136,18 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
         Found::Middle(old) => node::fail(format_args!(
             "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
         )),
-        Found::Elsewhere => own_handler(signal, info.si_code > 0),
+        Found::Elsewhere => own_handler(signal, info, context),
     }
 }
 
-/// What the program wants of a SIGTRAP that is its own. `raised`: by an instruction, which ignoring it does not help.
-fn own_handler(signal: i32, raised: bool) -> u64 {
+/// What the program wants of a SIGTRAP that is its own. One that an instruction has raised is not ignored.
+fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     const SIG_DFL: u64 = 0;
     const SIG_IGN: u64 = 1;
+    let raised = info.si_code > 0;
+    if !raised && sent_traps::put_off(info, context) {
+        return 0;
+    }
     match own_action() {
         KernelSigaction { handler: SIG_IGN, .. } if !raised => 0,
         KernelSigaction { handler: SIG_DFL | SIG_IGN, .. } => {
@@ -153,6 +158,14 @@ fn own_handler(signal: i32, raised: bool) -> u64 {
             if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
                 set_own_action(&KernelSigaction::default());
             }
+            if !raised && signals::are_put_off() {
+                signals::leave_call(signal, context, &action);
+            }
+            if action.flags & libc::SA_NODEFER as u64 == 0 {
+                sent_traps::begins(context);
+            }
+            // SAFETY: the kernel's frame, for the handler that has not begun.
+            unsafe { signals::let_return(context, &action) };
             action.handler
         }
     }

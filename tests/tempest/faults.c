@@ -168,6 +168,23 @@ static void resumption(void) {
     TPPI_resume_va(page(41), TPPI_TAG_BLK_SIZE); /* Nobody is suspended there. */
 }
 
+/* Each lane of a gather is an access. */
+__attribute__((target("avx2"), noinline)) static int gathered(const char *from, int distance) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i places = _mm256_mullo_epi32(_mm256_set1_epi32(distance), lanes);
+    int values[8], sum = 0;
+    _mm256_storeu_si256((__m256i *)values, _mm256_i32gather_epi32((const int *)from, places, 1));
+    for (int k = 0; k < 8; k++) sum += values[k];
+    return sum;
+}
+static void gathers(void) {
+    if (!__builtin_cpu_supports("avx2")) return;
+    char *b = block(1, 20);
+    for (int k = 0; k < 8; k++) store(b + k * TPPI_TAG_BLK_SIZE, k + 1);
+    for (int k = 0; k < 8; k += 2) TPPI_change_blk_acc(b + k * TPPI_TAG_BLK_SIZE, TPPI_TAG_BLK_SIZE, TPPI_Blk_Invalidate);
+    const int before = seen.count, sum = gathered(b, TPPI_TAG_BLK_SIZE);
+    EXPECT("3.2.7", sum == 36 && seen.count == before + 4);
+}
 int main(void) {
     TPPI_register_page_fault_handler(page_fault);
     register_all(1);
@@ -177,5 +194,6 @@ int main(void) {
     straddling();
     registers();
     resumption();
+    gathers();
     return done();
 }

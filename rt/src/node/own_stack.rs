@@ -33,6 +33,12 @@ pub fn prepare() -> sys::Result<()> {
     Ok(())
 }
 
+/// Whether `at` lies in it.
+pub fn contains(at: u64) -> bool {
+    let top = TOP.load(Ordering::Relaxed);
+    at < top && at >= top - BYTES
+}
+
 /// Runs `run` on the stack, if there is one.
 #[inline]
 pub fn on_it<R>(run: impl FnOnce() -> R) -> R {

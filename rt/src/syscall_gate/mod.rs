@@ -21,6 +21,7 @@ mod futex;
 pub mod guarded;
 pub mod loading;
 pub mod own_path;
+pub mod sent_traps;
 pub mod signals;
 mod stubs;
 pub mod table;
@@ -132,7 +133,9 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     }
     access::count(Counter::Syscalls);
     // What was put off comes in when this handler returns, in front of the call.
-    context.sigmask &= !(signals::take_put_off() | signals::RESERVED);
+    let put_off = signals::take_put_off();
+    context.sigmask &= !(put_off | signals::RESERVED);
+    sent_traps::let_in_on_return();
     let g = &context.gregs;
     let nr = i64::from(g[REG_RAX] as i32);
     let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
@@ -180,6 +183,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             // SAFETY: the stack pointer is where the kernel will read the context from.
             let frame = unsafe { &mut *(caller.rsp as *mut Ucontext) };
             frame.sigmask &= !signals::RESERVED;
+            sent_traps::returns(frame);
             // The context may continue behind a check that counts on still being right. No handler may run from here to there.
             resume::reestablish(frame);
             *mask |= signals::BLOCK_ALL;

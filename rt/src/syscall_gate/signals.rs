@@ -9,7 +9,7 @@
 //! **Invariants**
 //! * One thread (the only one, or the one that uses `tempest.h`) puts signals off, so the statics need no lock; signal masks order their use.
 //! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and
-//!   no mask blocks them.
+//!   no mask blocks them. The program's handler of SIGTRAP gets what is no trap byte's from [`trap`].
 //! * A put-off signal is queued again with its information and blocked in the interrupted context, so it is neither lost nor
 //!   doubled.
 //! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
@@ -19,16 +19,17 @@
 
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
-use super::{guarded, waits};
+use super::{guarded, sent_traps, waits};
 use crate::abi::{self, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
 use crate::entry::strings;
 use crate::modules::MODULES;
+use crate::node;
 use crate::resume;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::tempest;
-use crate::trap::{REG_RIP, Ucontext, restorer};
+use crate::trap::{self, REG_RIP, Ucontext, restorer};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -53,7 +54,7 @@ pub(super) static ACTIONS: Actions = Actions::new();
 /// Put-off signals: queued again and blocked until the next safe point.
 pub(super) static PUT_OFF: Apart<AtomicU64> = Apart::new(AtomicU64::new(0));
 /// Signals are being let in at a safe point.
-static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+pub(super) static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
 /// Run-time range of the runtime's text.
 static RUNTIME: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -75,6 +76,11 @@ pub(super) fn relies_on_tags(at: u64) -> bool {
     MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
 }
 
+/// Whether this thread's asynchronous signals wait for safe points.
+pub fn are_put_off() -> bool {
+    if node::nodes() > 1 { !access::detached() } else { guarded::is_here() }
+}
+
 /// Takes the put-off signals: the caller lets them in.
 pub fn take_put_off() -> u64 {
     PUT_OFF.swap(0, Ordering::Relaxed)
@@ -88,19 +94,23 @@ pub fn unblock_in_child() {
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
 pub fn safe_point() {
     // Other threads than that of `tempest.h` put nothing off.
-    if PUT_OFF.load(Ordering::Relaxed) == 0 || guarded::is_active() && !tempest::is_own_thread() {
+    if PUT_OFF.load(Ordering::Relaxed) == 0 && !sent_traps::is_waiting()
+        || guarded::is_active() && !tempest::is_own_thread()
+    {
         return;
     }
     let put_off = take_put_off();
     // The kernel delivers them before the call returns.
     letting_in(|| sys::unblock_signals(put_off));
+    sent_traps::let_in();
 }
 
 /// Blocks what is not raised by instructions, and returns the mask as the program knows it: without what is put off.
 pub fn hold() -> u64 {
     let reserved = if guarded::is_active() { guarded::RESERVED } else { RESERVED };
     let mask = sys::set_signal_mask(!(SYNCHRONOUS & !RESERVED | reserved));
-    mask & !take_put_off()
+    // A SIGTRAP that waits is not in the mask.
+    mask & !PUT_OFF.fetch_and(bit(libc::SIGTRAP), Ordering::Relaxed)
 }
 
 /// Replaces the mask at a safe point: what it no longer blocks comes in before this returns.
@@ -110,7 +120,7 @@ pub fn set_mask(mask: u64) {
     });
 }
 
-fn letting_in(call: impl FnOnce()) {
+pub(super) fn letting_in(call: impl FnOnce()) {
     AT_SAFE_POINT.store(true, Ordering::Relaxed);
     call();
     AT_SAFE_POINT.store(false, Ordering::Relaxed);
@@ -130,7 +140,7 @@ pub(super) fn call_put_off() {
 }
 
 /// Makes the next poll enter the runtime.
-fn ring() {
+pub(super) fn ring() {
     // SAFETY: the shared context page is mapped for the whole run.
     unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
@@ -155,6 +165,9 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
             }
         }
         ACTIONS.set(signal, &wanted);
+        if signal == libc::SIGTRAP as u64 {
+            trap::set_own_action(&wanted);
+        }
     }
     if old != 0 {
         // SAFETY: the caller vouches for the pointer.
@@ -254,14 +267,18 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
             return 0;
         }
     }
+    let action = ACTIONS.get(signal as u64);
     if raised {
         strings::leave(context);
-    }
-    // When a handler of a guarded run returns, the gate does what this is for.
-    if raised && !guarded::is_active() {
         // SAFETY: the kernel's frame, for the handler that this may lead to.
-        unsafe { resume::return_here(context) };
+        unsafe { let_return(context, &action) };
     }
+    leave_call(signal, context, &action);
+    begin(signal, context)
+}
+
+/// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
+pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction) {
     match stubs::stage(context.gregs[REG_RIP]) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
@@ -273,11 +290,25 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
     waits::left_kernel();
     // The handler may let them in; and what is delivered is put off no more.
     context.sigmask &= !PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed);
-    let action = ACTIONS.get(signal as u64);
-    if is_function(&action) {
+    if is_function(action) {
         waits::handler_runs(context, action.flags);
     }
-    begin(signal, context)
+}
+
+/// Lets a handler with this action return through the gate, which makes accessible again what the interrupted code relies on: from a place of the
+/// runtime's that is dispatched, or where nothing is, by the program's own restorer.
+///
+/// # Safety
+/// `context` is in the frame that the kernel built for a handler that has not begun.
+pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if !guarded::is_active() {
+            resume::return_here(context);
+        } else if action.flags & sys::SA_RESTORER != 0 {
+            resume::return_to(context, action.restorer);
+        }
+    }
 }
 
 /// The program's handler, or 0 if the signal is ignored.
@@ -286,9 +317,9 @@ fn begin(signal: i32, context: &mut Ucontext) -> u64 {
     if !is_function(&action) {
         return 0;
     }
-    if guarded::is_active() && action.flags & sys::SA_RESTORER != 0 {
-        // SAFETY: the kernel's frame, for a handler that has not begun; where the program wants it to return to.
-        unsafe { resume::return_to(context, action.restorer) };
+    if guarded::is_active() {
+        // SAFETY: the kernel's frame, for a handler that has not begun.
+        unsafe { let_return(context, &action) };
     }
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
         if guarded::is_active() {
@@ -313,6 +344,14 @@ pub(super) fn set_default(signal: i32) {
 /// Queues the signal again, blocked until the next safe point.
 fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
     // The signal is blocked while its handler runs, so this does not come back at once.
+    queue(signal, info);
+    context.sigmask |= bit(signal);
+    PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
+    ring();
+}
+
+/// Sends this thread a signal with its information.
+pub(super) fn queue(signal: i32, info: &libc::siginfo_t) {
     let args = [sys::getpid() as u64, sys::gettid() as u64, signal as u64, info as *const _ as u64, 0, 0];
     // SAFETY: the kernel copies the information, which it has built itself.
     let queued = unsafe { sys::call(libc::SYS_rt_tgsigqueueinfo, args) };
@@ -320,9 +359,6 @@ fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
         // The queue is full (RLIMIT_SIGPENDING): without its information, but not lost.
         let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
     }
-    context.sigmask |= bit(signal);
-    PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
-    ring();
 }
 
 #[cfg(test)]

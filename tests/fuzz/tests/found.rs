@@ -69,7 +69,7 @@ fn nops_read_nothing() {
 fn string_instructions_fault_where_they_stand() {
     // lea rsi, [0x20000000]; lea rdi, [rdi-6144]; mov ecx, 64; rep movsb
     let from = [0x48, 0x8d, 0x34, 0x25, 0x00, 0x00, 0x00, 0x20, 0x48, 0x8d, 0xbf, 0x00, 0xe8, 0xff, 0xff];
-    becomes(&[&from[..], &[0xb9, 0x40, 0x00, 0x00, 0x00, 0xf3, 0xa4]].concat(), Verdict::Same);
+    becomes(&[&from[..], &[0xb9, 0x40, 0x00, 0x00, 0x00, 0xf3, 0xa4]].concat(), Verdict::SameSignal);
 }
 
 /// The audit took rax for live in front of a lods, which overwrites it, and rcx in front of a stos that is not repeated.

@@ -211,13 +211,16 @@ fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
              handler only set a flag"
         ));
     }
-    GLOBAL.inside.store(true, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
-    let result = own_stack::on_it(|| run(unsafe { (*GLOBAL.node.get()).assume_init_mut() }));
-    compiler_fence(Ordering::SeqCst);
-    GLOBAL.inside.store(false, Ordering::Relaxed);
-    result
+    own_stack::on_it(|| {
+        // Not before: the call above may be more than the program's stack holds.
+        GLOBAL.inside.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the mode says that `start` has initialised it; `inside` was clear, so nobody else has a reference.
+        let result = run(unsafe { (*GLOBAL.node.get()).assume_init_mut() });
+        compiler_fence(Ordering::SeqCst);
+        GLOBAL.inside.store(false, Ordering::Relaxed);
+        result
+    })
 }
 
 /// Maps tag table, context pages and segment, and makes the node. Ends the process with an error line when that fails.

@@ -208,11 +208,11 @@ fn start() {
     }
     GLOBAL.thread.store(sys::gettid(), Ordering::Relaxed);
     GLOBAL.threaded.store(node::nodes() == 1, Ordering::Relaxed);
-    // SAFETY: the runtime has started.
-    if node::nodes() == 1
-        && let Err(e) = unsafe { crate::segment::let_gathers_look() }
-    {
-        node::fail(format_args!("cannot change the runtime's page of constants: {e}"));
+    if node::nodes() == 1 {
+        // SAFETY: the runtime has started.
+        if let Err(e) = unsafe { crate::segment::let_gathers_look() } {
+            node::fail(format_args!("cannot change the runtime's page of constants: {e}"));
+        }
     }
     GLOBAL.active.store(true, Ordering::Release);
     require_own_limits();

@@ -127,7 +127,7 @@ fn instruction_of(at: u64) -> Option<u64> {
     /// Longest instruction.
     const LONGEST: u64 = 15;
     const TAIL: usize = abi::STRING_TAIL.len();
-    // SAFETY: the gate was called from a stub, of which so much follows: the audit looks for it.
+    // SAFETY: the gate was called from a stub, in which the rewriter puts so much behind the call.
     let tail = unsafe { (at as *const [u8; TAIL + 4]).read_unaligned() };
     let distance = tail.strip_prefix(&abi::STRING_TAIL)?.first_chunk::<4>()?;
     let behind = (at + TAIL as u64 + 4).wrapping_add_signed(i32::from_le_bytes(*distance).into());

@@ -161,8 +161,10 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
             if !raised && signals::are_put_off() {
                 signals::leave_call(signal, context, &action);
             }
-            if action.flags & libc::SA_NODEFER as u64 == 0 {
-                sent_traps::begins(context);
+            sent_traps::begins(signal, &action, context);
+            let blocks = action.mask & !signals::RESERVED;
+            if blocks != 0 {
+                sys::set_signal_mask(sys::signal_mask() | blocks);
             }
             // SAFETY: the kernel's frame, for the handler that has not begun.
             unsafe { signals::let_return(context, &action) };

@@ -6,7 +6,7 @@
 //! before it executes the call (see [`stubs`]), so none waits behind a call that blocks.
 //! Source: as the parent module's.
 
-use super::{Caller, Outcome, alone, dispatch, signals, stubs, waits};
+use super::{Caller, Outcome, alone, dispatch, sent_traps, signals, stubs, waits};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
@@ -91,9 +91,11 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     finish(frame, outcome);
     if masks {
         signals::set_mask(mask);
+        sent_traps::let_in();
     }
     if nr == libc::SYS_rt_sigreturn {
         // Nothing may lose what the context relies on; the call replaces the mask.
         sys::set_signal_mask(signals::BLOCK_ALL);
+        sent_traps::let_in_on_return();
     }
 }

@@ -195,6 +195,7 @@ pub(super) fn on_syscall(frame: &mut Frame) {
     if nr == libc::SYS_rt_sigreturn {
         // Nothing may lose what the context relies on; the call replaces the mask, and lets in what was put off.
         signals::hold();
+        sent_traps::let_in_on_return();
     }
 }
 
@@ -206,7 +207,6 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
     if nr == libc::SYS_rt_sigreturn {
         // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
         let context = unsafe { &mut *(caller.rsp as *mut Ucontext) };
-        context.sigmask &= !RESERVED;
         sent_traps::returns(context);
         resume::reestablish(context);
         return Outcome::Run(Stub::Sigreturn, args, 0);
@@ -227,6 +227,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
             // SAFETY: the program's pointers.
             let result = unsafe { sigprocmask(&mut mask, args) };
             signals::set_mask(mask);
+            sent_traps::let_in();
             Outcome::Done(result)
         }
         libc::SYS_mlockall => Outcome::Done(lock_all(args)),
@@ -257,7 +258,9 @@ unsafe fn sigprocmask(mask: &mut u64, [how, set, old, mask_bytes, ..]: [u64; 6])
     }
     let from = if set == 0 { 0 } else { &raw const wanted as u64 };
     // SAFETY: two words of this function's.
-    let result = unsafe { signals::sigprocmask(mask, [how, from, &raw mut before as u64, mask_bytes], RESERVED) };
+    let result = sent_traps::with_mask(mask, |mask| unsafe {
+        signals::sigprocmask(mask, [how, from, &raw mut before as u64, mask_bytes], 0)
+    });
     // SAFETY: the program says that it may be written there.
     if result == 0 && old != 0 && unsafe { sys::write_own_memory(old, &before.to_ne_bytes()) }.is_err() {
         return -i64::from(libc::EFAULT);

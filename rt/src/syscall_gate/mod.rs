@@ -142,7 +142,12 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let caller = Caller { rip: g[REG_RIP], rsp: g[REG_RSP] };
     waits::left_kernel();
     // SAFETY: the arguments are the program's own call.
-    match waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) }) {
+    let outcome = waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) });
+    if matches!(nr, libc::SYS_rt_sigreturn | libc::SYS_rt_sigprocmask) && sent_traps::let_in_on_return() {
+        // For a return it is the program's context that lets it in.
+        context.sigmask |= if nr == libc::SYS_rt_sigreturn { signals::bit(libc::SIGTRAP) } else { 0 };
+    }
+    match outcome {
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
         Outcome::Run(stub, args, word) => {
             let g = &mut context.gregs;
@@ -182,8 +187,8 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             // The program's frame starts with its context; a mask that it put there must not block what the runtime needs.
             // SAFETY: the stack pointer is where the kernel will read the context from.
             let frame = unsafe { &mut *(caller.rsp as *mut Ucontext) };
-            frame.sigmask &= !signals::RESERVED;
             sent_traps::returns(frame);
+            frame.sigmask &= !signals::RESERVED;
             // The context may continue behind a check that counts on still being right. No handler may run from here to there.
             resume::reestablish(frame);
             *mask |= signals::BLOCK_ALL;
@@ -213,9 +218,10 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         }
         libc::SYS_rt_sigprocmask => {
             // SAFETY: the program's pointers, accessible now.
-            Outcome::Done(unsafe {
-                signals::sigprocmask(mask, [args[0], args[1], args[2], args[3]], signals::RESERVED)
-            })
+            Outcome::Done(sent_traps::with_mask(mask, |mask| unsafe {
+                let reserved = signals::RESERVED & !signals::bit(libc::SIGTRAP);
+                signals::sigprocmask(mask, [args[0], args[1], args[2], args[3]], reserved)
+            }))
         }
         libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
             // SAFETY: the program's pointers, accessible now.

@@ -1,23 +1,25 @@
 //! SIGTRAP that somebody has sent, where asynchronous handlers must not run anywhere.
 //!
-//! Purpose: trap bytes raise SIGTRAP, so it can neither be blocked nor queued as other signals are that are put off ([`signals`]). One that a timer or a process
-//! has sent to the program waits here until the next safe point, and while the program's handler for one runs, as if that blocked it. Input: the signal. Output: the
-//! signal again, later.
-//! **Invariants**: one waits, the first, as in the kernel; none is lost when it has been sent. The handler is over when it returns, through the gate, or
-//! when the stack is above its frame (`siglongjmp`).
-//! Source: `signal(7)` (standard signals do not queue).
+//! Purpose: trap bytes raise SIGTRAP, so the kernel's mask never blocks it, and it cannot be queued as other signals are that are put off ([`signals`]). One that a
+//! timer or a process has sent to the program waits here until the next safe point, and as long as the program has it blocked: by its mask, or because its
+//! handler for one runs. Input: the signal; the masks of the program and of the contexts that its handlers return to. Output: the signal again, later.
+//! **Invariants**
+//! * One waits, the first, as in the kernel; none is lost when it has been sent.
+//! * The bit of SIGTRAP in the program's mask is [`BLOCKED`], in the context of a handler that will return through the gate it is its own; the kernel sees neither.
+//! * Limits: what waits is not seen by `sigpending`, and the mask of `sigsuspend` or `ppoll` does not change the bit.
+//!
+//! Source: `signal(7)` (standard signals do not queue; masks during handlers).
 
 use super::signals::{self, AT_SAFE_POINT, PUT_OFF, bit};
 use super::stubs::Stub;
-use crate::node::own_stack;
-use crate::sys;
+use super::waits;
+use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_RIP, Ucontext};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-/// So far below its frame at most a handler works.
-const STACK_BYTES: u64 = 8 << 20;
+const BIT: u64 = bit(libc::SIGTRAP);
 
 /// The one that waits.
 struct Sent(UnsafeCell<MaybeUninit<libc::siginfo_t>>);
@@ -27,30 +29,27 @@ unsafe impl Sync for Sent {}
 
 static SENT: Sent = Sent(UnsafeCell::new(MaybeUninit::uninit()));
 static WAITING: AtomicBool = AtomicBool::new(false);
-/// Where the context stands that the program's handler has interrupted; 0: none runs.
-static HANDLER: AtomicU64 = AtomicU64::new(0);
+/// The program has blocked it.
+static BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether one waits.
 pub fn is_waiting() -> bool {
     WAITING.load(Ordering::Relaxed)
 }
 
-/// Whether the program's handler runs, of which what the caller has on its stack tells.
-fn is_handled(stack: u64) -> bool {
-    let frame = HANDLER.load(Ordering::Relaxed);
-    if own_stack::contains(stack) {
-        // The node has been called from somewhere.
-        return frame != 0;
-    }
-    let inside = stack < frame && frame - stack < STACK_BYTES;
-    if frame != 0 && !inside {
-        HANDLER.store(0, Ordering::Relaxed);
-    }
-    inside
+/// The bit in the program's mask.
+fn blocked() -> u64 {
+    if BLOCKED.load(Ordering::Relaxed) { BIT } else { 0 }
+}
+
+/// Takes the bit out of the mask that the program continues with.
+fn take_bit(mask: &mut u64) {
+    BLOCKED.store(*mask & BIT != 0, Ordering::Relaxed);
+    *mask &= !BIT;
 }
 
 /// Whether a SIGTRAP that was sent and interrupted `context` waits; if not, its handler, if the program has one, begins.
-pub fn put_off(info: &libc::siginfo_t, context: &Ucontext) -> bool {
+pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
     if !signals::are_put_off() {
         return false;
     }
@@ -58,36 +57,49 @@ pub fn put_off(info: &libc::siginfo_t, context: &Ucontext) -> bool {
     // In front of `rt_sigreturn` what its context relies on has been made accessible.
     let relies = signals::relies_on_tags(at) || at == Stub::Sigreturn.address();
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed) || !relies;
-    let handled = is_handled(&raw const *context as u64);
-    if safe && !handled {
+    let blocked = BLOCKED.load(Ordering::Relaxed);
+    if safe && !blocked {
         return false;
     }
     if !WAITING.swap(true, Ordering::Relaxed) {
         // SAFETY: see `Sent`.
         unsafe { (*SENT.0.get()).write(*info) };
     }
-    if !handled {
+    if blocked {
+        waits::goes_on(context);
+    } else {
         // No call is to wait before it has been let in.
-        PUT_OFF.fetch_or(bit(libc::SIGTRAP), Ordering::Relaxed);
+        PUT_OFF.fetch_or(BIT, Ordering::Relaxed);
         signals::ring();
     }
     true
 }
 
-/// The program's handler begins on `context`.
-pub fn begins(context: &Ucontext) {
-    if signals::are_put_off() {
-        HANDLER.store(&raw const *context as u64, Ordering::Relaxed);
+/// The program's handler for `signal` with this action begins on `context`, which has the program's mask; true if it must return through the gate.
+pub fn begins(signal: i32, action: &KernelSigaction, context: &mut Ucontext) -> bool {
+    if !signals::are_put_off() {
+        return false;
     }
+    let own = signal == libc::SIGTRAP && action.flags & libc::SA_NODEFER as u64 == 0;
+    let before = blocked();
+    context.sigmask |= before;
+    if own || action.mask & BIT != 0 {
+        BLOCKED.store(true, Ordering::Relaxed);
+    }
+    blocked() != 0
 }
 
-/// A handler of the program returns to `context`.
-pub fn returns(context: &Ucontext) {
-    let frame = &raw const *context as u64;
-    if HANDLER.compare_exchange(frame, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() && is_waiting() {
-        PUT_OFF.fetch_or(bit(libc::SIGTRAP), Ordering::Relaxed);
-        signals::ring();
-    }
+/// A handler of the program returns to `context`, through the gate.
+pub fn returns(context: &mut Ucontext) {
+    take_bit(&mut context.sigmask);
+}
+
+/// Lets a call work on the program's mask, the bit included.
+pub fn with_mask<R>(mask: &mut u64, call: impl FnOnce(&mut u64) -> R) -> R {
+    *mask |= blocked();
+    let result = call(mask);
+    take_bit(mask);
+    result
 }
 
 /// Lets the one in that waits, at a safe point.
@@ -97,18 +109,19 @@ pub fn let_in() {
     }
 }
 
-/// The same when the signal handler that calls returns.
-pub fn let_in_on_return() {
-    if let Some(info) = take() {
-        sys::set_signal_mask(sys::signal_mask() | bit(libc::SIGTRAP));
-        signals::queue(libc::SIGTRAP, &info);
+/// The same when the calling thread's mask is next replaced: until then the kernel blocks it. True if there is one.
+pub fn let_in_on_return() -> bool {
+    let info = take();
+    if let Some(info) = &info {
+        sys::set_signal_mask(sys::signal_mask() | BIT);
+        signals::queue(libc::SIGTRAP, info);
     }
+    info.is_some()
 }
 
-/// The one that waits, unless the handler runs.
+/// The one that waits, unless the program has blocked it.
 fn take() -> Option<libc::siginfo_t> {
-    let here = 0u8;
-    if !is_waiting() || is_handled(&raw const here as u64) {
+    if !is_waiting() || blocked() != 0 {
         return None;
     }
     // SAFETY: see `Sent`.

@@ -317,7 +317,7 @@ fn begin(signal: i32, context: &mut Ucontext) -> u64 {
     if !is_function(&action) {
         return 0;
     }
-    if guarded::is_active() {
+    if sent_traps::begins(signal, &action, context) || guarded::is_active() {
         // SAFETY: the kernel's frame, for a handler that has not begun.
         unsafe { let_return(context, &action) };
     }

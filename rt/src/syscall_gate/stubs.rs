@@ -403,6 +403,19 @@ pub fn finish(context: &mut Ucontext) {
     };
 }
 
+/// Whether the kernel has begun the call of a context with a [`Stage`]: it has returned, or is to be restarted. The look leaves 0 in rcx,
+/// `syscall` the address behind it.
+pub fn has_been_in_kernel(context: &Ucontext) -> bool {
+    let g = &context.gregs;
+    let calls = [
+        (&raw const blizzard_stub_plain_syscall, &raw const blizzard_stub_plain_after),
+        (&raw const blizzard_stub_changed_syscall, &raw const blizzard_stub_changed_after),
+    ];
+    calls.into_iter().any(|(call, after)| {
+        g[REG_RIP] == after as u64 || g[REG_RIP] == call as u64 && g[REG_RCX] == after as u64
+    })
+}
+
 /// Whether the call of a context at [`Stage::After`] was interrupted.
 pub fn is_interrupted(context: &Ucontext) -> bool {
     context.gregs[REG_RAX] as i64 == -i64::from(libc::EINTR)

@@ -84,9 +84,10 @@ struct Timed {
     interrupted: bool,
 }
 
-/// Where a call is made: the address behind its `syscall`, and the stack pointer.
+/// A call, and where it is made: the address behind its `syscall`, and the stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
+    nr: i64,
     rip: u64,
     rsp: u64,
 }
@@ -97,13 +98,13 @@ const DEPTH: usize = 8;
 /// The call that is being made, and those that have to return EINTR when the handler that interrupted them is over.
 struct Calls {
     place: Place,
-    /// The signal has taken it back.
+    /// The signal has taken it back out of the kernel, so the kernel may interrupt such calls.
     again: bool,
     interrupted: [Option<Place>; DEPTH],
 }
 
 impl Calls {
-    const NONE: Calls = Calls { place: Place { rip: 0, rsp: 0 }, again: false, interrupted: [None; DEPTH] };
+    const NONE: Calls = Calls { place: Place { nr: -1, rip: 0, rsp: 0 }, again: false, interrupted: [None; DEPTH] };
 
     /// A call comes to the gate; true when it has to return EINTR.
     fn begin(&mut self, place: Place) -> bool {
@@ -176,7 +177,8 @@ pub(super) fn action() -> KernelSigaction {
         handler: on_called as *const () as u64,
         flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
-        mask: signals::BLOCK_ALL,
+        // A SIGTRAP that was sent finds what this has interrupted, not this.
+        mask: signals::BLOCK_ALL | signals::bit(libc::SIGTRAP),
     }
 }
 
@@ -203,7 +205,7 @@ fn set_activity(doing: u32) {
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
 pub(super) fn announced(nr: i64, caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
     // SAFETY: see `Shared`: the gate is inside.
-    if unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place { rip: caller.rip, rsp: caller.rsp }) {
+    if unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place { nr, rip: caller.rip, rsp: caller.rsp }) {
         return Outcome::Done(-i64::from(libc::EINTR));
     }
     let mut rounds = 0;
@@ -385,7 +387,8 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
         None if signals::relies_on_tags(at) => signals::call_put_off(),
         None if stubs::contains(at) || node::is_inside() => {}
         None => {
-            // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too.
+            // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too. It may meet trap bytes.
+            sys::unblock_signals(signals::bit(libc::SIGTRAP));
             node::poll();
         }
     }
@@ -397,20 +400,30 @@ pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
     const SYSCALL_BYTES: u64 = 2;
     let nr = CALL.load(Ordering::Relaxed);
     let restarts = flags & libc::SA_RESTART as u64 != 0 && !NEVER_RESTARTED.contains(&nr);
-    let place = Place { rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
+    let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
     unsafe { &mut (*SCRATCH.0.get()).calls }.handler_runs(place, restarts);
+}
+
+/// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
+pub(super) fn goes_on(context: &mut Ucontext) {
+    let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(Stage::After) && stubs::is_interrupted(context);
+    // With one node the kernel alone knows which call it was.
+    if interrupted && node::nodes() > 1 {
+        take_back(context);
+    }
 }
 
 /// Back to the program's `syscall`.
 fn take_back(context: &mut Ucontext) {
     left_kernel();
+    let interrupted = stubs::has_been_in_kernel(context);
     context.gregs[REG_RAX] = CALL.load(Ordering::Relaxed) as u64;
     // SAFETY: the context of the interrupted stub.
     unsafe { stubs::rewind(context) };
     // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
-    scratch.calls.again = true;
+    scratch.calls.again |= interrupted;
     if let Some(timed) = &mut scratch.timed {
         timed.interrupted = true;
     }
@@ -436,7 +449,7 @@ mod tests {
     /// A handler that runs while a call is being made again interrupts it; the timer of `alarm` would otherwise have rung in vain.
     #[test]
     fn a_call_that_is_made_again_can_be_interrupted() {
-        let place = Place { rip: 0x5002, rsp: 0x9000 };
+        let place = Place { nr: libc::SYS_pause, rip: 0x5002, rsp: 0x9000 };
         let mut calls = Calls::NONE;
         assert!(!calls.begin(place));
         calls.handler_runs(place, false);
@@ -447,12 +460,12 @@ mod tests {
         calls.handler_runs(Place { rsp: 0x8000, ..place }, false);
         assert!(!calls.begin(place), "another one");
         calls.handler_runs(place, false);
-        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x8000 }), "the handler's own call");
+        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x8000, ..place }), "the handler's own call");
         assert!(calls.begin(place));
         assert!(!calls.begin(place), "once");
         calls.again = true;
         calls.handler_runs(place, false);
-        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x9010 }), "the caller has jumped away");
+        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x9010, ..place }), "the caller has jumped away");
         assert!(!calls.begin(place));
     }
 

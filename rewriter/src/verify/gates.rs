@@ -13,6 +13,8 @@ use blizzard_rt::abi::{self, miss_desc, string_desc};
 /// The call of a gate.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
+    /// Where the call stands.
+    pub at: u64,
     /// Which gate: the address of its pointer.
     pub address: u64,
     /// The two topmost words of the stack.
@@ -94,6 +96,7 @@ pub(super) fn gate_arguments(
             if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !g.state.intact(r)) {
                 return Err("a register of the string instruction is changed at the gate".into());
             }
+            string_tail(cx, g)?;
             Ok(Back::Behind)
         }
         Kind::Lanes => {
@@ -103,6 +106,18 @@ pub(super) fn gate_arguments(
             lanes_descriptor(access, g, &bytes)?;
             Ok(Back::Access)
         }
+    }
+}
+
+/// Whether the runtime finds the string instruction by what stands behind the call; where the `jmp` leads is judged with the stub's other ways out.
+fn string_tail(cx: &Context, g: &Gate) -> Result<(), String> {
+    /// `call qword ptr [disp32]`.
+    const CALL_BYTES: usize = 7;
+    let found = (cx.rodata)(g.at).is_some_and(|bytes| bytes[CALL_BYTES..] == abi::STRING_TAIL);
+    if found {
+        Ok(())
+    } else {
+        Err("the gate does not find the string instruction by what stands behind its call".into())
     }
 }
 

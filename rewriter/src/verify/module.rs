@@ -307,6 +307,16 @@ impl<'a> Module<'a> {
         (end as u64 <= s.file_off + s.file_bytes).then(|| self.file.get(off..end)).flatten()
     }
 
+    /// `count` rows of 32-bit words at an address.
+    fn words_at<const N: usize>(&self, va: u64, count: usize) -> Option<Vec<[u32; N]>> {
+        if count == 0 {
+            return Some(Vec::new());
+        }
+        let bytes = self.bytes_at(va, count.checked_mul(4 * N)?)?;
+        let row = |row: &[[u8; 4]; N]| row.map(u32::from_le_bytes);
+        Some(bytes.as_chunks::<4>().0.as_chunks::<N>().0.iter().map(row).collect())
+    }
+
     /// Sections with old code: executable ones that are not part of what the rewriter added.
     pub fn old_code(&self) -> impl Iterator<Item = &Section<'a>> {
         self.sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"))
@@ -315,15 +325,7 @@ impl<'a> Module<'a> {
     /// Reads claims and regions.
     fn claims(&mut self) -> Option<()> {
         let base = self.info.new_base_va;
-        let rows = |va: u64, count: u64| -> Option<Vec<[u32; 3]>> {
-            let n = usize::try_from(count).ok()?;
-            if n == 0 {
-                return Some(Vec::new());
-            }
-            let word = |b: &[u8], k: usize| u32::from_le_bytes([b[k], b[k + 1], b[k + 2], b[k + 3]]);
-            let bytes = self.bytes_at(va, n.checked_mul(12)?)?;
-            Some(bytes.chunks_exact(12).map(|c| [word(c, 0), word(c, 4), word(c, 8)]).collect())
-        };
+        let rows = |va: u64, count: u64| self.words_at::<3>(va, usize::try_from(count).ok()?);
         let at = |offset: u32| base.wrapping_add(offset.into());
         let claims = rows(self.info.claims_va, self.info.claim_count)?;
         let regions = rows(self.info.regions_va, self.info.region_count)?;
@@ -353,10 +355,8 @@ impl<'a> Module<'a> {
     /// The first rows of the trap map's groups.
     pub fn trap_heads(&self) -> Option<Vec<TrapHead>> {
         let groups = TrapMap::groups(usize::try_from(self.info.trap_count).ok()?);
-        let heads = self.bytes_at(self.info.trap_heads_va, groups.checked_mul(size_of::<TrapHead>())?)?;
-        let word = |b: &[u8], at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-        let head = |b: &[u8]| TrapHead { old: word(b, 0), new: word(b, 4), at: word(b, 8) };
-        Some(heads.chunks_exact(size_of::<TrapHead>()).map(head).collect())
+        let heads = self.words_at(self.info.trap_heads_va, groups)?;
+        Some(heads.into_iter().map(|[old, new, at]| TrapHead { old, new, at }).collect())
     }
 
     /// The trap map with these heads.
@@ -400,11 +400,8 @@ impl<'a> Module<'a> {
         if rows == 0 {
             return Some(Vec::new());
         }
-        let bytes = Restarts::groups(rows).checked_mul(size_of::<RestartHead>())?;
-        let word = |b: &[u8], at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-        let heads = self.bytes_at(self.info.restart_heads_va, bytes)?;
-        let head = |b: &[u8]| RestartHead { check: word(b, 0), at: word(b, 4) };
-        let heads: Vec<RestartHead> = heads.chunks_exact(size_of::<RestartHead>()).map(head).collect();
+        let heads = self.words_at(self.info.restart_heads_va, Restarts::groups(rows))?;
+        let heads: Vec<RestartHead> = heads.into_iter().map(|[check, at]| RestartHead { check, at }).collect();
         let codes = self.bytes_at(self.info.restart_codes_va, number(self.info.restart_code_bytes)?)?;
         let table = Restarts { heads: &heads, codes, rows };
         let (mut all, mut read) = (Vec::new(), 0);

@@ -445,7 +445,7 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                         return Err(format!("gate call at {:#x} inside the red zone", i.va));
                     }
                     let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
-                    gate = Some(Gate { address, top, below, lowered, state: state.clone() });
+                    gate = Some(Gate { at: i.va, address, top, below, lowered, state: state.clone() });
                     state.popped(match address {
                         abi::GATE_MISS => 16,
                         abi::GATE_STRING | abi::GATE_VSIB | abi::GATE_GROUP => 8,

@@ -252,7 +252,7 @@ impl Walk<'_, '_> {
                     self.leaves(i.va, to, state, way)?;
                     return Ok(leads);
                 }
-                Step::Gate(address) => self.enters(address, &mut state, &mut way)?,
+                Step::Gate(address) => self.enters(i.va, address, &mut state, &mut way)?,
                 _ => return Err(format!("unexpected instruction at {:#x} in the tests of a loop", i.va)),
             }
             if let Some(fault) = state.fault {
@@ -322,7 +322,7 @@ impl Walk<'_, '_> {
     }
 
     /// The runtime is entered: what was known is no more.
-    fn enters(&mut self, address: u64, state: &mut State, way: &mut Way) -> Result<(), String> {
+    fn enters(&mut self, at: u64, address: u64, state: &mut State, way: &mut Way) -> Result<(), String> {
         let lowered = state.rsp().filter(|d| *d <= -128).ok_or("the tests call a gate inside the red zone")?;
         way.tests.clear();
         (state.limit, state.cond, way.chain) = (None, None, None);
@@ -330,7 +330,7 @@ impl Walk<'_, '_> {
             abi::GATE_POLL => {}
             abi::GATE_GROUP => {
                 let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
-                let gate = Gate { address, top, below, lowered, state: state.clone() };
+                let gate = Gate { at, address, top, below, lowered, state: state.clone() };
                 let at = lane_descriptor_va(&gate).ok_or("the tests pass no chain of ranges")?;
                 let intact = |r: u8| r == NONE || state.intact(r);
                 let list = chain(self.cx.rodata, at)?;

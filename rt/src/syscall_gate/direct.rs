@@ -87,7 +87,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     let masks = nr == libc::SYS_rt_sigprocmask;
     let mut mask = if masks { signals::hold() } else { 0 };
     // SAFETY: the arguments are the program's own call.
-    let outcome = waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut mask) });
+    let outcome = waits::announced(nr, &args, caller, || unsafe { dispatch(nr, args, caller, &mut mask) });
     finish(frame, outcome);
     if masks {
         signals::set_mask(mask);

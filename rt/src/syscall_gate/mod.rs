@@ -142,7 +142,7 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let caller = Caller { rip: g[REG_RIP], rsp: g[REG_RSP] };
     waits::left_kernel();
     // SAFETY: the arguments are the program's own call.
-    let outcome = waits::announced(nr, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) });
+    let outcome = waits::announced(nr, &args, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) });
     if matches!(nr, libc::SYS_rt_sigreturn | libc::SYS_rt_sigprocmask) && sent_traps::let_in_on_return() {
         // For a return it is the program's context that lets it in.
         context.sigmask |= if nr == libc::SYS_rt_sigreturn { signals::bit(libc::SIGTRAP) } else { 0 };

@@ -214,11 +214,17 @@ core::arch::global_asm!(
     "ret 128",
     "2: call {created_child}",
     "ret 128",
-    // vfork: nothing below the program's stack pointer survives the child.
+    // vfork: nothing below the program's stack pointer survives the child, which must not find blocked what was put off.
     ".hidden blizzard_stub_vfork",
     ".globl blizzard_stub_vfork",
     "blizzard_stub_vfork:",
-    "syscall",
+    "mov r11, rcx",
+    "mov rcx, [rip + {put_off} + {apart}]",
+    "jrcxz 2f",
+    "mov rcx, [rip + {back}]",
+    "lea rcx, [r11 + rcx]",
+    "jmp rcx",
+    "2: syscall",
     "jmp qword ptr [rip + {vfork_return}]",
     // rt_sigreturn: rsp is at the signal frame.
     ".hidden blizzard_stub_sigreturn",
@@ -411,9 +417,9 @@ pub fn has_been_in_kernel(context: &Ucontext) -> bool {
         (&raw const blizzard_stub_plain_syscall, &raw const blizzard_stub_plain_after),
         (&raw const blizzard_stub_changed_syscall, &raw const blizzard_stub_changed_after),
     ];
-    calls.into_iter().any(|(call, after)| {
-        g[REG_RIP] == after as u64 || g[REG_RIP] == call as u64 && g[REG_RCX] == after as u64
-    })
+    calls
+        .into_iter()
+        .any(|(call, after)| g[REG_RIP] == after as u64 || g[REG_RIP] == call as u64 && g[REG_RCX] == after as u64)
 }
 
 /// Whether the call of a context at [`Stage::After`] was interrupted.

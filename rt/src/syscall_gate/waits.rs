@@ -69,15 +69,16 @@ const UNANNOUNCED: [i64; 27] = [
     libc::SYS_rt_sigaction,
 ];
 
+/// Nanoseconds of a second.
+const NS: i64 = 1_000_000_000;
+
 /// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
 const ROUNDS: u32 = 16;
 
 /// A call with a relative timeout.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Timed {
-    nr: i64,
-    rip: u64,
-    rsp: u64,
+    place: Place,
     clock: i64,
     end_ns: i64,
     /// The handler has taken the call back to its beginning: it goes on with what is left.
@@ -92,26 +93,40 @@ struct Place {
     rsp: u64,
 }
 
+impl Place {
+    fn of(nr: i64, caller: Caller) -> Place {
+        Place { nr, rip: caller.rip, rsp: caller.rsp }
+    }
+}
+
 /// Nested calls, each interrupted by a handler, that are remembered.
 const DEPTH: usize = 8;
+
+/// A call that has to return EINTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interrupted {
+    place: Place,
+    /// If it has a relative timeout.
+    timed: Option<Timed>,
+}
 
 /// The call that is being made, and those that have to return EINTR when the handler that interrupted them is over.
 struct Calls {
     place: Place,
     /// The signal has taken it back out of the kernel, so the kernel may interrupt such calls.
     again: bool,
-    interrupted: [Option<Place>; DEPTH],
+    interrupted: [Option<Interrupted>; DEPTH],
 }
 
 impl Calls {
     const NONE: Calls = Calls { place: Place { nr: -1, rip: 0, rsp: 0 }, again: false, interrupted: [None; DEPTH] };
 
-    /// A call comes to the gate; true when it has to return EINTR.
-    fn begin(&mut self, place: Place) -> bool {
-        let told = self.interrupted.contains(&Some(place));
+    /// A call comes to the gate; what is known of it when it has to return EINTR.
+    fn begin(&mut self, place: Place) -> Option<Interrupted> {
+        let told = self.interrupted.into_iter().flatten().find(|old| old.place == place);
         for slot in &mut self.interrupted {
             // A caller that has left the call by a jump: its stack is used for something else.
-            if slot.is_some_and(|old| old.rsp <= place.rsp) {
+            if slot.is_some_and(|old| old.place.rsp <= place.rsp) {
                 *slot = None;
             }
         }
@@ -121,13 +136,13 @@ impl Calls {
     }
 
     /// A handler of the program runs while a context stands at `place`, in front of the call.
-    fn handler_runs(&mut self, place: Place, restarts: bool) {
+    fn handler_runs(&mut self, place: Place, timed: Option<Timed>, restarts: bool) {
         if !self.again || self.place != place || restarts {
             return;
         }
         self.again = false;
         if let Some(slot) = self.interrupted.iter_mut().find(|slot| slot.is_none()) {
-            *slot = Some(place);
+            *slot = Some(Interrupted { place, timed: timed.filter(|t| t.place == place) });
         }
     }
 }
@@ -203,9 +218,10 @@ fn set_activity(doing: u32) {
 }
 
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
-pub(super) fn announced(nr: i64, caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
+pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
     // SAFETY: see `Shared`: the gate is inside.
-    if unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place { nr, rip: caller.rip, rsp: caller.rsp }) {
+    if let Some(call) = unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place::of(nr, caller)) {
+        tell_time_left(nr, args, call.timed);
         return Outcome::Done(-i64::from(libc::EINTR));
     }
     let mut rounds = 0;
@@ -223,6 +239,24 @@ pub(super) fn announced(nr: i64, caller: Caller, mut decide: impl FnMut() -> Out
         rounds += 1;
         node::poll();
     }
+}
+
+/// Writes what is left of an interrupted sleep where the program wants to be told of it.
+fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
+    let to = match nr {
+        libc::SYS_nanosleep => args[1],
+        libc::SYS_clock_nanosleep => args[3],
+        _ => 0,
+    };
+    let Some(timed) = timed.filter(|_| to != 0) else { return };
+    let left_ns = (timed.end_ns - sys::clock_ns(timed.clock)).max(0);
+    let words = [left_ns / NS, left_ns % NS].map(i64::to_ne_bytes);
+    let bytes = words.as_flattened();
+    if access::in_segment(to) {
+        access::require(to, bytes.len() as u64, true, false);
+    }
+    // SAFETY: the program passes room for it; the kernel would refuse what is not mapped, and so does this.
+    let _ = unsafe { sys::write_own_memory(to, bytes) };
 }
 
 /// A call whose mask or timeout has to be replaced; `None` for all others.
@@ -331,7 +365,7 @@ fn timeout_of(nr: i64, args: &[u64; 6]) -> Option<Timeout> {
 unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mut Scratch, new: &mut [u64; 6]) {
     let before = scratch.timed.take();
     let Some(timeout) = timeout_of(nr, args) else { return };
-    let again = before.filter(|t| t.interrupted && (t.nr, t.rip, t.rsp) == (nr, caller.rip, caller.rsp));
+    let again = before.filter(|t| t.interrupted && t.place == Place::of(nr, caller));
     let (clock, given_ns) = match timeout {
         // Negative: for ever.
         Timeout::Milliseconds(i) => (libc::CLOCK_MONOTONIC as i64, i64::from(args[i] as i32) * 1_000_000),
@@ -342,7 +376,7 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
                 return;
             }
             let [seconds, nanoseconds] = words.map(i64::from_ne_bytes);
-            (clock, seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+            (clock, seconds.saturating_mul(NS).saturating_add(nanoseconds))
         }
     };
     if given_ns <= 0 {
@@ -350,9 +384,7 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
     }
     let now = sys::clock_ns(clock);
     let timed = again.unwrap_or(Timed {
-        nr,
-        rip: caller.rip,
-        rsp: caller.rsp,
+        place: Place::of(nr, caller),
         clock,
         end_ns: now.saturating_add(given_ns),
         interrupted: false,
@@ -366,7 +398,7 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
         // Rounded up, as the kernel does: a timeout never ends early.
         Timeout::Milliseconds(i) => new[i] = (left_ns as u64).div_ceil(1_000_000),
         Timeout::Timespec(i, _) => {
-            scratch.left = [left_ns / 1_000_000_000, left_ns % 1_000_000_000];
+            scratch.left = [left_ns / NS, left_ns % NS];
             new[i] = &raw const scratch.left as u64;
         }
     }
@@ -402,7 +434,8 @@ pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
     let restarts = flags & libc::SA_RESTART as u64 != 0 && !NEVER_RESTARTED.contains(&nr);
     let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
-    unsafe { &mut (*SCRATCH.0.get()).calls }.handler_runs(place, restarts);
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.calls.handler_runs(place, scratch.timed, restarts);
 }
 
 /// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
@@ -451,22 +484,22 @@ mod tests {
     fn a_call_that_is_made_again_can_be_interrupted() {
         let place = Place { nr: libc::SYS_pause, rip: 0x5002, rsp: 0x9000 };
         let mut calls = Calls::NONE;
-        assert!(!calls.begin(place));
-        calls.handler_runs(place, false);
-        assert!(!calls.begin(place), "the handler ran before the call was made");
+        assert!(calls.begin(place).is_none());
+        calls.handler_runs(place, None, false);
+        assert!(calls.begin(place).is_none(), "the handler ran before the call was made");
         calls.again = true;
-        calls.handler_runs(place, true);
-        assert!(!calls.begin(place), "restarted");
-        calls.handler_runs(Place { rsp: 0x8000, ..place }, false);
-        assert!(!calls.begin(place), "another one");
-        calls.handler_runs(place, false);
-        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x8000, ..place }), "the handler's own call");
-        assert!(calls.begin(place));
-        assert!(!calls.begin(place), "once");
+        calls.handler_runs(place, None, true);
+        assert!(calls.begin(place).is_none(), "restarted");
+        calls.handler_runs(Place { rsp: 0x8000, ..place }, None, false);
+        assert!(calls.begin(place).is_none(), "another one");
+        calls.handler_runs(place, None, false);
+        assert!(calls.begin(Place { rip: 0x6002, rsp: 0x8000, ..place }).is_none(), "the handler's own call");
+        assert!(calls.begin(place).is_some());
+        assert!(calls.begin(place).is_none(), "once");
         calls.again = true;
-        calls.handler_runs(place, false);
-        assert!(!calls.begin(Place { rip: 0x6002, rsp: 0x9010, ..place }), "the caller has jumped away");
-        assert!(!calls.begin(place));
+        calls.handler_runs(place, None, false);
+        assert!(calls.begin(Place { rip: 0x6002, rsp: 0x9010, ..place }).is_none(), "the caller has jumped away");
+        assert!(calls.begin(place).is_none());
     }
 
     /// A sleep is prepared, interrupted and prepared again: it gets what is left, and a later one of the same place its full time.

@@ -190,7 +190,6 @@ fn finds_faults_in_other_forms() {
         (string(), "push 0x1b8", "push 0x138", "string descriptor"),
         (string(), "jmp b1", "jmp a1", "wrong place"),
         (string(), "lea rsp, [rsp+128]", "lea rsp, [rsp+120]\n lea rsp, [rsp+8]", "find the string instruction"),
-        (string(), "lea rsp, [rsp+128]", ".byte 0x4a, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0", "find the string instruction"),
         (string(), "b1: mov eax, 0", "b1: add eax, 1", "live here"),
         (string(), "mov eax, 0", "mov eax, 0\n setc al", "live here"),
         (

@@ -62,7 +62,7 @@ pub unsafe fn install() -> sys::Result<()> {
 fn action() -> KernelSigaction {
     KernelSigaction {
         handler: entry as *const () as u64,
-        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER | restarts(),
         restorer: restorer as *const () as u64,
         mask: 0,
     }
@@ -78,10 +78,22 @@ pub fn own_action() -> KernelSigaction {
     KernelSigaction { handler, flags, restorer, mask }
 }
 
+/// SA_RESTART, unless the program has a handler without it: what the program ignores must not interrupt its calls.
+fn restarts() -> u64 {
+    let own = own_action();
+    let interrupts = signals::is_function(&own) && own.flags & libc::SA_RESTART as u64 == 0;
+    if interrupts { 0 } else { libc::SA_RESTART as u64 }
+}
+
 /// Notes the action for SIGTRAP that the program sets.
 pub fn set_own_action(action: &KernelSigaction) {
+    let before = restarts();
     for (word, value) in OWN.iter().zip([action.handler, action.flags, action.restorer, action.mask]) {
         word.store(value, Ordering::Relaxed);
+    }
+    if restarts() != before {
+        // SAFETY: the same handler.
+        let _ = unsafe { install() };
     }
 }
 
@@ -158,7 +170,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
             if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
                 set_own_action(&KernelSigaction::default());
             }
-            if !raised && signals::are_put_off() {
+            if signals::are_put_off() {
                 signals::leave_call(signal, context, &action);
             }
             sent_traps::begins(signal, &action, context);

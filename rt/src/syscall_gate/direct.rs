@@ -51,6 +51,12 @@ pub(super) fn expect_vfork_child() {
     LENDER.store(sys::getpid(), Ordering::Relaxed);
 }
 
+/// The same, where the parent may be about to make the call.
+pub(super) fn is_in_vfork_child() -> bool {
+    let lender = LENDER.load(Ordering::Relaxed);
+    lender != 0 && lender != sys::getpid()
+}
+
 /// Whether this is the child. The parent runs again only when the child has executed another program or is gone.
 fn is_vfork_child() -> bool {
     let lender = LENDER.load(Ordering::Relaxed);
@@ -79,11 +85,11 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return;
     }
     access::count(Counter::Syscalls);
-    // A system call is a safe point.
-    signals::safe_point();
     let nr = i64::from(frame.gpr[RAX] as i32);
     let args = arguments(frame);
     let caller = Caller { rip: frame.return_address, rsp: stack_pointer(frame) };
+    // A system call is a safe point.
+    waits::let_in_before(nr, caller, signals::safe_point);
     let masks = nr == libc::SYS_rt_sigprocmask;
     let mut mask = if masks { signals::hold() } else { 0 };
     // SAFETY: the arguments are the program's own call.

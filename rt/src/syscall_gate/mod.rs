@@ -135,7 +135,6 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     // What was put off comes in when this handler returns, in front of the call.
     let put_off = signals::take_put_off();
     context.sigmask &= !(put_off | signals::RESERVED);
-    sent_traps::let_in_on_return();
     let g = &context.gregs;
     let nr = i64::from(g[REG_RAX] as i32);
     let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
@@ -143,9 +142,10 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     waits::left_kernel();
     // SAFETY: the arguments are the program's own call.
     let outcome = waits::announced(nr, &args, caller, || unsafe { dispatch(nr, args, caller, &mut context.sigmask) });
-    if matches!(nr, libc::SYS_rt_sigreturn | libc::SYS_rt_sigprocmask) && sent_traps::let_in_on_return() {
-        // For a return it is the program's context that lets it in.
-        context.sigmask |= if nr == libc::SYS_rt_sigreturn { signals::bit(libc::SIGTRAP) } else { 0 };
+    // Nothing of the program runs from here on until then.
+    if sent_traps::let_in_on_return() && nr == libc::SYS_rt_sigreturn {
+        // It is the program's context that lets it in.
+        context.sigmask |= signals::bit(libc::SIGTRAP);
     }
     match outcome {
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,

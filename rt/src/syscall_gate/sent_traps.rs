@@ -5,21 +5,24 @@
 //! handler for one runs. Input: the signal; the masks of the program and of the contexts that its handlers return to. Output: the signal again, later.
 //! **Invariants**
 //! * One waits, the first, as in the kernel; none is lost when it has been sent.
-//! * The bit of SIGTRAP in the program's mask is [`BLOCKED`], in the context of a handler that will return through the gate it is its own; the kernel sees neither.
-//! * Limits: what waits is not seen by `sigpending`, and the mask of `sigsuspend` or `ppoll` does not change the bit.
+//! * The bit of SIGTRAP in the program's mask is [`BLOCKED`], in the context of a handler [`KEPT`]; the kernel sees neither.
+//! * Limits: what waits is not seen by `sigpending`, `sigwait` or `signalfd`, and the mask of `sigsuspend` or `ppoll` does not change the bit. With one node
+//!   one that is blocked interrupts a call all the same.
 //!
 //! Source: `signal(7)` (standard signals do not queue; masks during handlers).
 
 use super::signals::{self, AT_SAFE_POINT, PUT_OFF, bit};
 use super::stubs::Stub;
-use super::waits;
+use super::{direct, waits};
 use crate::sys::{self, KernelSigaction};
-use crate::trap::{REG_RIP, Ucontext};
+use crate::trap::{self, REG_RIP, Ucontext};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 const BIT: u64 = bit(libc::SIGTRAP);
+/// In the flags of a context, of which the kernel looks at the lowest: the program it is of has SIGTRAP blocked.
+const KEPT: u64 = 1 << 63;
 
 /// The one that waits.
 struct Sent(UnsafeCell<MaybeUninit<libc::siginfo_t>>);
@@ -42,6 +45,16 @@ fn blocked() -> u64 {
     if BLOCKED.load(Ordering::Relaxed) { BIT } else { 0 }
 }
 
+/// Whether it waits at all for the one that calls.
+fn waits_here() -> bool {
+    signals::are_put_off() && !direct::is_in_vfork_child()
+}
+
+/// In a child, which has no pending signals.
+pub fn forget() {
+    WAITING.store(false, Ordering::Relaxed);
+}
+
 /// Takes the bit out of the mask that the program continues with.
 fn take_bit(mask: &mut u64) {
     BLOCKED.store(*mask & BIT != 0, Ordering::Relaxed);
@@ -50,7 +63,7 @@ fn take_bit(mask: &mut u64) {
 
 /// Whether a SIGTRAP that was sent and interrupted `context` waits; if not, its handler, if the program has one, begins.
 pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
-    if !signals::are_put_off() {
+    if !waits_here() {
         return false;
     }
     let at = context.gregs[REG_RIP];
@@ -75,22 +88,23 @@ pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
     true
 }
 
-/// The program's handler for `signal` with this action begins on `context`, which has the program's mask; true if it must return through the gate.
+/// The program's handler for `signal` with this action begins on `context`, which has the program's mask; true if it must return through the gate: it may
+/// change the bit, which matters to programs that handle the signal.
 pub fn begins(signal: i32, action: &KernelSigaction, context: &mut Ucontext) -> bool {
-    if !signals::are_put_off() {
+    if !waits_here() {
         return false;
     }
     let own = signal == libc::SIGTRAP && action.flags & libc::SA_NODEFER as u64 == 0;
-    let before = blocked();
-    context.sigmask |= before;
+    context.flags = context.flags & !KEPT | if blocked() == 0 { 0 } else { KEPT };
     if own || action.mask & BIT != 0 {
         BLOCKED.store(true, Ordering::Relaxed);
     }
-    blocked() != 0
+    blocked() != 0 || signals::is_function(&trap::own_action())
 }
 
 /// A handler of the program returns to `context`, through the gate.
 pub fn returns(context: &mut Ucontext) {
+    context.sigmask |= if context.flags & KEPT == 0 { 0 } else { BIT };
     take_bit(&mut context.sigmask);
 }
 

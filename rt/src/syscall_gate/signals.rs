@@ -88,6 +88,7 @@ pub fn take_put_off() -> u64 {
 
 /// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
 pub fn unblock_in_child() {
+    sent_traps::forget();
     sys::unblock_signals(take_put_off() & !RESERVED);
 }
 
@@ -177,7 +178,7 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
 }
 
 /// Whether an action is a function of the program.
-pub(super) fn is_function(action: &KernelSigaction) -> bool {
+pub fn is_function(action: &KernelSigaction) -> bool {
     !matches!(action.handler, SIG_DFL | SIG_IGN)
 }
 

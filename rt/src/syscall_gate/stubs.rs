@@ -16,7 +16,7 @@ use crate::entry::gates;
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the red zone.
 pub const RED_ZONE: u64 = 128;
@@ -219,11 +219,17 @@ core::arch::global_asm!(
     ".globl blizzard_stub_vfork",
     "blizzard_stub_vfork:",
     "mov r11, rcx",
+    ".hidden blizzard_stub_vfork_look",
+    ".globl blizzard_stub_vfork_look",
+    "blizzard_stub_vfork_look:",
     "mov rcx, [rip + {put_off} + {apart}]",
     "jrcxz 2f",
     "mov rcx, [rip + {back}]",
     "lea rcx, [r11 + rcx]",
     "jmp rcx",
+    ".hidden blizzard_stub_vfork_syscall",
+    ".globl blizzard_stub_vfork_syscall",
+    "blizzard_stub_vfork_syscall:",
     "2: syscall",
     "jmp qword ptr [rip + {vfork_return}]",
     // rt_sigreturn: rsp is at the signal frame.
@@ -273,6 +279,8 @@ unsafe extern "C" {
     static blizzard_stub_fork: u8;
     static blizzard_stub_create: u8;
     static blizzard_stub_vfork: u8;
+    static blizzard_stub_vfork_look: u8;
+    static blizzard_stub_vfork_syscall: u8;
     static blizzard_stub_sigreturn: u8;
     static blizzard_stubs_end: u8;
 }
@@ -324,21 +332,27 @@ pub enum Stage {
     After,
 }
 
-/// Where a context stopped in the plain, the changed or the own stub; `None` anywhere else, and where the result is on its way to the program.
+/// Where a context stopped in the plain, the changed, the own or the vfork stub; `None` anywhere else, and where the result is on its way to the program.
 pub fn stage(rip: u64) -> Option<Stage> {
     let at = |label: &u8| label as *const u8 as u64;
     // SAFETY: labels of the stubs; only their addresses are used.
     let (starts, calls, afters) = unsafe {
         (
-            [at(&blizzard_stub_plain), at(&blizzard_stub_changed), at(&blizzard_stub_own)],
-            [at(&blizzard_stub_plain_syscall), at(&blizzard_stub_changed_syscall), at(&blizzard_stub_own_jump)],
-            [at(&blizzard_stub_plain_after), at(&blizzard_stub_changed_after)],
+            [&blizzard_stub_plain, &blizzard_stub_changed, &blizzard_stub_own, &blizzard_stub_vfork].map(at),
+            [
+                &blizzard_stub_plain_syscall,
+                &blizzard_stub_changed_syscall,
+                &blizzard_stub_own_jump,
+                &blizzard_stub_vfork_syscall,
+            ]
+            .map(at),
+            [&blizzard_stub_plain_after, &blizzard_stub_changed_after].map(at),
         )
     };
     if afters.contains(&rip) {
         return Some(Stage::After);
     }
-    let before = (0..3).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
+    let before = (0..starts.len()).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
     // Between the look and the call a stub may be on its way back to the program's own `syscall`: nothing has to be done then.
     (before && !is_going_back(rip)).then_some(Stage::Before)
 }
@@ -351,6 +365,7 @@ fn is_going_back(rip: u64) -> bool {
         &raw const blizzard_stub_plain_look as u64 + LOOK_BYTES..&raw const blizzard_stub_plain_syscall as u64,
         &raw const blizzard_stub_changed_look as u64 + LOOK_BYTES..&raw const blizzard_stub_changed_save as u64,
         &raw const blizzard_stub_own_look as u64 + LOOK_BYTES..&raw const blizzard_stub_own_go as u64,
+        &raw const blizzard_stub_vfork_look as u64 + LOOK_BYTES..&raw const blizzard_stub_vfork_syscall as u64,
     ];
     ways.iter().any(|way| way.contains(&rip))
 }
@@ -365,8 +380,13 @@ pub unsafe fn rewind(context: &mut Ucontext) {
     let (rip, rsp) = (g[REG_RIP], g[REG_RSP]);
     let is = |label: *const u8| rip == label as u64;
     let own = (&raw const blizzard_stub_own_look as u64..=&raw const blizzard_stub_own_jump as u64).contains(&rip);
+    let vfork = (&raw const blizzard_stub_vfork as u64..=&raw const blizzard_stub_vfork_syscall as u64).contains(&rip);
     let starts = [&raw const blizzard_stub_plain, &raw const blizzard_stub_changed, &raw const blizzard_stub_own];
-    let frame = if starts.into_iter().any(is) {
+    let frame = if vfork {
+        // Whether the kernel wants to restart the call does not matter: then r11 is lost.
+        g[REG_RCX] = VFORK_RETURN.load(Ordering::Relaxed);
+        None
+    } else if starts.into_iter().any(is) {
         None
     } else if own {
         g[REG_RCX] = g[REG_R11] + if is(&raw const blizzard_stub_own_jump) { SYSCALL_BYTES } else { 0 };
@@ -409,17 +429,31 @@ pub fn finish(context: &mut Ucontext) {
     };
 }
 
+/// Whether `syscall` leaves rcx as it is, as processors with FRED do.
+static KEEPS_RCX: AtomicBool = AtomicBool::new(false);
+
+/// Finds that out.
+pub fn look_at_the_processor() {
+    let rcx: u64;
+    // SAFETY: a call without arguments or effects.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") libc::SYS_getpid => _, inlateout("rcx") 0u64 => rcx, out("r11") _);
+    }
+    KEEPS_RCX.store(rcx == 0, Ordering::Relaxed);
+}
+
 /// Whether the kernel has begun the call of a context with a [`Stage`]: it has returned, or is to be restarted. The look leaves 0 in rcx,
-/// `syscall` the address behind it.
+/// `syscall` the address behind it; where it leaves none, who stands at the very instruction counts.
 pub fn has_been_in_kernel(context: &Ucontext) -> bool {
     let g = &context.gregs;
     let calls = [
         (&raw const blizzard_stub_plain_syscall, &raw const blizzard_stub_plain_after),
         (&raw const blizzard_stub_changed_syscall, &raw const blizzard_stub_changed_after),
     ];
-    calls
-        .into_iter()
-        .any(|(call, after)| g[REG_RIP] == after as u64 || g[REG_RIP] == call as u64 && g[REG_RCX] == after as u64)
+    calls.into_iter().any(|(call, after)| {
+        let restarts = g[REG_RCX] == after as u64 || KEEPS_RCX.load(Ordering::Relaxed);
+        g[REG_RIP] == after as u64 || g[REG_RIP] == call as u64 && restarts
+    })
 }
 
 /// Whether the call of a context at [`Stage::After`] was interrupted.
@@ -498,6 +532,21 @@ mod tests {
             assert_eq!((context.gregs[REG_RIP], context.gregs[REG_RSP]), (0x5000, 0x9000));
         }
         assert_eq!(stage(&raw const blizzard_stub_own_look as u64 + 9), None, "on its way back by itself");
+        // The vfork stub has left it with the runtime; a call that the kernel wants to restart has lost r11.
+        VFORK_RETURN.store(0x5002, Ordering::Relaxed);
+        for label in [
+            &raw const blizzard_stub_vfork,
+            &raw const blizzard_stub_vfork_look,
+            &raw const blizzard_stub_vfork_syscall,
+        ] {
+            assert_eq!(stage(label as u64), Some(Stage::Before));
+            assert_eq!(rewound(label, 0x9000, 7).0, 0x9000);
+        }
+        assert_eq!(stage(&raw const blizzard_stub_vfork_look as u64 + 9), None, "on its way back by itself");
+        let (call, after) = (&raw const blizzard_stub_plain_syscall, &raw const blizzard_stub_plain_after);
+        assert!(!has_been_in_kernel(&context(call, pushed, 0)));
+        assert!(has_been_in_kernel(&context(call, pushed, after as u64)), "to be restarted");
+        assert!(has_been_in_kernel(&context(after, pushed, 0)));
         let stages = [
             (&raw const blizzard_stub_plain_syscall, Some(Stage::Before)),
             (&raw const blizzard_stub_plain_after, Some(Stage::After)),

@@ -32,7 +32,7 @@ use crate::region::Context;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// The call that is being made, for the handler.
 static CALL: AtomicI64 = AtomicI64::new(0);
@@ -135,7 +135,7 @@ impl Calls {
         told
     }
 
-    /// A handler of the program runs while a context stands at `place`, in front of the call.
+    /// A handler of the program runs in front of the call at `place`.
     fn handler_runs(&mut self, place: Place, timed: Option<Timed>, restarts: bool) {
         if !self.again || self.place != place || restarts {
             return;
@@ -201,6 +201,7 @@ pub(super) fn action() -> KernelSigaction {
 pub(super) fn connect() {
     // SAFETY: the page is mapped for the whole run.
     stubs::set_activity(unsafe { Context::at(CONTEXT_SHARED) }.activity().as_ptr());
+    stubs::look_at_the_processor();
 }
 
 /// The node is out of the kernel, whatever stub it went in by. Its doorbell is set if anything has come meanwhile.
@@ -221,6 +222,8 @@ fn set_activity(doing: u32) {
 pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
     // SAFETY: see `Shared`: the gate is inside.
     if let Some(call) = unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place::of(nr, caller)) {
+        // SAFETY: as above.
+        unsafe { (*SCRATCH.0.get()).timed = None };
         tell_time_left(nr, args, call.timed);
         return Outcome::Done(-i64::from(libc::EINTR));
     }
@@ -237,8 +240,22 @@ pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: im
             return outcome;
         }
         rounds += 1;
-        node::poll();
+        without_forgetting(node::poll);
     }
+}
+
+/// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
+fn without_forgetting(handle: impl FnOnce()) {
+    // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
+    let (timed, place, again) = unsafe {
+        let scratch = &*SCRATCH.0.get();
+        (scratch.timed, scratch.calls.place, scratch.calls.again)
+    };
+    handle();
+    // SAFETY: as above.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.timed = timed.map(|t| Timed { interrupted: true, ..t });
+    (scratch.calls.place, scratch.calls.again) = (place, again);
 }
 
 /// Writes what is left of an interrupted sleep where the program wants to be told of it.
@@ -426,12 +443,42 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
     }
 }
 
-/// A handler of the program with these flags is about to run on a context that stands in front of its call.
+/// How many handlers of the program have run, and how many of them had no SA_RESTART.
+static HANDLERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn handlers() -> [u64; 2] {
+    [0, 1].map(|k: usize| HANDLERS[k].load(Ordering::Relaxed))
+}
+
+/// Lets signals in where a call comes to the gate: what their handlers are to a call that has been taken back they would have been in the kernel.
+pub(super) fn let_in_before(nr: i64, caller: Caller, let_in: impl FnOnce()) {
+    let before = handlers();
+    // SAFETY: see `Shared`: one thread, and no reference is kept while handlers run.
+    let (timed, again) = unsafe {
+        let scratch = &*SCRATCH.0.get();
+        (scratch.timed, scratch.calls.again && scratch.calls.place == Place::of(nr, caller))
+    };
+    let_in();
+    let now = handlers();
+    let interrupted = if NEVER_RESTARTED.contains(&nr) { now[0] != before[0] } else { now[1] != before[1] };
+    if again && now != before {
+        // SAFETY: as above.
+        let scratch = unsafe { &mut *SCRATCH.0.get() };
+        scratch.timed = timed;
+        (scratch.calls.place, scratch.calls.again) = (Place::of(nr, caller), true);
+        scratch.calls.handler_runs(Place::of(nr, caller), timed, !interrupted);
+    }
+}
+
+/// A handler of the program with these flags is about to run on a context that may stand in front of its call.
 pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
     /// Bytes of the `syscall` instruction.
     const SYSCALL_BYTES: u64 = 2;
     let nr = CALL.load(Ordering::Relaxed);
-    let restarts = flags & libc::SA_RESTART as u64 != 0 && !NEVER_RESTARTED.contains(&nr);
+    let flagged = flags & libc::SA_RESTART as u64 != 0;
+    HANDLERS[0].fetch_add(1, Ordering::Relaxed);
+    HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
+    let restarts = flagged && !NEVER_RESTARTED.contains(&nr);
     let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
     let scratch = unsafe { &mut *SCRATCH.0.get() };

@@ -24,6 +24,7 @@ static volatile uint64_t handled;
 static void handle(int number) {
     (void)number;
     handled++;
+    (void)getppid();
     __atomic_fetch_add(&shared[handled % WORDS * 8], 1, __ATOMIC_SEQ_CST);
 }
 

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +73,30 @@ static uint64_t count(int sends) {
     return counted;
 }
 
+static volatile uint64_t alarms;
+static void count_alarm(int number) {
+    (void)number;
+    alarms++;
+}
+
+/* Breakpoints where other signals wait: none of them stays blocked. How many breakpoints. */
+static uint64_t break_among_alarms(void) {
+    enum { BREAKPOINTS = 2000 };
+    struct sigaction action = {.sa_handler = count_alarm};
+    EXPECT(sigaction(SIGALRM, &action, 0) == 0);
+    const struct itimerval every = {{0, 40}, {0, 40}}, never = {0};
+    EXPECT(setitimer(ITIMER_REAL, &every, 0) == 0);
+    for (int n = 0; n < BREAKPOINTS; n++) {
+        for (int k = 0; k < WORDS; k++) __atomic_fetch_add(&shared[k * 8], 0, __ATOMIC_SEQ_CST);
+        __asm__ volatile("int3" : : : "memory");
+    }
+    const struct timespec second = {.tv_sec = 1};
+    const uint64_t before = alarms;
+    EXPECT(nanosleep(&second, 0) == -1 && errno == EINTR && alarms > before);
+    EXPECT(setitimer(ITIMER_REAL, &never, 0) == 0);
+    return BREAKPOINTS;
+}
+
 /* Sends while the handler runs, and as long as it is blocked: how many. */
 static uint64_t send_while_blocked(void) {
     const uint64_t before = sent;
@@ -109,6 +134,7 @@ int main(void) {
     EXPECT(breakpoints == EVERY && sent == EVERY);
     const uint64_t blocked = bz_nodes() > 1 ? send_while_blocked() : 0;
 
+    const uint64_t among = break_among_alarms();
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGTRAP, .sigev_value.sival_int = VALUE};
     const struct itimerspec every = {.it_interval.tv_nsec = 50000, .it_value.tv_nsec = 50000}, never = {0};
     timer_t timer;
@@ -117,7 +143,7 @@ int main(void) {
     const struct timespec second = {.tv_sec = 1};
     EXPECT(nanosleep(&second, 0) == -1 && errno == EINTR);
     EXPECT(timer_settime(timer, 0, &never, 0) == 0 && timer_delete(timer) == 0);
-    EXPECT(breakpoints == 2 * EVERY && sent == EVERY + blocked && timed > 0);
+    EXPECT(breakpoints == 2 * EVERY + among && sent == EVERY + blocked && timed > 0);
 
     const uint64_t expected = bz_reduce_sum_u64(counted + WORDS * (breakpoints + sent + timed));
     bz_barrier();

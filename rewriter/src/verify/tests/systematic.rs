@@ -566,6 +566,12 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
     if kind == "region with another chain" && same_chain(s, mutant, va) {
         return Some("the other chain acquires the same");
     }
+    if kind == "region begins late" && begins_at_checked_access(s, va) {
+        return Some("the region begins at an access whose context goes back to its check");
+    }
+    if kind == "gate told another size" && asks_for_more(s, mutant, va) {
+        return Some("the gate is asked for a byte more, of those that the test tells of");
+    }
     if ["claim", "region", "chain", "copy", "restart"].iter().any(|k| kind.starts_with(k)) {
         return None;
     }
@@ -583,6 +589,23 @@ fn same_frames(a: &[u8], b: &[u8]) -> bool {
         super::super::cfi::rules(&m, ".eh_frame").ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
+}
+
+/// Whether the region with a word at `va` begins at an access that has a check of its own.
+fn begins_at_checked_access(s: &Subject, va: u64) -> bool {
+    let Ok(m) = Module::read(&s.output, s.name) else { return false };
+    let region = m.regions.get((va - m.info.regions_va) as usize / 12);
+    let (Some(region), Some(restarts)) = (region, m.restarts()) else { return false };
+    restarts.iter().any(|&(_, access)| access == region.0)
+}
+
+/// Whether the push of a descriptor at `va` names more bytes, and nothing else. The audit itself compares it with what the test tells of.
+fn asks_for_more(s: &Subject, mutant: &[u8], va: u64) -> bool {
+    // `push imm32`.
+    let pushed = |file: &[u8]| u32::from_le_bytes([1, 2, 3, 4].map(|k| file[s.offset(va) + k]));
+    let (right, other) = (pushed(&s.output), pushed(mutant));
+    let size = abi::miss_desc::SIZE_MASK;
+    right & !size == other & !size && right & size < other & size
 }
 
 /// Whether the region whose chain stands at `va` acquires the same in both files: memory that may be stored to may be loaded from.

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 4000, CHILDREN = 200, WORDS = 8 };
+enum { ROUNDS = 1600, CHILDREN = 160, WORDS = 8 };
 static uint64_t *shared;
 static volatile uint64_t handled;
 
@@ -50,7 +50,7 @@ int main(void) {
     if (sigaction(SIGALRM, &action, 0)) failed++;
     bz_barrier();
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
-    const struct itimerspec every = {.it_interval.tv_nsec = 30000, .it_value.tv_nsec = 30000}, never = {0};
+    const struct itimerspec every = {.it_interval.tv_nsec = 100000, .it_value.tv_nsec = 100000}, never = {0};
     timer_t timer;
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &every, 0)) failed++;
     for (int n = 0; n < ROUNDS; n++) {

@@ -7,7 +7,7 @@ use crate::analysis::narrow::NarrowRegs;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
-use crate::cfg::computed::{Computed, returns_to_pushed};
+use crate::cfg::computed::{Computed, return_of};
 use crate::cfg::jump_tables::{self, JumpTable};
 use crate::cfg::{Cfg, End};
 use crate::closure::Source;
@@ -112,8 +112,8 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
             && insn.memory_displacement64() == 0
     };
     let got_jump = |id| is_got_jump(&image, &insns, id);
-    let pushed_return = |id| returns_to_pushed(&image, &insns, id);
-    let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, pushed_return, frame);
+    let return_of = |id| return_of(&image, &insns, id);
+    let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, return_of, frame);
     cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);

@@ -16,6 +16,7 @@ use crate::disasm::{Flow, InsnId, Insns};
 use crate::elf_write::frames::FdeInfo;
 use crate::ids::Vaddr;
 use crate::ranks::{Ranks, is_set, set};
+use computed::Return;
 use jump_tables::JumpTable;
 
 /// Index into [`Cfg::blocks`].
@@ -131,6 +132,8 @@ pub struct Cfg {
     pub component: Vec<u32>,
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
+    /// Blocks that return on a stack that they have just chosen: no activation of the graph need have called them. Ascending.
+    pub switched: Vec<BlockId>,
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
     /// A bit for each block that is in some `from` of `pads`; empty where there are none.
@@ -150,13 +153,13 @@ pub struct Cfg {
 impl Cfg {
     /// Builds the graph.
     /// `got_jump`: whether an indirect jump goes through the GOT. `descriptor_call`: whether an indirect call reads its target at rax.
-    /// `pushed_return`: whether a return leads to an address that was just pushed. `frame`: the code range of the frame that describes an address.
+    /// `return_of`: where a return leads. `frame`: the code range of the frame that describes an address.
     pub fn build(
         insns: &Insns,
         tables: Vec<JumpTable>,
         got_jump: impl Fn(InsnId) -> bool,
         descriptor_call: impl Fn(InsnId) -> bool,
-        pushed_return: impl Fn(InsnId) -> bool,
+        return_of: impl Fn(InsnId) -> Return,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.len();
@@ -206,6 +209,7 @@ impl Cfg {
         succ_from.push(0);
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();
+        let mut switched = Vec::new();
         let mut wild_jump = |b: usize, last: InsnId, sets: &mut Components| {
             wild.push(b);
             match frame(insns.va(last)) {
@@ -247,8 +251,14 @@ impl Cfg {
                     None if got_jump(last) => End::GotJmp,
                     None => wild_jump(b, last, &mut sets),
                 },
-                Flow::Ret if pushed_return(last) => wild_jump(b, last, &mut sets),
-                Flow::Ret => End::Ret,
+                Flow::Ret => match return_of(last) {
+                    Return::Ordinary => End::Ret,
+                    Return::Pushed => wild_jump(b, last, &mut sets),
+                    Return::Switched => {
+                        switched.push(BlockId(b as u32));
+                        End::Ret
+                    }
+                },
                 Flow::Stop => End::Stop,
             };
             succ.extend(next);
@@ -280,6 +290,7 @@ impl Cfg {
             loop_head,
             component,
             unresolved,
+            switched,
             pads,
             padded: Vec::new(),
             caught: Vec::new(),

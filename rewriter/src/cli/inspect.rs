@@ -71,6 +71,7 @@ fn render(inspection: &Inspection) -> String {
         given_back,
         polls_left_out,
         polls_recursive,
+        polls_unknown,
         polls_moved,
     } = inspection.optimiser;
     line(format!(
@@ -84,7 +85,7 @@ fn render(inspection: &Inspection) -> String {
     }
     line(format!("  by runtime  {by_runtime} string instructions, gathers, scatters, state saves"));
     line(format!(
-        "  polls       {polls}; {polls_left_out} left out, {polls_recursive} because of recursion, {polls_moved} moved"
+        "  polls       {polls}; {polls_left_out} left out, {polls_recursive} because of recursion, {polls_unknown} in front of unknown targets, {polls_moved} moved"
     ));
     line(format!("  exempt      {}", inspection.accesses.exempt_total()));
     for (class, count) in exempt {
@@ -161,6 +162,7 @@ mod tests {
                 given_back: 0,
                 polls_left_out: 5,
                 polls_recursive: 1,
+                polls_unknown: 1,
                 polls_moved: 2,
             },
             refusals: vec![RefusalReport { address: 0x1050, place: "main+0x10".into(), reason: "unknown".into() }],

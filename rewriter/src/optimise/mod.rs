@@ -240,6 +240,8 @@ pub struct Counts {
     pub polls_left_out: u64,
     /// Polls at entries of functions, because of recursion.
     pub polls_recursive: u64,
+    /// Polls in front of calls and jumps of unknown target.
+    pub polls_unknown: u64,
     /// Polls that stand where no flags need be saved, and not at their block's beginning or in front of its jump.
     pub polls_moved: u64,
 }

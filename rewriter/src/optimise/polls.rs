@@ -8,24 +8,30 @@
 //! back to itself without another poll (`--no-poll-placement` keeps them all): what is jumped back to but is no loop, and the heads of outer loops
 //! of which every iteration comes through an inner one.
 //!
-//! *Recursion.* What remains are cycles through calls, which loops nowhere. Functions that can call each other in a circle without a poll have
+//! *Edges of unknown target.* A call or tail call through a pointer, the GOT or the PLT may lead to any place that something outside of the
+//! graph may enter ([`Cfg::root`]), so it counts as closing a cycle. Every way from such a place to such an edge has a poll: in the block of the
+//! edge, unless there is one on the way. A PLT entry has none of its own: whoever calls it or jumps to it counts as the edge.
+//! An unresolved jump always has a poll in its block, because it may also lead to any block of its own function.
+//!
+//! *Recursion.* What remains are cycles of direct calls. Functions that can call each other in a circle without a poll have
 //! one in front of a call in each circle: not at the entry, where debuggers look for the prologue.
 //!
-//! An unresolved jump may lead anywhere, and has a poll in its block, too. Not seen are circles through pointers to functions and
-//! through other modules.
+//! *Returns* close no cycle of their own. A return leads behind the call of its activation. An activation that goes on for ever loops, and an
+//! endless chain of activations is a cycle of calls. A return to an address that was just pushed is an unresolved jump ([`End::FramedJmp`]), and one on
+//! a stack that was just chosen polls ([`Cfg::switched`]): threaded code and switches of stacks return to what nothing called.
 //!
 //! *Where in its block* a poll stands is open: whoever enters the block comes by. It stands in front of the first instruction where the status
 //! flags are free, at the head of a loop; else in front of the last one, a call or an instruction before an unresolved jump, at which they count as live:
 //! saving them costs five times what the poll does.
 //!
-//! **Invariant**: a block has one poll at most. The blocks without one, with the edges of [`Cfg::succ`], from calls to landing pads and to callees, have no cycle; `verify`
-//! looks for one in the output.
+//! **Invariant**: a block has one poll at most. The blocks without one have no cycle, with the edges of [`Cfg::succ`], from calls to landing pads
+//! and to callees, and from edges of unknown target to all roots. `verify` looks for one in the output.
 //! Source: design section 5 (polls).
 
 use super::{Counts, Fuel, Input};
 use crate::analysis::regs::RegSet;
 use crate::cfg::{BlockId, Cfg, End};
-use crate::disasm::{Flow, InsnId, Insns};
+use crate::disasm::InsnId;
 use crate::ranks::{Ranks, set};
 
 /// Where the polls are.
@@ -51,16 +57,15 @@ struct Placing {
     /// By block: it has a poll.
     at: Vec<bool>,
     left_out: u64,
-    /// Blocks that have one because of recursion.
-    recursive: Vec<BlockId>,
+    /// Blocks that have one in front of what ends them: because of recursion, or of a target that is not known.
+    at_end: Vec<BlockId>,
+    recursive: u64,
+    unknown: u64,
 }
 
-/// Whether a block ends with a jump that may lead anywhere.
-fn is_wild(insns: &Insns, cfg: &Cfg, b: BlockId) -> bool {
-    let block = &cfg.blocks[b.ix()];
-    matches!(block.end(), End::FramedJmp | End::UnknownJmp)
-        && insns.flow(InsnId(block.stop.0 - 1)) == Flow::IndirectJmp
-        && cfg.unresolved[cfg.component[b.ix()] as usize]
+/// Whether a block ends with a jump that may lead anywhere, or with a return that belongs to no call.
+fn is_wild(cfg: &Cfg, b: BlockId) -> bool {
+    matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp) || cfg.switched.binary_search(&b).is_ok()
 }
 
 /// Places the polls of a module; counts what was done.
@@ -78,16 +83,18 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
     if options.place_polls {
         leave_out(cfg, polls, fuel);
     }
+    close_unknown(cfg, polls);
     break_recursion(cfg, polls);
-    (counts.polls_left_out, counts.polls_recursive) = (polls.left_out, polls.recursive.len() as u64);
-    polls.recursive.sort_unstable();
+    (counts.polls_left_out, counts.polls_recursive, counts.polls_unknown) =
+        (polls.left_out, polls.recursive, polls.unknown);
+    polls.at_end.sort_unstable();
     let mut blocks = vec![0; cfg.blocks.len().div_ceil(64)];
     let mut at = Vec::new();
     let mut before = Vec::new();
     for b in cfg.ids() {
         // At the head of a loop, or in front of what ends the block.
-        let head = polls.at[b.ix()] && polls.recursive.binary_search(&b).is_err();
-        if !polls.at[b.ix()] && !is_wild(insns, cfg, b) {
+        let head = polls.at[b.ix()] && polls.at_end.binary_search(&b).is_err();
+        if !polls.at[b.ix()] && !is_wild(cfg, b) {
             continue;
         }
         let block = &cfg.blocks[b.ix()];
@@ -169,6 +176,42 @@ fn depths(cfg: &Cfg) -> Vec<i32> {
     depth
 }
 
+/// Whether a block is a PLT entry: nobody but those who call it or jump to it comes to its jump.
+fn is_stub(cfg: &Cfg, b: BlockId) -> bool {
+    let fallen_into = || b.0.checked_sub(1).is_some_and(|before| cfg.preds(b).any(|p| p.0 == before));
+    cfg.blocks[b.ix()].end() == End::GotJmp && !cfg.root[b.ix()] && !fallen_into()
+}
+
+/// Whether an edge of unknown target leaves a block, directly or through a PLT entry.
+fn leaves(cfg: &Cfg, b: BlockId) -> bool {
+    match cfg.blocks[b.ix()].end() {
+        End::GotJmp | End::UnknownCall | End::DescriptorCall | End::FramedJmp | End::UnknownJmp => true,
+        End::Plain | End::Call(_) | End::Ret | End::Stop => Leads::everywhere(cfg, b).any(|to| is_stub(cfg, to)),
+    }
+}
+
+/// Puts polls in front of edges of unknown target to which a way leads from a root without one.
+fn close_unknown(cfg: &Cfg, polls: &mut Placing) {
+    let mut seen: Vec<bool> = cfg.root.clone();
+    let mut work: Vec<BlockId> = cfg.ids().filter(|b| seen[b.ix()]).collect();
+    while let Some(b) = work.pop() {
+        if polls.at[b.ix()] {
+            continue;
+        }
+        if leaves(cfg, b) {
+            polls.at[b.ix()] = true;
+            polls.at_end.push(b);
+            polls.unknown += 1;
+            continue;
+        }
+        for to in Leads::everywhere(cfg, b) {
+            if !std::mem::replace(&mut seen[to.ix()], true) {
+                work.push(to);
+            }
+        }
+    }
+}
+
 /// Puts polls where functions call each other in a circle.
 fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
     // Retreating edges of a depth-first search: every cycle has one.
@@ -196,7 +239,8 @@ fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
                 // All circles over this edge go through both of its ends.
                 State::Open => {
                     polls.at[b.ix()] = true;
-                    polls.recursive.push(b);
+                    polls.at_end.push(b);
+                    polls.recursive += 1;
                 }
                 State::Done => {}
             }

@@ -31,6 +31,7 @@ mod newer;
 mod oldcode;
 mod original;
 mod polls;
+mod pushed;
 mod raw;
 mod red_zone;
 mod restarts;

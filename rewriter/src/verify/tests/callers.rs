@@ -24,7 +24,8 @@ g: lea {scratch}, [rdi+8]
 a1: mov rax, [rdi+8]
  ret"
     );
-    let mut program = Program::new(&text, &stub(scratch, "rdi+8"));
+    // Nobody waits for these programs, so their calls need no polls.
+    let mut program = Program { flags: 3, ..Program::new(&text, &stub(scratch, "rdi+8")) };
     program.old += "\ng_old: jmp g\n .fill 3, 1, 0xcc";
     program.traps += "\n.long g_old - old_start, g - text_start";
     program
@@ -153,7 +154,7 @@ thunk: call inner
 inner: {off}
  ret"
     );
-    Program::new(&text, &stub(scratch, "rdi+8"))
+    Program { flags: 3, ..Program::new(&text, &stub(scratch, "rdi+8")) }
 }
 
 /// gcc's `-mfunction-return=thunk`.

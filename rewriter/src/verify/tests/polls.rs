@@ -61,3 +61,61 @@ fn a_jump_to_an_unknown_place_needs_one() {
     polling("<poll> jmp rax").accepted();
     not_polling("c2: jmp rax").found("a jump to an unknown place has no poll");
 }
+
+/// A cycle may close through code that nobody sees: another module's, or whatever a pointer names. Tail calls through words and calls
+/// counted as no edges, so two functions that went round through them kept their node's peers waiting for ever.
+#[test]
+fn what_leads_to_an_unknown_place_needs_one_on_every_way_from_an_entry() {
+    for way_out in [
+        // Through memory, a slot of the GOT, with the prefix that allows any target, and calls of each kind.
+        "jmp qword ptr [rip+word]",
+        "notrack jmp qword ptr [rip+word]",
+        "jmp qword ptr [word]",
+        "call qword ptr [rip+word]\n ret",
+        "call rax\n ret",
+        "call qword ptr [rsp+8]\n ret",
+        // To where this module has no code.
+        "call word\n ret",
+        "jmp word",
+        // Through an entry of the PLT.
+        "call plt\n ret\nplt: endbr64\n jmp qword ptr [rip+word]",
+        "jmp plt\nplt: endbr64\n jmp qword ptr [rip+word]",
+        // A conditional jump to one.
+        "test edi, edi\n jz plt\n ret\nplt: jmp qword ptr [rip+word]",
+    ] {
+        let at_once = format!("<poll> {way_out}");
+        let in_front = format!("<poll> test esi, esi\n jz g\n ret\ng: {way_out}");
+        let in_callee = format!("<poll> call g\n ret\ng: {way_out}");
+        for body in [at_once, in_front, in_callee] {
+            polling(&body).accepted();
+            not_polling(&body.replace("<poll>", "<poll> nop\n")).found(super::super::polls::UNKNOWN_TARGET);
+        }
+        let beside = format!("test esi, esi\n jz g\n <poll> nop\ng: {way_out}");
+        polling(&beside).found(super::super::polls::UNKNOWN_TARGET);
+    }
+    // What goes nowhere needs none.
+    not_polling("c2: call g\n ret\ng: ret").accepted();
+}
+
+#[test]
+fn a_return_used_as_a_jump_needs_one() {
+    for jump in [
+        "push rax\n ret",
+        "push rax\n nop\n ret",
+        "mov [rsp], rax\n ret",
+        "sub rsp, 8\n ret",
+        "lea rsp, [rsp-8]\n ret",
+        "mov rsp, rax\n ret",
+        "xchg rsp, rax\n ret",
+        "pop rsp\n ret",
+        "push rax\n ret 8",
+    ] {
+        polling(&format!("<poll> {jump}")).accepted();
+        not_polling(&format!("c2: {jump}")).found("a return to what was pushed");
+    }
+    for ordinary in
+        ["push rbx\n pop rbx\n ret", "sub rsp, 8\n mov [rsp], rax\n add rsp, 8\n ret", "leave\n ret", "mov rsp, rbp\n pop rbp\n ret"]
+    {
+        not_polling(&format!("c2: {ordinary}")).accepted();
+    }
+}

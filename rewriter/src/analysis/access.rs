@@ -15,6 +15,9 @@ pub struct Plain {
     pub store: bool,
     /// Some of the bytes may stay untouched.
     pub masked: bool,
+    /// The operand has a %gs override. Its base is zero where other nodes run, and nobody knows it elsewhere: a test may compare the address, but
+    /// not look anything up by it.
+    pub gs: bool,
     pub at: Place,
 }
 
@@ -58,6 +61,9 @@ pub const XSAVE_BYTES: u16 = 0xffff;
 pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
     use Mnemonic as M;
     let explicit = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
+    if moves_segment_base(insn) {
+        return Access::Unknown("moves the base of %fs or %gs, by which accesses are told apart: use arch_prctl");
+    }
     match insn.mnemonic() {
         // It copies the frame pointers of the procedures around it from where rbp points to.
         M::Enter if is_nested(insn) => {
@@ -72,11 +78,23 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         M::Cmpsb | M::Cmpsw | M::Cmpsq => return string(insn, string_desc::CMPS),
         M::Cmpsd if insn.is_string_instruction() => return string(insn, string_desc::CMPS),
         M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => return Access::Unknown("port input or output"),
-        M::Xlatb => return Access::One(Plain { bytes: 1, load: true, store: false, masked: false, at: Place::Xlat }),
+        M::Xlatb | M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq if insn.segment_prefix() == Register::GS => {
+            return Access::Unknown("implicit access through %gs");
+        }
+        M::Xlatb => {
+            return Access::One(Plain { bytes: 1, load: true, store: false, masked: false, gs: false, at: Place::Xlat });
+        }
         M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq => {
             let bytes = if insn.mnemonic() == M::Maskmovq { 8 } else { 16 };
             let rdi = if insn.op0_kind() == OpKind::MemorySegRDI { Register::RDI } else { Register::EDI };
-            return Access::One(Plain { bytes, load: false, store: true, masked: true, at: Place::Register(rdi) });
+            return Access::One(Plain {
+                bytes,
+                load: false,
+                store: true,
+                masked: true,
+                gs: false,
+                at: Place::Register(rdi),
+            });
         }
         M::Clzero => {
             return Access::One(Plain {
@@ -84,13 +102,20 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
                 load: false,
                 store: true,
                 masked: false,
+                gs: false,
                 at: Place::Register(insn_rax(insn)),
             });
         }
         M::Movdir64b | M::Enqcmd | M::Enqcmds => {
-            let source = Plain { bytes: 64, load: true, store: false, masked: false, at: Place::Operand };
-            let dest =
-                Plain { bytes: 64, load: false, store: true, masked: false, at: Place::Register(insn.op0_register()) };
+            let source = Plain { bytes: 64, load: true, store: false, masked: false, gs: false, at: Place::Operand };
+            let dest = Plain {
+                bytes: 64,
+                load: false,
+                store: true,
+                masked: false,
+                gs: false,
+                at: Place::Register(insn.op0_register()),
+            };
             return Access::Two(source, dest);
         }
         M::Monitor | M::Monitorx | M::Umonitor => return Access::None,
@@ -126,6 +151,9 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         };
     }
     if insn.is_vsib() {
+        if insn.segment_prefix() == Register::GS {
+            return Access::Unknown("gather or scatter through %gs");
+        }
         return vsib(insn);
     }
     let size = insn.memory_size().size();
@@ -138,6 +166,9 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         }
         if insn.op1_register().full_register() == Register::RSP {
             return Access::Unknown("bit string with an offset in rsp");
+        }
+        if insn.segment_prefix() == Register::GS {
+            return Access::Unknown("bit string through %gs");
         }
         let mut plain = match one(insn, info, size) {
             Access::One(p) => p,
@@ -176,6 +207,18 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
     one(insn, info, size)
 }
 
+/// Whether an instruction changes the base of %fs or %gs. Loading a selector changes it, too.
+fn moves_segment_base(insn: &Instruction) -> bool {
+    use Mnemonic as M;
+    let selector =
+        |op: u32| insn.op_kind(op) == OpKind::Register && matches!(insn.op_register(op), Register::FS | Register::GS);
+    match insn.mnemonic() {
+        M::Wrfsbase | M::Wrgsbase | M::Lfs | M::Lgs => true,
+        M::Mov | M::Pop => selector(0),
+        _ => false,
+    }
+}
+
 fn insn_rax(insn: &Instruction) -> Register {
     match insn.code() {
         Code::Clzerow => Register::AX,
@@ -203,7 +246,10 @@ fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> Access {
             Mnemonic::Vmaskmovps | Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovd | Mnemonic::Vpmaskmovq
         );
     match u16::try_from(bytes) {
-        Ok(bytes) => Access::One(Plain { bytes, load, store, masked, at: Place::Operand }),
+        Ok(bytes) => {
+            let gs = insn.segment_prefix() == Register::GS;
+            Access::One(Plain { bytes, load, store, masked, gs, at: Place::Operand })
+        }
         Err(_) => Access::Unknown("memory operand of unknown size"),
     }
 }

@@ -205,7 +205,7 @@ pub fn is_clean(live: RegSet) -> bool {
 /// The access of an ordinary check whose address a chain of ranges can name.
 fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bool) -> Option<Check> {
     let Ok(Action::Check(p)) = action else { return None };
-    let Plain { bytes, load, store, masked, at: Place::Operand } = *p else { return None };
+    let Plain { bytes, load, store, masked, gs: _, at: Place::Operand } = *p else { return None };
     let number = |r: Register| match r {
         Register::None => Some(NO_REG),
         r if r.is_gpr64() && r != Register::RSP => Some(r.number() as u8),

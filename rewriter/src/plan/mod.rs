@@ -261,7 +261,7 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
             }
         }
         Access::Vsib(d) => {
-            if insn.segment_prefix() != Register::None {
+            if insn.segment_prefix() == Register::FS {
                 Action::Exempt(Exempt::Tls)
             } else if d.access == 1 && !loads || d.access == 2 && !stores {
                 Action::Exempt(Exempt::NotRequested)
@@ -279,7 +279,7 @@ fn names_shared_memory(insn: &Instruction) -> bool {
     (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory)
         && insn.memory_base() == Register::None
         && insn.memory_index() == Register::None
-        && !matches!(insn.segment_prefix(), Register::FS | Register::GS)
+        && insn.segment_prefix() != Register::FS
         && shared.contains(&insn.memory_displacement64())
 }
 
@@ -290,16 +290,16 @@ fn requested(p: Plain, loads: bool, stores: bool) -> Plain {
 
 /// The reason why an ordinary access needs no check, if there is one.
 fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Exempt> {
-    let fs_gs = matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    let fs = insn.segment_prefix() == Register::FS;
     match p.at {
-        Place::Register(r) => (!r.is_gpr64()).then_some(Exempt::Addr32).or(fs_gs.then_some(Exempt::Tls)),
-        Place::Xlat => fs_gs.then_some(Exempt::Tls),
+        Place::Register(r) => (!r.is_gpr64()).then_some(Exempt::Addr32).or(fs.then_some(Exempt::Tls)),
+        Place::Xlat => fs.then_some(Exempt::Tls),
         Place::Operand | Place::BitString { .. } => {
             let (base, index) = (insn.memory_base(), insn.memory_index());
             if base.is_gpr32() || index.is_gpr32() || base == Register::EIP {
                 return Some(Exempt::Addr32);
             }
-            if fs_gs {
+            if fs {
                 return Some(Exempt::Tls);
             }
             if matches!(p.at, Place::BitString { .. }) || index != Register::None {
@@ -314,9 +314,9 @@ fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Exempt> {
     }
 }
 
-/// Whether the access is too large for one tag test.
+/// Whether the access takes a test of ranges: it is too large for one of tags, or only its address may be looked at.
 pub fn is_big(p: &Plain) -> bool {
-    p.bytes > 64 || p.bytes == XSAVE_BYTES
+    p.bytes > 64 || p.bytes == XSAVE_BYTES || p.gs
 }
 
 /// push and pop with a memory operand move rsp around the access; so do calls.

@@ -3,7 +3,7 @@
 //! Input: the instruction, and the symbolic state when control reaches it. Output: [`Target`]s, the mask each needs, the pointers
 //! of a string instruction. Source: `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Insn, MASKED, NONE, PREFIXED};
+use super::decode::{Insn, MASKED, Mem, NONE, PREFIXED};
 use super::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
 use super::sites::{Context, Kind};
 use super::symbolic::{Cond, Lin, State};
@@ -30,6 +30,9 @@ pub(super) struct Target {
     pub masked: bool,
 }
 
+/// The override of %gs.
+const GS: u8 = 0x65;
+
 const NOWHERE: Lin = Lin::reg(NONE);
 
 const CHECK: Kind = Kind::Check { straddle: false };
@@ -46,7 +49,9 @@ pub(super) fn targets_of(
     }
     let operand = || {
         let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
-        state.address(m).ok_or("the access uses a register that the check has changed")
+        // The base of %gs is zero where other nodes run.
+        let m = Mem { seg: if m.seg == GS { 0 } else { m.seg }, ..*m };
+        state.address(&m).ok_or("the access uses a register that the check has changed")
     };
     let register = |r: u8| {
         if r < 16 && state.intact(r) {
@@ -57,7 +62,7 @@ pub(super) fn targets_of(
     };
     let bytes = u32::from(access.size);
     match access.touch {
-        Touch::Mem(a) if access.size <= 64 => {
+        Touch::Mem(a) if access.size <= 64 && access.mem.is_none_or(|m| m.seg != GS) => {
             let mut lin = operand()?;
             if access.op == 0x8f && access.mem.is_some_and(|m| m.base == RSP) {
                 // pop forms its address after it has moved rsp.

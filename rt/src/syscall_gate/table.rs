@@ -193,6 +193,12 @@ impl fmt::Display for Unsupported {
             write!(f, ", command {command:#x},")?;
         }
         let argument = argument + 1;
+        if nr == libc::SYS_arch_prctl && command == Some(commands::ARCH_SET_GS) {
+            return write!(
+                f,
+                " sets the base of %gs to {addr:#x}, which checks take for zero in a run of several nodes"
+            );
+        }
         if !in_segment(addr) {
             return write!(f, " would change pages that the runtime needs at {addr:#x} (argument {argument})");
         }

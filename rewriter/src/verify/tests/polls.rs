@@ -113,9 +113,12 @@ fn a_return_used_as_a_jump_needs_one() {
         polling(&format!("<poll> {jump}")).accepted();
         not_polling(&format!("c2: {jump}")).found("a return to what was pushed");
     }
-    for ordinary in
-        ["push rbx\n pop rbx\n ret", "sub rsp, 8\n mov [rsp], rax\n add rsp, 8\n ret", "leave\n ret", "mov rsp, rbp\n pop rbp\n ret"]
-    {
+    for ordinary in [
+        "push rbx\n pop rbx\n ret",
+        "sub rsp, 8\n mov [rsp], rax\n add rsp, 8\n ret",
+        "leave\n ret",
+        "mov rsp, rbp\n pop rbp\n ret",
+    ] {
         not_polling(&format!("c2: {ordinary}")).accepted();
     }
 }

@@ -5,7 +5,7 @@
 //! Source: Linux `include/uapi` (asm-generic/ioctls.h, linux/sockios.h, linux/fs.h, linux/fcntl.h, linux/prctl.h, asm/prctl.h and
 //! others); section 2 of the manual.
 
-use super::{Layout, Look, Visitor};
+use super::{Layout, Look, Stop, Visitor};
 
 /// What is behind a command's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +248,7 @@ pub static ARCH_PRCTLS: &[Commands] = &[
     span(0x5001, 0x5004, Number, "ARCH_SHSTK_ENABLE ARCH_SHSTK_DISABLE ARCH_SHSTK_LOCK ARCH_SHSTK_UNLOCK"),
     one(0x5005, Written(8), "ARCH_SHSTK_STATUS"),
 ];
-const ARCH_SET_GS: u64 = 0x1001;
+pub(super) const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 
 /// `shmctl`, `msgctl`.
@@ -351,7 +351,15 @@ impl Visitor<'_> {
             Layout::Prctl => self.prctl(i, addr),
             Layout::ArchPrctl => match args[0] {
                 // Thread-local storage is reached without checks.
-                ARCH_SET_FS | ARCH_SET_GS => self.keep_out(addr),
+                ARCH_SET_FS => self.keep_out(addr),
+                // Checks take it for zero.
+                ARCH_SET_GS => {
+                    if addr == 0 {
+                        Ok(())
+                    } else {
+                        Err(Stop::At(addr))
+                    }
+                }
                 option => self.listed(ARCH_PRCTLS, option, addr),
             },
             Layout::SetSockopt => self.set_sockopt(addr),

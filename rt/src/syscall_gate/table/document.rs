@@ -146,8 +146,7 @@ fn document() -> String {
     let prctl = "The second argument. `PR_SET_SECCOMP` (its filter, read), `PR_SCHED_CORE` (8 written), `PR_SET_VMA` (string), `PR_GET_AUXV` \
                  (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. Any other option with an argument in shared memory is refused.";
     commands(&mut text, "prctl", prctl, commands::PRCTLS);
-    let arch =
-        "`ARCH_SET_FS` and `ARCH_SET_GS`: **private**. Any other option with an argument in shared memory is refused.";
+    let arch = "`ARCH_SET_FS`: **private**. `ARCH_SET_GS`: 0 alone, because checks take it for that. Any other option with an argument in shared memory is refused.";
     commands(&mut text, "arch_prctl", arch, commands::ARCH_PRCTLS);
     commands(&mut text, "shmctl", number, commands::SHMCTLS);
     commands(&mut text, "msgctl", number, commands::MSGCTLS);

@@ -316,6 +316,8 @@ fn other_commands() {
     assert_eq!(prctl(libc::PR_SET_SECCOMP, [2, at(&filter), 0, 0]), Ok(vec![(S, 24, false)]));
     assert_eq!(ranges(libc::SYS_seccomp, [1, 0, at(&filter), 0, 0, 0]), Ok(vec![(S, 24, false)]));
     assert_eq!(ranges(libc::SYS_arch_prctl, [0x1002, S, 0, 0, 0, 0]), Err((1, S)));
+    assert_eq!(ranges(libc::SYS_arch_prctl, [0x1001, 0x7000, 0, 0, 0, 0]), Err((1, 0x7000)), "checks take it for zero");
+    assert_eq!(ranges(libc::SYS_arch_prctl, [0x1001, 0, 0, 0, 0, 0]), Ok(vec![]));
     assert_eq!(ranges(libc::SYS_arch_prctl, [0x1003, S, 0, 0, 0, 0]), Ok(vec![(S, 8, true)]));
     assert_eq!(ranges(libc::SYS_semctl, [0, 0, 13, S, 0, 0]), Err((3, S)), "GETALL: how many is not known");
     assert_eq!(ranges(libc::SYS_semctl, [0, 0, 16, S, 0, 0]), Ok(vec![]), "SETVAL: a number");

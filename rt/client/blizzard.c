@@ -27,16 +27,22 @@ static void die(const char *what) {
 static unsigned plain_node(void) { return 0; }
 static unsigned plain_nodes(void) { return 1; }
 
-static void *plain_alloc(size_t bytes) {
+/* Null, and a line, as the runtime says it: few programs look at the result. */
+static void *plain_zeroed(const char *function, size_t bytes, size_t block) {
     void *p = NULL;
-    size_t rounded = (bytes + 63) & ~(size_t)63;
-    if (rounded < bytes || posix_memalign(&p, 64, rounded ? rounded : 64) != 0) return NULL;
-    return memset(p, 0, rounded ? rounded : 64);
+    size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
+    if (rounded < bytes || posix_memalign(&p, block, rounded) != 0) {
+        fprintf(stderr, "blizzard: warning: %s: no room for %zu bytes: the process's memory is exhausted\n", function, bytes);
+        return NULL;
+    }
+    return memset(p, 0, rounded);
 }
+
+static void *plain_alloc(size_t bytes) { return plain_zeroed("bz_alloc", bytes, 64); }
 
 static void *plain_alloc_on(unsigned home, size_t bytes) {
     if (home != 0) die("bz_alloc_on: there is no such node");
-    return plain_alloc(bytes);
+    return plain_zeroed("bz_alloc_on", bytes, 64);
 }
 
 static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node) {
@@ -45,10 +51,7 @@ static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes
         die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
     if (homes > BZ_HOMES_NODE) die("bz_alloc_with: homes is none of the BZ_HOMES constants");
     if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
-    void *p = NULL;
-    size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
-    if (rounded < bytes || posix_memalign(&p, block, rounded) != 0) return NULL;
-    return memset(p, 0, rounded);
+    return plain_zeroed("bz_alloc_with", bytes, block);
 }
 
 static void plain_free(void *p) { free(p); }

@@ -25,7 +25,8 @@ unsigned bz_node(void);
 unsigned bz_nodes(void);
 
 /* Shared memory: `bytes` bytes, all zero, aligned to 64 bytes; any node may call it, and any node may use the result.
- * Its pages' homes are spread over the nodes. NULL when the segment is full. 0 bytes give a pointer that may be freed. */
+ * Its pages' homes are spread over the nodes. NULL when the segment is full, after a line on standard
+ * error that names the call, the bytes asked and the bytes free: `blizzard run --segment-gib` enlarges it. 0 bytes give a pointer that may be freed. */
 void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
 void *bz_alloc_on(unsigned home, size_t bytes);
@@ -44,7 +45,7 @@ typedef struct bz_attributes {
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: bz_alloc). Each combination that is not the run's own has a part of the segment of its own: for the
  * policies a 64th of it (1 GiB of the usual 64), for BZ_HOMES_NODE a 32nd to a 16th of the node's part (1 GiB with two nodes). NULL when
- * that is full. Any other block size, constant or node ends the run with a message. */
+ * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);

@@ -82,6 +82,8 @@ pub struct Arena {
     units: u32,
     /// First unit that was never handed out.
     top: u32,
+    /// Units of the chunks that are handed out.
+    used: u32,
     table: Table<Unit>,
     bins: [u32; BINS],
     /// Bit per bin: not empty.
@@ -106,6 +108,7 @@ impl Arena {
             base,
             units,
             top: 0,
+            used: 0,
             table: Table::new(u64::from(units))?,
             bins: [NONE; BINS],
             filled: [0; MAP_WORDS],
@@ -115,6 +118,11 @@ impl Arena {
     /// First address that was never handed out.
     pub fn limit(&self) -> u64 {
         self.base + (u64::from(self.top) << BLOCK_SHIFT)
+    }
+
+    /// Bytes that are not handed out, whatever pieces they are in.
+    pub fn free_bytes(&self) -> u64 {
+        u64::from(self.units - self.used) << BLOCK_SHIFT
     }
 
     /// Takes at least `bytes` bytes (at least one unit); `None` when no room is left.
@@ -129,6 +137,7 @@ impl Arena {
             }
             None => return None,
         };
+        self.used += size;
         self.put(at, Unit { kind: USED, size, ..Unit::default() });
         Some(Chunk {
             addr: self.base + (u64::from(at) << BLOCK_SHIFT),
@@ -151,6 +160,7 @@ impl Arena {
             _ => return Err(FreeError::NotAllocated),
         }
         let mut size = unit.size;
+        self.used -= size;
         self.put(at, Unit::default());
         let after = at + size;
         if after < self.top {
@@ -298,6 +308,8 @@ mod tests {
                 at += unit.size;
             }
             assert_eq!(at, self.top);
+            assert_eq!(used, self.used);
+            assert_eq!(self.free_bytes(), u64::from(self.units - used) * BLOCK_BYTES);
             assert!(in_bins.is_empty());
             used
         }

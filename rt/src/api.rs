@@ -8,8 +8,10 @@ use crate::abi::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
 use crate::forks;
+use crate::heap::Full;
 use crate::node::{self, Call, with_run};
 use crate::partition::{Attributes, BlockSize, Placement};
+use crate::print;
 use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::single::{self, Misuse, Single};
@@ -120,15 +122,25 @@ fn existing(function: &str, home: u32) -> NodeId {
 
 /// Allocates with what `choose` makes of the run's defaults.
 fn allocate(function: &str, bytes: usize, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
-    let addr = with_run(function, |call| match call {
+    let result = with_run(function, |call| match call {
         Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64),
         Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64),
     });
-    addr as *mut u8
+    match result {
+        Ok(addr) => addr as *mut u8,
+        Err(Full { free_bytes }) => {
+            // Programs seldom look at the result: the line is what tells a full segment from any other null pointer.
+            print::warning(format_args!(
+                "{function}: no room for {bytes} bytes of shared memory: {free_bytes} bytes are free in the part of the segment that it \
+                 comes from; `blizzard run --segment-gib` enlarges it"
+            ));
+            core::ptr::null_mut()
+        }
+    }
 }
 
-fn allocate_single(single: &Single, attributes: Attributes, bytes: u64) -> u64 {
-    let Some((addr, got_bytes, recycled)) = single.alloc(attributes, bytes) else { return 0 };
+fn allocate_single(single: &Single, attributes: Attributes, bytes: u64) -> Result<u64, Full> {
+    let (addr, got_bytes, recycled) = single.alloc(attributes, bytes)?;
     debug_assert!(got_bytes.is_multiple_of(BLOCK_BYTES));
     if recycled {
         // SAFETY: the allocator has given this range of the mapped segment to this call alone.
@@ -136,7 +148,7 @@ fn allocate_single(single: &Single, attributes: Attributes, bytes: u64) -> u64 {
     }
     count(Counter::Allocations, 1);
     count(Counter::AllocatedBytes, got_bytes);
-    addr
+    Ok(addr)
 }
 
 extern "C" fn bz_free(addr: *mut u8) {

@@ -16,6 +16,13 @@ use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
 
+/// An allocation for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// What is left of the part of the segment that such allocations come from, in pieces that are too small.
+    pub free_bytes: u64,
+}
+
 /// The arenas that one node owns: each comes into being with its first allocation.
 pub struct Arenas {
     homes: Homes,
@@ -67,13 +74,16 @@ impl Arenas {
         place.as_mut().map(Ok)
     }
 
-    /// Takes memory out of an arena of this node's; `None` when there is no room. And the arena's limit.
-    pub fn alloc(&mut self, arena: ArenaId, bytes: u64) -> Option<(Option<Chunk>, u64)> {
+    /// Takes memory out of an arena of this node's. And the arena's limit.
+    pub fn alloc(&mut self, arena: ArenaId, bytes: u64) -> Option<(Result<Chunk, Full>, u64)> {
         self.place(arena)?;
         Some(match self.get(arena) {
-            Some(Ok(arena)) => (arena.alloc(bytes), arena.limit()),
+            Some(Ok(arena)) => {
+                let chunk = arena.alloc(bytes).ok_or(Full { free_bytes: arena.free_bytes() });
+                (chunk, arena.limit())
+            }
             // What cannot be kept account of cannot be handed out.
-            Some(Err(_)) | None => (None, 0),
+            Some(Err(_)) | None => (Err(Full { free_bytes: 0 }), 0),
         })
     }
 
@@ -94,34 +104,43 @@ const FREED_OK: u64 = 0;
 const FREED_ALREADY: u64 = 1;
 const FREED_FOREIGN: u64 = 2;
 
+/// The bytes of an allocation, at least one block; more than any arena has where they are no number.
+pub fn whole_blocks(attributes: Attributes, bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(attributes.block.bytes()).unwrap_or(u64::MAX)
+}
+
 impl Node {
-    /// Allocates zeroed memory; 0 when there is no room.
-    pub fn alloc(&mut self, attributes: Attributes, bytes: u64) -> u64 {
-        let Some(arena) = self.homes.arena_for(attributes) else { return 0 };
-        let Some(owner) = self.homes.owner_of(arena) else { return 0 };
+    /// Allocates zeroed memory.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn alloc(&mut self, attributes: Attributes, bytes: u64) -> Result<u64, Full> {
+        const NO_ARENA: Full = Full { free_bytes: 0 };
+        let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
+        let owner = self.homes.owner_of(arena).ok_or(NO_ARENA)?;
         let key = self.fresh_key();
         // Whole blocks, so that no two allocations share one, and each begins at one.
-        let Some(bytes) = bytes.max(1).checked_next_multiple_of(attributes.block.bytes()) else { return 0 };
+        let bytes = whole_blocks(attributes, bytes);
         let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
         let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
         let [got_bytes, recycled, limit] = reply.args;
         self.learn_limit(arena, limit);
         if reply.addr == 0 {
-            return 0;
+            return Err(Full { free_bytes: got_bytes });
         }
         if recycled != 0 {
             self.zero(reply.addr, got_bytes);
         }
         self.count(Counter::Allocations);
         self.context.add_alone(Counter::AllocatedBytes, got_bytes);
-        reply.addr
+        Ok(reply.addr)
     }
 
     /// [`Node::alloc`] with the run's block size, and homes by policy (`None`) or on one node.
     #[cfg(test)]
     pub fn alloc_home(&mut self, home: Option<NodeId>, bytes: u64) -> u64 {
         let defaults = self.alloc_defaults();
-        self.alloc(Attributes { homes: home.map_or(defaults.homes, Placement::Node), ..defaults }, bytes)
+        self.alloc(Attributes { homes: home.map_or(defaults.homes, Placement::Node), ..defaults }, bytes).unwrap_or(0)
     }
 
     /// What allocations have that do not choose.
@@ -159,15 +178,15 @@ impl Node {
     }
 }
 
-/// `args`: arena, bytes. Answer: address (0: no room), `args`: bytes, recycled, the arena's limit.
+/// `args`: arena, bytes. Answer: address (0: no room), `args`: bytes (without room: those that are free), recycled, the arena's limit.
 pub fn on_alloc(node: &mut Node, from: NodeId, message: &Message) {
     let [arena, bytes, _] = message.args;
     let Some((chunk, limit)) = node.homes.arena(arena).and_then(|arena| node.arenas.alloc(arena, bytes)) else {
         return node.count(Counter::MessagesRejected);
     };
     let reply = match chunk {
-        Some(chunk) => Message { addr: chunk.addr, args: [chunk.bytes, chunk.recycled.into(), limit], ..*message },
-        None => Message { addr: 0, args: [0, 0, limit], ..*message },
+        Ok(chunk) => Message { addr: chunk.addr, args: [chunk.bytes, chunk.recycled.into(), limit], ..*message },
+        Err(full) => Message { addr: 0, args: [full.free_bytes, 0, limit], ..*message },
     };
     node.send(from, Message { handler: id::ALLOCATED, ..reply });
 }

@@ -99,10 +99,17 @@ pub fn make_room_for_code() {
 /// Raises finite limits for what the runtime is about to map. `writable_private`: it counts as data, too. A limit that may not be raised is
 /// for the mapping to report.
 pub fn make_room(bytes: u64, writable_private: bool) {
-    for (&kind, own) in KINDS.iter().zip(&OWN) {
-        if kind == libc::RLIMIT_DATA && !writable_private {
-            continue;
-        }
+    let counted = |kind: u32| kind != libc::RLIMIT_DATA || writable_private;
+    make_room_in(counted, bytes);
+}
+
+/// The same for what becomes writable, private data within a mapping that counts as address space already.
+pub fn make_room_for_data(bytes: u64) {
+    make_room_in(|kind| kind == libc::RLIMIT_DATA, bytes);
+}
+
+fn make_room_in(counted: impl Fn(u32) -> bool, bytes: u64) {
+    for (&kind, own) in KINDS.iter().zip(&OWN).filter(|(kind, _)| counted(**kind)) {
         own.fetch_add(bytes, Ordering::Relaxed);
         if FINITE.load(Ordering::Relaxed) {
             change(kind, |limit| Some(limit.with_room(bytes)));

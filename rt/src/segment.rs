@@ -85,14 +85,15 @@ unsafe fn advise_sparse(addr: u64, bytes: u64) {
     }
 }
 
-/// Maps the tag table, all Writable.
+/// Maps the tag table, all Writable. Nothing of it can be changed: stray stores of the program into the table fault as they would without it. The tags of
+/// a segment become changeable with [`repeat_over_tags`].
 ///
 /// # Safety
 /// Called once per process.
 pub unsafe fn map_tag_table() -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place("tag table", abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, RW, PRIVATE, None)?;
+        place("tag table", abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, libc::PROT_READ, PRIVATE, None)?;
         advise_sparse(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES);
     }
     Ok(())
@@ -227,6 +228,7 @@ pub(crate) unsafe fn repeat_over_tags(
     fill_off: u64,
 ) -> Result<(), MapError> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    limits::make_room_for_data(total);
     let mut done = 0;
     while done < total {
         let bytes = fill_bytes.min(total - done);

@@ -7,7 +7,7 @@
 
 use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::alloc::FreeError;
-use crate::heap::Arenas;
+use crate::heap::{Arenas, Full, whole_blocks};
 use crate::homes::{Attributes, BlockSize, Homes, Placement};
 use crate::limits;
 use crate::protocol::NodeId;
@@ -130,11 +130,16 @@ impl Single {
     }
 
     /// Allocates memory; gives address, bytes, and whether it has to be zeroed. Memory for larger blocks is aligned as it would be in a larger run.
-    pub fn alloc(&self, attributes: Attributes, bytes: u64) -> Option<(u64, u64, bool)> {
-        let arena = self.homes.arena_for(attributes)?;
-        let bytes = bytes.max(1).checked_next_multiple_of(attributes.block.bytes())?;
-        let (before, (chunk, limit)) =
-            self.with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes)?)))?;
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn alloc(&self, attributes: Attributes, bytes: u64) -> Result<(u64, u64, bool), Full> {
+        const NO_ARENA: Full = Full { free_bytes: 0 };
+        let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
+        let bytes = whole_blocks(attributes, bytes);
+        let (before, (chunk, limit)) = self
+            .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes)?)))
+            .ok_or(NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment, which a run of one node has at its own place.
             unsafe { segment::show_in_dumps(start, (start, start + bytes), before, limit) };

@@ -166,8 +166,14 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(how, "too-much")) {
-        void *p = bz_alloc((size_t)1 << 50);
-        printf("%s\n", p ? "got it" : "NULL");
+        size_t much = (size_t)1 << 50, half = (size_t)1 << 29;
+        void *all[] = {bz_alloc(much), bz_alloc(-1), bz_alloc_on(last, much), bz_alloc_with(much, &(bz_attributes_t){.block_bytes = 4096})};
+        for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+            printf("%s\n", all[i] ? "got it" : "NULL");
+        /* One node asks for what another one keeps account of. */
+        if (me == last)
+            for (int i = 0; i < 3; i++)
+                printf("%s\n", bz_alloc(half / 2) ? "got it" : "NULL");
         return 0;
     }
     /* The others wait for ever. */

@@ -151,12 +151,32 @@ fn attributes_that_there_are_not_are_errors() {
     }
 }
 
+/// The calls gave null without a word, and most programs crash then, at some other place.
 #[test]
-fn more_memory_than_there_is_gives_null() {
-    let marker = marker();
-    let outcome = run(&mut command("too-much", &marker), "", LIMIT).unwrap().success().unwrap();
-    assert_eq!(outcome.stdout_text().matches("NULL").count(), 3, "{}", outcome.describe());
-    assert_nothing_left(&marker);
+fn more_memory_than_there_is_gives_null_and_a_line() {
+    for nodes in [1, 3] {
+        let marker = marker();
+        let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--segment-gib", "1", "--"]);
+        command.arg(program()).args(["too-much", &marker]);
+        let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+        let (stdout, stderr) = (outcome.stdout_text(), outcome.stderr_text());
+        // The half of the segment for allocations without a home holds one quarter GiB and most of another.
+        assert_eq!(stdout.matches("got it").count(), 1, "{}", outcome.describe());
+        assert_eq!(stdout.matches("NULL").count(), 4 * nodes + 2, "{}", outcome.describe());
+        for (line, count) in [
+            ("bz_alloc: no room for 1125899906842624 bytes", nodes),
+            ("bz_alloc: no room for 18446744073709551615 bytes", nodes),
+            ("bz_alloc_on: no room for 1125899906842624 bytes", nodes),
+            ("bz_alloc_with: no room for 1125899906842624 bytes", nodes),
+            ("bz_alloc: no room for 268435456 bytes", 2),
+            ("bytes are free", 4 * nodes + 2),
+            ("`blizzard run --segment-gib` enlarges it", 4 * nodes + 2),
+        ] {
+            assert_eq!(stderr.matches(line).count(), count, "{line}: {}", outcome.describe());
+        }
+        assert!(!stderr.contains(": 0 bytes are free"), "{}", outcome.describe());
+        assert_nothing_left(&marker);
+    }
 }
 
 /// Starts the run and waits until its nodes compute.

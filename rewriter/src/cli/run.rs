@@ -51,6 +51,11 @@ pub struct RunCommand {
     /// Keep copies of at most PAGES pages of other nodes (at least 16); the oldest make room for new ones
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
+    /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
+    /// other half for those on a node of their choice
+    #[arg(long, value_name = "GIB", default_value_t = abi::SEGMENT_DEFAULT_BYTES >> 30,
+        value_parser = clap::value_parser!(u64).range(1..=abi::SEGMENT_MAX_BYTES >> 30))]
+    segment_gib: u64,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
     block_size: u32,
@@ -98,6 +103,7 @@ impl RunCommand {
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
             nodes: self.nodes,
+            segment_bytes: self.segment_gib << 30,
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
             stache_pages: self.stache_pages.unwrap_or(0),

@@ -21,7 +21,9 @@
 //!
 //! Source: `rt/include/blizzard.h`, which states units and errors of each call.
 
+use std::error::Error;
 use std::ffi::c_void;
+use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{
@@ -202,27 +204,51 @@ impl<T: Sharable> Deref for Shared<T> {
     }
 }
 
-fn checked_bytes<T>(len: usize) -> Option<usize> {
+/// The part of the segment that an allocation would have come from is full. A line on standard error has said how many bytes are free there; `blizzard run
+/// --segment-gib` enlarges it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocError {
+    /// What was asked; `usize::MAX` if that is no number.
+    pub bytes: usize,
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no room for {} bytes of shared memory", self.bytes)
+    }
+}
+
+impl Error for AllocError {}
+
+/// Bytes of `len` elements; more than any segment has where they are no number.
+fn bytes_of<T>(len: usize) -> usize {
     const { assert!(align_of::<T>() <= 64) };
-    size_of::<T>().checked_mul(len)
+    size_of::<T>().saturating_mul(len)
 }
 
-fn slice<T: Sharable>(p: *mut c_void, len: usize) -> Option<Shared<T>> {
-    NonNull::new(p.cast::<T>()).map(|start| Shared { start, len })
+fn slice<T: Sharable>(p: *mut c_void, len: usize) -> Result<Shared<T>, AllocError> {
+    let error = AllocError { bytes: bytes_of::<T>(len) };
+    NonNull::new(p.cast::<T>()).map(|start| Shared { start, len }).ok_or(error)
 }
 
-/// `len` zeroed elements whose pages' homes are spread over the nodes. `None`: the segment is full.
-pub fn alloc<T: Sharable>(len: usize) -> Option<Shared<T>> {
-    slice(sys::bz_alloc(checked_bytes::<T>(len)?), len)
+/// `len` zeroed elements whose pages' homes are spread over the nodes.
+///
+/// # Errors
+/// The segment is full.
+pub fn alloc<T: Sharable>(len: usize) -> Result<Shared<T>, AllocError> {
+    slice(sys::bz_alloc(bytes_of::<T>(len)), len)
 }
 
-/// `len` zeroed elements homed on node `home`. `None`: its part of the segment is full.
+/// `len` zeroed elements homed on node `home`.
+///
+/// # Errors
+/// Its part of the segment is full.
 ///
 /// # Panics
 /// If there is no node `home`.
-pub fn alloc_on<T: Sharable>(home: u32, len: usize) -> Option<Shared<T>> {
+pub fn alloc_on<T: Sharable>(home: u32, len: usize) -> Result<Shared<T>, AllocError> {
     assert!(home < nodes(), "there is no node {home}");
-    slice(sys::bz_alloc_on(home, checked_bytes::<T>(len)?), len)
+    slice(sys::bz_alloc_on(home, bytes_of::<T>(len)), len)
 }
 
 /// How many bytes change hands together.
@@ -279,11 +305,14 @@ struct RawAttributes {
     node: u32,
 }
 
-/// `len` zeroed elements kept in that way; their memory is aligned to the block size. `None`: the part of the segment for such memory is full.
+/// `len` zeroed elements kept in that way; their memory is aligned to the block size.
+///
+/// # Errors
+/// The part of the segment for such memory is full.
 ///
 /// # Panics
 /// If the homes are on a node that does not exist.
-pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Option<Shared<T>> {
+pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Shared<T>, AllocError> {
     let (homes, node) = match attributes.homes {
         Homes::OfTheRun => (0, 0),
         Homes::RoundRobin => (1, 0),
@@ -295,7 +324,7 @@ pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Option<Sha
     };
     let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node };
     // SAFETY: the attributes live until the call returns, and have no value that it refuses.
-    slice(unsafe { sys::bz_alloc_with(checked_bytes::<T>(len)?, &raw) }, len)
+    slice(unsafe { sys::bz_alloc_with(bytes_of::<T>(len), &raw) }, len)
 }
 
 impl<T: Sharable> Shared<T> {
@@ -600,6 +629,17 @@ mod tests {
                 unsafe { words.free() };
             }
         }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_an_error() {
+        const MUCH: usize = 1 << 57;
+        let error = AllocError { bytes: 8 * MUCH };
+        assert_eq!(alloc::<AtomicU64>(MUCH).unwrap_err(), error);
+        assert_eq!(alloc_on::<AtomicU64>(0, MUCH).unwrap_err(), error);
+        assert_eq!(alloc_with::<AtomicU64>(MUCH, Attributes::default()).unwrap_err(), error);
+        assert_eq!(alloc::<AtomicU64>(usize::MAX).unwrap_err().bytes, usize::MAX);
+        assert_eq!(error.to_string(), "no room for 1152921504606846976 bytes of shared memory");
     }
 
     #[test]

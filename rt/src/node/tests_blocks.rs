@@ -250,7 +250,7 @@ fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
                     .map(|(&attributes, slot)| {
                         // Each node allocates some of them, so owners are asked from elsewhere, too.
                         if slot % nodes == me {
-                            let addr = program.call(|node| node.alloc(attributes, 8 * WORDS));
+                            let addr = program.call(|node| node.alloc(attributes, 8 * WORDS).unwrap_or(0));
                             assert!(addr != 0 && addr.is_multiple_of(attributes.block.bytes()));
                             program.call(|node| node.publish(slot, addr));
                         }
@@ -289,7 +289,7 @@ fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
                 for (slot, (&attributes, &addr)) in all.iter().zip(&at).enumerate() {
                     if slot as u64 % nodes == (me + 1) % nodes {
                         program.call(|node| node.free(addr));
-                        assert_eq!(program.call(|node| node.alloc(attributes, 8 * WORDS)), addr);
+                        assert_eq!(program.call(|node| node.alloc(attributes, 8 * WORDS).unwrap_or(0)), addr);
                         assert!((0..WORDS).all(|word| program.load(addr + 8 * word) == 0));
                     }
                     program.barrier();
@@ -310,7 +310,7 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             for (slot, bytes) in [64, 128, 256, 512, 1024, 2048, 4096].into_iter().enumerate() {
                 let attributes = Attributes { block: BlockSize::new(bytes).unwrap(), homes: Placement::Node(zero) };
                 if program.me() == 0 {
-                    let at = program.call(|node| node.alloc(attributes, PAGE_BYTES));
+                    let at = program.call(|node| node.alloc(attributes, PAGE_BYTES).unwrap_or(0));
                     program.call(|node| node.publish(slot as u64, at));
                 }
                 let at = program.call(|node| node.lookup(slot as u64));
@@ -324,7 +324,7 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             let block = BlockSize::MIN;
             let homes = |program: &mut Program, homes: Placement, slot: u64| {
                 if program.me() == 0 {
-                    let at = program.call(|node| node.alloc(Attributes { block, homes }, 8 * PAGE_BYTES));
+                    let at = program.call(|node| node.alloc(Attributes { block, homes }, 8 * PAGE_BYTES).unwrap_or(0));
                     program.call(|node| node.publish(slot, at));
                 }
                 let at = program.call(|node| node.lookup(slot));
@@ -371,7 +371,7 @@ fn an_access_across_arenas_gets_blocks_of_both_sizes() {
                     for &(_, bytes, attributes) in &all {
                         // To the end of the arena, so that its last block has been handed out.
                         if bytes < 1 << 20 {
-                            assert_ne!(program.call(|node| node.alloc(attributes, bytes)), 0);
+                            assert_ne!(program.call(|node| node.alloc(attributes, bytes).unwrap_or(0)), 0);
                         }
                     }
                 }

@@ -6,7 +6,8 @@
 //! before it executes the call (see [`stubs`]), so none waits behind a call that blocks.
 //! Source: as the parent module's.
 
-use super::{Caller, Outcome, alone, dispatch, sent_traps, signals, stubs, waits};
+use super::table::Shared;
+use super::{Caller, Outcome, alone, dispatch, make_accessible, sent_traps, signals, stubs, waits};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
@@ -74,6 +75,10 @@ fn is_vfork_child() -> bool {
 pub extern "C" fn on_syscall(frame: &mut Frame) {
     // Processes made from a node take no part in the run, and nothing dispatches their calls.
     if is_vfork_child() {
+        // The kernel reads and writes the borrowed memory as it would for the node, which waits until the child is gone: nobody else runs the
+        // protocol meanwhile, and nothing does between here and the call.
+        // SAFETY: the program's own call.
+        unsafe { make_accessible(i64::from(frame.gpr[RAX] as i32), &arguments(frame), Shared::Segment) };
         if limits::are_finite() && matches!(i64::from(frame.gpr[RAX] as i32), libc::SYS_execve | libc::SYS_execveat) {
             limits::lower();
         }

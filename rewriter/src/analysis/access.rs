@@ -82,7 +82,14 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
             return Access::Unknown("implicit access through %gs");
         }
         M::Xlatb => {
-            return Access::One(Plain { bytes: 1, load: true, store: false, masked: false, gs: false, at: Place::Xlat });
+            return Access::One(Plain {
+                bytes: 1,
+                load: true,
+                store: false,
+                masked: false,
+                gs: false,
+                at: Place::Xlat,
+            });
         }
         M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq => {
             let bytes = if insn.mnemonic() == M::Maskmovq { 8 } else { 16 };

@@ -182,6 +182,13 @@ pub struct Shared<T: Sharable> {
     len: usize,
 }
 
+/// Where it lies; the elements are not read.
+impl<T: Sharable> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("start", &self.start).field("len", &self.len).finish()
+    }
+}
+
 impl<T: Sharable> Clone for Shared<T> {
     fn clone(&self) -> Self {
         *self

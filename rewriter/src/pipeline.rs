@@ -268,7 +268,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         options,
     });
     let red_zone = if options.red_zone && options.inserts() {
-        RedZone::solve(&cfg, insns, &facts, &frames)
+        RedZone::solve(image, &cfg, insns, &facts, &frames)
     } else {
         RedZone::default()
     };

@@ -6,6 +6,7 @@ pub mod conventions;
 pub mod dropped;
 pub mod effects;
 pub mod facts;
+mod frames;
 pub mod kept;
 pub mod liveness;
 pub mod named_calls;

@@ -4,16 +4,21 @@
 //! nothing there, inserted code may, from one instruction of the program to the next: cheaper than moving rsp out of the way. A
 //! function is a connected part of the graph together with all other code between the same function starts.
 //!
-//! **What is believed**: who reaches below rsp names a place there, with a constant, or goes there from a copy of rsp or with an index.
-//! Compilers do the latter in functions that call nothing only, because only these may have anything below (a call would overwrite
-//! it); tail calls do not count. Hand-written code that keeps something below while it calls what it knows names the place: then its callees
-//! keep off, too.
+//! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says. Of places that are
+//! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use.
+//! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too.
+//!
+//! **What is believed**: an address at or above rsp, made by `lea` or used with an index, belongs to an object there. In a function that
+//! calls nothing not even that is believed: the end of an object below rsp looks the same.
 
 use super::facts::Facts;
+use super::frames;
 use crate::cfg::{BlockId, Cfg, Components, End};
 use crate::disasm::Insns;
 use crate::ids::Vaddr;
+use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use std::collections::BTreeMap;
 
 /// How an instruction uses rsp, apart from what pushes, calls and returns do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +27,10 @@ pub enum Use {
     Named,
     /// What it reads, writes or makes may lie below.
     Below,
-    /// It makes an address on the stack, or forms one with an index.
+    /// It makes an address on the stack at or above rsp, or forms one with an index.
     Address,
+    /// It copies rsp to a register.
+    Copy,
 }
 
 /// Whether an instruction that differs from `insn` in its displacement only may use rsp.
@@ -45,7 +52,7 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
     let copies =
         insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP;
     if copies && insn.op0_kind() == OpKind::Register {
-        return Some(Use::Address);
+        return Some(Use::Copy);
     }
     let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
     let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
@@ -59,6 +66,8 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
     }
     match (far, lea) {
         _ if below => Some(Use::Named),
+        // The constant part is below, whatever the index is.
+        (true, _) if (insn.memory_displacement64() as i64) < 0 => Some(Use::Below),
         (false, false) => None,
         _ => Some(Use::Address),
     }
@@ -74,8 +83,8 @@ pub struct RedZone {
 const NOWHERE: u32 = u32::MAX;
 
 impl RedZone {
-    /// Looks at all functions. `frames`: where they begin and end, as the frames say.
-    pub fn solve(cfg: &Cfg, insns: &Insns, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> RedZone {
+    /// Looks at all functions. `functions`: where they begin and end, as the frames say.
+    pub fn solve(image: &Image, cfg: &Cfg, insns: &Insns, facts: &Facts, functions: &[(Vaddr, Vaddr)]) -> RedZone {
         let n = cfg.blocks.len();
         // Connected parts, and what lies between the same starts.
         let mut sets = Components::new(n + insns.starts.len());
@@ -89,22 +98,23 @@ impl RedZone {
         drop(sets);
         let group = |b: BlockId| of[b.ix()] as usize;
         let mut function = vec![NOWHERE; n];
-        for (f, &(start, stop)) in frames.iter().enumerate() {
+        for (f, &(start, stop)) in functions.iter().enumerate() {
             for b in cfg.blocks_of(insns.main_range(start, stop)) {
                 function[b.ix()] = f as u32;
             }
         }
         let mut below = vec![false; n + insns.starts.len()];
-        let (mut named, mut address) = (below.clone(), below.clone());
-        let mut calls = vec![false; frames.len()];
+        let (mut named, mut address, mut copies) = (below.clone(), below.clone(), below.clone());
+        let mut calls = vec![false; functions.len()];
         let mut takes = calls.clone();
         for &(id, how) in &facts.rsp_uses {
             let b = cfg.block_of(id);
             match how {
                 Use::Named => named[group(b)] = true,
                 Use::Below => below[group(b)] = true,
-                Use::Address => {
+                Use::Address | Use::Copy => {
                     address[group(b)] = true;
+                    copies[group(b)] |= how == Use::Copy;
                     takes.get_mut(function[b.ix()] as usize).into_iter().for_each(|t| *t = true);
                 }
             }
@@ -128,6 +138,15 @@ impl RedZone {
             };
             if call && let Some(calls) = calls.get_mut(function[b.ix()] as usize) {
                 *calls = true;
+            }
+        }
+        let mut parts: BTreeMap<u32, Vec<BlockId>> = BTreeMap::new();
+        for b in cfg.ids().filter(|b| copies[group(*b)] && !below[group(*b)] && !named[group(*b)]) {
+            parts.entry(cfg.component[b.ix()]).or_default().push(b);
+        }
+        for (component, blocks) in parts {
+            if cfg.unresolved[component as usize] || frames::reaches_below(image, insns, cfg, &blocks) {
+                below[group(blocks[0])] = true;
             }
         }
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
@@ -162,13 +181,10 @@ mod tests {
             assert_eq!(of(code), Some(Use::Named), "{code:x?}");
         }
         // mov rax, [rsp+rcx*8]; mov rax, [rsp+rcx*8-8]; lea rax, [rsp+rcx]; mov rbp, rsp; lea rdi, [rsp+16]
-        let address: [&[u8]; 5] = [
-            &[0x48, 0x8b, 0x04, 0xcc],
-            &[0x48, 0x8b, 0x44, 0xcc, 0xf8],
-            &[0x48, 0x8d, 0x04, 0x0c],
-            &[0x48, 0x89, 0xe5],
-            &[0x48, 0x8d, 0x7c, 0x24, 0x10],
-        ];
+        assert_eq!(of(&[0x48, 0x8b, 0x44, 0xcc, 0xf8]), Some(Use::Below));
+        assert_eq!(of(&[0x48, 0x89, 0xe5]), Some(Use::Copy));
+        let address: [&[u8]; 3] =
+            [&[0x48, 0x8b, 0x04, 0xcc], &[0x48, 0x8d, 0x04, 0x0c], &[0x48, 0x8d, 0x7c, 0x24, 0x10]];
         for code in address {
             assert_eq!(of(code), Some(Use::Address), "{code:x?}");
         }

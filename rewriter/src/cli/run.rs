@@ -120,7 +120,6 @@ impl RunCommand {
                 direct_bulk: !self.tempest_no_direct_bulk,
             },
             original,
-            ..LaunchOptions::default()
         };
         let mut attempts = 1;
         let outcome = loop {

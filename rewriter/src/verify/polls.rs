@@ -61,7 +61,7 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         };
         g.succ(b).iter().copied().chain(g.pad(b)).chain(called).filter(|&to| !polled[to as usize]).collect()
     };
-    for b in unpolled_ways_out(g, &polled, &next) {
+    for b in unpolled_ways_out(g, &polled, next) {
         let va = text.insns[g.range(b, text).end - 1].va;
         audit.finding(Vaddr(va), m.place(va), UNKNOWN_TARGET);
     }

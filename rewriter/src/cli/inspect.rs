@@ -173,7 +173,7 @@ p: 99 bytes of code, 30 instructions, 1 functions
   covered     2 merged, 1 dominated (5 widened for them); 3 chained stubs, 4 regions
   loops       1 test tags for several iterations, of 2 accesses; 1 run in copies
   by runtime  1 string instructions, gathers, scatters, state saves
-  polls       4; 5 left out, 1 because of recursion, 2 moved
+  polls       4; 5 left out, 1 because of recursion, 1 in front of unknown targets, 2 moved
   exempt      8
     stack              7
     tls                1

@@ -417,7 +417,7 @@ fn limits_that_a_run_meets_are_named() {
         ("ulimit -n 12", "8", &["cannot start node", "ulimit -n"]),
         // Room for 128 small stacks besides the launcher, but not for large ones; and too little for a node.
         ("ulimit -v 250000", "64", &["tag table", "ulimit -v"]),
-        ("ulimit -d 60000", "16", &["tag table", "-d unlimited"]),
+        ("ulimit -d 60000", "16", &["shared segment", "-d unlimited"]),
     ] {
         let (_, err, status) = run_limited(&bench, limits, &["-n", nodes, "--", "./prog"]);
         assert!(matches!(status, 1 | 127), "{limits}: {status}: {err}");

@@ -1,18 +1,19 @@
 //! Whether inserted code that keeps registers below the stack pointer overwrites nothing of the program's.
 //!
 //! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
-//! names a place below rsp; if its function calls something, or makes no address on the stack and forms none with an index; and if no
-//! caller, nor its callers, name a place below their own rsp.
-//! Source: psABI section 3.2.2; `rewriter/src/analysis/red_zone.rs` says what is believed.
+//! names a place below rsp, directly or relative to a copy of rsp ([`below`]); if its function calls something, or makes no address on the stack and
+//! forms none with an index; and if no caller, nor its callers, name a place below their own rsp.
+//! Believed: an address at or above rsp belongs to an object there. Source: psABI section 3.2.2.
 
 use super::audit::Audit;
+use super::below;
 use super::decode::{Code, Insn, NONE};
 use super::effects::{Flow, RSP};
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What the code of one part does.
 #[derive(Clone, Copy, Default)]
@@ -20,6 +21,7 @@ struct Part {
     below: bool,
     named: bool,
     address: bool,
+    copies: bool,
 }
 
 /// What the code of one function does.
@@ -44,8 +46,9 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
             match use_of(i) {
                 Some(Use::Named) => part.named = true,
                 Some(Use::Below) => part.below = true,
-                Some(Use::Address) => {
+                Some(how @ (Use::Address | Use::Copy)) => {
                     part.address = true;
+                    part.copies |= matches!(how, Use::Copy);
                     in_function.iter_mut().for_each(|f| f.address = true);
                 }
                 None => {}
@@ -67,6 +70,25 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         .collect();
     while callees.iter().any(|&(from, to)| parts[from].named && !parts[to].named) {
         callees.iter().for_each(|&(from, to)| parts[to].named |= parts[from].named);
+    }
+    // Copies are followed only where a check relies on what is found.
+    let mut asked: BTreeSet<usize> = BTreeSet::new();
+    for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
+        asked.insert(part_of(g.block_of(s.access)));
+    }
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for b in (0..g.starts.len()).filter(|&b| parts[part_of(b)].copies && asked.contains(&part_of(b))) {
+        members.entry(part_of(b)).or_default().push(b);
+    }
+    let mut entered = vec![false; g.starts.len()];
+    g.entries.iter().chain(&g.roots).for_each(|&b| entered[b as usize] = true);
+    // A landing pad is entered from the calls of its function, and a part of a function that stands elsewhere by the function alone.
+    g.pad_blocks().for_each(|b| entered[b as usize] = false);
+    let fragment = |b: usize| m.parts.binary_search(&text.insns[g.starts[b] as usize].va).is_ok();
+    (0..entered.len()).filter(|&b| fragment(b)).for_each(|b| entered[b] = false);
+    let kept = g.kept(text, &g.open());
+    for (part, blocks) in members {
+        parts[part].below |= below::may_reach(g, text, sites, &blocks, &entered, &kept);
     }
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         let part = parts[g.component[g.block_of(s.access)] as usize];
@@ -90,13 +112,15 @@ enum Use {
     Below,
     /// Makes an address on the stack, or forms one with an index.
     Address,
+    /// Copies rsp to a register.
+    Copy,
 }
 
 fn use_of(i: &Insn) -> Option<Use> {
     let based = i.mem.filter(|m| m.base == RSP);
     let named = i.r0 == RSP || i.r1 == RSP;
     if matches!(i.op, 0x89 | 0x8b) && i.mem.is_none() && i.r1 == RSP && i.r0 != RSP && i.r0_bytes == 8 {
-        return Some(Use::Address);
+        return Some(Use::Copy);
     }
     let far = based.is_some_and(|m| m.index != NONE || m.disp < 0);
     if named {
@@ -113,6 +137,8 @@ fn use_of(i: &Insn) -> Option<Use> {
         // enter
         (_, 0xc8) => Some(Use::Below),
         (Some(m), _) if far && m.index == NONE => Some(Use::Named),
+        // The constant part is below, whatever the index is.
+        (Some(m), _) if m.disp < 0 => Some(Use::Below),
         (Some(_), _) if far => Some(Use::Address),
         (Some(_), 0x8d) => Some(Use::Address),
         _ => None,

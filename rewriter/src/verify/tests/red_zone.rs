@@ -36,6 +36,9 @@ fn accepts_a_register_in_the_red_zone() {
         "lea rdx, [rsp+8]\n call g",
         "mov rbp, rsp\n call g",
         "lea rdx, [rsp+rax]\n call g",
+        "push rbp\n mov rbp, rsp\n sub rsp, 48\n mov [rbp-48], rax\n lea rdx, [rbp-16]\n call g\n leave",
+        "push rbp\n mov rbp, rsp\n and rsp, -32\n sub rsp, 64\n mov [rsp+8], rax\n mov [rbp-8], rax\n call g\n mov rsp, rbp\n pop rbp",
+        "push rbp\n mov rbp, rsp\n push rbx\n sub rsp, 24\n call g\n lea rsp, [rbp-8]\n pop rbx\n pop rbp",
     ] {
         kept().with("out: ret", &format!("{more}\nout: ret\ng: ret")).accepted();
     }
@@ -59,6 +62,22 @@ fn finds_values_of_the_program_in_the_red_zone() {
         "mov [rsp-24], rax\n call f",
     ] {
         kept().with("out: ret", &format!("{more}\nout: ret")).found("below rsp");
+    }
+    // Below rsp through a copy of it. A call tells nothing: the compiler may not know of it.
+    let steps_over = "lea rsp, [rsp-128]\n call g\n lea rsp, [rsp+128]";
+    for more in [
+        "mov rbp, rsp\n mov [rbp-24], rax",
+        "push rbp\n mov rbp, rsp\n mov rax, [rbp-48]\n pop rbp",
+        "mov rbp, rsp\n lea rdx, [rbp-48]",
+        "mov rbp, rsp\n mov rax, [rbp+rcx*8-48]",
+        "mov rdx, rsp\n sub rdx, 48",
+        "mov rdx, rsp\n mov r8, rdx\n add rdx, -8",
+        "mov rax, [rsp+rcx*8-48]",
+        "mov rbp, rsp\n sub rsp, 24\n mov rax, [rbp-32]\n leave",
+        "mov rbp, rsp\n sub rsp, 24\n test eax, eax\n jz 1f\n add rsp, 24\n1: mov rax, [rbp-24]\n mov rsp, rbp",
+        "mov rbp, rsp\n mov rsp, rdx\n mov rsp, rbp",
+    ] {
+        kept().with("out: ret", &format!("{more}\n{steps_over}\nout: ret\ng: ret")).found("below rsp");
     }
     // A caller that knows how little its callee needs keeps something there.
     let called = kept().with("c1:", "mov [rsp-24], rax\n call g\n mov rax, [rsp-24]\n ret\ng: nop\nc1:");

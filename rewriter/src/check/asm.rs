@@ -312,6 +312,7 @@ pub fn land32(out: &mut [u8], at: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_rt::syscall_gate::segv::TagTest;
     use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
     fn text(bytes: &[u8]) -> String {
@@ -359,6 +360,26 @@ mod tests {
             }
             if dst == 4 {
                 continue;
+            }
+            // The runtime passes over tag tests that fault, and knows them by their bytes.
+            for (wide, mask) in
+                [(false, 1), (false, 2), (true, 0x0101), (true, 0x0202), (true, 0x0101_0101), (true, 0x0202_0202)]
+            {
+                for tag in [0, 4, 252] {
+                    let (mut out, mem) = (Vec::new(), Mem::base(dst, 0x7fff_8000 + tag));
+                    if wide {
+                        test32(&mut out, mem, mask)
+                    } else {
+                        test8(&mut out, mem, mask as u8)
+                    }
+                    let bytes = out.len();
+                    let mut long = out.clone();
+                    jcc32(&mut long, CC_NE);
+                    jcc8(&mut out, CC_E);
+                    for code in [long, out] {
+                        assert_eq!(TagTest::decode(&code).map(|test| test.bytes), Some(bytes), "{code:x?}");
+                    }
+                }
             }
             let mut out = Vec::new();
             shr(&mut out, dst, 6);

@@ -151,6 +151,12 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             ));
         }
     }
+    if node::nodes() > 1 || info.interp_va == 0 || closure::active() {
+        // SAFETY: the program has not started.
+        if let Err(e) = unsafe { syscall_gate::segv::install() } {
+            give_up(format_args!("cannot install the handler of faults: {e}"));
+        }
+    }
     target
 }
 

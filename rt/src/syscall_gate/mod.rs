@@ -21,6 +21,7 @@ mod futex;
 pub mod guarded;
 pub mod loading;
 pub mod own_path;
+pub mod segv;
 pub mod sent_traps;
 pub mod signals;
 mod stubs;

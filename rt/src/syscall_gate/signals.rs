@@ -19,7 +19,7 @@
 
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
-use super::{guarded, sent_traps, waits};
+use super::{guarded, segv, sent_traps, waits};
 use crate::abi::{self, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
@@ -161,7 +161,9 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
         let wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
         if bit(signal as i32) & RESERVED == 0 {
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
-            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &installed(&wanted, RESERVED)) } {
+            if let Err(Errno(e)) =
+                unsafe { sys::rt_sigaction(signal as i32, &installed(signal as i32, &wanted, RESERVED)) }
+            {
                 return -i64::from(e);
             }
         }
@@ -177,6 +179,26 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
     0
 }
 
+/// `rt_sigaction` of a child that borrows this memory: the kernel has actions of the child's own, those that it has inherited from the wrapper apart.
+///
+/// # Safety
+/// The program's own call, its memory accessible.
+pub(super) unsafe fn sigaction_in_child(args: [u64; 6]) -> i64 {
+    // SAFETY: passed on from the caller.
+    let result = unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+    let [signal, _, old, ..] = args;
+    if result == 0 && old != 0 {
+        // SAFETY: the kernel has just written there.
+        unsafe {
+            let old = old as *mut KernelSigaction;
+            if is_wrapper(&old.read_unaligned()) {
+                old.write_unaligned(ACTIONS.get(signal));
+            }
+        }
+    }
+    result
+}
+
 /// Whether an action is a function of the program.
 pub fn is_function(action: &KernelSigaction) -> bool {
     !matches!(action.handler, SIG_DFL | SIG_IGN)
@@ -187,8 +209,16 @@ pub(super) fn is_wrapper(action: &KernelSigaction) -> bool {
     action.handler == entry as *const () as u64
 }
 
-/// What the kernel gets for an action of the program, which never blocks the reserved signals.
-pub(super) fn installed(wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+/// What the kernel gets for an action of the program, which never blocks the reserved signals. The default for a fault is the wrapper's to take, too ([`segv`]).
+pub(super) fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+    if wanted.handler == SIG_DFL && segv::keeps(signal as u64) {
+        return KernelSigaction {
+            handler: entry as *const () as u64,
+            flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+            restorer: restorer as *const () as u64,
+            mask: 0,
+        };
+    }
     if !is_function(wanted) {
         return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
@@ -253,13 +283,17 @@ unsafe extern "C" fn entry() {
 }
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
-extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
-    if guarded::is_active() && !tempest::is_own_thread() {
+extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    if segv::amend(signal, info, context) {
+        return 0;
+    }
+    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
+    let waits_nowhere = if guarded::is_active() { !tempest::is_own_thread() } else { node::nodes() == 1 };
+    if waits_nowhere {
         // Relies on no tag that could change.
-        return begin(signal, context);
+        return begin(signal, raised, context);
     }
     let at = context.gregs[REG_RIP];
-    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
     if !safe && !raised && !access::detached() && relies_on_tags(at) {
         // SAFETY: the context stopped there, in code.
@@ -275,7 +309,7 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
         unsafe { let_return(context, &action) };
     }
     leave_call(signal, context, &action);
-    begin(signal, context)
+    begin(signal, raised, context)
 }
 
 /// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
@@ -304,7 +338,7 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
 pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
     // SAFETY: passed on from the caller.
     unsafe {
-        if !guarded::is_active() {
+        if node::nodes() > 1 {
             resume::return_here(context);
         } else if action.flags & sys::SA_RESTORER != 0 {
             resume::return_to(context, action.restorer);
@@ -312,18 +346,21 @@ pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
     }
 }
 
-/// The program's handler, or 0 if the signal is ignored.
-fn begin(signal: i32, context: &mut Ucontext) -> u64 {
+/// The program's handler, or 0 if it has none: the signal is ignored, or does what it does without.
+fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
     let action = ACTIONS.get(signal as u64);
     if !is_function(&action) {
+        if segv::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
+            segv::default_action(signal, raised);
+        }
         return 0;
     }
-    if sent_traps::begins(signal, &action, context) || guarded::is_active() {
+    if sent_traps::begins(signal, &action, context) || node::nodes() == 1 {
         // SAFETY: the kernel's frame, for a handler that has not begun.
         unsafe { let_return(context, &action) };
     }
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
-        if guarded::is_active() {
+        if node::nodes() == 1 {
             guarded::reset(signal, &action);
         } else {
             ACTIONS.set(signal as u64, &DEFAULT);
@@ -336,10 +373,11 @@ fn begin(signal: i32, context: &mut Ucontext) -> u64 {
     action.handler
 }
 
-/// Gives the kernel the default action.
+/// Gives the kernel what stands for the default action.
 pub(super) fn set_default(signal: i32) {
-    // SAFETY: the default action runs no code.
-    let _ = unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT }) };
+    let default = KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT };
+    // SAFETY: the default action runs no code, and the wrapper may run anywhere.
+    let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &default, RESERVED)) };
 }
 
 /// Queues the signal again, blocked until the next safe point.
@@ -414,12 +452,12 @@ mod tests {
             restorer: 0x6000,
             mask: u64::MAX,
         };
-        let kernel = installed(&wanted, RESERVED);
+        let kernel = installed(libc::SIGUSR1, &wanted, RESERVED);
         assert_eq!(kernel.handler, entry as *const () as u64);
         assert_eq!(kernel.mask & RESERVED, 0);
         let expected = (libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 | sys::SA_RESTORER;
         assert_eq!(kernel.flags, expected);
         let ignored = KernelSigaction { handler: SIG_IGN, ..wanted };
-        assert_eq!(installed(&ignored, RESERVED).handler, SIG_IGN);
+        assert_eq!(installed(libc::SIGSEGV, &ignored, RESERVED).handler, SIG_IGN);
     }
 }

@@ -8,8 +8,9 @@
  * kernel's half, and reads other memory of the program in place of a tag where half the bits are used. Pages of the runtime gave SEGV_ACCERR, and loads from
  * its tags no signal at all.
  *
- * Not here: the segment and the two context pages (0x7fff0000), where the plain program has nothing; and where the tag table lies, accesses whose check looks
- * at no tag (string instructions, gathers, the saved state of the processor): they read tags, and with several nodes may change those of the segment. */
+ * Not here: the segment and the two context pages (0x7fff0000), where the plain program has nothing; and where the tag table lies, loads, of which only checks take care
+ * (loads-from-tags.c), and accesses whose check looks at no tag (string instructions, gathers, the saved state of the processor): they read tags, and with several
+ * nodes may change those of the segment. */
 #define _GNU_SOURCE
 #include "blizzard.h"
 #include <fcntl.h>
@@ -110,14 +111,19 @@ static void fill(uint64_t at) {
     for (uint64_t i = 0; i < 64; i++) ((volatile uint64_t *)at)[i] = i;
 }
 
-/* FEW: accesses whose check looks at no tag. */
-enum { ANY, FEW, AVX, AVX2 };
+#ifndef LOADS_FROM_TAGS
+#define LOADS_FROM_TAGS 0
+#endif
+
+/* READ: no store. FEW: accesses whose check looks at no tag. */
+enum { ANY, READ = 1, AVX = 2, AVX2 = 4, FEW = 8 };
 static const struct { const char *name; access_t *run; int kind; } ACCESSES[] = {
 #define A(name) {#name, name, ANY}
-    A(load1), A(load2), A(load4), A(load8), A(load16), {"load32", load32, AVX}, A(store1), A(store2), A(store4), A(store8), A(store16), {"store32", store32, AVX},
-    A(aligned16), A(real10), A(add4), A(exchange8), A(compare16), A(flags), A(pushed), A(popped), A(by_rbp), A(to_rbp), A(by_index),
-    A(by_displacement), A(bit), A(far_bit), A(several), A(loop), A(fill),
-    {"gather", gather, AVX2},
+#define R(name) {#name, name, READ}
+    R(load1), R(load2), R(load4), R(load8), R(load16), {"load32", load32, READ | AVX}, A(store1), A(store2), A(store4), A(store8), A(store16), {"store32", store32, AVX},
+    R(aligned16), R(real10), A(add4), A(exchange8), A(compare16), R(flags), R(pushed), A(popped), R(by_rbp), A(to_rbp), R(by_index),
+    A(by_displacement), A(bit), R(far_bit), R(several), R(loop), A(fill),
+    {"gather", gather, READ | FEW | AVX2},
 #define F(name) {#name, name, FEW}
     F(rep_stosb), F(rep_stosq), F(stosl), F(rep_movsb_to), F(down_stosq), F(rep_movsb_from), F(lodsq), F(repne_scasb), F(repe_cmpsb), F(saved_state),
 };
@@ -145,8 +151,8 @@ static void row(const char *name, uint64_t at) {
     fprintf(out, "%s\n", name);
     for (unsigned a = 0; a < sizeof ACCESSES / sizeof *ACCESSES; a++) {
         int kind = ACCESSES[a].kind;
-        if (kind == AVX && !__builtin_cpu_supports("avx") || kind == AVX2 && !__builtin_cpu_supports("avx2")) continue;
-        if (in_table && (kind == FEW || kind == AVX2)) continue;
+        if (((kind & AVX) && !__builtin_cpu_supports("avx")) || ((kind & AVX2) && !__builtin_cpu_supports("avx2"))) continue;
+        if (in_table && ((kind & FEW) || ((kind & READ) && !LOADS_FROM_TAGS))) continue;
         got_signal = 0;
         if (sigsetjmp(back, 1) == 0) ACCESSES[a].run(at);
         if (got_signal == 0)
@@ -156,6 +162,16 @@ static void row(const char *name, uint64_t at) {
         else
             fprintf(out, "  %s: %s code %d, address %+ld\n", ACCESSES[a].name, strsignal(got_signal), got_code, (long)(got_address - at));
     }
+}
+
+static int finish(void) {
+    fclose(out);
+    uint64_t hash = 0;
+    for (size_t i = 0; i < text_bytes; i++) hash = hash * 31 + (unsigned char)text[i];
+    uint64_t least = bz_reduce_min_u64(hash), most = bz_reduce_max_u64(hash);
+    if (bz_node() == 0) fwrite(text, 1, text_bytes, stdout);
+    if (bz_node() == 0) printf("%s on all nodes\n", least == most ? "the same" : "not the same");
+    return 0;
 }
 
 int main(void) {
@@ -171,9 +187,11 @@ int main(void) {
     sigaction(SIGBUS, &action, 0);
     char name[64];
     for (unsigned i = 0; i < sizeof ADDRESSES / sizeof *ADDRESSES; i++) {
+        if (LOADS_FROM_TAGS && (ADDRESSES[i] < TAGS - 64 || ADDRESSES[i] > TAGS + (1ul << 41))) continue;
         snprintf(name, sizeof name, "%#lx", ADDRESSES[i]);
         row(name, ADDRESSES[i]);
     }
+    if (LOADS_FROM_TAGS) return finish();
     /* What would be the tag lies in the program's memory. */
     row("tags in the program's data", ((uint64_t)ones + 8 - TAGS) << 6);
     row("tags behind them", ((uint64_t)ones + sizeof ones - TAGS) << 6);
@@ -198,11 +216,5 @@ int main(void) {
             row(name, OURS + page * 4096 + PLACES[p]);
         }
 
-    fclose(out);
-    uint64_t hash = 0;
-    for (size_t i = 0; i < text_bytes; i++) hash = hash * 31 + (unsigned char)text[i];
-    uint64_t least = bz_reduce_min_u64(hash), most = bz_reduce_max_u64(hash);
-    if (bz_node() == 0) fwrite(text, 1, text_bytes, stdout);
-    if (bz_node() == 0) printf("%s on all nodes\n", least == most ? "the same" : "not the same");
-    return 0;
+    return finish();
 }

@@ -21,6 +21,7 @@ mod futex;
 pub mod guarded;
 pub mod loading;
 pub mod own_path;
+mod partial;
 pub mod segv;
 pub mod sent_traps;
 pub mod signals;

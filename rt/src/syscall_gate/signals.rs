@@ -319,8 +319,13 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
         // SAFETY: the context stopped at `at`.
         Some(Stage::Before) => unsafe { stubs::rewind(context) },
         // The handler is told of the interruption, so the call is over.
-        Some(Stage::After) if stubs::is_interrupted(context) => stubs::finish(context),
-        _ => {}
+        Some(Stage::After) => {
+            waits::call_is_over();
+            if stubs::is_interrupted(context) {
+                stubs::finish(context);
+            }
+        }
+        None => {}
     }
     waits::left_kernel();
     // The handler may let them in; and what is delivered is put off no more.

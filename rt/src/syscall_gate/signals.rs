@@ -146,10 +146,10 @@ pub(super) fn ring() {
     unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
 
-/// `rt_sigaction` as the program calls it.
+/// `rt_sigaction` as the program calls it. A pointer that leads nowhere is told of as the kernel does.
 ///
 /// # Safety
-/// `act` and `old` are null or the program's pointers to kernel actions.
+/// `act` and `old` are the program's.
 pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64 {
     let fixed = signal == libc::SIGKILL as u64 || signal == libc::SIGSTOP as u64;
     if mask_bytes != 8 || signal == 0 || signal > SIGNAL_MAX as u64 || fixed && act != 0 {
@@ -157,8 +157,12 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
     }
     let before = ACTIONS.get(signal);
     if act != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        let wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
+        let mut words = [[0; 8]; 4];
+        if sys::read_own_memory(act, words.as_flattened_mut()).is_err() {
+            return -i64::from(libc::EFAULT);
+        }
+        let [handler, flags, restorer, mask] = words.map(u64::from_ne_bytes);
+        let wanted = KernelSigaction { handler, flags, restorer, mask };
         if bit(signal as i32) & RESERVED == 0 {
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
             if let Err(Errno(e)) =
@@ -172,9 +176,10 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
             trap::set_own_action(&wanted);
         }
     }
-    if old != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe { (old as *mut KernelSigaction).write_unaligned(before) };
+    let words = [before.handler, before.flags, before.restorer, before.mask].map(u64::to_ne_bytes);
+    // SAFETY: the program says that it may be written there.
+    if old != 0 && unsafe { sys::write_own_memory(old, words.as_flattened()) }.is_err() {
+        return -i64::from(libc::EFAULT);
     }
     0
 }

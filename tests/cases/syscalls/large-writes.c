@@ -1,5 +1,5 @@
 //# uses: blizzard
-//# flags: -O0 | -O2
+//# flags: -O2
 //# link: -pie | -no-pie
 //# compilers: gcc
 //# nodes: 1 2 3
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BYTES = 1 << 20, PARTS = 7, PORTION = 2048 };
+enum { BYTES = 3 << 17, PARTS = 7, PORTION = 2048 };
 static unsigned char *text;
 static uint64_t *called, *over;
 static volatile sig_atomic_t handled;
@@ -39,7 +39,7 @@ static long reader(int from) {
     for (ssize_t n; (n = read(from, portion, sizeof portion)) > 0;) {
         for (ssize_t i = 0; i < n; i++) wrong += portion[i] != byte_of((bytes + i) % BYTES);
         bytes += n;
-        if (bytes / PORTION % 8 == 0) usleep(500);
+        if (bytes / PORTION % 8 == 0) usleep(300);
     }
     return wrong ? -wrong : bytes;
 }
@@ -91,7 +91,7 @@ static uint64_t send_all(unsigned way, int kind) {
     if (kind != NO_HANDLER) {
         struct sigaction action = {.sa_handler = on_alarm, .sa_flags = kind == RESTARTS ? SA_RESTART : 0};
         sigaction(SIGALRM, &action, NULL);
-        struct itimerval often = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 1000}};
+        struct itimerval often = {.it_interval = {.tv_usec = 3000}, .it_value = {.tv_usec = 1000}};
         setitimer(ITIMER_REAL, &often, NULL);
     }
     uint64_t wrong = 0;

@@ -102,6 +102,7 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     // SAFETY: the handler is made for any instruction of the program.
     unsafe { sys::rt_sigaction(libc::SIGSYS, &action) }?;
     waits::connect();
+    signals::dispatched();
     // SAFETY: as above.
     unsafe { sys::rt_sigaction(abi::CALL_SIGNAL, &waits::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.

@@ -76,6 +76,18 @@ pub(super) fn relies_on_tags(at: u64) -> bool {
     MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
 }
 
+/// Calls of code that is not rewritten are dispatched, as in all runs of several nodes.
+static DISPATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that they are.
+pub(super) fn dispatched() {
+    DISPATCHED.store(true, Ordering::Relaxed);
+}
+
+fn is_dispatched() -> bool {
+    DISPATCHED.load(Ordering::Relaxed)
+}
+
 /// Whether this thread's asynchronous signals wait for safe points.
 pub fn are_put_off() -> bool {
     if node::nodes() > 1 { !access::detached() } else { guarded::is_here() }
@@ -293,7 +305,7 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
         return 0;
     }
     let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
-    let waits_nowhere = if guarded::is_active() { !tempest::is_own_thread() } else { node::nodes() == 1 };
+    let waits_nowhere = if guarded::is_active() { !tempest::is_own_thread() } else { !is_dispatched() };
     if waits_nowhere {
         // Relies on no tag that could change.
         return begin(signal, raised, context);
@@ -348,7 +360,7 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
 pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
     // SAFETY: passed on from the caller.
     unsafe {
-        if node::nodes() > 1 {
+        if is_dispatched() {
             resume::return_here(context);
         } else if action.flags & sys::SA_RESTORER != 0 {
             resume::return_to(context, action.restorer);
@@ -365,12 +377,12 @@ fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
         }
         return 0;
     }
-    if sent_traps::begins(signal, &action, context) || node::nodes() == 1 {
+    if sent_traps::begins(signal, &action, context) || !is_dispatched() {
         // SAFETY: the kernel's frame, for a handler that has not begun.
         unsafe { let_return(context, &action) };
     }
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
-        if node::nodes() == 1 {
+        if !is_dispatched() {
             guarded::reset(signal, &action);
         } else {
             ACTIONS.set(signal as u64, &DEFAULT);

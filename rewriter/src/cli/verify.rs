@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Audit a rewritten program or library: is every access checked, or proven private?
 ///
-/// The audit shares no code with the rewriter. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
+/// The audit plans nothing and reads no plan: it derives everything from the file. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
 /// code; that is not open, because nothing was found to lead there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \

@@ -52,10 +52,20 @@ pub(super) fn compare(m: &Module, old: &Old, original: &[u8], pairs: &[(u64, u64
         if moved && !leads {
             let why = format!("no springboard and no row of the trap map, although {} names it", who.words());
             audit.finding(Vaddr(va), m.old_place(va), why);
-        } else if !moved && who != Who::Relocation {
+        } else if !moved && who != Who::Relocation && !(who == Who::Frame && in_front(original, va, pairs)) {
             audit.finding(Vaddr(va), m.old_place(va), format!("no new code, although {} names it", who.words()));
         }
     }
+}
+
+/// Whether no-operations alone stand between the address and code that moved: the frame of a signal's return, which the unwinder looks up at the address
+/// in front of it, begins there.
+fn in_front(original: &[u8], va: u64, pairs: &[(u64, u64)]) -> bool {
+    const NOP: u8 = 0x90;
+    let next = pairs.get(pairs.partition_point(|p| p.0 < va)).map_or(va, |p| p.0);
+    let table = memory::kernel_table(original).unwrap_or_default();
+    let between = memory::bytes_at(original, &table, va, (next - va) as usize);
+    next > va && between.is_some_and(|bytes| bytes.iter().all(|b| *b == NOP))
 }
 
 /// All of them.

@@ -1,7 +1,8 @@
 //! The independent audit of a rewritten file.
 //!
-//! Input: the file's bytes, nothing else: no plan, no input file. Output: an [`Audit`]. It shares no code with the stages that
-//! plan and emit checks; only the constants of `blizzard_rt::abi` are common to both. It decodes with Capstone and derives
+//! Input: the file's bytes, and if wanted the file that was rewritten; no plan. Output: an [`Audit`]. It shares no code with the stages that
+//! plan and emit checks; what both use (the runtime's contract, names of functions that never return, error messages) and what a mistake there would do,
+//! `rewriter/DESIGN.md` lists under "What it shares". It decodes with Capstone and derives
 //! anew what each instruction accesses, which accesses need no check, what is live, and what each inserted sequence does.
 //!
 //! **Invariant:** whatever the audit does not understand is a finding. An instruction of the new code is accepted only as

@@ -138,23 +138,27 @@ old_start:
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
 .balign 8
-.quad MAGIC, {}, 0, start, 0x400040, 5, 0, trap_codes, trap_heads - trap_codes, trap_heads, {}, old_start, {}
+.quad MAGIC, {}, 0, start, 0x400040, 5, 0, trap_codes, trap_codes_end - trap_codes, trap_heads, {}, old_start, {}
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .quad 0, 0, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_codes:
 {}
+trap_codes_end:
+.balign 4
 trap_heads:
 {}, 0
 {}
 .section .blizzard.claims,\"a\",@progbits
+.balign 4
 claims:
 {}
 regions:
 {}
 regions_end:
 .section .blizzard.restarts,\"a\",@progbits
+.balign 8
 .fill 256, 1, 0
 .section .blizzard.text,\"ax\",@progbits
 text_start:
@@ -169,7 +173,7 @@ f:
 ",
             constants(),
             self.old,
-            self.flags,
+            self.flags | self.more_flags(),
             1 + rows.len(),
             self.base,
             rows.iter().map(|row| format!(".byte 0\n{row}\n")).collect::<String>(),
@@ -180,6 +184,14 @@ f:
             self.text,
             self.cold
         )
+    }
+
+    /// The flags that follow from the code.
+    fn more_flags(&self) -> u64 {
+        use blizzard_rt::abi::module_flags::{COUNTING, STRIPS};
+        let has = |word: &str| self.text.contains(word) || self.cold.contains(word);
+        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        flag(has("COUNTERS"), COUNTING) | flag(has("[UP]") || has("[DOWN]"), STRIPS)
     }
 
     /// Assembles and links.

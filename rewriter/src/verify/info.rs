@@ -91,7 +91,11 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
     let counters = abi::COUNTERS..abi::COUNTERS + 4096;
     let counts =
         |mem: super::decode::Mem| mem.base == NONE && mem.index == NONE && counters.contains(&(mem.disp as u64));
-    let counting = text.insns.iter().enumerate().any(|(k, i)| get(&sites.inserted, k) && i.mem.is_some_and(counts));
+    let counting = text
+        .insns
+        .iter()
+        .enumerate()
+        .any(|(k, i)| get(&sites.inserted, k) && (i.op, i.ext) == (0xff, 0) && i.mem.is_some_and(counts));
     let mut open = |why: &str| audit.finding(Vaddr(m.info.code_va), "module info".into(), why);
     if flags & !KNOWN_FLAGS != 0 {
         open("has flags that nothing here knows");

@@ -140,6 +140,10 @@ pub struct Audit {
     pub trusted: BTreeMap<String, u64>,
     pub targets: Targets,
     pub trap_entries: u64,
+    /// Places of the original that symbols, relocations, frames or entry points name, and that lead to the new code.
+    pub entries: u64,
+    /// The name of the runtime that the file has; see [`super::Runtime::Named`].
+    pub runtime: Option<String>,
     pub jump_tables: u64,
     /// Of these, those whose end a comparison, a mask or a width in the new code proves, although more would lead to code. Known when compared with the input.
     pub proven_tables: u64,
@@ -237,6 +241,9 @@ impl fmt::Display for Audit {
         if self.dead_ends > 0 {
             writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;
         }
+        if let Some(name) = &self.runtime {
+            writeln!(f, "  runtime     sha256 {name}")?;
+        }
         for o in &self.old_code {
             writeln!(
                 f,
@@ -272,8 +279,8 @@ impl fmt::Display for Audit {
             Some(b) => writeln!(
                 f,
                 "  original    {} instructions found relocated: {} bytes under springboards, {} under traps; {} bytes of padding \
-                 overwritten, {} in {} runs kept as they were",
-                b.instructions, b.springboard, b.trap, b.padding, b.kept, b.kept_runs
+                 overwritten, {} in {} runs kept as they were; {} places that something names lead to new code",
+                b.instructions, b.springboard, b.trap, b.padding, b.kept, b.kept_runs, self.entries
             )?,
             None => writeln!(f, "  original    not compared with (--original)")?,
         }

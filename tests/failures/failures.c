@@ -56,15 +56,6 @@ ON_SHARED_STACK void signal_stack(void) {
     stack_t own = {.ss_sp = (void *)stack, .ss_size = 8192};
     sigaltstack(&own, 0);
 }
-static void go_elsewhere(int signal, siginfo_t *info, void *context) {
-    (void)signal, (void)info;
-    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RSP] = (greg_t)(stack + 256);
-}
-ON_SHARED_STACK void returned_stack(void) {
-    struct sigaction action = {.sa_sigaction = go_elsewhere, .sa_flags = SA_SIGINFO};
-    sigaction(SIGUSR1, &action, 0);
-    raise(SIGUSR1);
-}
 static int child(void *argument) {
     (void)argument;
     _exit(0);
@@ -76,7 +67,7 @@ static const struct {
     void (*run)(void);
 } stacks[] = {{"moved-stack", moved_stack},   {"exchanged-stack", exchanged_stack}, {"popped-stack", popped_stack}, {"added-stack", added_stack},
               {"left-stack", left_stack},     {"context-stack", context_stack},     {"jumped-stack", jumped_stack}, {"signal-stack", signal_stack},
-              {"returned-stack", returned_stack}, {"cloned-stack", cloned_stack}};
+              {"cloned-stack", cloned_stack}};
 
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";

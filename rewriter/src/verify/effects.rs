@@ -562,9 +562,7 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
         (Enc::Legacy, 0, 0x00..=0x3f) if r.op & 7 < 6 => ALL_FLAGS,
         (Enc::Legacy, 0, 0x69 | 0x6b | 0x80..=0x85 | 0xa8 | 0xa9 | 0x9d) => ALL_FLAGS,
         (Enc::Legacy, 0, 0xc0 | 0xc1 | 0xd0 | 0xd1) if count != 0 => match r.reg() {
-            0 | 1 => CF | OF,
-            2 | 3 if matches!(r.op, 0xd0 | 0xd1) => CF | OF,
-            2 | 3 => CF,
+            0..=3 => CF | OF,
             _ => ALL_FLAGS,
         },
         (Enc::Legacy, 0, 0xf6 | 0xf7) if r.reg() != 2 => ALL_FLAGS,

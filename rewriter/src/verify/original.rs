@@ -312,6 +312,9 @@ impl Comparison<'_, '_> {
         let next = self.map.get(&o.end()).copied();
         let mut at = first + n;
         loop {
+            if let Some(behind) = self.sites.behind_stack_test(at) {
+                at = behind;
+            }
             let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
             match next {
                 Some(n) if i.va == n => return Ok(()),

@@ -249,7 +249,8 @@ pub enum Shared {
 }
 
 impl Shared {
-    fn holds(self, addr: u64) -> bool {
+    /// Whether the address may be in it.
+    pub fn holds(self, addr: u64) -> bool {
         match self {
             Shared::Segment => in_segment(addr),
             Shared::UserManaged => is_user(addr),

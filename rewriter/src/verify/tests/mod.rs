@@ -16,6 +16,7 @@ mod polls;
 mod red_zone;
 mod restarts;
 mod screens;
+mod stack_tests;
 mod strips;
 mod systematic;
 
@@ -34,6 +35,7 @@ fn constants() -> String {
         ("GATE_STRING", abi::GATE_STRING),
         ("GATE_VSIB", abi::GATE_VSIB),
         ("GATE_GROUP", abi::GATE_GROUP),
+        ("GATE_STACK", abi::GATE_STACK),
         ("POLL", abi::POLL_WORD),
         ("NODES", abi::CTX_NODES),
         ("UP", abi::LIMIT_UP),

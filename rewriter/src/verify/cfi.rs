@@ -1,9 +1,10 @@
 //! The frame tables: what unwinders read about the old code must hold for the new code.
 //!
-//! Input: module, new code, sites, pairs of old and new addresses. Output: [`FrameCounts`], findings. The input's table is still in the
-//! output under another name. For each old instruction that it covers, the new table covers the new code, inserted code included,
-//! with the same rules, where the canonical frame address is rsp plus what inserted code has moved rsp by; the personality routine,
-//! the return address register and the signal flag are the same; a call that leads to a landing pad leads to that pad's new code.
+//! Input: module, new code, sites, pairs of old and new addresses, the input if it is there. Output: [`FrameCounts`], findings. Old frames are read from the
+//! input, else from what is left of them in the output under another name. For each old instruction that they cover, the new frames cover the new code, inserted
+//! code included, with the same rules, where the canonical frame address is rsp plus what inserted code has moved rsp by. The personality routine,
+//! the return address register, the signal flag and the bytes of arguments are the same, and so is what the personality routine answers: an exception
+//! from there leads to the new code of the same landing pad, with the same filters and types.
 //! Source: LSB core (`.eh_frame`), DWARF 5 section 6.4, Itanium C++ ABI (LSDA).
 
 use super::audit::{Audit, FrameCounts};
@@ -29,7 +30,7 @@ const DWARF_RIP: Register = Register(16);
 const ENCODING: gimli::Encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
 
 /// The frames of the old code: those of the input, or what is left of them in the output.
-fn old_frames<'a>(m: &Module<'a>, original: Option<&Original<'a>>) -> Result<Frames<'a>, String> {
+fn old_frames<'a>(m: &Module<'a>, original: Option<&'a Original>) -> Result<Frames<'a>, String> {
     let section = |name: &str| m.sections.iter().find(|s| s.name == name);
     let mut bases = BaseAddresses::default();
     if let Some(text) = section(".text") {
@@ -52,12 +53,12 @@ pub fn rules(m: &Module) -> Result<Vec<(u64, u64, String)>, String> {
 }
 
 /// Compares the two tables over all `pairs` of old and new addresses, sorted.
-pub fn compare<'a>(
-    m: &Module<'a>,
+pub fn compare(
+    m: &Module,
     (text, cold): (&Code, &Code),
     sites: &Sites,
     pairs: &[(u64, u64)],
-    original: Option<&Original<'a>>,
+    original: Option<&Original>,
     audit: &mut Audit,
 ) {
     let table = || (Vaddr(m.entry), "frame table".to_string());
@@ -132,7 +133,10 @@ impl Comparison<'_, '_> {
             }
         }
         if undefined > 0 {
-            audit.trust("frames of instructions whose rules DWARF does not define follow the original's steps", undefined);
+            audit.trust(
+                "frames of instructions whose rules DWARF does not define follow the original's steps",
+                undefined,
+            );
         }
     }
 
@@ -147,7 +151,9 @@ impl Comparison<'_, '_> {
             *is = new.index(i.va, *is).ok_or(None)?;
             let now = &new.list[*is];
             if now.kind != before.kind {
-                return Err(Some("personality, return address or signal flag of the frame are not the original's".into()));
+                return Err(Some(
+                    "personality, return address or signal flag of the frame are not the original's".into(),
+                ));
             }
             let own = !get(&self.sites.inserted, k);
             let call = own && matches!(i.flow, Flow::Call | Flow::CallInd);

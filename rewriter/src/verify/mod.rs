@@ -18,8 +18,8 @@ mod copies;
 mod covered;
 mod decode;
 mod dropped;
-mod eh_frame_hdr;
 mod effects;
+mod eh_frame_hdr;
 mod evidence;
 mod frames;
 mod gates;
@@ -49,9 +49,11 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unmoved;
+mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use evidence::{Around, Run, Suspect, suspects};
+pub use unwinding::Unwinding;
 
 use crate::error::Result;
 use crate::ids::Vaddr;

@@ -11,8 +11,8 @@
 
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
-use super::eh_frame_hdr;
 use super::effects::{Flow, RAX, RSP};
+use super::eh_frame_hdr;
 use super::frames::Frames;
 use super::module::{Module, Section, Segment, relr_places};
 use super::oldcode::Old;
@@ -119,7 +119,19 @@ impl<'a> Original<'a> {
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
         let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
         let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
-        Ok(Original { file, segments, exec, headers, notes, values, functions, protected, relocated, frames_va, attached })
+        Ok(Original {
+            file,
+            segments,
+            exec,
+            headers,
+            notes,
+            values,
+            functions,
+            protected,
+            relocated,
+            frames_va,
+            attached,
+        })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.

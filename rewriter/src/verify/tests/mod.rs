@@ -16,6 +16,7 @@ mod restarts;
 mod screens;
 mod strips;
 mod systematic;
+mod unwinding;
 
 use super::{Audit, verify};
 use std::path::Path;

@@ -22,7 +22,9 @@ mod decode;
 mod dropped;
 mod dynamic;
 mod effects;
+mod eh_frame_hdr;
 mod evidence;
+mod frames;
 mod gates;
 mod graph;
 mod guarded;
@@ -30,6 +32,7 @@ mod headers;
 mod info;
 mod kept;
 mod live;
+mod lsda;
 mod memory;
 mod module;
 mod named;
@@ -55,10 +58,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unmoved;
+mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use evidence::{Around, Run, Suspect, suspects};
 pub use runtime::Runtime;
+pub use unwinding::Unwinding;
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -189,7 +194,7 @@ pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit>
     }
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
-    cfi::compare(&m, &text, &sites, &pairs, &mut audit);
+    cfi::compare(&m, (&text, &cold), &sites, &pairs, original.as_ref(), &mut audit);
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);

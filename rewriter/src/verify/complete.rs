@@ -2,7 +2,8 @@
 //!
 //! Input: the original file, the complete map from old to new addresses, what stands at old addresses. Output: findings. The audit finds in the original by
 //! itself, and as the dynamic loader and the unwinder do, each address at which somebody may enter code. Such a place has a springboard or a row of the trap
-//! map; only what a relocation alone names may be data, or lie inside an instruction. That rows and springboards lead to the right place,
+//! map; only what a relocation alone names may be data, or lie inside an instruction. The frame of a function that signals return to begins a byte in front of it,
+//! because unwinders look up the address in front of a return address. That rows and springboards lead to the right place,
 //! and that no other row is missing, the comparison of all bytes proves ([`super::original`]); landing pads, [`super::cfi`].
 //!
 //! Source: gABI chapter 5, LSB core (`.eh_frame_hdr`), `rewriter/DESIGN.md` ("Where things go in the output").
@@ -45,27 +46,18 @@ pub(super) fn compare(m: &Module, old: &Old, original: &[u8], pairs: &[(u64, u64
     let mut all = named(original);
     all.sort_unstable();
     all.dedup_by_key(|n| n.0);
+    let is_moved = |va: u64| pairs.binary_search_by_key(&va, |p| p.0).is_ok();
     for (va, who) in all.into_iter().filter(|n| old.at(m, n.0) != At::Elsewhere) {
-        let moved = pairs.binary_search_by_key(&va, |p| p.0).is_ok();
+        let moved = is_moved(va);
         let leads = old.new_address(m, va).is_some();
         audit.entries += u64::from(leads);
         if moved && !leads {
             let why = format!("no springboard and no row of the trap map, although {} names it", who.words());
             audit.finding(Vaddr(va), m.old_place(va), why);
-        } else if !moved && who != Who::Relocation && !(who == Who::Frame && in_front(original, va, pairs)) {
+        } else if !moved && who != Who::Relocation && !(who == Who::Frame && is_moved(va + 1)) {
             audit.finding(Vaddr(va), m.old_place(va), format!("no new code, although {} names it", who.words()));
         }
     }
-}
-
-/// Whether no-operations alone stand between the address and code that moved: the frame of a signal's return, which the unwinder looks up at the address
-/// in front of it, begins there.
-fn in_front(original: &[u8], va: u64, pairs: &[(u64, u64)]) -> bool {
-    const NOP: u8 = 0x90;
-    let next = pairs.get(pairs.partition_point(|p| p.0 < va)).map_or(va, |p| p.0);
-    let table = memory::kernel_table(original).unwrap_or_default();
-    let between = memory::bytes_at(original, &table, va, (next - va) as usize);
-    next > va && between.is_some_and(|bytes| bytes.iter().all(|b| *b == NOP))
 }
 
 /// All of them.

@@ -204,7 +204,7 @@ impl Judge<'_, '_> {
             let why = format!("the kernel's table and the dynamic loader's say different things: {}", name(p.kind));
             self.open(p.va, why);
         }
-        if m.info.phdr_va % 8 != 0 || at % 8 != 0 {
+        if !m.info.phdr_va.is_multiple_of(8) || !at.is_multiple_of(8) {
             self.open(m.info.phdr_va, "a table of program headers is not aligned");
         }
     }

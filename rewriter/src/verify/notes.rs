@@ -41,7 +41,7 @@ fn properties(notes: &[u8], align: usize) -> impl Iterator<Item = (u64, u64)> + 
         let description = notes.get(from..from.checked_add(bytes)?)?;
         let gnu = notes.get(at + 12..at + 16) == Some(b"GNU\0");
         at = (from + bytes).next_multiple_of(align);
-        Some((gnu && kind == NT_GNU_PROPERTY_TYPE_0).then_some(description).unwrap_or(&[]))
+        Some(if gnu && kind == NT_GNU_PROPERTY_TYPE_0 { description } else { &[] })
     });
     descriptions.flat_map(|d| {
         let mut at = 0;

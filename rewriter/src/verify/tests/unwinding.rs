@@ -221,7 +221,8 @@ fn finds_every_changed_byte_of_the_frame_tables_that_matters() {
 /// The LSDA of the last frame can stand right behind the terminator: a look for pointers into the own record that goes on behind it takes it for none.
 #[test]
 fn an_lsda_right_behind_the_frames_is_one() {
-    let s = Subject::new("p", compiled("c++", "p.cpp", THROWS, &["-O1", "-std=c++17", "-fPIC", "-shared"]), true, 0);
+    let file = compiled("c++", "p.cpp", super::systematic::EXCEPTIONS, &["-O1", "-fPIC", "-shared"]);
+    let s = Subject::new("p", file, true, 0);
     let original = Original::read(&s.original, s.name).expect("read original");
     let old = original.frames(Default::default()).expect("its frames");
     let last = old.list.iter().max_by_key(|f| f.record).expect("frames");

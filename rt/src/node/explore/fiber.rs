@@ -32,6 +32,7 @@ pub struct Fiber {
 
 impl Fiber {
     /// Nothing to run yet.
+    #[expect(clippy::new_without_default, reason = "it maps memory")]
     pub fn new() -> Fiber {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
         // SAFETY: a new mapping; the contexts are plain data that `getcontext` fills.

@@ -22,6 +22,7 @@ pub mod guarded;
 pub mod loading;
 pub mod own_path;
 mod partial;
+pub mod pins;
 pub mod segv;
 pub mod sent_traps;
 pub mod signals;
@@ -30,7 +31,6 @@ pub mod table;
 mod waits;
 
 use crate::abi::{self, Counter};
-use crate::coherence::replace::hold_pages;
 use crate::entry::loader::{Ehdr, Phdr};
 use crate::entry::{access, shared_stack};
 use crate::sys::{self, KernelSigaction};
@@ -40,7 +40,7 @@ use crate::trap::{
 use crate::{forks, limits, node, resume, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
-use table::{Range, Shared};
+use table::Shared;
 
 const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
 const PR_SYS_DISPATCH_ON: u64 = 1;
@@ -331,25 +331,12 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
 /// # Safety
 /// As [`table::visit`].
 unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
-    loop {
-        let mut complete = true;
-        let mut acquire = |range: Range| {
-            if !access::accessible(range.addr, range.bytes, range.store) {
-                complete = false;
-                access::require(range.addr, range.bytes, range.store, false);
-            }
-        };
-        // SAFETY: passed on from the caller; `require` makes each range accessible.
-        if let Err(unsupported) = unsafe { table::visit(nr, args, shared, &mut acquire) } {
+    pins::make_accessible(&mut pins::Own, |acquire| {
+        // SAFETY: passed on from the caller; `acquire` makes each range accessible.
+        if let Err(unsupported) = unsafe { table::visit(nr, args, shared, acquire) } {
             node::fail(format_args!("{unsupported}"));
         }
-        // Acquiring one range can cost another: look again until one pass finds all of them accessible. Replacement would take it away
-        // again and again.
-        hold_pages(!complete);
-        if complete {
-            return;
-        }
-    }
+    });
 }
 
 /// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol, and gets a

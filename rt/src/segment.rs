@@ -153,7 +153,7 @@ pub unsafe fn map_contexts(region: Option<(i32, &RegionHeader, NodeId)>) -> Resu
 ///
 /// # Safety
 /// [`map_contexts`] has run; called once.
-pub unsafe fn fill_private_context(gates: [u64; 6], nodes: u32, node: u32) -> sys::Result<()> {
+pub unsafe fn fill_private_context(gates: [u64; 7], nodes: u32, node: u32) -> sys::Result<()> {
     // SAFETY: the page is mapped, writable, and the program does not run yet.
     unsafe {
         for (slot, gate) in gates.into_iter().enumerate() {

@@ -274,6 +274,7 @@ pub fn restore_flags(out: &mut Vec<u8>) {
 }
 
 /// Condition codes used here, as the low nibble of the opcode.
+pub const CC_B: u8 = 2;
 pub const CC_AE: u8 = 3;
 pub const CC_E: u8 = 4;
 pub const CC_NE: u8 = 5;

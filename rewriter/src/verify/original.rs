@@ -11,14 +11,20 @@
 
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
+use super::dynamic::relr_places;
 use super::effects::{Flow, RAX, RSP};
-use super::module::{Module, Section, Segment, relr_places};
+use super::eh_frame_hdr;
+use super::frames::Frames;
+use super::memory::HEADER_BYTES;
+use super::module::{Module, Section, Segment};
+use super::notes;
 use super::oldcode::Old;
 use super::raw::Raw;
 use super::sites::{Sites, get};
 use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
+use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::{BTreeSet, HashMap};
@@ -31,8 +37,8 @@ pub struct Original<'a> {
     file: &'a [u8],
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
-    /// Bytes of the file that hold its headers.
-    headers: Vec<std::ops::Range<u64>>,
+    /// Where its build id stands in the file.
+    id: std::ops::Range<u64>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
@@ -43,11 +49,18 @@ pub struct Original<'a> {
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
     protected: std::ops::Range<u64>,
     relocated: Vec<u64>,
+    /// Where `.eh_frame` is.
+    frames_va: Option<u64>,
     /// The file's last bytes, behind all that its headers name.
     attached: &'a [u8],
 }
 
 impl<'a> Original<'a> {
+    /// The file.
+    pub fn file(&self) -> &'a [u8] {
+        self.file
+    }
+
     /// Reads the original.
     ///
     /// # Errors
@@ -80,10 +93,14 @@ impl<'a> Original<'a> {
                 });
             }
         }
+        if elf.elf_section_table().is_empty() {
+            let mapped = |s: &Segment| file.get(s.file_off as usize..)?.get(..s.file_bytes as usize);
+            let code = segments.iter().filter(|s| s.flags & elf::PF_X.0 != 0 && s.file_bytes != 0);
+            exec.extend(code.filter_map(|s| {
+                Some(Section { name: format!("segment {:#x}", s.va), va: s.va, data: mapped(s)?, exec: true })
+            }));
+        }
         exec.sort_by_key(|s| s.va);
-        let h = elf.elf_header();
-        let phdrs = h.e_phoff(endian);
-        let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
         let symbols = elf.elf_dynamic_symbol_table().symbols();
         let value_at =
             |s: &elf::Sym64<Endianness>| (std::ptr::from_ref(&s.st_value) as u64).saturating_sub(file.as_ptr() as u64);
@@ -109,8 +126,23 @@ impl<'a> Original<'a> {
         }
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
-        let headers = vec![0..64, table, id];
-        Ok(Original { file, segments, exec, headers, notes, values, functions, protected, relocated, attached })
+        let tail = |va| tail(file, &segments, va);
+        // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
+        let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
+        let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
+        Ok(Original {
+            file,
+            segments,
+            exec,
+            id,
+            notes,
+            values,
+            functions,
+            protected,
+            relocated,
+            frames_va,
+            attached,
+        })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -134,6 +166,14 @@ impl<'a> Original<'a> {
         self.protected.start <= va && end <= self.protected.end && !filled
     }
 
+    /// The frames of the old code.
+    pub fn frames(&self, bases: BaseAddresses) -> std::result::Result<Frames<'a>, String> {
+        let tail = |va| tail(self.file, &self.segments, va);
+        let Some(va) = self.frames_va else { return Ok(Frames::default()) };
+        let bytes = tail(va).ok_or_else(|| format!("its frames should be at {va:#x}, outside the file"))?;
+        Frames::read(bytes, va, bases, &tail).map_err(|why| format!("the original: {why}"))
+    }
+
     fn section(&self, va: u64) -> Option<&Section<'a>> {
         self.exec.iter().find(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
     }
@@ -143,6 +183,13 @@ impl<'a> Original<'a> {
         let off = (s.file_off + (va - s.va)) as usize;
         self.file.get(off..off.checked_add(n)?)
     }
+}
+
+/// The bytes that are mapped from `va` to the end of its segment's part of the file.
+fn tail<'a>(file: &'a [u8], segments: &[Segment], va: u64) -> Option<&'a [u8]> {
+    let s = segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+    let end = s.file_off.checked_add(s.file_bytes)?;
+    file.get(usize::try_from(s.file_off + (va - s.va)).ok()?..usize::try_from(end).ok()?)
 }
 
 struct Comparison<'x, 'a> {
@@ -301,6 +348,9 @@ impl Comparison<'_, '_> {
         let next = self.map.get(&o.end()).copied();
         let mut at = first + n;
         loop {
+            if let Some(behind) = self.sites.behind_stack_test(at) {
+                at = behind;
+            }
             let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
             match next {
                 Some(n) if i.va == n => return Ok(()),
@@ -555,8 +605,23 @@ impl Comparison<'_, '_> {
         (start <= last && self.text.contains(last)).then_some(at + 8)
     }
 
-    /// Outside of old code and headers nothing has changed.
+    /// The build id is the one that follows from the original's.
+    fn build_id(&self, audit: &mut Audit) {
+        let (from, to) = (self.original.id.start as usize, self.original.id.end as usize);
+        let Some(was) = self.original.file.get(from..to).filter(|id| !id.is_empty()) else { return };
+        let is = self.m.file.get(from..to);
+        if is.is_none() || is != notes::build_id(self.m, was).as_deref() {
+            audit.finding(
+                Vaddr(0),
+                "notes".into(),
+                "the build id does not follow from the new code and the original's",
+            );
+        }
+    }
+
+    /// Outside of old code and the ELF header ([`super::headers`]) nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
+        self.build_id(audit);
         if !self.m.file.ends_with(self.original.attached) {
             audit.finding(
                 Vaddr(0),
@@ -579,8 +644,8 @@ impl Comparison<'_, '_> {
                 if let Some(exec) = self.original.section(va) {
                     k = (exec.va + exec.data.len() as u64 - s.va) as usize;
                     k = k.min(was.len());
-                } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
-                    k = k.max((h.end - s.file_off) as usize).min(was.len());
+                } else if off < HEADER_BYTES as u64 || self.original.id.contains(&off) {
+                    // Judged elsewhere.
                 } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {

@@ -22,7 +22,9 @@ use super::direct::{arguments, finish, stack_pointer};
 use super::signals::{self, ACTIONS, bit, installed, is_function, is_wrapper};
 use super::stubs::{self, Stub};
 use super::table::Shared;
-use super::{Caller, Outcome, alone, loading, lock_all, make_accessible, own_path, segv, sent_traps, waits};
+use super::{
+    Caller, Outcome, alone, keep_stack_private, loading, lock_all, make_accessible, own_path, segv, sent_traps, waits,
+};
 use crate::entry::gates::{Frame, RAX};
 use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
@@ -221,6 +223,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
     if nr == libc::SYS_rt_sigreturn {
         // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
         let context = unsafe { &mut *(caller.rsp as *mut Ucontext) };
+        keep_stack_private(context, Shared::UserManaged);
         sent_traps::returns(context);
         resume::reestablish(context);
         return Outcome::Run(Stub::Sigreturn, args, 0);

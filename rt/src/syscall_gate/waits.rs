@@ -25,7 +25,7 @@
 
 use super::alone::SYSCALL_BYTES;
 use super::stubs::{self, Stage, Stub};
-use super::{Caller, Outcome, partial, signals};
+use super::{Caller, Outcome, partial, pins, signals};
 use crate::abi::{CONTEXT_SHARED, Counter, activity};
 use crate::entry::access;
 use crate::node;
@@ -72,9 +72,6 @@ const UNANNOUNCED: [i64; 27] = [
 
 /// Nanoseconds of a second.
 const NS: i64 = 1_000_000_000;
-
-/// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
-const ROUNDS: u32 = 16;
 
 /// A call with a relative timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +247,7 @@ pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: im
         tell_time_left(nr, args, call.timed);
         return Outcome::Done(if call.done == 0 { -i64::from(libc::EINTR) } else { call.done as i64 });
     }
-    let mut rounds = 0;
-    loop {
+    pins::until_made(&mut pins::Own, |_| {
         let outcome = decide();
         if matches!(nr, libc::SYS_execve | libc::SYS_execveat) {
             // The new program knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that the node runs.
@@ -259,16 +255,12 @@ pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: im
         }
         let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
         CALL.store(nr, Ordering::Relaxed);
-        if !waits || node::enter_kernel() || rounds == ROUNDS {
-            return outcome;
-        }
-        rounds += 1;
-        without_forgetting(node::poll);
-    }
+        (outcome, waits)
+    })
 }
 
 /// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
-fn without_forgetting(handle: impl FnOnce()) {
+pub(super) fn without_forgetting(handle: impl FnOnce()) {
     // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
     let (timed, partial, place, again) = unsafe {
         let scratch = &*SCRATCH.0.get();

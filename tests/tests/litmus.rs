@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, u32); 6] = [("sb", 2), ("mp", 2), ("lb", 2), ("corr", 2)
 const MOST_NODES: u32 = 4;
 const LEAST_ROUNDS: u64 = 100_000;
 /// Of the program that spins: each round takes several turns of all nodes on the processors.
-const LEAST_SPIN_ROUNDS: u64 = 100;
+const LEAST_SPIN_ROUNDS: u64 = 60;
 
 fn main() {
     let mut trials = Vec::new();

@@ -26,6 +26,7 @@ mod guarded;
 mod kept;
 mod live;
 mod module;
+pub mod mutation;
 mod named;
 mod narrow;
 mod newer;
@@ -79,8 +80,20 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
 /// As [`verify`], or `original` is no ELF file.
 pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit> {
     let original = original.map(|o| Original::read(o, "the original")).transpose()?;
+    audit_against(file, name, original.as_ref(), false)
+}
+
+/// The audit itself. `first`: whoever asks wants to know only whether anything is open, so the first stage that finds something ends it.
+fn audit_against(file: &[u8], name: &str, original: Option<&Original>, first: bool) -> Result<Audit> {
     let m = Module::read(file, name)?;
     let mut audit = Audit { file: name.to_string(), ..Audit::default() };
+    macro_rules! unless_settled {
+        () => {
+            if first && !audit.is_clean() {
+                return Ok(audit);
+            }
+        };
+    }
     for (bit, word) in [
         (module_flags::CHECK_LOADS, "loads"),
         (module_flags::CHECK_STORES, "stores"),
@@ -92,6 +105,7 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
         }
     }
     headers(&m, &mut audit);
+    unless_settled!();
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
     let mut text = decode::decode(m.text.data, m.text.va, &hints);
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
@@ -127,8 +141,10 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     }
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     restarts::compare(&m, &cx, &sites, &mut audit);
+    unless_settled!();
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
+    unless_settled!();
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     descriptors.extend(covered::chain_places(&m, &cx, &sites));
@@ -141,19 +157,23 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
     }
-    let pairs = match &original {
+    let pairs = match original {
         Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
         None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
     };
+    unless_settled!();
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, &text, &sites, &pairs, &mut audit);
+    unless_settled!();
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
+    unless_settled!();
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     narrow::check(&m, &g, cx.text, &sites, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
+    unless_settled!();
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &old, &g, &mut audit);
     if cx.polls {

@@ -16,7 +16,7 @@ use super::audit_against;
 use super::original::Original;
 use crate::error::{Error, Result};
 use code::decoded;
-use rules::Mapped;
+use rules::Places;
 use std::ops::Range;
 
 /// What became of a change.
@@ -38,7 +38,10 @@ pub struct Subject<'a> {
     parts: Vec<Part>,
     /// Instructions of the new code: where they stand in the file, and their addresses. Ascending.
     instructions: Vec<(Range<usize>, u64)>,
-    mapped: Mapped,
+    /// The addresses alone, and what those of tables are relative to.
+    addresses: Vec<u64>,
+    new_base: u64,
+    places: Places,
 }
 
 impl<'a> Subject<'a> {
@@ -63,8 +66,18 @@ impl<'a> Subject<'a> {
             }));
         }
         instructions.sort_unstable_by_key(|i| i.0.start);
-        let parts = parts::of(&read, original, output)?;
-        Ok(Subject { name, output, original: compared, parts, instructions, mapped: Mapped::of(&read.m) })
+        let mut addresses: Vec<u64> = instructions.iter().map(|i| i.1).collect();
+        addresses.sort_unstable();
+        Ok(Subject {
+            name,
+            output,
+            original: compared,
+            parts: parts::of(&read, original, output)?,
+            instructions,
+            addresses,
+            new_base: read.m.info.new_base_va,
+            places: Places::of(&read.m),
+        })
     }
 
     /// The parts, without those that are empty.

@@ -34,7 +34,10 @@ pub const SECTIONS: &str = "section headers";
 pub const SYMBOLS: &str = "symbols (.symtab)";
 pub const NAMES: &str = "names (.strtab, .shstrtab)";
 pub const DEBUG: &str = "debug information";
-pub const STRINGS: &str = "paths of libraries";
+pub const STRINGS: &str = "paths of loader and libraries";
+pub const TRAPS: &str = "trap map";
+pub const RESTARTS: &str = "restart table";
+pub const CLAIMS: &str = "claims and regions";
 pub const NOT_LOADED: &str = "other sections not loaded";
 
 impl Part {
@@ -49,9 +52,9 @@ fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
     Some(match name {
         ".blizzard.rodata" => "rodata (tables, descriptors)",
         ".blizzard.info" => "module info",
-        ".blizzard.traps" => "trap map",
-        ".blizzard.restarts" => "restart table",
-        ".blizzard.claims" => "claims and regions",
+        ".blizzard.traps" => TRAPS,
+        ".blizzard.restarts" => RESTARTS,
+        ".blizzard.claims" => CLAIMS,
         ".blizzard.blocks" => "block counts",
         ".blizzard.rt.rodata" => "runtime, R",
         ".blizzard.rt.text" => "runtime, RX",
@@ -123,6 +126,11 @@ pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
     }
     let info = &m.info;
     set(range_at(info.closure_va, info.closure_bytes).unwrap_or_default(), STRINGS, &any);
+    let path = m.bytes_at(info.interp_va, 1).map(|b| b.as_ptr() as usize - output.as_ptr() as usize);
+    if let Some(at) = path.filter(|at| *at >= original.len()) {
+        let bytes = output[at..].iter().position(|b| *b == 0).map_or(0, |n| n + 1);
+        set(at..at + bytes, STRINGS, &any);
+    }
     set(range_at(info.phdr_va, 56 * info.phdr_count).unwrap_or_default(), LOADERS, &any);
     let header = elf.elf_header();
     let table = |off: u64, count: u16, bytes: usize| off as usize..off as usize + usize::from(count) * bytes;

@@ -14,6 +14,7 @@ mod polls;
 mod red_zone;
 mod restarts;
 mod screens;
+mod single_bytes;
 mod strips;
 mod systematic;
 

@@ -1,4 +1,5 @@
 /* Loads, stores, a switch, strings, flags across accesses, a call through a pointer, setjmp: what the rewriter's C code has sequences for. */
+#include <immintrin.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,15 @@ static long steps(const char *text) {
     return value;
 }
 
+__attribute__((target("avx2"), noinline)) static long gathered(const int *from) {
+    __m256i at = _mm256_setr_epi32(1, 7, 3, 0, 5, 2, 6, 4), got = _mm256_i32gather_epi32(from, at, 4);
+    int to[8];
+    _mm256_storeu_si256((__m256i *)to, got);
+    return to[0] * 3 + to[7];
+}
+
+static long alone(const int *from) { return from[1] * 3 + from[4]; }
+
 static jmp_buf back;
 
 static void deep(int n, int *cells) {
@@ -64,10 +74,15 @@ int main(int argc, char **argv) {
     memcpy(text, "abcdefgh", 8);
     memset(text + 8, 'b', 3);
     int cells[8] = {0};
+    const void *source = text;
+    void *target = text + 32;
+    size_t left = 9;
+    __asm__ volatile("rep movsb" : "+S"(source), "+D"(target), "+c"(left) : : "memory");
     int caught = setjmp(back);
     if (!caught)
         deep(25, cells);
-    printf("%ld %.2f %ld %d %d %s %s\n", sum, mean, steps(text), caught, cells[1], items[3].name, argv[argc] ? "?" : "end");
+    sum += __builtin_cpu_supports("avx2") ? gathered(&items->weight) : alone(&items->weight);
+    printf("%ld %.2f %ld %d %d %s %s %s\n", sum, mean, steps(text), caught, cells[1], items[3].name, text + 32, argv[argc] ? "?" : "end");
     free(text);
     free(items);
     return 0;

@@ -192,7 +192,20 @@ impl<'x, 'a> Prover<'x, 'a> {
         for k in pairs.iter().filter_map(|p| cx.text.at(p.1)) {
             trapped[k / 64] |= 1 << (k % 64);
         }
-        Prover { m, cx, sites, g, from, preds, entry, trapped, chains: HashMap::new(), uses: HashMap::new(), needed: vec![0; cx.text.insns.len() / 64 + 1], moved: 0 }
+        Prover {
+            m,
+            cx,
+            sites,
+            g,
+            from,
+            preds,
+            entry,
+            trapped,
+            chains: HashMap::new(),
+            uses: HashMap::new(),
+            needed: vec![0; cx.text.insns.len() / 64 + 1],
+            moved: 0,
+        }
     }
 
     /// Proves one claim; the index of its access.
@@ -426,7 +439,8 @@ impl<'x, 'a> Prover<'x, 'a> {
             for (k, r) in list.iter().enumerate().skip(own) {
                 let used = self.uses.get(&(at, place)).and_then(|u| *u.get(k)?);
                 let (lo, store) = (r.proven.lin.disp, r.proven.store);
-                let both = r.desc & (abi::miss_desc::LOAD | abi::miss_desc::STORE) == abi::miss_desc::LOAD | abi::miss_desc::STORE;
+                let both = r.desc & (abi::miss_desc::LOAD | abi::miss_desc::STORE)
+                    == abi::miss_desc::LOAD | abi::miss_desc::STORE;
                 if both || used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
                     out.push((
                         place & !REGION,

@@ -244,4 +244,3 @@ pub fn dead(own: &[Insn], va: u64, flags: u8) -> bool {
     }
     true
 }
-

@@ -104,7 +104,8 @@ pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
         let name = String::from_utf8_lossy(name);
         let flags = s.sh_flags(endian);
         let range = off as usize..off.saturating_add(bytes) as usize;
-        let (loaded, exec) = (flags & elf::SHF_ALLOC == elf::SHF_ALLOC, flags & elf::SHF_EXECINSTR == elf::SHF_EXECINSTR);
+        let (loaded, exec) =
+            (flags & elf::SHF_ALLOC == elf::SHF_ALLOC, flags & elf::SHF_EXECINSTR == elf::SHF_EXECINSTR);
         let is_new = range.start >= original.len();
         if exec && !is_new {
             set(range, OLD, &|l| l == CHANGED);
@@ -112,7 +113,9 @@ pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
             set(range, part, &any);
         }
     }
-    for (code, map, inserted, own) in [(&read.text, &read.sites.inserted, INSERTED, OWN), (&read.cold, &read.sites.claimed, COLD, COLD)] {
+    for (code, map, inserted, own) in
+        [(&read.text, &read.sites.inserted, INSERTED, OWN), (&read.cold, &read.sites.claimed, COLD, COLD)]
+    {
         let Some(all) = range_at(code.base, code.bytes) else { continue };
         set(all.clone(), FILLING, &any);
         for (k, i) in code.insns.iter().enumerate() {

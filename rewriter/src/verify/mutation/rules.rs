@@ -63,9 +63,9 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         parts::BETWEEN if !s.places.is_mapped(at) => {
             Some("between the tables of the file and in no segment: no header names it")
         }
-        parts::BETWEEN if s.output[at] == 0 => {
-            Some("zeros between the tables of a segment: nothing that names a table names them, and no code leads there")
-        }
+        parts::BETWEEN if s.output[at] == 0 => Some(
+            "zeros between the tables of a segment: nothing that names a table names them, and no code leads there",
+        ),
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }

@@ -151,7 +151,8 @@ fn changes(file: &File, parts: &[Part], chosen: &[usize], wanted: usize, seed: u
     for &part in chosen {
         // A part's changes do not depend on which other parts there are.
         let name = file.name.bytes().chain(parts[part].name.bytes());
-        let mut random = fastrand::Rng::with_seed(name.fold(seed, |h, b| h.wrapping_mul(0x100_0000_01b3) ^ u64::from(b)));
+        let mut random =
+            fastrand::Rng::with_seed(name.fold(seed, |h, b| h.wrapping_mul(0x100_0000_01b3) ^ u64::from(b)));
         let mut places = parts[part].places.clone();
         random.shuffle(&mut places);
         places.truncate(wanted);

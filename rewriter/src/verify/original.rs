@@ -33,6 +33,8 @@ pub struct Original<'a> {
     exec: Vec<Section<'a>>,
     /// Bytes of the file that hold its headers.
     headers: Vec<std::ops::Range<u64>>,
+    /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
+    debug: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
@@ -67,9 +69,14 @@ impl<'a> Original<'a> {
         }
         let notes = elf.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_NOTE);
         let notes = notes.map(|p| p.p_offset(endian)..p.p_offset(endian).saturating_add(p.p_filesz(endian))).collect();
-        let mut exec = Vec::new();
+        let (mut exec, mut debug) = (Vec::new(), Vec::new());
         for s in elf.sections() {
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+            let is_debug =
+                |name: &str| name.starts_with(".debug_") || name.starts_with(".zdebug_") || name == ".gdb_index";
+            if sh_flags.0 & elf::SHF_ALLOC.0 == 0 && s.name().is_ok_and(is_debug) {
+                debug.extend(s.file_range().map(|(off, bytes)| off..off.saturating_add(bytes)));
+            }
             let both = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
             if sh_flags.0 & both == both {
                 exec.push(Section {
@@ -110,7 +117,7 @@ impl<'a> Original<'a> {
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
         let headers = vec![0..64, table, id];
-        Ok(Original { file, segments, exec, headers, notes, values, functions, protected, relocated, attached })
+        Ok(Original { file, segments, exec, headers, debug, notes, values, functions, protected, relocated, attached })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -568,11 +575,19 @@ impl Comparison<'_, '_> {
         ends_here.then_some(at + 8)
     }
 
+    /// The original's headers that are others in the output: its table of program headers only where the output's stands in its place.
+    fn replaced_headers(&self) -> impl Iterator<Item = &std::ops::Range<u64>> {
+        let at = self.m.file.get(32..40).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let table = &self.original.headers[1];
+        self.original.headers.iter().filter(move |h| *h != table || h.contains(&at))
+    }
+
     /// What no segment maps stands where it stood: programs that read their own file find it.
     fn outside_segments(&self, audit: &mut Audit) {
         let was = self.original.file;
         let mut ranges: Vec<(u64, u64)> = self.original.segments.iter().map(|s| (s.file_off, s.file_bytes)).collect();
-        ranges.extend(self.original.headers.iter().map(|h| (h.start, h.end.saturating_sub(h.start))));
+        let others = self.replaced_headers().chain(&self.original.debug);
+        ranges.extend(others.map(|h| (h.start, h.end.saturating_sub(h.start))));
         ranges.push((was.len() as u64, 0));
         ranges.sort_unstable();
         let mut at = 0;
@@ -616,7 +631,7 @@ impl Comparison<'_, '_> {
                 if let Some(exec) = self.original.section(va) {
                     k = (exec.va + exec.data.len() as u64 - s.va) as usize;
                     k = k.min(was.len());
-                } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
+                } else if let Some(h) = self.replaced_headers().find(|h| h.contains(&off)) {
                     k = k.max((h.end - s.file_off) as usize).min(was.len());
                 } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());

@@ -19,12 +19,15 @@ mod covered;
 mod decode;
 mod dropped;
 mod effects;
+mod eh_frame_hdr;
 mod evidence;
+mod frames;
 mod gates;
 mod graph;
 mod guarded;
 mod kept;
 mod live;
+mod lsda;
 mod module;
 pub mod mutation;
 mod named;
@@ -47,9 +50,11 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unmoved;
+mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use evidence::{Around, Run, Suspect, suspects};
+pub use unwinding::Unwinding;
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -164,7 +169,7 @@ fn audit_against(file: &[u8], name: &str, original: Option<&Original>, first: bo
     unless_settled!();
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
-    cfi::compare(&m, &text, &sites, &pairs, &mut audit);
+    cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
     unless_settled!();
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;

@@ -17,6 +17,7 @@ mod screens;
 mod single_bytes;
 mod strips;
 mod systematic;
+mod unwinding;
 
 use super::{Audit, verify};
 use std::path::Path;
@@ -62,6 +63,7 @@ SECTIONS {
   .blizzard.rodata : { *(.blizzard.rodata) }
   .blizzard.claims : { *(.blizzard.claims) }
   .blizzard.restarts : { *(.blizzard.restarts) }
+  .eh_frame_hdr : { *(.eh_frame_hdr) }
   .eh_frame : { *(.eh_frame) }
   . = ALIGN(0x1000);
   .blizzard.text : { *(.blizzard.text) }
@@ -180,7 +182,7 @@ f:
         std::fs::write(path("m.s"), self.source()).expect("write source");
         std::fs::write(path("m.ld"), SCRIPT).expect("write script");
         run(dir.path(), "as", &["--64", "-o", "m.o", "m.s"], &self.text);
-        run(dir.path(), "ld", &["-static", "-nostdlib", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
+        run(dir.path(), "ld", &["-static", "-nostdlib", "--eh-frame-hdr", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
         restarts::fill(std::fs::read(path("m")).expect("read module"), self.restarts)
     }
 

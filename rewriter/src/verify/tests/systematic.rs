@@ -587,7 +587,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
 fn same_frames(a: &[u8], b: &[u8]) -> bool {
     let rows = |file: &[u8]| {
         let m = Module::read(file, "p").ok()?;
-        super::super::cfi::rules(&m, ".eh_frame").ok()
+        super::super::cfi::rules(&m).ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
 }

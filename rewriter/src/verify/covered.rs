@@ -452,12 +452,13 @@ impl<'x, 'a> Prover<'x, 'a> {
         out
     }
 
-    /// The first instruction of each region's that needs nothing of it.
+    /// The program's first instruction of each region that needs nothing of it. Inserted code may stand in front of one that does.
     fn idle(&self) -> Vec<u64> {
         let text = self.cx.text;
+        let known = |k| get(&self.needed, k) || get(&self.sites.inserted, k) || text.insns[k].is_nop();
         let idle = |&(from, to, _): &(u64, u64, u64)| {
             let within = text.lower_bound(from)..text.lower_bound(to);
-            within.into_iter().find(|&k| !get(&self.needed, k) && !text.insns[k].is_nop()).map(|k| text.insns[k].va)
+            within.into_iter().find(|&k| !known(k)).map(|k| text.insns[k].va)
         };
         self.m.regions.iter().filter_map(idle).collect()
     }

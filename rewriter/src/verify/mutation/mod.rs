@@ -14,6 +14,8 @@ pub use parts::Part;
 
 use super::audit_against;
 use super::original::Original;
+use super::sites::get;
+use super::unwinding::Unwinding;
 use crate::error::{Error, Result};
 use code::decoded;
 use rules::Places;
@@ -38,10 +40,11 @@ pub struct Subject<'a> {
     parts: Vec<Part>,
     /// Instructions of the new code: where they stand in the file, and their addresses. Ascending.
     instructions: Vec<(Range<usize>, u64)>,
-    /// The addresses alone, and what those of tables are relative to.
-    addresses: Vec<u64>,
+    /// The addresses of the program's own, and what those of tables are relative to.
+    own: Vec<u64>,
     new_base: u64,
     places: Places,
+    unwinding: Option<Unwinding<'a>>,
 }
 
 impl<'a> Subject<'a> {
@@ -66,17 +69,18 @@ impl<'a> Subject<'a> {
             }));
         }
         instructions.sort_unstable_by_key(|i| i.0.start);
-        let mut addresses: Vec<u64> = instructions.iter().map(|i| i.1).collect();
-        addresses.sort_unstable();
+        let all = read.text.insns.iter().enumerate();
+        let own = all.filter(|(k, _)| !get(&read.sites.inserted, *k)).map(|(_, i)| i.va).collect();
         Ok(Subject {
             name,
             output,
             original: compared,
             parts: parts::of(&read, original, output)?,
             instructions,
-            addresses,
+            own,
             new_base: read.m.info.new_base_va,
             places: Places::of(&read.m),
+            unwinding: Unwinding::of(output).ok(),
         })
     }
 
@@ -94,7 +98,8 @@ impl<'a> Subject<'a> {
             Some(va) if part.is_code() => code::harmless(self.output, mutant, va),
             _ => None,
         };
-        match rule.or_else(|| rules::harmless(self, part, mutant, at)) {
+        let unwinders = || self.unwinding.as_ref().and_then(|u| u.harmless(mutant, at));
+        match rule.or_else(unwinders).or_else(|| rules::harmless(self, part, mutant, at)) {
             Some(why) => Verdict::Harmless(why),
             None => Verdict::Missed,
         }

@@ -60,6 +60,10 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         {
             Some("no segment maps it: debuggers and profilers read it, neither kernel, loader, runtime nor program")
         }
+        // gABI, Elf64_Ehdr: e_shoff, and e_shentsize, e_shnum, e_shstrndx.
+        parts::ELF_HEADER if (40..48).contains(&at) || (58..64).contains(&at) => Some(
+            "where section headers stand: debuggers and profilers read them, neither kernel, loader, runtime nor program",
+        ),
         parts::BETWEEN if !s.places.is_mapped(at) => {
             Some("between the tables of the file and in no segment: no header names it")
         }
@@ -73,7 +77,7 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
             Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
         }
         parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => {
-            Some("the region holds the beginnings of the same instructions, and only there can contexts lie")
+            Some("the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it")
         }
         parts::FILLING => is_filling(s, mutant, at)
             .then_some("padding between functions, which no way leads into, became other no-operations or traps"),
@@ -101,7 +105,7 @@ fn is_padding(bytes: &[u8]) -> bool {
     whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
 }
 
-/// Whether the change at `at` leaves each region the instructions that it had, and its chain.
+/// Whether the change at `at` leaves the region the program's instructions that it had, and its chain.
 fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
     let row = (at - s.places.regions.start) / 12;
     let read = |file: &[u8]| {
@@ -112,7 +116,7 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
     let (Some(was), Some(is)) = (read(s.output), read(mutant)) else { return false };
     let begins = |offset: u32| {
         let va = s.new_base + u64::from(offset);
-        s.addresses.partition_point(|a| *a < va)
+        s.own.partition_point(|a| *a < va)
     };
     was[2] == is[2] && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
 }

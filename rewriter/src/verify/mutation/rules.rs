@@ -76,9 +76,9 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         parts::CLAIMS if s.places.claims.contains(&at) => {
             Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
         }
-        parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => {
-            Some("the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it")
-        }
+        parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => Some(
+            "the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it",
+        ),
         parts::FILLING => is_filling(s, mutant, at)
             .then_some("padding between functions, which no way leads into, became other no-operations or traps"),
         _ => None,

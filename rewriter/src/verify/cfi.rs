@@ -118,7 +118,11 @@ impl Comparison<'_, '_> {
         }
         let (mut was, mut is) = (0, 0);
         for (index, &(from, to)) in self.pairs.iter().enumerate() {
-            let (Some(k), Some(first)) = (self.old.index(from, was), self.text.at(to)) else { continue };
+            let Some(first) = self.text.at(to) else { continue };
+            let Some(k) = self.old.index(from, was) else {
+                self.without(first, &mut is, audit);
+                continue;
+            };
             was = k;
             if from >= self.old.list[was].defined_to {
                 undefined += 1;
@@ -140,6 +144,20 @@ impl Comparison<'_, '_> {
                 "frames of instructions whose rules DWARF does not define follow the original's steps",
                 undefined,
             );
+        }
+    }
+
+    /// One instruction that no frame described, whose new code begins with instruction `first`: none does now.
+    fn without(&self, first: usize, is: &mut usize, audit: &mut Audit) {
+        for (k, i) in self.text.insns.iter().enumerate().skip(first) {
+            if let Some(frame) = self.new.index(i.va, *is) {
+                *is = frame;
+                let why = "a frame describes the new code; none described the old";
+                return audit.finding(Vaddr(i.va), self.m.place(i.va), why);
+            }
+            if !get(&self.sites.inserted, k) {
+                return;
+            }
         }
     }
 

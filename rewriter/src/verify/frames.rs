@@ -121,7 +121,7 @@ impl<'a> Frames<'a> {
             let arguments = arguments(&eh, &bases, bytes, &fde).map_err(bad)?;
             // An encoded 0 is no pointer, whatever its base; gimli adds the base, and so finds a place in the record itself.
             let own =
-                |offset: usize, len: usize, to: u64| to == 0 || to.wrapping_sub(va + offset as u64) < len as u64 + 12;
+                |offset: usize, len: usize, to: u64| to == 0 || to.wrapping_sub(va + offset as u64) < len as u64 + 4;
             let lsda = match fde.lsda() {
                 Some(Pointer::Direct(at)) if own(fde.offset(), fde.entry_len(), at) => None,
                 Some(Pointer::Direct(at)) => {

@@ -453,7 +453,7 @@ fn table_entry(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {
     Some((at + 4 * k, new.to_le_bytes().to_vec(), va + 4 * k as u64))
 }
 
-const EXCEPTIONS: &str = r#"
+pub(super) const EXCEPTIONS: &str = r#"
 #include <stdexcept>
 #include <string>
 #include <cstdio>

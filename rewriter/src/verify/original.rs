@@ -37,7 +37,7 @@ pub struct Original<'a> {
     /// Bytes of the file that hold its headers.
     headers: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
-    debug: Vec<std::ops::Range<u64>>,
+    pub(super) debug: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
@@ -591,9 +591,9 @@ impl Comparison<'_, '_> {
         (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
     }
 
-    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends where the function's last
-    /// instruction does; where the size begins.
-    fn is_size_of_new_code(&self, off: u64) -> Option<u64> {
+    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends behind the function's last
+    /// instruction, before anything else of the program; where the size begins. `begins` are the new addresses, ascending.
+    fn is_size_of_new_code(&self, off: u64, begins: &[u64]) -> Option<u64> {
         let functions = &self.original.functions;
         let at = functions[functions.partition_point(|at| at + 8 <= off).checked_sub(1)?];
         let value = self.leads_to_new_code(at).filter(|value| *value == at && off < at + 16)?;
@@ -607,7 +607,9 @@ impl Comparison<'_, '_> {
         let ends_here = (was.max(was_end.saturating_sub(15))..was_end).any(|va| {
             let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
             let found = self.insns.get(&va).zip(self.map.get(&va)).and_then(copy);
-            found.is_some_and(|(first, n)| self.text.insns[first + n - 1].end() == end)
+            let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
+            let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
+            behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))
         });
         ends_here.then_some(at + 8)
     }
@@ -653,6 +655,8 @@ impl Comparison<'_, '_> {
             );
         }
         self.outside_segments(audit);
+        let mut begins: Vec<u64> = self.map.values().copied().collect();
+        begins.sort_unstable();
         // A segment without a part in the file has nothing to compare.
         for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
@@ -670,7 +674,8 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if let Some(h) = self.replaced_headers().find(|h| h.contains(&off)) {
                     k = k.max((h.end - s.file_off) as usize).min(was.len());
-                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
+                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off, &begins))
+                {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");

@@ -42,6 +42,8 @@ pub struct Subject<'a> {
     instructions: Vec<(Range<usize>, u64)>,
     /// The addresses of the program's own, and what those of tables are relative to.
     own: Vec<u64>,
+    /// The same without padding.
+    solid: Vec<u64>,
     new_base: u64,
     places: Places,
     unwinding: Option<Unwinding<'a>>,
@@ -70,7 +72,9 @@ impl<'a> Subject<'a> {
         }
         instructions.sort_unstable_by_key(|i| i.0.start);
         let all = read.text.insns.iter().enumerate();
-        let own = all.filter(|(k, _)| !get(&read.sites.inserted, *k)).map(|(_, i)| i.va).collect();
+        let own = all.filter(|(k, _)| !get(&read.sites.inserted, *k)).map(|(_, i)| i);
+        let solid = own.clone().filter(|i| !i.is_nop() && !i.is_int3()).map(|i| i.va).collect();
+        let own = own.map(|i| i.va).collect();
         Ok(Subject {
             name,
             output,
@@ -78,6 +82,7 @@ impl<'a> Subject<'a> {
             parts: parts::of(&read, original, output)?,
             instructions,
             own,
+            solid,
             new_base: read.m.info.new_base_va,
             places: Places::of(&read.m),
             unwinding: Unwinding::of(output).ok(),

@@ -38,6 +38,7 @@ pub const STRINGS: &str = "paths of loader and libraries";
 pub const TRAPS: &str = "trap map";
 pub const RESTARTS: &str = "restart table";
 pub const CLAIMS: &str = "claims and regions";
+pub const DYNSYM: &str = "dynamic symbols";
 pub const NOT_LOADED: &str = "other sections not loaded";
 
 impl Part {
@@ -63,7 +64,7 @@ fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
         ".eh_frame" if is_new => ".eh_frame",
         ".gcc_except_table" if is_new => ".gcc_except_table",
         ".dynamic" => "dynamic section",
-        ".dynsym" => "dynamic symbols",
+        ".dynsym" => DYNSYM,
         ".symtab" => SYMBOLS,
         ".strtab" | ".shstrtab" => NAMES,
         _ if name.starts_with(".rela.") || name == ".relr.dyn" => "relocations",

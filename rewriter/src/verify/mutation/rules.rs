@@ -17,6 +17,8 @@ pub struct Places {
     segments: Vec<Range<usize>>,
     /// Codes and heads of the trap map and the restart table.
     rows: Vec<Range<usize>>,
+    /// Where the dynamic symbols begin.
+    dynsym: usize,
     claims: Range<usize>,
     regions: Range<usize>,
 }
@@ -28,6 +30,10 @@ impl Places {
             let found = m.bytes_at(va, usize::try_from(bytes).ok()?)?;
             let at = found.as_ptr() as usize - m.file.as_ptr() as usize;
             Some(at..at + found.len())
+        };
+        let section = |name: &str| {
+            let data = m.sections.iter().find(|s| s.name == name).map_or(m.file, |s| s.data);
+            data.as_ptr() as usize - m.file.as_ptr() as usize
         };
         let i = &m.info;
         let heads = |groups: usize, bytes: usize| (groups * bytes) as u64;
@@ -42,6 +48,7 @@ impl Places {
         Places {
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
+            dynsym: section(".dynsym"),
             claims: at(i.claims_va, 12 * i.claim_count).unwrap_or_default(),
             regions: at(i.regions_va, 12 * i.region_count).unwrap_or_default(),
         }
@@ -73,11 +80,17 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }
+        parts::COPY if !s.places.is_mapped(at) && s.original.debug.iter().any(|d| d.contains(&(at as u64))) => Some(
+            "debug information of the input that was written anew elsewhere: no section header leads here any more",
+        ),
         parts::CLAIMS if s.places.claims.contains(&at) => {
             Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
         }
         parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => Some(
             "the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it",
+        ),
+        parts::DYNSYM if same_end(s, mutant, at) => Some(
+            "the size of a function's dynamic symbol ends elsewhere in the padding behind the function's last instruction",
         ),
         parts::FILLING => is_filling(s, mutant, at)
             .then_some("padding between functions, which no way leads into, became other no-operations or traps"),
@@ -119,4 +132,18 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
         s.own.partition_point(|a| *a < va)
     };
     was[2] == is[2] && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
+}
+
+/// Whether the change at `at` is to the size of a dynamic symbol, and between its two ends stands nothing but padding and inserted code.
+fn same_end(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    const ENTRY: usize = 24;
+    const SIZE: usize = 16;
+    let begin = at - at.wrapping_sub(s.places.dynsym) % ENTRY;
+    let end = |file: &[u8]| {
+        let word = |from: usize| Some(u64::from_le_bytes(*file.get(from..)?.first_chunk()?));
+        word(begin + 8)?.checked_add(word(begin + SIZE)?)
+    };
+    let (Some(was), Some(is)) = (end(s.output), end(mutant)) else { return false };
+    let next = |va: u64| s.solid.partition_point(|a| *a < va);
+    at >= begin + SIZE && next(was) == next(is)
 }

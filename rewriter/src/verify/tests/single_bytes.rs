@@ -1,6 +1,8 @@
 //! Single bytes that `corpus mutate` once changed unseen: each kind stays found.
 
 use super::super::module::Module;
+use super::super::mutation::code::decoded;
+use super::super::sites::get;
 use super::super::verify_with;
 use super::lanes;
 use super::planted::compiled;
@@ -82,11 +84,20 @@ fn a_region_ends_with_what_needs_it() {
     let p = Pair::program();
     let m = Module::read(&p.output, "p").expect("read module");
     let at = p.offset(m.info.regions_va);
-    let free = |k: &usize| m.regions.get(k + 1).is_none_or(|next| next.0 > m.regions[*k].1 + 16);
-    let k = (0..m.regions.len()).find(free).expect("a region with room behind it");
-    let end = at + 12 * k + 4;
-    // By 16 bytes at least one instruction more.
-    p.found(end, p.output[end].checked_add(16).expect("no carry"), "a region acquires here what nothing needs");
+    let read = decoded(&p.output);
+    // Which bytes more reach the program's next instruction, and no other region.
+    let more = |k: usize| {
+        let end = m.regions[k].1;
+        let room = m.regions.get(k + 1).map_or(u64::MAX, |next| next.0) - end;
+        let from = read.text.at(end)?;
+        let own =
+            (from..read.text.insns.len()).find(|&i| !get(&read.sites.inserted, i) && !read.text.insns[i].is_nop())?;
+        let more = read.text.insns[own].end() - end;
+        let new = p.output[at + 12 * k + 4].checked_add(u8::try_from(more).ok()?)?;
+        (more <= room).then_some((at + 12 * k + 4, new))
+    };
+    let (end, new) = (0..m.regions.len()).find_map(more).expect("a region with room behind it");
+    p.found(end, new, "a region acquires here what nothing needs");
 }
 
 /// The size was accepted wherever it ended in new code; `dladdr` would have named other functions' addresses by it.

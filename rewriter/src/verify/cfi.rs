@@ -71,14 +71,16 @@ pub fn compare(
         Err(why) => return audit.finding(table().0, table().1, why),
     };
     let new = &m.frames;
-    if old.list.is_empty() {
-        audit.trust("frames of code whose old frames are not there to compare with", new.list.len() as u64);
-    }
     eh_frame_hdr::prove(m, m.index.as_ref(), new, audit);
     for pair in new.list.windows(2).filter(|pair| pair[0].to > pair[1].from) {
         audit.finding(Vaddr(pair[1].from), m.place(pair[1].from), "its frame begins before the one in front ends");
     }
     let counts = FrameCounts { old: old.list.len() as u64, new: new.list.len() as u64, ..FrameCounts::default() };
+    if old.list.is_empty() && original.is_none() {
+        audit.trust("frames of code whose old frames are not there to compare with", counts.new);
+        audit.frames = Some(counts);
+        return;
+    }
     let mut c = Comparison { m, text, cold, sites, pairs, old: &old, new, counts, same: Same::default() };
     c.moved_code(audit);
     c.copies(audit);

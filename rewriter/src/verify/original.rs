@@ -11,10 +11,13 @@
 
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
+use super::dynamic::relr_places;
 use super::effects::{Flow, RAX, RSP};
 use super::eh_frame_hdr;
 use super::frames::Frames;
-use super::module::{Module, Section, Segment, relr_places};
+use super::memory::HEADER_BYTES;
+use super::module::{Module, Section, Segment};
+use super::notes;
 use super::oldcode::Old;
 use super::raw::Raw;
 use super::sites::{Sites, get};
@@ -34,10 +37,10 @@ pub struct Original<'a> {
     file: &'a [u8],
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
-    /// Bytes of the file that hold its headers.
-    headers: Vec<std::ops::Range<u64>>,
     /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
     pub(super) debug: Vec<std::ops::Range<u64>>,
+    /// Where its build id stands in the file.
+    id: std::ops::Range<u64>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
@@ -55,6 +58,11 @@ pub struct Original<'a> {
 }
 
 impl<'a> Original<'a> {
+    /// The file.
+    pub fn file(&self) -> &'a [u8] {
+        self.file
+    }
+
     /// Reads the original.
     ///
     /// # Errors
@@ -92,10 +100,14 @@ impl<'a> Original<'a> {
                 });
             }
         }
+        if elf.elf_section_table().is_empty() {
+            let mapped = |s: &Segment| file.get(s.file_off as usize..)?.get(..s.file_bytes as usize);
+            let code = segments.iter().filter(|s| s.flags & elf::PF_X.0 != 0 && s.file_bytes != 0);
+            exec.extend(code.filter_map(|s| {
+                Some(Section { name: format!("segment {:#x}", s.va), va: s.va, data: mapped(s)?, exec: true })
+            }));
+        }
         exec.sort_by_key(|s| s.va);
-        let h = elf.elf_header();
-        let phdrs = h.e_phoff(endian);
-        let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
         let symbols = elf.elf_dynamic_symbol_table().symbols();
         let value_at =
             |s: &elf::Sym64<Endianness>| (std::ptr::from_ref(&s.st_value) as u64).saturating_sub(file.as_ptr() as u64);
@@ -121,7 +133,6 @@ impl<'a> Original<'a> {
         }
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
-        let headers = vec![0..64, table, id];
         let tail = |va| tail(file, &segments, va);
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
         let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
@@ -130,8 +141,8 @@ impl<'a> Original<'a> {
             file,
             segments,
             exec,
-            headers,
             debug,
+            id,
             notes,
             values,
             functions,
@@ -345,6 +356,9 @@ impl Comparison<'_, '_> {
         let next = self.map.get(&o.end()).copied();
         let mut at = first + n;
         loop {
+            if let Some(behind) = self.sites.behind_stack_test(at) {
+                at = behind;
+            }
             let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
             match next {
                 Some(n) if i.va == n => return Ok(()),
@@ -614,18 +628,12 @@ impl Comparison<'_, '_> {
         ends_here.then_some(at + 8)
     }
 
-    /// The original's headers that are others in the output: its table of program headers only where the output's stands in its place.
-    fn replaced_headers(&self) -> impl Iterator<Item = &std::ops::Range<u64>> {
-        let at = self.m.file.get(32..40).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let table = &self.original.headers[1];
-        self.original.headers.iter().filter(move |h| *h != table || h.contains(&at))
-    }
-
     /// What no segment maps stands where it stood: programs that read their own file find it.
     fn outside_segments(&self, audit: &mut Audit) {
         let was = self.original.file;
         let mut ranges: Vec<(u64, u64)> = self.original.segments.iter().map(|s| (s.file_off, s.file_bytes)).collect();
-        let others = self.replaced_headers().chain(&self.original.debug);
+        let elf_header = 0..HEADER_BYTES as u64;
+        let others = self.original.debug.iter().chain([&elf_header, &self.original.id]);
         ranges.extend(others.map(|h| (h.start, h.end.saturating_sub(h.start))));
         ranges.push((was.len() as u64, 0));
         ranges.sort_unstable();
@@ -645,8 +653,23 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Outside of old code and headers nothing has changed.
+    /// The build id is the one that follows from the original's.
+    fn build_id(&self, audit: &mut Audit) {
+        let (from, to) = (self.original.id.start as usize, self.original.id.end as usize);
+        let Some(was) = self.original.file.get(from..to).filter(|id| !id.is_empty()) else { return };
+        let is = self.m.file.get(from..to);
+        if is.is_none() || is != notes::build_id(self.m, was).as_deref() {
+            audit.finding(
+                Vaddr(0),
+                "notes".into(),
+                "the build id does not follow from the new code and the original's",
+            );
+        }
+    }
+
+    /// Outside of old code and the ELF header ([`super::headers`]) nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
+        self.build_id(audit);
         if !self.m.file.ends_with(self.original.attached) {
             audit.finding(
                 Vaddr(0),
@@ -672,8 +695,8 @@ impl Comparison<'_, '_> {
                 if let Some(exec) = self.original.section(va) {
                     k = (exec.va + exec.data.len() as u64 - s.va) as usize;
                     k = k.min(was.len());
-                } else if let Some(h) = self.replaced_headers().find(|h| h.contains(&off)) {
-                    k = k.max((h.end - s.file_off) as usize).min(was.len());
+                } else if off < HEADER_BYTES as u64 || self.original.id.contains(&off) {
+                    // Judged elsewhere.
                 } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off, &begins))
                 {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());

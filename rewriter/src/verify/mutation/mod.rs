@@ -12,10 +12,10 @@ mod rules;
 
 pub use parts::Part;
 
-use super::audit_against;
 use super::original::Original;
 use super::sites::get;
 use super::unwinding::Unwinding;
+use super::{Inputs, Runtime, audit_against};
 use crate::error::{Error, Result};
 use code::decoded;
 use rules::Places;
@@ -37,6 +37,7 @@ pub struct Subject<'a> {
     name: &'a str,
     output: &'a [u8],
     original: Original<'a>,
+    runtimes: Vec<Runtime<'static>>,
     parts: Vec<Part>,
     /// Instructions of the new code: where they stand in the file, and their addresses. Ascending.
     instructions: Vec<(Range<usize>, u64)>,
@@ -56,7 +57,8 @@ impl<'a> Subject<'a> {
     /// One cannot be read, or the audit does not accept the output as it is.
     pub fn new(name: &'a str, original: &'a [u8], output: &'a [u8]) -> Result<Subject<'a>> {
         let compared = Original::read(original, name)?;
-        let audit = audit_against(output, name, Some(&compared), false)?;
+        let runtimes = Inputs::default().runtimes;
+        let audit = audit_against(output, name, Some(&compared), &runtimes, false)?;
         if !audit.is_clean() {
             return Err(Error::new(format!("{name}: the audit does not accept the output as it is:\n{audit}")));
         }
@@ -79,6 +81,7 @@ impl<'a> Subject<'a> {
             name,
             output,
             original: compared,
+            runtimes,
             parts: parts::of(&read, original, output)?,
             instructions,
             own,
@@ -112,7 +115,7 @@ impl<'a> Subject<'a> {
 
     /// How many findings are open until the first stage that finds any ends; none where the file is refused.
     fn reasons(&self, mutant: &[u8]) -> Option<usize> {
-        audit_against(mutant, self.name, Some(&self.original), true).ok().map(|audit| audit.open.len())
+        audit_against(mutant, self.name, Some(&self.original), &self.runtimes, true).ok().map(|audit| audit.open.len())
     }
 
     /// The address of the new code's instruction with the byte at `at`.

@@ -66,7 +66,7 @@ impl Subject {
             let list = if sites::get(&found.inserted, k) { &mut hot } else { &mut own };
             list.push(*i);
         }
-        let guarded = found.list.iter().filter(|s| s.kind != sites::Kind::Poll).map(|s| text.insns[s.access]).collect();
+        let guarded = found.list.iter().filter(|s| s.kind.is_about_access()).map(|s| text.insns[s.access]).collect();
         let cold = stubs.insns.clone();
         drop(m);
         Subject { name, each: EACH, original, output, hot, cold, own, guarded }

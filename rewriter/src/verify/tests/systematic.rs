@@ -5,13 +5,14 @@
 //! harmless for which reason.
 
 use super::super::module::Module;
+use super::super::mutation::code::{dead, harmless};
 use super::super::{
     decode,
     decode::Insn,
     effects::{ALL_FLAGS, Flow, OF},
     sites, verify_with,
 };
-use super::planted::{Numbers, compiled, dead, harmless};
+use super::planted::{Numbers, compiled};
 use crate::options::{Checks, Options, Poll};
 use crate::pipeline;
 use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};

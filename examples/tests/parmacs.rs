@@ -5,6 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
+blizzard_test_harness::tests! {
+    cholesky,
+    nbody,
+    sort,
+    tree,
+    more_processes_than_nodes_are_an_error_that_says_so,
+    every_macro_is_c,
+}
+
 /// Standard output of a command that must succeed.
 fn output(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -53,21 +62,18 @@ fn compare(program: &Path, args: &[&str]) -> String {
     expected
 }
 
-#[test]
 fn cholesky() {
     let (_folder, program) = build(&["cholesky.C"], None);
     let out = compare(&program, &["-n70"]);
     assert!(out.starts_with("70 columns\nlast pivot ") && out.contains("e-1"), "{out}");
 }
 
-#[test]
 fn nbody() {
     let (_folder, program) = build(&["nbody.C", "forces.C"], Some("nbody.H"));
     compare(&program, &["-n40", "-t3"]);
 }
 
 /// Flags that processes wait for and clear again, arrays of locks.
-#[test]
 fn sort() {
     let (_folder, program) = build(&["sort.C"], None);
     let out = compare(&program, &["-n", "3000", "-r", "32"]);
@@ -75,14 +81,12 @@ fn sort() {
 }
 
 /// One tree, built by all under locks of its cells; a self-scheduled loop; private variables of the processes.
-#[test]
 fn tree() {
     let (_folder, program) = build(&["tree.C"], None);
     let out = compare(&program, &["-n", "150", "-t", "2"]);
     assert!(out.starts_with("150 bodies, 2 steps: "), "{out}");
 }
 
-#[test]
 fn more_processes_than_nodes_are_an_error_that_says_so() {
     let (_folder, program) = build(&["cholesky.C"], None);
     let mut launch = tool::blizzard(["run", "-n", "2", "--"]);
@@ -96,7 +100,6 @@ fn more_processes_than_nodes_are_an_error_that_says_so() {
 }
 
 /// Every macro of the file expands to C, wherever the program uses it; names of m4's functions are the program's own.
-#[test]
 fn every_macro_is_c() {
     let text = r#"
 MAIN_ENV

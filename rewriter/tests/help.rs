@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+blizzard_test_harness::tests! {
+    every_example_works_as_written,
+}
+
 /// A command in `folder`, with `blizzard` in PATH and a cache of its own.
 fn shell(folder: &Path, line: &str) -> Output {
     let own = Path::new(env!("CARGO_BIN_EXE_blizzard")).parent().unwrap().to_owned();
@@ -28,7 +32,6 @@ fn examples(help: &str) -> Vec<String> {
     after.take_while(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 
-#[test]
 fn every_example_works_as_written() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

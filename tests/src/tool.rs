@@ -10,10 +10,6 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A shell's words that execute its arguments without the privilege to raise hard limits, which nodes would use.
-pub const EXEC_WITHOUT_RAISING_LIMITS: &str =
-    "p='setpriv --bounding-set=-sys_resource'; if $p true 2> /dev/null; then exec $p \"$@\"; else exec \"$@\"; fi";
-
 /// The path of the `blizzard` program.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();

@@ -271,11 +271,12 @@ fn compressed_sections(form: &str) {
         };
         let line = format!("gcc -gdwarf-{version} {compress} -O2 f.c -o old{convert}");
         folder.needs(&line);
-        let compressed = |flags: object::SectionFlags| matches!(flags, object::SectionFlags::Elf { sh_flags } if sh_flags & 0x800 != 0);
         let bytes = fs::read(folder.at("old")).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
         let is_compressed = |s: object::Section| {
-            s.name() == Ok(".zdebug_info") || s.name() == Ok(".debug_info") && compressed(s.flags())
+            let form = s.compressed_file_range().map(|range| range.format);
+            s.name() == Ok(".zdebug_info")
+                || s.name() == Ok(".debug_info") && form != Ok(object::CompressionFormat::None)
         };
         assert!(elf.sections().any(is_compressed), "{line}");
         same(&folder, "old", &line);

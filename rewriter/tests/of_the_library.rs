@@ -4,7 +4,7 @@
 //! the library's test executable by its full name.
 
 use blizzard_test_harness::needs::{need, need_file};
-use blizzard_test_harness::{Test, unit_tests};
+use blizzard_test_harness::{Test, built};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -75,7 +75,7 @@ fn main() {
 }
 
 fn executable() -> Command {
-    let mut command = Command::new(unit_tests::of("blizzard").unwrap());
+    let mut command = Command::new(built::unit_tests("blizzard").unwrap());
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     command
 }

@@ -8,10 +8,10 @@
 //!
 //! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure.
 
+pub mod built;
 pub mod needs;
 mod records;
 pub mod totals;
-pub mod unit_tests;
 
 pub use libtest_mimic::Failed;
 use libtest_mimic::{Arguments, Completion, Trial};

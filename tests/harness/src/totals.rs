@@ -6,8 +6,8 @@
 //! lists its tests. Cargo gets to the last program only if all others have passed, unless it is told `--no-fail-fast`: then the line counts
 //! the recorded programs only, and says so.
 
-use crate::{records, unit_tests};
-use std::path::{Path, PathBuf};
+use crate::{built, records};
+use std::path::Path;
 use std::process::Command;
 
 /// Prints the totals. Not a test: it fails only where `--list` or a result is no text.
@@ -56,8 +56,8 @@ fn others(recorded: &[&Path], own: &[String]) -> Result<(u64, u64), String> {
         return Err("--no-fail-fast".into());
     }
     let arguments: Vec<String> = words[1..end].iter().filter(|w| *w != "--no-run").cloned().collect();
-    let artifacts = unit_tests::artifacts(&arguments, Path::new(&format!("{process}/cwd")))?;
-    let executables = artifacts.iter().filter_map(|a| a["executable"].as_str()).map(PathBuf::from);
+    let artifacts = built::artifacts(&arguments, Path::new(&format!("{process}/cwd")))?;
+    let executables = artifacts.iter().filter(|a| a["profile"]["test"] == true).map(built::executable);
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
     let (mut run, mut ignored) = (0, 0);
     for executable in executables.filter(|e| *e != this && !recorded.contains(&e.as_path())) {

@@ -364,6 +364,8 @@ fn frames_of_a_program_without_unwind_tables() {
 }
 
 fn split_units_are_not_believed_but_lines_are(compiler: &str) {
+    // With which GCC writes the other parts.
+    needs::need("objcopy");
     // The other parts hold lengths and lists of the old code. A debugger that finds them by their identities would believe them.
     let folder = Folder::new();
     for version in [4, 5] {

@@ -13,8 +13,8 @@ use std::time::Duration;
 blizzard_test_harness::tests! {
     races_on_the_runtime_are_sequentially_consistent,
     all_block_sizes_home_policies_and_protocols_have_their_turn,
-    each_bug_planted_in_stache_is_found,
-    each_bug_planted_in_the_second_protocol_is_found,
+    long: each_bug_planted_in_stache_is_found,
+    long: each_bug_planted_in_the_second_protocol_is_found,
     nodes_get_on_beside_a_program_that_computes,
 }
 

@@ -1,7 +1,7 @@
 //! Tests that say what they need. Where it is not there they are skipped: by name, with the Debian package that brings it, and counted.
 //!
 //! Rust's own harness cannot skip a test that has begun, so test programs that need more than a C compiler have `harness = false` and run
-//! on `libtest-mimic`. A test is an ordinary function, named in [`tests!`]; what it needs it asks for when it needs it:
+//! on `libtest-mimic`. A test is an ordinary function, named in [`tests!`] or [`list!`]; what it needs it asks for when it needs it:
 //! [`tool`] instead of `Command::new`, or [`need`].
 //!
 //! Input: functions. Output: the lines and the exit status of a Rust test program, and a record of the results for [`totals`].
@@ -45,32 +45,40 @@ impl Test {
     }
 }
 
-/// The `main` of a test program from functions without arguments: `tests! { one, two }`.
+/// Tests from functions without arguments: `list![one, two]`.
 ///
 /// `name: ["gcc", "clang"]` calls the function once for each word, as a test of its own: what one of them lacks skips that one only.
 /// `long: name` is a test that takes minutes.
 #[macro_export]
-macro_rules! tests {
+macro_rules! list {
     (@add $tests:ident;) => {};
     (@add $tests:ident; long: $name:ident $(, $($rest:tt)*)?) => {
         $tests.push($crate::Test::new(stringify!($name), || { $name(); Ok(()) }).long());
-        $crate::tests!(@add $tests; $($($rest)*)?);
+        $crate::list!(@add $tests; $($($rest)*)?);
     };
     (@add $tests:ident; $name:ident: [$($part:expr),+ $(,)?] $(, $($rest:tt)*)?) => {
         for part in [$($part),+] {
             $tests.push($crate::Test::new(format!("{}::{part}", stringify!($name)), move || { $name(part); Ok(()) }));
         }
-        $crate::tests!(@add $tests; $($($rest)*)?);
+        $crate::list!(@add $tests; $($($rest)*)?);
     };
     (@add $tests:ident; $name:ident $(, $($rest:tt)*)?) => {
         $tests.push($crate::Test::new(stringify!($name), || { $name(); Ok(()) }));
-        $crate::tests!(@add $tests; $($($rest)*)?);
+        $crate::list!(@add $tests; $($($rest)*)?);
     };
+    ($($entries:tt)+) => {{
+        let mut tests = Vec::new();
+        $crate::list!(@add tests; $($entries)+);
+        tests
+    }};
+}
+
+/// The `main` of a test program that runs a [`list!`].
+#[macro_export]
+macro_rules! tests {
     ($($entries:tt)+) => {
         fn main() {
-            let mut tests = Vec::new();
-            $crate::tests!(@add tests; $($entries)+);
-            $crate::run(concat!(env!("CARGO_PKG_NAME"), "::", env!("CARGO_CRATE_NAME")), tests);
+            $crate::run(concat!(env!("CARGO_PKG_NAME"), "::", env!("CARGO_CRATE_NAME")), $crate::list![$($entries)+]);
         }
     };
 }

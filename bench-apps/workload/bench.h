@@ -3,7 +3,7 @@
  *
  * Floors and figures are measured in turn, batch by batch, in the same two processes, so that whatever slows the machine down slows both.
  * The floor of a miss or a message is a cache line that both processes have mapped: one writes it, the other sees that and writes it back. It is
- * accessed relative to gs, which rewritten code does not check.
+ * accessed relative to fs, which rewritten code takes for thread-local and does not check.
  *
  * Arguments: name=value; see `rewriter/src/cli/bench`, which gives them. Output: lines "name value" in the file of the argument
  * `results`, one for each batch: cycles of the time-stamp counter per access.
@@ -12,12 +12,10 @@
 #define BENCH_H
 
 #include "workload.h"
-#include <asm/prctl.h>
 #include <blizzard.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <x86intrin.h>
 
@@ -28,19 +26,23 @@ static FILE *results;
 static struct timespec begin_time;
 static uint64_t begin_cycles;
 
-/* ---- memory of both processes that Blizzard knows nothing of, at offsets from gs ---- */
+/* ---- memory of both processes that Blizzard knows nothing of ---- */
 
 enum { LINE = 0, STOP = 128, ASLEEP = 256, FREE = 512 };
 static char *raw_base;
+/* The distance from where fs points to an address. */
+static inline uint64_t from_fs(const char *at) {
+    return (uint64_t)at - (uint64_t)__builtin_thread_pointer();
+}
 
 static inline uint64_t raw_load(uint64_t offset) {
     uint64_t value;
-    __asm__ volatile("movq %%gs:(%1), %0" : "=r"(value) : "r"(offset) : "memory");
+    __asm__ volatile("movq %%fs:(%1), %0" : "=r"(value) : "r"(from_fs(raw_base + offset)) : "memory");
     return value;
 }
 
 static inline void raw_store(uint64_t offset, uint64_t value) {
-    __asm__ volatile("movq %0, %%gs:(%1)" : : "r"(value), "r"(offset) : "memory");
+    __asm__ volatile("movq %0, %%fs:(%1)" : : "r"(value), "r"(from_fs(raw_base + offset)) : "memory");
 }
 
 static void map_raw(const char *path, uint64_t bytes) {
@@ -51,7 +53,7 @@ static void map_raw(const char *path, uint64_t bytes) {
     }
     void *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    if (memory == MAP_FAILED || syscall(SYS_arch_prctl, ARCH_SET_GS, memory)) {
+    if (memory == MAP_FAILED) {
         perror("bench: cannot map the floor's memory");
         exit(2);
     }

@@ -175,19 +175,19 @@ enum { SMALLEST = 4 << 10, LARGEST = 4 << 20, SIZES = 6, BULK = FREE + (64 << 10
  * pieces of 16 bytes. */
 static void raw_copy(char *to, uint64_t from, uint64_t bytes, int by_pieces) {
     if (!by_pieces) {
-        /* Checked, because its destination cannot be relative to gs: once, for all of it. */
+        /* Checked, because its destination cannot be relative to fs: once, for all of it. */
         const char *at = raw_base + from;
         __asm__ volatile("rep movsb" : "+D"(to), "+S"(at), "+c"(bytes) : : "memory");
         return;
     }
-    uint64_t target = (uint64_t)to - (uint64_t)raw_base;
+    uint64_t source = from_fs(raw_base + from), target = from_fs(to);
     for (uint64_t at = 0; at < bytes; at += 64)
-        __asm__ volatile("movdqu %%gs:(%0), %%xmm0\n\tmovdqu %%gs:16(%0), %%xmm1\n\t"
-                         "movdqu %%gs:32(%0), %%xmm2\n\tmovdqu %%gs:48(%0), %%xmm3\n\t"
-                         "movdqu %%xmm0, %%gs:(%1)\n\tmovdqu %%xmm1, %%gs:16(%1)\n\t"
-                         "movdqu %%xmm2, %%gs:32(%1)\n\tmovdqu %%xmm3, %%gs:48(%1)"
+        __asm__ volatile("movdqu %%fs:(%0), %%xmm0\n\tmovdqu %%fs:16(%0), %%xmm1\n\t"
+                         "movdqu %%fs:32(%0), %%xmm2\n\tmovdqu %%fs:48(%0), %%xmm3\n\t"
+                         "movdqu %%xmm0, %%fs:(%1)\n\tmovdqu %%xmm1, %%fs:16(%1)\n\t"
+                         "movdqu %%xmm2, %%fs:32(%1)\n\tmovdqu %%xmm3, %%fs:48(%1)"
                          :
-                         : "r"(from + at), "r"(target + at)
+                         : "r"(source + at), "r"(target + at)
                          : "memory", "xmm0", "xmm1", "xmm2", "xmm3");
 }
 

@@ -89,7 +89,7 @@ pub struct Module<'a> {
     pub called: Vec<u64>,
     /// GOT slots of imported functions that never return, sorted.
     pub never_return_slots: Vec<u64>,
-    /// Words that hold an address of this module from the dynamic loader's work on: (place, address), sorted.
+    /// Words that hold an address of this module as long as the program runs: (place, address), sorted.
     pub fixed_slots: Vec<(u64, u64)>,
     /// Function ranges of the new code, sorted.
     pub functions: Vec<(u64, u64)>,
@@ -284,6 +284,7 @@ impl<'a> Module<'a> {
         if let Some(relr) = module.sections.iter().find(|s| s.name == ".relr.dyn") {
             slots.extend(relr_places(relr.data));
         }
+        module.linked_words(relro, &mut slots);
         let words: Vec<u64> =
             slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
         renewed.extend(&words);
@@ -439,6 +440,22 @@ impl<'a> Module<'a> {
             Some(s) if va < s.va + s.bytes.max(1) => format!("{}+{:#x}", s.name, va - s.va),
             _ => self.place(va),
         }
+    }
+
+    /// Adds the words that a linker filled with final addresses, in a program at fixed addresses, and that nobody writes to: those of pages that the
+    /// dynamic loader protects (PT_GNU_RELRO), but for what it relocates (`slots`, which this sorts).
+    fn linked_words(&mut self, relro: std::ops::Range<u64>, slots: &mut [u64]) {
+        if !self.fixed || !self.program_headers.iter().any(|p| p.0 == elf::PT_DYNAMIC.0) {
+            return;
+        }
+        slots.sort_unstable();
+        for va in (relro.start.next_multiple_of(8)..relro.end & !0xfff).step_by(8) {
+            let relocated =
+                slots.get(slots.partition_point(|s| s.saturating_add(8) <= va)).is_some_and(|s| *s < va + 8);
+            let word = self.bytes_at(va, 8).filter(|_| !relocated).and_then(|b| b.try_into().ok());
+            self.fixed_slots.extend(word.map(|word| (va, u64::from_le_bytes(word))));
+        }
+        self.fixed_slots.sort_unstable();
     }
 
     /// Adds what the dynamic section and the arrays of initialisers name. `slots` are the places that are relocated.

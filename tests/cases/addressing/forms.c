@@ -89,8 +89,14 @@ static void assembly(void) {
     mix(a);
     __asm__ volatile("addr32 rep movsb" : "+S"(low), "+D"(*(uint64_t[]){(uint64_t)low + 100}) : "c"(0) : "memory");
     static uint64_t segment[8] = {5, 6, 7, 8, 9, 10, 11, 12};
+#ifdef SHARED
+    /* On several nodes no program may move the base of gs. */
+    __asm__ volatile("mov %%gs:8(%3), %0\n mov %%gs:(%3,%2), %1\n add %1, %%gs:16(%3)\n"
+                     : "=&r"(a), "=&r"(d) : "r"(24ul), "r"(segment) : "memory");
+#else
     syscall(SYS_arch_prctl, ARCH_SET_GS, segment);
     __asm__ volatile("mov %%gs:8, %0\n mov %%gs:(%2), %1\n add %1, %%gs:16\n" : "=&r"(a), "=&r"(d) : "r"(24ul) : "memory");
+#endif
     mix(a), mix(d), mix(segment[2]);
     mix_bytes((void *)0x30000000, 8192);
     thread_array[3] = 9;

@@ -482,6 +482,7 @@ fn system_library(name: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "a minute; needs g++: run by tests/of_the_library.rs"]
 fn finds_every_planted_fault() {
     let c = include_str!("planted_program.c");
     let all = Options::default();

@@ -134,6 +134,8 @@ pub struct Audit {
     /// Accesses of a kind whose checks were not asked for.
     pub not_requested: u64,
     pub polls: u64,
+    /// Tests of a stack pointer that was taken from something else.
+    pub stack_tests: u64,
     /// Loops that test tags once for several iterations.
     pub strips: u64,
     /// What the audit had to believe, by reason.
@@ -214,8 +216,17 @@ impl fmt::Display for Audit {
         )?;
         writeln!(
             f,
-            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls; {} loops for several iterations",
-            c.loads, c.stores, c.one_tag, c.two_tags, c.strings, c.large, c.lanes, self.polls, self.strips
+            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls; {} loops for several iterations; {} tests of rsp",
+            c.loads,
+            c.stores,
+            c.one_tag,
+            c.two_tags,
+            c.strings,
+            c.large,
+            c.lanes,
+            self.polls,
+            self.strips,
+            self.stack_tests
         )?;
         let list =
             |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");

@@ -22,7 +22,9 @@ mod decode;
 mod dropped;
 mod dynamic;
 mod effects;
+mod eh_frame_hdr;
 mod evidence;
+mod frames;
 mod gates;
 mod graph;
 mod guarded;
@@ -30,6 +32,7 @@ mod headers;
 mod info;
 mod kept;
 mod live;
+mod lsda;
 mod memory;
 mod module;
 mod named;
@@ -47,6 +50,7 @@ mod returns;
 mod runtime;
 mod sites;
 mod stack;
+mod stack_tests;
 mod strips;
 mod symbolic;
 mod syscalls;
@@ -54,10 +58,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unmoved;
+mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use evidence::{Around, Run, Suspect, suspects};
 pub use runtime::Runtime;
+pub use unwinding::Unwinding;
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -188,7 +194,7 @@ pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit>
     }
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
-    cfi::compare(&m, &text, &sites, &pairs, &mut audit);
+    cfi::compare(&m, (&text, &cold), &sites, &pairs, original.as_ref(), &mut audit);
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
@@ -367,13 +373,17 @@ fn landings(
 fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, covered: &covered::Covered, audit: &mut Audit) {
     let text = cx.text;
     let stack = Stack::new(g, text, sites);
-    let about_one = |s: &&Site| !matches!(s.kind, Kind::Poll | Kind::Strip);
+    if cx.check_loads || cx.check_stores {
+        stack_tests::demand(m, text, sites, g, &stack, audit);
+    }
+    let about_one = |s: &&Site| s.kind.is_about_access();
     let guarded: HashMap<usize, &Site> =
         sites.list.iter().filter(|s| s.problem.is_none()).filter(about_one).map(|s| (s.access, s)).collect();
     let refused: HashMap<usize, ()> =
         sites.list.iter().filter(|s| s.problem.is_some()).map(|s| (s.access, ())).collect();
     audit.strips = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Strip).count() as u64;
     audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Poll).count() as u64;
+    audit.stack_tests = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::StackTest).count() as u64;
     for b in 0..g.starts.len() {
         stack.each(g, text, sites, b, |k, derived| {
             let i = &text.insns[k];
@@ -409,7 +419,7 @@ fn checked(audit: &mut Audit, site: &Site, i: &Insn) {
         Kind::String => c.strings += 1,
         Kind::Large => c.large += 1,
         Kind::Lanes => c.lanes += 1,
-        Kind::Poll | Kind::Strip => {}
+        Kind::Poll | Kind::Strip | Kind::StackTest => {}
         Kind::Check { straddle } => {
             let writes = match i.touch {
                 Touch::Mem(a) => a.writes(),

@@ -1,16 +1,17 @@
 //! The rewritten file as the audit sees it: sections, segments, symbols, relocations, module info, frames.
 //!
-//! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI,
-//! LSB core (`.eh_frame`), Itanium C++ ABI (LSDA).
+//! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI.
 
 use super::dynamic::{Dynamic, Relocation};
 use super::memory::{self, PHDR_BYTES, Phdr};
+use super::eh_frame_hdr::{self, Index};
+use super::frames::{Cfa, Frames};
 use crate::error::{Error, Result};
 use crate::never_return::never_returns;
 use blizzard_rt::abi::{self, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
-use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
+use gimli::{BaseAddresses, X86_64};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
 use std::ops::Range;
@@ -48,16 +49,6 @@ pub struct Pad {
     pub from: u64,
     pub to: u64,
     pub pad: u64,
-}
-
-/// A row of an LSDA's call-site table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallSite {
-    pub from: u64,
-    pub to: u64,
-    /// 0: none.
-    pub pad: u64,
-    pub action: u64,
 }
 
 /// Everything read from the file.
@@ -100,6 +91,10 @@ pub struct Module<'a> {
     /// Those that begin in the middle of a function, as the stack there shows: rare parts that compilers put elsewhere. Sorted.
     pub parts: Vec<u64>,
     pub pads: Vec<Pad>,
+    /// The frames that unwinders find, the table that leads there, and why they cannot be read.
+    pub frames: Frames<'a>,
+    pub index: Option<Index>,
+    pub frames_problem: Option<String>,
     /// As written: [`Claim`]s at their addresses, and [`abi::Region`]s as start, end, chain.
     pub claims: Vec<Claimed>,
     pub regions: Vec<(u64, u64, u64)>,
@@ -271,6 +266,9 @@ impl<'a> Module<'a> {
             functions: Vec::new(),
             parts: Vec::new(),
             pads: Vec::new(),
+            frames: Frames::default(),
+            index: None,
+            frames_problem: None,
             claims: Vec::new(),
             regions: Vec::new(),
             moved: Vec::new(),
@@ -500,63 +498,44 @@ impl<'a> Module<'a> {
         self.pointers.dedup();
     }
 
-    /// Function ranges and landing pads from the new `.eh_frame`.
+    /// The bytes that are mapped from `va` to the end of its segment's part of the file.
+    pub fn tail(&self, va: u64) -> Option<&'a [u8]> {
+        let s = self.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+        self.bytes_at(va, usize::try_from(s.file_bytes - (va - s.va)).ok()?)
+    }
+
+    /// The frames that unwinders find, and the table that leads there.
+    fn read_frames(&self) -> std::result::Result<(Option<Index>, Frames<'a>), String> {
+        let Some(index) = eh_frame_hdr::read(self.file, &|va| self.tail(va))? else {
+            return Ok((None, Frames::default()));
+        };
+        let bytes = self.tail(index.frames);
+        let bytes = bytes.ok_or_else(|| format!("the frames should be at {:#x}, outside the file", index.frames))?;
+        let frames = Frames::read(bytes, index.frames, BaseAddresses::default(), &|va| self.tail(va))?;
+        Ok((Some(index), frames))
+    }
+
+    /// Reads the frames, and takes function ranges and landing pads from them.
     fn frames(&mut self) {
-        // The input's own table, which describes the old code, has another name in the output.
-        let Some(section) = self.sections.iter().find(|s| s.name == ".eh_frame").cloned() else { return };
-        let (data, va) = (section.data, section.va);
-        let eh = EhFrame::new(data, LittleEndian);
-        let bases = BaseAddresses::default().set_eh_frame(va).set_text(self.text.va);
-        let mut entries = eh.entries(&bases);
-        let mut cx = UnwindContext::new();
-        while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else { continue };
-            let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
-            let (from, to) = (fde.initial_address(), fde.initial_address() + fde.len());
-            if from.wrapping_sub(self.text.va) >= self.text.data.len() as u64 {
+        match self.read_frames() {
+            Ok((index, frames)) => (self.index, self.frames) = (index, frames),
+            Err(why) => self.frames_problem = Some(why),
+        }
+        for f in &self.frames.list {
+            if f.from.wrapping_sub(self.text.va) >= self.text.data.len() as u64 {
                 continue;
             }
-            self.functions.push((from, to));
-            let row = fde.unwind_info_for_address(&eh, &bases, &mut cx, from);
+            self.functions.push((f.from, f.to));
             // Callers leave their return address on the stack, and nothing else.
-            let called = |cfa: &CfaRule<usize>| match cfa {
-                CfaRule::RegisterAndOffset { register, offset } => (register.0, *offset) == (7, 8),
-                CfaRule::Expression(_) => true,
-            };
-            if row.is_ok_and(|row| !called(row.cfa())) {
-                self.parts.push(from);
+            let called = |cfa: &Cfa| *cfa == Cfa::Register(X86_64::RSP, 8) || matches!(cfa, Cfa::Expression(_));
+            if f.rows.first().is_some_and(|row| !called(&row.cfa)) {
+                self.parts.push(f.from);
             }
-            if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
-                let calls = self.call_sites(lsda, from).unwrap_or_default();
-                let pads = calls.iter().filter(|c| c.pad != 0);
-                self.pads.extend(pads.map(|c| Pad { from: c.from, to: c.to, pad: c.pad }));
-            }
+            let calls = f.lsda.iter().flat_map(|l| &l.calls).filter(|c| c.pad != 0);
+            self.pads.extend(calls.map(|c| Pad { from: c.from, to: c.to, pad: c.pad }));
         }
         self.functions.sort_unstable();
         self.parts.sort_unstable();
-    }
-
-    /// The call-site table of an LSDA.
-    pub fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<CallSite>> {
-        let mut c = Cursor { m: self, va: lsda };
-        let head = c.lsda_head()?;
-        let (base, encoding, end) = (head.0.unwrap_or(function), head.2, head.3);
-        let mut calls = Vec::new();
-        while c.va < end {
-            // LLVM gives the pieces of a function one behind the other, whose tables all claim to reach to the end of the last one's.
-            // Up to three zero bytes may stand between.
-            let zeros = (0..3).take_while(|i| self.bytes_at(c.va + i, 1) == Some(&[0])).count() as u64;
-            let begins = |i: u64| Cursor { m: self, va: c.va + i }.lsda_head() == Some(head);
-            if head.0.is_some() && (0..=zeros).any(begins) {
-                break;
-            }
-            let (start, len) = (c.value(encoding)?, c.value(encoding)?);
-            let pad = c.value(encoding)?;
-            let action = c.uleb()?;
-            let pad = if pad == 0 { 0 } else { base + pad };
-            calls.push(CallSite { from: function + start, to: function + start + len, pad, action });
-        }
-        Some(calls)
     }
 }
 
@@ -591,69 +570,4 @@ fn module_info(b: &[u8]) -> Option<ModuleInfo> {
     }
     let info = ModuleInfo::from_words(words);
     (info.magic == abi::MODULE_MAGIC).then_some(info)
-}
-
-/// Reads DWARF-encoded numbers at increasing addresses.
-struct Cursor<'m, 'a> {
-    m: &'m Module<'a>,
-    va: u64,
-}
-
-impl Cursor<'_, '_> {
-    /// What an LSDA begins with: what its landing pads are relative to, if it says so, where its types are, how its call sites
-    /// are encoded, and where they end.
-    fn lsda_head(&mut self) -> Option<(Option<u64>, Option<u64>, u8, u64)> {
-        let base = match self.u8()? {
-            0xff => None,
-            encoding => Some(self.pointer(encoding)?),
-        };
-        let types = match self.u8()? {
-            0xff => None,
-            _ => Some(self.uleb()?).map(|distance| self.va.wrapping_add(distance)),
-        };
-        let encoding = self.u8()?;
-        let bytes = self.uleb()?;
-        Some((base, types, encoding, self.va.checked_add(bytes)?))
-    }
-
-    fn take(&mut self, n: usize) -> Option<u64> {
-        let b = self.m.bytes_at(self.va, n)?;
-        self.va += n as u64;
-        Some(b.iter().rev().fold(0, |v, &x| v << 8 | u64::from(x)))
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|v| v as u8)
-    }
-
-    fn uleb(&mut self) -> Option<u64> {
-        let mut v = 0;
-        for shift in (0..64).step_by(7) {
-            let b = self.u8()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b & 0x80 == 0 {
-                return Some(v);
-            }
-        }
-        None
-    }
-
-    /// DW_EH_PE value format, without application of a base.
-    fn value(&mut self, encoding: u8) -> Option<u64> {
-        Some(match encoding & 0xf {
-            0x0 | 0x4 | 0xc => self.take(8)?,
-            0x1 => self.uleb()?,
-            0x2 => self.take(2)?,
-            0x3 => self.take(4)?,
-            0xa => self.take(2)? as i16 as u64,
-            0xb => self.take(4)? as i32 as u64,
-            _ => return None,
-        })
-    }
-
-    fn pointer(&mut self, encoding: u8) -> Option<u64> {
-        let at = self.va;
-        let v = self.value(encoding)?;
-        Some(if encoding & 0x70 == 0x10 { at.wrapping_add(v) } else { v })
-    }
 }

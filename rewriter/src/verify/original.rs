@@ -13,6 +13,8 @@ use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
 use super::dynamic::relr_places;
 use super::effects::{Flow, RAX, RSP};
+use super::eh_frame_hdr;
+use super::frames::Frames;
 use super::memory::HEADER_BYTES;
 use super::module::{Module, Section, Segment};
 use super::notes;
@@ -22,6 +24,7 @@ use super::sites::{Sites, get};
 use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
+use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::{BTreeSet, HashMap};
@@ -46,6 +49,8 @@ pub struct Original<'a> {
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
     protected: std::ops::Range<u64>,
     relocated: Vec<u64>,
+    /// Where `.eh_frame` is.
+    frames_va: Option<u64>,
     /// The file's last bytes, behind all that its headers name.
     attached: &'a [u8],
 }
@@ -121,7 +126,23 @@ impl<'a> Original<'a> {
         }
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
-        Ok(Original { file, segments, exec, id, notes, values, functions, protected, relocated, attached })
+        let tail = |va| tail(file, &segments, va);
+        // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
+        let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
+        let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
+        Ok(Original {
+            file,
+            segments,
+            exec,
+            id,
+            notes,
+            values,
+            functions,
+            protected,
+            relocated,
+            frames_va,
+            attached,
+        })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -145,6 +166,14 @@ impl<'a> Original<'a> {
         self.protected.start <= va && end <= self.protected.end && !filled
     }
 
+    /// The frames of the old code.
+    pub fn frames(&self, bases: BaseAddresses) -> std::result::Result<Frames<'a>, String> {
+        let tail = |va| tail(self.file, &self.segments, va);
+        let Some(va) = self.frames_va else { return Ok(Frames::default()) };
+        let bytes = tail(va).ok_or_else(|| format!("its frames should be at {va:#x}, outside the file"))?;
+        Frames::read(bytes, va, bases, &tail).map_err(|why| format!("the original: {why}"))
+    }
+
     fn section(&self, va: u64) -> Option<&Section<'a>> {
         self.exec.iter().find(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
     }
@@ -154,6 +183,13 @@ impl<'a> Original<'a> {
         let off = (s.file_off + (va - s.va)) as usize;
         self.file.get(off..off.checked_add(n)?)
     }
+}
+
+/// The bytes that are mapped from `va` to the end of its segment's part of the file.
+fn tail<'a>(file: &'a [u8], segments: &[Segment], va: u64) -> Option<&'a [u8]> {
+    let s = segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+    let end = s.file_off.checked_add(s.file_bytes)?;
+    file.get(usize::try_from(s.file_off + (va - s.va)).ok()?..usize::try_from(end).ok()?)
 }
 
 struct Comparison<'x, 'a> {
@@ -312,6 +348,9 @@ impl Comparison<'_, '_> {
         let next = self.map.get(&o.end()).copied();
         let mut at = first + n;
         loop {
+            if let Some(behind) = self.sites.behind_stack_test(at) {
+                at = behind;
+            }
             let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
             match next {
                 Some(n) if i.va == n => return Ok(()),

@@ -16,8 +16,10 @@ mod polls;
 mod red_zone;
 mod restarts;
 mod screens;
+mod stack_tests;
 mod strips;
 mod systematic;
+mod unwinding;
 
 use super::{Audit, verify};
 use std::path::Path;
@@ -34,6 +36,7 @@ fn constants() -> String {
         ("GATE_STRING", abi::GATE_STRING),
         ("GATE_VSIB", abi::GATE_VSIB),
         ("GATE_GROUP", abi::GATE_GROUP),
+        ("GATE_STACK", abi::GATE_STACK),
         ("POLL", abi::POLL_WORD),
         ("NODES", abi::CTX_NODES),
         ("UP", abi::LIMIT_UP),
@@ -59,6 +62,7 @@ PHDRS {
   code PT_LOAD FLAGS(5);
   ro PT_LOAD FLAGS(4);
   info 0x6b7a6c62 FLAGS(4);
+  hdr PT_GNU_EH_FRAME FLAGS(4);
 }
 SECTIONS {
   . = 0x400000 + SIZEOF_HEADERS;
@@ -73,6 +77,7 @@ SECTIONS {
   .blizzard.rodata : { *(.blizzard.rodata) } :ro
   .blizzard.claims : { *(.blizzard.claims) } :ro
   .blizzard.restarts : { *(.blizzard.restarts) } :ro
+  .eh_frame_hdr : { *(.eh_frame_hdr) } :ro :hdr
   .eh_frame : { *(.eh_frame) } :ro
   code_bytes = ADDR(.blizzard.cold) + SIZEOF(.blizzard.cold) - ADDR(.blizzard.text);
 }";
@@ -138,7 +143,7 @@ old_start:
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
 .balign 8
-.quad MAGIC, {}, 0, start, 0x400040, 5, 0, trap_codes, trap_codes_end - trap_codes, trap_heads, {}, old_start, {}
+.quad MAGIC, {}, 0, start, 0x400040, 6, 0, trap_codes, trap_codes_end - trap_codes, trap_heads, {}, old_start, {}
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .quad 0, 0, 0, 0
@@ -201,7 +206,7 @@ f:
         std::fs::write(path("m.s"), self.source()).expect("write source");
         std::fs::write(path("m.ld"), SCRIPT).expect("write script");
         run(dir.path(), "as", &["--64", "-o", "m.o", "m.s"], &self.text);
-        run(dir.path(), "ld", &["-static", "-nostdlib", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
+        run(dir.path(), "ld", &["-static", "-nostdlib", "--eh-frame-hdr", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
         restarts::fill(std::fs::read(path("m")).expect("read module"), self.restarts)
     }
 

@@ -111,8 +111,8 @@ fn a_return_used_as_a_jump_needs_one() {
         "pop rsp\n ret",
         "push rax\n ret 8",
     ] {
-        polling(&format!("<poll> {jump}")).accepted();
-        not_polling(&format!("c2: {jump}")).found("a return to what was pushed");
+        Program { flags: 4, ..polling(&format!("<poll> {jump}")) }.accepted();
+        Program { flags: 4, ..not_polling(&format!("c2: {jump}")) }.found("a return to what was pushed");
     }
     for ordinary in [
         "push rbx\n pop rbx\n ret",
@@ -120,6 +120,6 @@ fn a_return_used_as_a_jump_needs_one() {
         "leave\n ret",
         "mov rsp, rbp\n pop rbp\n ret",
     ] {
-        not_polling(&format!("c2: {ordinary}")).accepted();
+        Program { flags: 4, ..not_polling(&format!("c2: {ordinary}")) }.accepted();
     }
 }

@@ -3,9 +3,9 @@
 //! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI.
 
 use super::dynamic::{Dynamic, Relocation};
-use super::memory::{self, PHDR_BYTES, Phdr};
 use super::eh_frame_hdr::{self, Index};
 use super::frames::{Cfa, Frames};
+use super::memory::{self, PHDR_BYTES, Phdr};
 use crate::error::{Error, Result};
 use crate::never_return::never_returns;
 use blizzard_rt::abi::{self, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};

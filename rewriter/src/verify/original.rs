@@ -130,19 +130,7 @@ impl<'a> Original<'a> {
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
         let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
         let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
-        Ok(Original {
-            file,
-            segments,
-            exec,
-            id,
-            notes,
-            values,
-            functions,
-            protected,
-            relocated,
-            frames_va,
-            attached,
-        })
+        Ok(Original { file, segments, exec, id, notes, values, functions, protected, relocated, frames_va, attached })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.

@@ -1,6 +1,6 @@
 /* Cholesky factorisation of a dense matrix, written for the PARMACS macros in the style of the SPLASH programs.
  *
- *   m4 $(blizzard config --m4) cholesky.C > cholesky.c
+ *   blizzard parmacs cholesky.C > cholesky.c
  *   cc -O2 cholesky.c $(blizzard config --cflags --libs) -lm -o cholesky && blizzard run -n 4 -- ./cholesky -p4
  *
  * Column j is computed by process j mod P as soon as the columns before it are ready, which their pause variables tell. The

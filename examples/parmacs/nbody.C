@@ -1,6 +1,6 @@
 /* Bodies that attract each other, written for the PARMACS macros in the style of the SPLASH programs.
  *
- *   for f in nbody.C forces.C; do m4 $(blizzard config --m4) $f > ${f%.C}.c; done; m4 $(blizzard config --m4) nbody.H > nbody.h
+ *   for f in nbody.C forces.C; do blizzard parmacs $f > ${f%.C}.c; done; blizzard parmacs nbody.H > nbody.h
  *   cc -O2 -I. nbody.c forces.c $(blizzard config --cflags --libs) -lm -o nbody && blizzard run -n 4 -- ./nbody -p4
  *
  * Each process computes the forces of its share of the bodies and adds some of them to others under their locks. The answer has

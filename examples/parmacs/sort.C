@@ -3,7 +3,7 @@
  * In each pass a process counts the digits of its part of the keys, says so with its flag, and waits for those of all others; the counts give the
  * place of each of its keys.
  *
- *   m4 "$(blizzard config --m4)" sort.C > sort.c
+ *   blizzard parmacs sort.C > sort.c
  *   cc -std=gnu89 -O2 sort.c $(blizzard config --cflags --libs) -o sort
  *   blizzard run -n 4 -- ./sort -p4 [-n KEYS] [-r RADIX] [-m LARGEST]
  */

@@ -4,7 +4,7 @@
  * The tree's shape does not depend on the order of insertion, and each sum is made in the order of the tree, so any number of processes
  * computes the same.
  *
- *   m4 "$(blizzard config --m4)" tree.C > tree.c
+ *   blizzard parmacs tree.C > tree.c
  *   cc -std=gnu89 -O2 tree.c $(blizzard config --cflags --libs) -lm -o tree
  *   blizzard run -n 4 -- ./tree -p4 [-n BODIES] [-t STEPS]
  */

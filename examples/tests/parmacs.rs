@@ -1,9 +1,21 @@
-//! Programs for the PARMACS macros, from m4 to the run: the same answer on any number of nodes.
+//! Programs for the PARMACS macros, from the macros to the run: the same answer on any number of nodes.
 
+use blizzard_test_harness::needs;
 use blizzard_tests::tool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    cholesky,
+    nbody,
+    sort,
+    tree,
+    more_processes_than_nodes_are_an_error_that_says_so,
+    every_macro_is_c,
+    m4_expands_to_the_same_text,
+    a_mistake_is_named_with_its_line,
+}
 
 /// Standard output of a command that must succeed.
 fn output(command: &mut Command) -> String {
@@ -15,8 +27,7 @@ fn output(command: &mut Command) -> String {
 
 /// The C text of a source with macros.
 fn expand(source: &Path) -> String {
-    let macros = tool::config("--m4").unwrap();
-    output(Command::new("m4").args(macros).arg(source))
+    output(tool::blizzard(["parmacs"]).arg(source))
 }
 
 /// Expands and compiles, as the example's first comment says.
@@ -53,21 +64,18 @@ fn compare(program: &Path, args: &[&str]) -> String {
     expected
 }
 
-#[test]
 fn cholesky() {
     let (_folder, program) = build(&["cholesky.C"], None);
     let out = compare(&program, &["-n70"]);
     assert!(out.starts_with("70 columns\nlast pivot ") && out.contains("e-1"), "{out}");
 }
 
-#[test]
 fn nbody() {
     let (_folder, program) = build(&["nbody.C", "forces.C"], Some("nbody.H"));
     compare(&program, &["-n40", "-t3"]);
 }
 
 /// Flags that processes wait for and clear again, arrays of locks.
-#[test]
 fn sort() {
     let (_folder, program) = build(&["sort.C"], None);
     let out = compare(&program, &["-n", "3000", "-r", "32"]);
@@ -75,14 +83,12 @@ fn sort() {
 }
 
 /// One tree, built by all under locks of its cells; a self-scheduled loop; private variables of the processes.
-#[test]
 fn tree() {
     let (_folder, program) = build(&["tree.C"], None);
     let out = compare(&program, &["-n", "150", "-t", "2"]);
     assert!(out.starts_with("150 bodies, 2 steps: "), "{out}");
 }
 
-#[test]
 fn more_processes_than_nodes_are_an_error_that_says_so() {
     let (_folder, program) = build(&["cholesky.C"], None);
     let mut launch = tool::blizzard(["run", "-n", "2", "--"]);
@@ -95,10 +101,8 @@ fn more_processes_than_nodes_are_an_error_that_says_so() {
     );
 }
 
-/// Every macro of the file expands to C, wherever the program uses it; names of m4's functions are the program's own.
-#[test]
-fn every_macro_is_c() {
-    let text = r#"
+/// Each macro of the file.
+const EVERY_MACRO: &str = r#"
 MAIN_ENV
 struct all {
     LOCKDEC(lock) NLOCKDEC(other) ALOCKDEC(many, 5) BARDEC(bar) PAUSEDEC(one) PAUSEDEC(some, 3) GSDEC(loop)
@@ -140,9 +144,12 @@ int main() {
     MAIN_END
 }
 "#;
+
+/// Every macro of the file expands to C, wherever the program uses it; names of m4's functions are the program's own.
+fn every_macro_is_c() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("all.C");
-    std::fs::write(&source, text).unwrap();
+    std::fs::write(&source, EVERY_MACRO).unwrap();
     let expanded = folder.path().join("all.c");
     std::fs::write(&expanded, expand(&source)).unwrap();
     let program = folder.path().join("all");
@@ -153,4 +160,48 @@ int main() {
     output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
     assert_eq!(output(&mut Command::new(&program)), "60\n");
     assert_eq!(output(tool::blizzard(["run", "-n", "2", "--"]).arg(&program)), "60\n");
+}
+
+/// Byte for byte: what is in comments, in quotes, in the arguments of other macros, at the ends of lines.
+const CORNERS: &str = "#include <stdio.h> /* LOCK(a) */
+# define MINE LOCK(a, b)
+dnl gone LOCK(a)
+define(`LIST', ``$1', $#, $*, $@, $10')dnl
+define(`NOTHING', `')define(PLAIN, LOCK(x))
+LIST(  a , `LOCK(b)', (c, d), NOTHING e,f )
+PLAIN LOCK(NOTHING()	a) LOCK( /* with, (a) comma */ b) LOCK(# to the end, of) the line
+) UNLOCKED xLOCK LOCK LOCK() ``quoted' LOCK(c)' 2LOCK(d) LOCK (e)
+ifelse(a, b, 1, c, c, 2, 3) ifelse(`only') ifelse(x, y, z) ifdef(`LOCK', `yes') ifdef(`LICK', `yes', no)
+it is LOCK(it) isn't
+`define'd define undefine ( x) defn ifelse index(1, 2) shift(a, b) __file__
+undefine(`LOCK')LOCK(a) NLOCK(a) divert(-1)gone LIST(1)
+divert(0)stays
+MAIN_ENV
+EXTERN_ENV
+";
+
+fn m4_expands_to_the_same_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sources: Vec<PathBuf> = ["cholesky.C", "forces.C", "nbody.C", "nbody.H", "sort.C", "tree.C"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("parmacs").join(name))
+        .into();
+    for (name, text) in [("every.C", EVERY_MACRO), ("corners.C", CORNERS)] {
+        let source = folder.path().join(name);
+        std::fs::write(&source, text).unwrap();
+        sources.push(source);
+    }
+    for source in sources {
+        let by_m4 = output(needs::tool("m4").args(tool::config("--m4").unwrap()).arg(&source));
+        assert_eq!(expand(&source), by_m4, "{}", source.display());
+    }
+}
+
+fn a_mistake_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("wrong.C");
+    std::fs::write(&source, "MAIN_ENV\nint main() {\n    LOCK((a)\n}\n").unwrap();
+    let output = tool::blizzard(["parmacs"]).arg(&source).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("blizzard: error: {}:3: the arguments of LOCK do not end\n", source.display());
+    assert_eq!((err.as_str(), output.status.code()), (expected.as_str(), Some(1)));
 }

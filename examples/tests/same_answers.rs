@@ -1,9 +1,20 @@
 //! The examples and EM3D print the same on any number of nodes as by themselves.
 
+use blizzard_test_harness::tool;
 use blizzard_tests::tool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    heat,
+    fetch,
+    histogram,
+    em3d,
+    update_protocol,
+    migratory_protocol,
+    home_pages,
+}
 
 /// Standard output of a command that must succeed.
 fn output(command: &mut Command) -> String {
@@ -17,7 +28,7 @@ fn compile(source: &Path) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let flags = |option| tool::config(option).unwrap();
-    let mut cc = Command::new("cc");
+    let mut cc = tool("cc");
     cc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
     output(cc.arg("-o").arg(&program));
     (folder, program)
@@ -43,20 +54,17 @@ fn compare(program: &Path, args: &[&str], nodes: &[u32]) -> String {
     expected
 }
 
-#[test]
 fn heat() {
     let (_folder, program) = compile(&repository().join("examples/heat.c"));
     compare(&program, &[], &[1, 2, 3, 4]);
 }
 
 /// Every operation counts once, in memory and in a counter.
-#[test]
 fn fetch() {
     let out = compare(Path::new(env!("CARGO_BIN_EXE_fetch")), &[], &[1, 2, 3]);
     assert_eq!(out, "100000 each\n");
 }
 
-#[test]
 fn histogram() {
     let file = repository().join("Cargo.lock");
     let program = Path::new(env!("CARGO_BIN_EXE_histogram"));
@@ -65,7 +73,6 @@ fn histogram() {
     assert!(out.starts_with(&format!("{bytes} bytes, ")), "{out}");
 }
 
-#[test]
 fn em3d() {
     let (_folder, program) = compile(&repository().join("bench-apps/em3d/em3d.c"));
     let all = &[1, 2, 3, 4, 8];
@@ -79,7 +86,6 @@ fn em3d() {
 
 /// A protocol of the application's own: fewer messages than the built-in one needs, and the same values on any number of nodes. One node
 /// has no remote values, so it is the reference.
-#[test]
 fn update_protocol() {
     let (folder, program) = compile(&repository().join("examples/update.c"));
     let rewritten = folder.path().join("rewritten");
@@ -99,13 +105,12 @@ fn update_protocol() {
 
 /// A protocol with homes, queues and migratory data, in C++: superblocks, all five faults, page modes, timers that give blocks back, channels. No tag
 /// change of it is one that the specification does not allow.
-#[test]
 fn migratory_protocol() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let flags = |option| tool::config(option).unwrap();
     let source = repository().join("examples/migratory.cpp");
-    let mut cxx = Command::new("c++");
+    let mut cxx = tool("c++");
     cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"])
         .args(flags("--cflags"))
         .arg(source)
@@ -121,7 +126,6 @@ fn migratory_protocol() {
 }
 
 /// The Rust bindings of tempest.h: pages, faults, messages, timers, channels.
-#[test]
 fn home_pages() {
     let folder = tempfile::tempdir().unwrap();
     let rewritten = folder.path().join("rewritten");

@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod inspection;
 pub mod launch;
 pub mod layout;
+pub mod m4;
 pub mod marker;
 pub mod memory;
 mod never_return;

@@ -33,7 +33,7 @@ fn a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on
     let (file, program) = (folder.path().join("loads.c"), folder.path().join("loads"));
     std::fs::write(&file, SOURCE).unwrap();
     // The linker warns that the program needs the same C library when it runs.
-    let built = Command::new("gcc").args(["-O1", "-static", "-o"]).arg(&program).arg(&file).output().unwrap();
+    let built = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(&file).output().unwrap();
     assert!(built.status.success(), "{built:?}");
 
     let (said, warned, output) = run(folder.path(), &[]);

@@ -37,7 +37,7 @@ const TEXT: &str = "an archive";
 fn build(folder: &Path) -> Vec<u8> {
     let (source, program) = (folder.join("a.c"), folder.join("a"));
     std::fs::write(&source, SOURCE).unwrap();
-    let status = Command::new("gcc").args(["-O1", "-static", "-o"]).arg(&program).arg(&source).status().unwrap();
+    let status = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(&source).status().unwrap();
     assert!(status.success());
     let mut file = std::fs::read(&program).unwrap();
     let start = file.len() as u64;

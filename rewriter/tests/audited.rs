@@ -10,7 +10,7 @@ fn findings(source: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
     std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
-    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
     assert!(status.success(), "{source}");
     let input = std::fs::read(&library).unwrap();
     let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();
@@ -180,7 +180,7 @@ fn a_segment_without_contents_is_compared_with_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
     std::fs::write(&file, ".globl f\n.type f, @function\nf: ret\n.data\n.quad 1\n").unwrap();
-    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
     assert!(status.success());
     let mut input = std::fs::read(&library).unwrap();
     // The last header, which only tells how large the stack may be or where notes are, becomes an empty PT_LOAD behind all others.
@@ -201,7 +201,7 @@ fn what_has_an_unknown_extent_is_refused_only_where_it_would_be_checked() {
     let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
     let tiles = function("tileloadd tmm0, [rdi + rsi]\ntilestored [rdi + rsi], tmm0");
     std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{tiles}\n")).unwrap();
-    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
     assert!(status.success());
     let input = std::fs::read(&library).unwrap();
     let refused = pipeline::rewrite_library(&input, "tiles", &Options::default()).unwrap_err();

@@ -2,12 +2,27 @@
 
 mod executable;
 
+use blizzard_test_harness::{needs, tool};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    an_input_that_is_truncated_meanwhile_is_one_error,
+    an_input_that_is_written_to_meanwhile_is_one_error,
+    an_interrupted_rewrite_leaves_nothing,
+    an_interrupted_command_leaves_no_temporary_folder,
+    an_interrupted_compiler_leaves_no_temporary_files,
+    errors_that_nobody_reads_have_their_exit_status,
+    pipes_are_refused_and_not_waited_for,
+    a_sparse_file_is_refused_at_once,
+    a_full_disk_is_one_error_and_nothing_is_left,
+    a_folder_that_cannot_be_written_to_is_one_error,
+    a_cache_or_bundle_that_is_a_file_is_one_error,
+}
 
 struct Bench {
     folder: TempDir,
@@ -17,7 +32,7 @@ impl Bench {
     fn new() -> Bench {
         let bench = Bench { folder: tempfile::tempdir().unwrap() };
         fs::write(bench.at("p.c"), "#include <stdio.h>\nint main(void) { return puts(\"x\") < 0; }\n").unwrap();
-        let made = Command::new("cc").current_dir(&bench.folder).args(["-O1", "p.c", "-o", "prog"]).status();
+        let made = tool("cc").current_dir(&bench.folder).args(["-O1", "p.c", "-o", "prog"]).status();
         assert!(made.unwrap().success());
         bench
     }
@@ -34,21 +49,12 @@ impl Bench {
         command
     }
 
-    /// What a shell in a mount namespace of its own prints. None: this machine does not let users make one.
-    fn in_namespace(&self, script: &str) -> Option<String> {
-        let own = |script: &str| {
-            let mut command = Command::new("unshare");
-            command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", script]);
-            command.current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
-            command.env("B", env!("CARGO_BIN_EXE_blizzard")).output()
-        };
-        let may = own("mount -t tmpfs -o size=1m none /mnt").is_ok_and(|out| out.status.success());
-        if !may {
-            eprintln!("left out: no mount namespaces here");
-            return None;
-        }
-        let out = own(script).unwrap();
-        Some(format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+    /// What a shell in a mount namespace of its own prints.
+    fn in_namespace(&self, script: &str) -> String {
+        let mut command = needs::in_mount_namespace("mount -t tmpfs -o size=1m none /mnt", script);
+        command.current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        let out = command.env("B", env!("CARGO_BIN_EXE_blizzard")).output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     /// Everything in the folder but the cache.
@@ -147,7 +153,6 @@ fn harmed(harm: impl Fn(&Path)) {
     }
 }
 
-#[test]
 fn an_input_that_is_truncated_meanwhile_is_one_error() {
     // Reading behind its new end ended the rewriter by a signal, and a temporary file was left.
     for left in [0, 64, 5000, 1 << 20] {
@@ -155,12 +160,10 @@ fn an_input_that_is_truncated_meanwhile_is_one_error() {
     }
 }
 
-#[test]
 fn an_input_that_is_written_to_meanwhile_is_one_error() {
     harmed(|path| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x")).unwrap());
 }
 
-#[test]
 fn an_interrupted_rewrite_leaves_nothing() {
     let bench = Bench::new();
     large(&bench);
@@ -170,7 +173,7 @@ fn an_interrupted_rewrite_leaves_nothing() {
             let mut child = bench.command(&["rewrite", "large", "-o", "out/large", "--no-libraries"]).spawn().unwrap();
             until_writing(&mut child, &bench.at("out"));
             // The child is this process's until it is waited for, so the number is no other's.
-            Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+            needs::send_signal(signal, child.id());
             let status = child.wait().unwrap();
             let left: Vec<_> = fs::read_dir(bench.at("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
             if status.success() {
@@ -186,7 +189,6 @@ fn an_interrupted_rewrite_leaves_nothing() {
 }
 
 /// `stress` and `bench` left their temporary folders.
-#[test]
 fn an_interrupted_command_leaves_no_temporary_folder() {
     let bench = Bench::new();
     let scratch = bench.at("scratch");
@@ -210,7 +212,7 @@ fn an_interrupted_command_leaves_no_temporary_folder() {
             assert!(child.try_wait().unwrap().is_none(), "{args:?} ended by itself");
             std::thread::yield_now();
         }
-        Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        needs::send_signal(signal, child.id());
         let status = child.wait().unwrap();
         assert!(status.code().is_some_and(|code| code > 128), "{args:?}: {status}");
         assert_eq!(folders(), [""; 0], "{args:?}");
@@ -218,7 +220,6 @@ fn an_interrupted_command_leaves_no_temporary_folder() {
 }
 
 /// The compiler that `demo` starts went on alone, and its temporary files were left.
-#[test]
 fn an_interrupted_compiler_leaves_no_temporary_files() {
     let bench = Bench::new();
     let scratch = bench.at("scratch");
@@ -232,14 +233,13 @@ fn an_interrupted_compiler_leaves_no_temporary_files() {
         assert!(child.try_wait().unwrap().is_none(), "ended by itself");
         std::thread::yield_now();
     }
-    Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+    needs::send_signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
     let left: Vec<_> = fs::read_dir(&scratch).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, [""; 0]);
 }
 
 /// Who has gone away from standard error too gets the same exit status; it was that of a panic.
-#[test]
 fn errors_that_nobody_reads_have_their_exit_status() {
     let bench = Bench::new();
     for (args, code) in [(&["rewrite", "prog"][..], 2), (&["inspect", "nothing"], 1), (&["run", "--", "./nothing"], 1)]
@@ -251,7 +251,6 @@ fn errors_that_nobody_reads_have_their_exit_status() {
     }
 }
 
-#[test]
 fn pipes_are_refused_and_not_waited_for() {
     let bench = Bench::new();
     assert!(Command::new("mkfifo").current_dir(&bench.folder).arg("pipe").status().unwrap().success());
@@ -271,23 +270,18 @@ fn pipes_are_refused_and_not_waited_for() {
     assert_eq!(bench.contents(), before);
 }
 
-#[test]
 fn a_sparse_file_is_refused_at_once() {
     let bench = Bench::new();
     fs::copy(bench.at("prog"), bench.at("long")).unwrap();
     for (name, part) in [("zeros", "is not an ELF file"), ("long", "MiB are needed")] {
         let file = OpenOptions::new().create(true).append(true).open(bench.at(name)).unwrap();
-        if file.set_len(8 << 40).is_err() {
-            eprintln!("left out: the file system has no files of 8 TiB");
-            continue;
-        }
+        needs::need_system(file.set_len(8 << 40).is_ok(), "files of 8 TiB");
         let before = bench.contents();
         one_error(&bench.command(&["rewrite", name, "-o", "out", "--no-libraries"]).output().unwrap(), &[part]);
         assert_eq!(bench.contents(), before);
     }
 }
 
-#[test]
 fn a_full_disk_is_one_error_and_nothing_is_left() {
     let bench = Bench::new();
     // Room for a part of the output.
@@ -299,15 +293,14 @@ fn a_full_disk_is_one_error_and_nothing_is_left() {
     ] {
         let script = format!(
             "mkdir -p full; mount -t tmpfs -o size=64k none full; if {command}; then echo succeeded; else echo status $?; fi; \
-             find full -type f -printf 'left: %p\\n'"
+             for f in full/* full/*/* full/.[!.]*; do if [ -f \"$f\" ]; then echo left: $f; fi; done"
         );
-        let Some(text) = bench.in_namespace(&script) else { return };
+        let text = bench.in_namespace(&script);
         one_message(&text, &["status 1", "No space left on device", name]);
         assert!(!text.contains("left: "), "{text}");
     }
 }
 
-#[test]
 fn a_folder_that_cannot_be_written_to_is_one_error() {
     let bench = Bench::new();
     for (command, part) in [
@@ -321,13 +314,12 @@ fn a_folder_that_cannot_be_written_to_is_one_error() {
         let script = format!(
             "mkdir -p fixed; mount -t tmpfs -o ro none fixed; if {command}; then echo succeeded; else echo status $?; fi"
         );
-        let Some(text) = bench.in_namespace(&script) else { return };
+        let text = bench.in_namespace(&script);
         one_message(&text, &["status 1", "Read-only file system", part]);
         assert!(!bench.at("out").exists());
     }
 }
 
-#[test]
 fn a_cache_or_bundle_that_is_a_file_is_one_error() {
     let bench = Bench::new();
     File::create(bench.at("file")).unwrap();

@@ -1,9 +1,16 @@
 //! Bundles: a folder with a rewritten program and its libraries runs where nothing else is, with libraries opened by name, too.
 
+use blizzard_test_harness::{needs, tool};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    a_bundle_runs_where_nothing_else_is,
+    a_library_that_is_not_in_the_bundle_is_refused_in_one_line,
+    a_bundle_without_a_library_that_the_program_needs_does_not_begin,
+}
 
 /// Throws and catches, opens the libraries that its arguments name, and catches what they throw.
 const PROGRAM: &str = r#"
@@ -65,7 +72,7 @@ impl Bench {
             ("prog", PROGRAM, &[]),
         ] {
             fs::write(bench.at("source.cpp"), source).unwrap();
-            let mut compiler = Command::new("g++");
+            let mut compiler = tool("g++");
             compiler.current_dir(bench.at("there")).args(["-O1", "../source.cpp", "-o", name]).args(flags);
             assert!(compiler.status().unwrap().success(), "{name}");
         }
@@ -104,7 +111,6 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
 }
 
 /// A root directory with the bundle and /proc in it, and nothing else: neither a C library nor a dynamic loader, as on a machine with others.
-#[test]
 fn a_bundle_runs_where_nothing_else_is() {
     let bench = Bench::new();
     // By the name of a file that is no more, and by the bare name that a search would have to find.
@@ -123,14 +129,13 @@ fn a_bundle_runs_where_nothing_else_is() {
     let cell = bench.at("here");
     fs::create_dir(cell.join("proc")).unwrap();
     let enter = |command: &[&str]| {
-        let mut enter = Command::new("unshare");
+        let mut enter = tool("unshare");
         enter.args(["--user", "--map-root-user", "--mount", "sh", "-c"]).stdin(Stdio::null());
         enter.arg("mount --rbind /proc \"$0/proc\" && exec env -i \"$(command -v chroot)\" \"$0\" \"$@\"");
         enter.arg(&cell).args(command).output()
     };
     if enter(&["/bin/sh"]).ok().and_then(|output| output.status.code()) != Some(127) {
-        println!("not tried: this system does not let the user mount a file system, and change its root directory");
-        return;
+        needs::skip("needs a system that lets users mount file systems and change their root directory");
     }
     for plugin in [plugin.as_str(), "libplugin.so"] {
         let output = enter(&["/bundle/prog", plugin]).unwrap();
@@ -143,7 +148,6 @@ fn a_bundle_runs_where_nothing_else_is() {
 }
 
 /// With the machine's own libraries around it, too: those of the bundle are taken.
-#[test]
 fn a_library_that_is_not_in_the_bundle_is_refused_in_one_line() {
     let bench = Bench::new();
     let bundle = bench.bundle(&["--add", "libplugin.so", "--checks", "none", "--poll", "none"]);
@@ -167,7 +171,6 @@ fn a_library_that_is_not_in_the_bundle_is_refused_in_one_line() {
 }
 
 /// What the program is linked with ends it before it begins.
-#[test]
 fn a_bundle_without_a_library_that_the_program_needs_does_not_begin() {
     let bench = Bench::new();
     let bundle = bench.bundle(&["--checks", "none", "--poll", "none"]);

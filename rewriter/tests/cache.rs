@@ -33,7 +33,7 @@ impl Bench {
         bench.library("linked", 1);
         bench.library("opened", 1);
         fs::write(bench.at("prog.c"), PROGRAM).unwrap();
-        let mut compiler = Command::new("gcc");
+        let mut compiler = Command::new("cc");
         compiler.current_dir(&bench.folder).args(["-O1", "prog.c", "-o", "prog", "-L.", "-llinked"]);
         assert!(compiler.arg("-Wl,-rpath,$ORIGIN").status().unwrap().success());
         bench
@@ -48,7 +48,7 @@ impl Bench {
         let path = self.at(&format!("lib{name}.so"));
         let _ = fs::remove_file(&path);
         fs::write(self.at("lib.c"), format!("int {name}(void) {{ return {number}; }}\n")).unwrap();
-        let mut compiler = Command::new("gcc");
+        let mut compiler = Command::new("cc");
         compiler.current_dir(&self.folder).args(["-O1", "-shared", "-fPIC", "lib.c", "-o"]).arg(&path);
         assert!(compiler.status().unwrap().success());
         path

@@ -1,10 +1,33 @@
 //! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
 
+use blizzard_test_harness::needs;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    misuse_is_status_2_and_names_the_option,
+    bad_input_is_one_clear_error_and_nothing_is_written,
+    an_output_that_cannot_be_written_leaves_nothing,
+    the_output_runs_and_keeps_the_permissions,
+    rewriting_replaces_an_older_output_even_while_it_runs,
+    verify_and_inspect_report,
+    a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
+    a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
+    statistics_take_the_place_of_no_pipe_or_link,
+    statistics_count_exactly_in_a_counting_rewrite,
+    config_compiles_a_program_that_runs_plain_and_on_nodes,
+    several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
+    nodes_that_wait_for_a_dead_one_are_ended,
+    output_that_cannot_be_written_fails_the_run,
+    limits_that_a_run_meets_are_named,
+    a_program_with_a_small_stack_starts,
+    help_that_cannot_be_written_is_an_error,
+    the_demonstration_shows_equal_checksums_and_misses,
+    without_a_compiler_the_demonstration_says_so_in_one_line,
+}
 
 /// A folder with a compiled program, and a cache of its own.
 struct Bench {
@@ -86,7 +109,6 @@ fn plain(program: &Path, args: &[&str]) -> (String, String, i32) {
     text(Command::new(program).args(args).output().unwrap())
 }
 
-#[test]
 fn misuse_is_status_2_and_names_the_option() {
     let bench = Bench::new();
     for args in [&["run", "-n", "0", "--", "./prog"][..], &["rewrite", "prog"], &["frobnicate"], &[]] {
@@ -98,7 +120,6 @@ fn misuse_is_status_2_and_names_the_option() {
     assert!(err.contains("1 to 64"), "{err}");
 }
 
-#[test]
 fn bad_input_is_one_clear_error_and_nothing_is_written() {
     let bench = Bench::new();
     let prog = fs::read(bench.at("prog")).unwrap();
@@ -131,7 +152,6 @@ fn bad_input_is_one_clear_error_and_nothing_is_written() {
     assert_eq!(bench.contents(), before);
 }
 
-#[test]
 fn an_output_that_cannot_be_written_leaves_nothing() {
     let bench = Bench::new();
     fs::create_dir(bench.at("dir")).unwrap();
@@ -146,7 +166,6 @@ fn an_output_that_cannot_be_written_leaves_nothing() {
     assert_eq!(bench.contents(), before);
 }
 
-#[test]
 fn the_output_runs_and_keeps_the_permissions() {
     let bench = Bench::new();
     for (mode, expected) in [(0o755, 0o755), (0o700, 0o700), (0o644, 0o755), (0o4755, 0o755)] {
@@ -160,7 +179,6 @@ fn the_output_runs_and_keeps_the_permissions() {
     assert_eq!((out, err.as_str(), status), (expected.replace("prog ", "out "), "", 5));
 }
 
-#[test]
 fn rewriting_replaces_an_older_output_even_while_it_runs() {
     let bench = Bench::new();
     // By another process: a descriptor of this one could be held by a child of another test when the copy is to be executed.
@@ -173,7 +191,6 @@ fn rewriting_replaces_an_older_output_even_while_it_runs() {
     assert_eq!(plain(&bench.at("out"), &[]).2, 0);
 }
 
-#[test]
 fn verify_and_inspect_report() {
     let bench = Bench::new();
     let (_, err, status) = bench.run(&["verify", "prog"]);
@@ -192,7 +209,6 @@ fn verify_and_inspect_report() {
     assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
 }
 
-#[test]
 fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {
     let bench = Bench::new();
     let expected = plain(&bench.at("prog"), &["3", "xyz"]);
@@ -216,7 +232,6 @@ fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {
     assert_eq!(fs::read_dir(bench.at("cache")).unwrap().count(), 0);
 }
 
-#[test]
 fn a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path() {
     let bench = Bench::new();
     assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
@@ -232,7 +247,6 @@ fn a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path() {
 }
 
 /// As root, `--stats /dev/null` put a file in the place of the device, and `--stats /dev/stdout` one in the place of the link.
-#[test]
 fn statistics_take_the_place_of_no_pipe_or_link() {
     use std::os::unix::fs::FileTypeExt;
     let bench = Bench::new();
@@ -255,7 +269,6 @@ fn statistics_take_the_place_of_no_pipe_or_link() {
     assert!(fs::read_to_string(bench.at("old.json")).unwrap().contains("wall_seconds"));
 }
 
-#[test]
 fn statistics_count_exactly_in_a_counting_rewrite() {
     let bench = Bench::new();
     let counters = |args: &[&str]| {
@@ -284,7 +297,6 @@ fn statistics_count_exactly_in_a_counting_rewrite() {
     assert!(err.contains("absent/stats.json"), "{err}");
 }
 
-#[test]
 fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
     let bench = Bench::new();
     fs::write(
@@ -303,7 +315,6 @@ fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
     assert_eq!((lines, err.as_str(), status), (vec!["0 of 3: 6", "1 of 3: 6", "2 of 3: 6"], "", 0));
 }
 
-#[test]
 fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line() {
     let bench = Bench::new();
     for (options, part) in [(["--checks", "stores"], "loads are not checked"), (["--poll", "none"], "does not poll")] {
@@ -324,7 +335,6 @@ fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line(
     }
 }
 
-#[test]
 fn nodes_that_wait_for_a_dead_one_are_ended() {
     let bench = Bench::new();
     // Node 1 ends in the way that the argument names; the others wait for it, in the runtime and in a computation.
@@ -364,15 +374,11 @@ int main(int argc, char **argv) {
 }
 
 /// Runs `blizzard run` on the program under limits that a shell sets.
-/// A shell's words that execute its arguments without the privilege to raise hard limits, which nodes would use.
-const EXEC_WITHOUT_RAISING_LIMITS: &str =
-    "p='setpriv --bounding-set=-sys_resource'; if $p true 2> /dev/null; then exec $p \"$@\"; else exec \"$@\"; fi";
-
 fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i32) {
     let blizzard = bench.blizzard();
     let mut shell = Command::new("sh");
     shell
-        .args(["-c", &format!("{limits} && {EXEC_WITHOUT_RAISING_LIMITS}"), "sh"])
+        .args(["-c", &format!("{limits} && {}", needs::without_raising_limits()), "sh"])
         .arg(blizzard.get_program())
         .arg("run")
         .args(args);
@@ -381,7 +387,6 @@ fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i
 }
 
 /// What a node printed was lost without a word when the disk was full: only a reader that has gone away was thought of.
-#[test]
 fn output_that_cannot_be_written_fails_the_run() {
     let bench = Bench::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -407,7 +412,6 @@ fn output_that_cannot_be_written_fails_the_run() {
 }
 
 /// Threads that could not be started were a panic of the launcher, which could hang; a limit of file sizes ended it by SIGXFSZ.
-#[test]
 fn limits_that_a_run_meets_are_named() {
     let bench = Bench::new();
     assert_eq!(bench.run(&["run", "--", "./prog"]).2, 0);
@@ -427,7 +431,6 @@ fn limits_that_a_run_meets_are_named() {
 }
 
 /// The runtime started on the program's stack, and took 220 KiB of it.
-#[test]
 fn a_program_with_a_small_stack_starts() {
     let bench = Bench::new();
     assert_eq!(bench.run(&["rewrite", "./prog", "-o", "small"]).2, 0);
@@ -437,7 +440,6 @@ fn a_program_with_a_small_stack_starts() {
     assert_eq!((out.starts_with("small "), status), (true, 7), "{err}");
 }
 
-#[test]
 fn help_that_cannot_be_written_is_an_error() {
     for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -447,7 +449,6 @@ fn help_that_cannot_be_written_is_an_error() {
     }
 }
 
-#[test]
 fn the_demonstration_shows_equal_checksums_and_misses() {
     let bench = Bench::new();
     let (out, err, status) =
@@ -464,7 +465,6 @@ fn the_demonstration_shows_equal_checksums_and_misses() {
     assert!(out.contains("all checksums are 0x"), "{out}");
 }
 
-#[test]
 fn without_a_compiler_the_demonstration_says_so_in_one_line() {
     let bench = Bench::new();
     let output = bench.blizzard().arg("demo").env("PATH", bench.at("nowhere")).env_remove("CC").output().unwrap();

@@ -4,9 +4,19 @@ mod executable;
 
 use blizzard::options::Options;
 use blizzard::pipeline;
+use blizzard_test_harness::tool;
 use object::{Object, ObjectSymbol};
 use std::path::Path;
 use std::process::{Command, Output};
+
+blizzard_test_harness::tests! {
+    gdb_shows_the_same_lines_frames_and_variables: ["gcc", "clang"],
+    gdb_finds_the_libraries,
+    every_function_has_its_line,
+    backtraces_of_rust_name_files_and_lines,
+    another_code_has_another_build_id,
+    gdb_knows_rewritten_libraries,
+}
 
 const SOURCE: &str = "#include <stdio.h>
 struct node { int v; struct node *next; };
@@ -58,7 +68,7 @@ fn run(command: &mut Command) -> Output {
 fn build(folder: &Path, compiler: &str, file: &str, source: &str, flags: &[&str]) -> [std::path::PathBuf; 2] {
     std::fs::write(folder.join(file), source).unwrap();
     let [old, new] = ["old", "new"].map(|name| folder.join(name));
-    let built = run(Command::new(compiler).current_dir(folder).args(flags).args([file, "-o"]).arg(&old));
+    let built = run(tool(compiler).current_dir(folder).args(flags).args([file, "-o"]).arg(&old));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let rewritten = pipeline::rewrite(&std::fs::read(&old).unwrap(), "old", &Options::default()).unwrap();
     executable::write(&new, &rewritten.bytes);
@@ -79,31 +89,25 @@ fn normalised(text: &[u8]) -> String {
     out
 }
 
-#[test]
-fn gdb_shows_the_same_lines_frames_and_variables() {
+fn gdb_shows_the_same_lines_frames_and_variables(compiler: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("session"), SESSION).unwrap();
-    for compiler in ["gcc", "clang"] {
-        for version in ["-gdwarf-4", "-gdwarf-5"] {
-            for flags in [&["-O0"][..], &["-O2", "-fno-inline"], &["-O1", "-no-pie"]] {
-                let all = [flags, &["-g", version]].concat();
-                let programs = build(folder.path(), compiler, "f.c", SOURCE, &all);
-                let [old, new] = programs.map(|program| {
-                    let out = run(Command::new("gdb")
-                        .current_dir(folder.path())
-                        .args(["-nx", "-batch", "-x", "session"])
-                        .arg(program));
-                    normalised(&out.stdout)
-                });
-                assert!(old.contains("deep (k=") && old.contains("in main ("), "{old}");
-                // The prologue is where the debugger stops first; checks of it belong to the same line.
-                assert_eq!(old, new, "{compiler} {all:?}");
-            }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for flags in [&["-O0"][..], &["-O2", "-fno-inline"], &["-O1", "-no-pie"]] {
+            let all = [flags, &["-g", version]].concat();
+            let programs = build(folder.path(), compiler, "f.c", SOURCE, &all);
+            let [old, new] = programs.map(|program| {
+                let out =
+                    run(tool("gdb").current_dir(folder.path()).args(["-nx", "-batch", "-x", "session"]).arg(program));
+                normalised(&out.stdout)
+            });
+            assert!(old.contains("deep (k=") && old.contains("in main ("), "{old}");
+            // The prologue is where the debugger stops first; checks of it belong to the same line.
+            assert_eq!(old, new, "{compiler} {all:?}");
         }
     }
 }
 
-#[test]
 fn gdb_finds_the_libraries() {
     // The kernel's program headers have no PT_INTERP, and gdb believed a .interp section that the kernel had not followed.
     let folder = tempfile::tempdir().unwrap();
@@ -111,14 +115,13 @@ fn gdb_finds_the_libraries() {
         let [_, new] = build(folder.path(), "gcc", "f.c", SOURCE, &["-g", kind]);
         let commands = ["break main", "run", "info sharedlibrary", "break printf", "continue", "bt"];
         let args = commands.iter().flat_map(|c| ["-ex", *c]);
-        let out = run(Command::new("gdb").args(["-nx", "-batch"]).args(args).arg(new));
+        let out = run(tool("gdb").args(["-nx", "-batch"]).args(args).arg(new));
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(text.contains("Yes") && text.contains("libc.so.6"), "{text}");
         assert!(text.contains("in main (") && text.contains("printf"), "{text}");
     }
 }
 
-#[test]
 fn every_function_has_its_line() {
     let folder = tempfile::tempdir().unwrap();
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -129,7 +132,7 @@ fn every_function_has_its_line() {
             ["sum", "deep", "main"].map(|name| {
                 let Some(symbol) = file.symbol_by_name(name) else { return String::new() };
                 let at = format!("{:#x}", symbol.address());
-                let out = run(Command::new("addr2line").arg("-fie").arg(&program).arg(at));
+                let out = run(tool("addr2line").arg("-fie").arg(&program).arg(at));
                 String::from_utf8_lossy(&out.stdout).into_owned()
             })
         });
@@ -138,7 +141,6 @@ fn every_function_has_its_line() {
     }
 }
 
-#[test]
 fn backtraces_of_rust_name_files_and_lines() {
     const PANIC: &str = "fn inner(n: usize, v: &[u32]) -> u32 {
     v[n]
@@ -164,7 +166,6 @@ fn main() {
     }
 }
 
-#[test]
 fn another_code_has_another_build_id() {
     // perf took the symbols of the original, which it had kept under the same id, for those of the rewritten program.
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +180,6 @@ fn another_code_has_another_build_id() {
 }
 
 /// `bt` ended in qsort, and no breakpoint there was hit: gdb took the rewritten library for the original, whose name it has.
-#[test]
 fn gdb_knows_rewritten_libraries() {
     const SORT: &str = "#include <stdlib.h>
 int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -196,11 +196,11 @@ int main(void) {
         command.current_dir(&folder).env("BLIZZARD_CACHE", folder.path().join("cache"));
         command
     };
-    assert!(run(Command::new("gcc").current_dir(&folder).args(["-g", "f.c", "-o", "old"])).status.success());
+    assert!(run(tool("gcc").current_dir(&folder).args(["-g", "f.c", "-o", "old"])).status.success());
     assert!(run(blizzard().args(["rewrite", "old", "-o", "new"])).status.success());
     let commands = run(blizzard().args(["config", "--gdb"])).stdout;
     let commands = String::from_utf8(commands).unwrap();
-    let mut gdb = Command::new("gdb");
+    let mut gdb = tool("gdb");
     gdb.current_dir(&folder).args(["-nx", "-batch", "-x", commands.trim_end()]);
     let session = ["break main", "run", "break qsort", "break compare", "continue", "bt", "continue", "bt"];
     let out = run(gdb

@@ -6,10 +6,30 @@ use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::{self, ModuleInfo, TrapHead};
 use blizzard_rt::trap_map::TrapMap;
+use blizzard_test_harness::{needs, shell_command};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+blizzard_test_harness::tests! {
+    all_versions_of_dwarf: ["gcc", "clang"],
+    the_64_bit_format: ["gcc", "clang"],
+    compressed_sections: ["-gz=zlib", "-gz=zlib-gnu", "zstd", "zlib", "zlib-gnu"],
+    templates_exceptions_and_lambdas: [
+        "g++ -O0 -gdwarf-5",
+        "g++ -O2 -gdwarf-4 -fdebug-types-section",
+        "clang++ -O2 -gdwarf-5",
+    ],
+    rust_with_its_library,
+    objects_of_several_compilers_and_versions,
+    units_of_link_time_optimisation,
+    an_index_of_gdb_follows_the_code,
+    macros_are_known_where_they_are_defined,
+    frames_of_a_program_without_unwind_tables,
+    split_units_are_not_believed_but_lines_are: ["gcc", "clang"],
+    a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output,
+    cold_code_has_the_name_of_its_function,
+}
 
 const C_SOURCE: &str = "
 #include <stdio.h>
@@ -141,18 +161,15 @@ impl Folder {
 
     /// Runs a command line in the folder.
     fn sh(&self, line: &str) -> String {
-        let out = Command::new("sh").current_dir(&self.0).env("LC_ALL", "C").args(["-ec", line]).output().unwrap();
+        let out = shell_command(line).current_dir(&self.0).env("LC_ALL", "C").output().unwrap();
         assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Whether a tool of this machine can do what a command line asks.
-    fn can(&self, line: &str) -> bool {
-        let done = Command::new("sh").current_dir(&self.0).args(["-ec", line]).output().unwrap().status.success();
-        if !done {
-            eprintln!("left out: {line}");
-        }
-        done
+    /// Runs a command line that not every version of its tools understands.
+    fn needs(&self, line: &str) {
+        let done = shell_command(line).current_dir(&self.0).output().unwrap().status.success();
+        needs::need_system(done, &format!("tools that can do this: {line}"));
     }
 
     fn rewrite(&self, old: &str, new: &str) {
@@ -224,74 +241,55 @@ fn same(folder: &Folder, old: &str, what: &str) {
     assert!(known > 100, "{what}: {known} instructions have lines");
 }
 
-#[test]
-fn all_versions_of_dwarf() {
+fn all_versions_of_dwarf(compiler: &str) {
     let folder = Folder::new();
-    for compiler in ["gcc", "clang"] {
-        for version in ["-gdwarf-2", "-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
-            for level in ["-O0", "-O2", "-O2 -ffunction-sections -no-pie"] {
-                folder.sh(&format!("{compiler} -g {version} {level} f.c -o old"));
-                same(&folder, "old", &format!("{compiler} {version} {level}"));
-            }
+    for version in ["-gdwarf-2", "-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
+        for level in ["-O0", "-O2", "-O2 -ffunction-sections -no-pie"] {
+            folder.sh(&format!("{compiler} -g {version} {level} f.c -o old"));
+            same(&folder, "old", &format!("{compiler} {version} {level}"));
         }
     }
 }
 
-#[test]
-fn the_64_bit_format() {
+fn the_64_bit_format(compiler: &str) {
     // Its units were left as they were, though their line programs were gone.
     let folder = Folder::new();
-    for compiler in ["gcc", "clang"] {
-        for version in [4, 5] {
-            let line = format!("{compiler} -gdwarf-{version} -gdwarf64 -O2 f.c -o old");
-            if folder.can(&line) {
-                same(&folder, "old", &line);
-            }
-        }
-    }
-}
-
-#[test]
-fn compressed_sections() {
-    // They kept old addresses.
-    let folder = Folder::new();
-    let mut forms = 0;
     for version in [4, 5] {
-        for (compress, form) in [("-gz=zlib", ""), ("-gz=zlib-gnu", ""), ("", "zstd"), ("", "zlib"), ("", "zlib-gnu")] {
-            let convert = if form.is_empty() {
-                String::new()
-            } else {
-                format!(" && objcopy --compress-debug-sections={form} old")
-            };
-            let line = format!("gcc -gdwarf-{version} {compress} -O2 f.c -o old{convert}");
-            if folder.can(&line) {
-                let listed = folder.sh("readelf -SW old");
-                assert!(
-                    listed.contains(".zdebug_info")
-                        || listed.lines().any(|l| l.contains(".debug_info") && l.contains("C")),
-                    "{listed}"
-                );
-                same(&folder, "old", &line);
-                forms += 1;
-            }
-        }
-    }
-    assert!(forms >= 4);
-}
-
-#[test]
-fn templates_exceptions_and_lambdas() {
-    let folder = Folder::new();
-    for (compiler, flags) in
-        [("g++", "-O0 -gdwarf-5"), ("g++", "-O2 -gdwarf-4 -fdebug-types-section"), ("clang++", "-O2 -gdwarf-5")]
-    {
-        let line = format!("{compiler} {flags} t.cpp -o old");
-        folder.sh(&line);
+        let line = format!("{compiler} -gdwarf-{version} -gdwarf64 -O2 f.c -o old");
+        folder.needs(&line);
         same(&folder, "old", &line);
     }
 }
 
-#[test]
+fn compressed_sections(form: &str) {
+    // They kept old addresses.
+    let folder = Folder::new();
+    for version in [4, 5] {
+        let (compress, convert) = match form.strip_prefix('-') {
+            Some(_) => (form, String::new()),
+            None => ("", format!("; objcopy --compress-debug-sections={form} old")),
+        };
+        let line = format!("gcc -gdwarf-{version} {compress} -O2 f.c -o old{convert}");
+        folder.needs(&line);
+        let bytes = fs::read(folder.at("old")).unwrap();
+        let elf = object::File::parse(&*bytes).unwrap();
+        let is_compressed = |s: object::Section| {
+            let form = s.compressed_file_range().map(|range| range.format);
+            s.name() == Ok(".zdebug_info")
+                || s.name() == Ok(".debug_info") && form != Ok(object::CompressionFormat::None)
+        };
+        assert!(elf.sections().any(is_compressed), "{line}");
+        same(&folder, "old", &line);
+    }
+}
+
+fn templates_exceptions_and_lambdas(command: &str) {
+    let folder = Folder::new();
+    let line = format!("{command} t.cpp -o old");
+    folder.sh(&line);
+    same(&folder, "old", &line);
+}
+
 fn rust_with_its_library() {
     let folder = Folder::new();
     for level in ["0", "2"] {
@@ -300,7 +298,6 @@ fn rust_with_its_library() {
     }
 }
 
-#[test]
 fn objects_of_several_compilers_and_versions() {
     let folder = Folder::new();
     folder.sh(
@@ -311,21 +308,17 @@ fn objects_of_several_compilers_and_versions() {
     same(&folder, "old", "mixed");
 }
 
-#[test]
 fn units_of_link_time_optimisation() {
     let folder = Folder::new();
     folder.sh("sed s/main/other/ f.c >g.c; gcc -flto -O2 -g f.c g.c -o old");
     same(&folder, "old", "-flto");
 }
 
-#[test]
 fn an_index_of_gdb_follows_the_code() {
     // gdb found no unit for a new address and showed no lines.
     let folder = Folder::new();
     folder.sh("gcc -g -O1 f.c -o old");
-    if !folder.can("gdb-add-index old") {
-        return;
-    }
+    folder.needs("gdb-add-index old");
     assert!(folder.sh("readelf -SW old").contains(".gdb_index"));
     folder.rewrite("old", "new");
     let [old, new] = ["old", "new"].map(|program| {
@@ -338,7 +331,6 @@ fn an_index_of_gdb_follows_the_code() {
     }
 }
 
-#[test]
 fn macros_are_known_where_they_are_defined() {
     // The unit of macros names its line program by offset, which had changed.
     let folder = Folder::new();
@@ -355,7 +347,6 @@ fn macros_are_known_where_they_are_defined() {
     }
 }
 
-#[test]
 fn frames_of_a_program_without_unwind_tables() {
     // .debug_frame described the old code only.
     let folder = Folder::new();
@@ -372,39 +363,37 @@ fn frames_of_a_program_without_unwind_tables() {
     assert_eq!(old, new);
 }
 
-#[test]
-fn split_units_are_not_believed_but_lines_are() {
+fn split_units_are_not_believed_but_lines_are(compiler: &str) {
+    // With which GCC writes the other parts.
+    needs::need("objcopy");
     // The other parts hold lengths and lists of the old code. A debugger that finds them by their identities would believe them.
     let folder = Folder::new();
-    for compiler in ["gcc", "clang"] {
-        for version in [4, 5] {
-            folder.sh(&format!(
-                "rm -f *.dwo; {compiler} -gsplit-dwarf -gdwarf-{version} -O1 -fno-inline f.c -o old; ls *.dwo"
-            ));
-            folder.rewrite("old", "new");
-            let new = folder
-                .sh("chmod +x new; gdb -nx -batch -ex 'break sum' -ex run -ex bt -ex step -ex 'info source' new 2>&1");
-            assert!(new.contains("Could not find DWO CU"), "{new}");
-            assert!(new.contains("f.c:2") && new.contains("main ("), "{compiler} {version}: {new}");
-            // What is in the program itself follows the code.
-            let all = pairs(&folder.at("new"));
-            let loaders = ["old", "new"].map(|name| Loader::new(folder.at(name)).unwrap());
-            let mut known = 0;
-            for (from, to) in all {
-                let place = |loader: &Loader, at| {
-                    let found = loader.find_location(at).unwrap();
-                    found.map(|l| (l.file.map(str::to_owned), l.line))
-                };
-                let expected = place(&loaders[0], from);
-                known += usize::from(expected.is_some());
-                assert_eq!(place(&loaders[1], to), expected, "{compiler} {version}: {from:#x}");
-            }
-            assert!(known > 100, "{known}");
+    for version in [4, 5] {
+        folder.sh(&format!(
+            "rm -f *.dwo; {compiler} -gsplit-dwarf -gdwarf-{version} -O1 -fno-inline f.c -o old; ls *.dwo"
+        ));
+        folder.rewrite("old", "new");
+        let new = folder
+            .sh("chmod +x new; gdb -nx -batch -ex 'break sum' -ex run -ex bt -ex step -ex 'info source' new 2>&1");
+        assert!(new.contains("Could not find DWO CU"), "{new}");
+        assert!(new.contains("f.c:2") && new.contains("main ("), "{compiler} {version}: {new}");
+        // What is in the program itself follows the code.
+        let all = pairs(&folder.at("new"));
+        let loaders = ["old", "new"].map(|name| Loader::new(folder.at(name)).unwrap());
+        let mut known = 0;
+        for (from, to) in all {
+            let place = |loader: &Loader, at| {
+                let found = loader.find_location(at).unwrap();
+                found.map(|l| (l.file.map(str::to_owned), l.line))
+            };
+            let expected = place(&loaders[0], from);
+            known += usize::from(expected.is_some());
+            assert_eq!(place(&loaders[1], to), expected, "{compiler} {version}: {from:#x}");
         }
+        assert!(known > 100, "{known}");
     }
 }
 
-#[test]
 fn a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output() {
     // The link's checksum is that of the debug file alone, so gdb took the old addresses for the rewritten program's.
     let folder = Folder::new();
@@ -437,7 +426,6 @@ fn a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output() {
     }
 }
 
-#[test]
 fn cold_code_has_the_name_of_its_function() {
     // It counted for whatever function came last.
     let folder = Folder::new();

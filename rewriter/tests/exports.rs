@@ -53,7 +53,7 @@ int main(void) {
 fn compile(source: &str, to: &Path, flags: &[&str]) {
     let file = to.with_extension("c");
     std::fs::write(&file, source).unwrap();
-    let status = Command::new("gcc").arg("-O2").arg("-o").arg(to).arg(&file).args(flags).status().unwrap();
+    let status = Command::new("cc").arg("-O2").arg("-o").arg(to).arg(&file).args(flags).status().unwrap();
     assert!(status.success(), "{source}");
 }
 

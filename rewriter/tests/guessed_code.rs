@@ -56,7 +56,7 @@ fn moves(folder: &Path, source: &str) {
     let (file, program, output) = (folder.join("p.c"), folder.join("p"), folder.join("rewritten"));
     std::fs::write(&file, source).unwrap();
     let flags = ["-O1", "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie", "-s", "-o"];
-    assert!(Command::new("gcc").args(flags).arg(&program).arg(&file).status().unwrap().success());
+    assert!(Command::new("cc").args(flags).arg(&program).arg(&file).status().unwrap().success());
     assert!(Command::new(&program).status().unwrap().success());
     for checks in ["all", "none"] {
         let rewrite = ["rewrite", "--no-libraries", "--checks", checks];

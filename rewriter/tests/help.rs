@@ -1,8 +1,14 @@
 //! The examples in the `--help` of every command, run as they are written.
 
+use blizzard_test_harness::need;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+blizzard_test_harness::tests! {
+    every_example_works_as_written,
+    examples_of_other_programs_work_as_written: ["clang", "gdb"],
+}
 
 /// A command in `folder`, with `blizzard` in PATH and a cache of its own.
 fn shell(folder: &Path, line: &str) -> Output {
@@ -28,46 +34,61 @@ fn examples(help: &str) -> Vec<String> {
     after.take_while(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 
-#[test]
-fn every_example_works_as_written() {
+/// Programs of examples that not every machine has.
+const OTHERS: [&str; 2] = ["clang", "gdb"];
+
+/// A folder with what the examples name, and their lines, each command once: the demonstration takes its time.
+fn prepared() -> (tempfile::TempDir, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (source, name) in [("bench-apps/em3d/em3d.c", "em3d.c"), ("examples/heat.c", "heat.c")] {
-        std::fs::copy(repository.join(source), folder.join(name)).unwrap();
+        std::fs::copy(repository.join(source), folder.path().join(name)).unwrap();
         let program = name.trim_end_matches(".c");
-        must(folder, &format!("cc -O2 {name} $(blizzard config --cflags --libs) -o {program}"));
+        must(folder.path(), &format!("cc -O2 {name} $(blizzard config --cflags --libs) -o {program}"));
     }
-    std::fs::copy(repository.join("examples/parmacs/cholesky.C"), folder.join("cholesky.C")).unwrap();
-    let overview = must(folder, "blizzard --help");
+    std::fs::copy(repository.join("examples/parmacs/cholesky.C"), folder.path().join("cholesky.C")).unwrap();
+    let overview = must(folder.path(), "blizzard --help");
     let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     // Further lines of a description are indented more.
     let rows = commands.filter_map(|line| line.strip_prefix("  ")).filter(|row| !row.starts_with(' '));
     let names = rows.filter_map(|row| row.split(' ').next()).filter(|name| *name != "help");
     let mut helps = vec![overview.clone()];
-    helps.extend(names.map(|name| must(folder, &format!("blizzard {name} --help"))));
+    helps.extend(names.map(|name| must(folder.path(), &format!("blizzard {name} --help"))));
     assert!(helps.len() >= 7, "{overview}");
-    // The demonstration takes its time: what several texts show is run once.
-    let mut ran = BTreeSet::new();
+    let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
     for help in helps {
         let lines = examples(&help);
         assert!(!lines.is_empty(), "no example in: {help}");
-        for line in lines {
-            let command = line.split('#').next().unwrap().trim().to_owned();
-            let program = line.split(' ').next().unwrap();
-            if !ran.insert(command) {
-                continue;
-            }
-            // Not everybody has every compiler.
-            if !shell(folder, &format!("command -v {program}")).status.success() {
-                eprintln!("left out, because there is no {program}: {line}");
-                continue;
-            }
-            let out = must(folder, &line);
-            let silent = ["blizzard rewrite", "cc", "clang"].iter().any(|start| line.starts_with(start));
-            assert!(silent || line.contains(" > ") || !out.is_empty(), "{line}: prints nothing");
-        }
+        all.extend(lines.into_iter().filter(|line| seen.insert(line.split('#').next().unwrap().trim().to_owned())));
     }
-    assert!(ran.len() >= 10, "too few examples: {ran:?}");
-    assert!(folder.join("stats.json").is_file() && folder.join("em3d.json").is_file());
+    (folder, all)
+}
+
+fn program(line: &str) -> &str {
+    line.split(' ').next().unwrap()
+}
+
+fn every_example_works_as_written() {
+    let (folder, lines) = prepared();
+    assert!(lines.len() >= 10, "too few examples: {lines:?}");
+    for line in lines.iter().filter(|line| !OTHERS.contains(&program(line))) {
+        let out = must(folder.path(), line);
+        let silent = ["blizzard rewrite", "blizzard parmacs", "cc"].iter().any(|start| line.starts_with(start));
+        assert!(silent || line.contains(" > ") || !out.is_empty(), "{line}: prints nothing");
+    }
+    assert!(folder.path().join("stats.json").is_file() && folder.path().join("em3d.json").is_file());
+}
+
+fn examples_of_other_programs_work_as_written(other: &str) {
+    need(other);
+    let (folder, lines) = prepared();
+    // What one of them may name.
+    for line in lines.iter().filter(|line| line.starts_with("blizzard rewrite")) {
+        must(folder.path(), line);
+    }
+    let of_other: Vec<_> = lines.iter().filter(|line| program(line) == other).collect();
+    assert!(!of_other.is_empty(), "no example with {other}: {lines:?}");
+    for line in of_other {
+        must(folder.path(), line);
+    }
 }

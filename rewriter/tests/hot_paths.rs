@@ -16,7 +16,7 @@ use std::process::Command;
 fn build(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
     let (file, program) = (folder.join("hot.c"), folder.join("hot"));
     std::fs::write(&file, source).unwrap();
-    let status = Command::new("gcc").args(flags).arg("-o").arg(&program).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status().unwrap();
     assert!(status.success());
     std::fs::read(&program).unwrap()
 }
@@ -157,7 +157,7 @@ impl Assembled {
         std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
         let build = |more: &[&str]| {
             let arguments = ["-shared", "-nostdlib", "-o"];
-            let status = Command::new("gcc").args(more).args(arguments).arg(&library).arg(&file).status().unwrap();
+            let status = Command::new("cc").args(more).args(arguments).arg(&library).arg(&file).status().unwrap();
             assert!(status.success(), "{source}");
             std::fs::read(&library).unwrap()
         };

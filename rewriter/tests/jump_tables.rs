@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
 fn table_lengths(folder: &Path, flags: &[&str]) -> Vec<usize> {
     let (source, program) = (folder.join("tables.c"), folder.join("tables"));
     std::fs::write(&source, SOURCE).unwrap();
-    let status = Command::new("gcc").args(flags).arg("-o").arg(&program).arg(&source).status().unwrap();
+    let status = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&source).status().unwrap();
     assert!(status.success());
     let input = std::fs::read(&program).unwrap();
     let analysed = pipeline::analyse(&input, "tables").unwrap();
@@ -107,7 +107,7 @@ int main(void) {
 fn build(folder: &Path, source: &str) -> PathBuf {
     let (file, program) = (folder.join("tables.c"), folder.join("tables"));
     std::fs::write(&file, source).unwrap();
-    let status = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap();
     assert!(status.success());
     assert!(Command::new(&program).status().unwrap().success());
     program

@@ -1,7 +1,7 @@
 //! The launcher with ordinary programs: how runs end, and that nothing is left behind.
 //!
 //! Each launch happens in a process of its own, as in real use (the launcher owns the process's signals and children): this test
-//! executable starts itself again with [`CONFIG_ENV`] set, and the test `launcher_process` then is the launcher.
+//! executable starts itself again with [`CONFIG_ENV`] set, and then is the launcher.
 
 use blizzard::launch::{self, LaunchOptions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,16 +12,43 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+fn main() {
+    if std::env::var_os(CONFIG_ENV).is_some() {
+        launcher_process();
+    }
+    let tests = blizzard_test_harness::list![
+        every_node_knows_its_number_and_has_the_region,
+        lines_are_tagged_on_demand,
+        lines_written_in_pieces_are_not_mixed,
+        input_goes_to_node_0,
+        one_node_passes_bytes_and_status_unchanged,
+        the_first_failing_node_gives_the_status_and_ends_the_others,
+        a_node_killed_by_a_signal_is_named_with_it,
+        a_node_that_ignores_polite_signals_is_ended_too,
+        what_nodes_started_ends_with_the_run,
+        signals_that_ask_to_stop_end_everything,
+        orphans_that_end_are_waited_for_during_the_run,
+        nothing_is_left_when_the_launcher_is_killed,
+        nothing_is_left_when_the_supervisor_is_killed,
+        nothing_is_left_when_the_whole_process_group_is_killed,
+        a_process_that_runs_away_from_its_number_is_caught,
+        a_lone_program_decides_what_a_signal_means,
+        a_reader_that_goes_away_ends_endless_output,
+        the_shared_memory_has_no_name,
+        addresses_are_the_same_on_all_nodes,
+        a_wrong_number_of_nodes_and_a_missing_program_are_errors,
+        streams_that_are_closed_stay_closed,
+    ];
+    blizzard_test_harness::run("blizzard::launch", tests);
+}
+
 /// `<nodes> <tag: 0 or 1>`; the program and its arguments follow in [`COMMAND_ENV`], separated by newlines.
 const CONFIG_ENV: &str = "BLIZZARD_TEST_LAUNCH";
 const COMMAND_ENV: &str = "BLIZZARD_TEST_COMMAND";
-/// The test harness writes a header of its own before the launcher begins.
-const BEGIN: &str = "==begin==\n";
 
-#[test]
-#[ignore = "not a test: the launcher that the tests of this file start"]
-fn launcher_process() {
-    let Ok(config) = std::env::var(CONFIG_ENV) else { return };
+/// The launcher that the tests of this file start.
+fn launcher_process() -> ! {
+    let config = std::env::var(CONFIG_ENV).unwrap();
     let (nodes, tag) = config.split_once(' ').unwrap();
     let command = std::env::var(COMMAND_ENV).unwrap();
     let mut words = command.split('\n').map(OsString::from);
@@ -32,8 +59,6 @@ fn launcher_process() {
         arg0: Some(program.clone()),
         ..LaunchOptions::default()
     };
-    print!("{BEGIN}");
-    std::io::stdout().flush().unwrap();
     let outcome = launch::run(Path::new(&program), &words.collect::<Vec<_>>(), &options).unwrap();
     if let Some(failure) = outcome.failure {
         eprintln!("blizzard: error: {failure}");
@@ -47,7 +72,6 @@ fn launcher(nodes: u32, tag: bool, command: &[&str]) -> Command {
     launcher
         .arg("--default-signal")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "launcher_process", "--ignored", "--nocapture", "--quiet"])
         .env(CONFIG_ENV, format!("{nodes} {}", u8::from(tag)))
         .env(COMMAND_ENV, command.join("\n"))
         .stdin(Stdio::null())
@@ -56,12 +80,11 @@ fn launcher(nodes: u32, tag: bool, command: &[&str]) -> Command {
     launcher
 }
 
-/// What a finished launcher has left: standard output without the harness's header, standard error, status.
+/// What a finished launcher has left: standard output, standard error, status.
 fn finished(output: Output) -> (String, String, i32) {
     let out = String::from_utf8(output.stdout).unwrap();
-    let (_, out) = out.split_once(BEGIN).expect("the launcher has begun");
     let status = output.status.code().expect("the launcher exits");
-    (out.to_owned(), String::from_utf8(output.stderr).unwrap(), status)
+    (out, String::from_utf8(output.stderr).unwrap(), status)
 }
 
 fn launch(nodes: u32, command: &[&str]) -> (String, String, i32) {
@@ -107,10 +130,6 @@ fn collect(launcher: &mut Command, nodes: u32) -> (Child, BufReader<ChildStdout>
     let mut child = launcher.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    while line != BEGIN {
-        line.clear();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the launcher ended before it began");
-    }
     let mut pids = Vec::new();
     for _ in 0..nodes {
         line.clear();
@@ -123,6 +142,7 @@ fn collect(launcher: &mut Command, nodes: u32) -> (Child, BufReader<ChildStdout>
 
 /// A node that starts a child, and a daemon that has left its session, prints the three process numbers, and sleeps.
 fn family(folder: &Path) -> String {
+    blizzard_test_harness::need("setsid");
     let file = folder.join("daemon.").display().to_string();
     script(&format!(
         "f={file}$me; sleep 1000 & child=$!; (setsid sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $f &); \
@@ -130,14 +150,12 @@ fn family(folder: &Path) -> String {
     ))
 }
 
-#[test]
 fn every_node_knows_its_number_and_has_the_region() {
     let text = script("fd=${BLIZZARD_BOOT#fd=}; test -e /dev/fd/${fd%%,*} && echo $me");
     let (out, err, status) = launch(3, &["/bin/sh", "-c", &text]);
     assert_eq!((sorted(&out), err.as_str(), status), (vec!["0", "1", "2"], "", 0));
 }
 
-#[test]
 fn lines_are_tagged_on_demand() {
     let launcher = launcher(2, true, &["/bin/sh", "-c", "echo out; echo err >&2"]).output().unwrap();
     let (out, err, status) = finished(launcher);
@@ -146,7 +164,6 @@ fn lines_are_tagged_on_demand() {
     assert_eq!(status, 0);
 }
 
-#[test]
 fn lines_written_in_pieces_are_not_mixed() {
     let text = script(
         "i=0; while [ $i -lt 200 ]; do for k in 1 2 3 4; do printf \"$me$me$me$me\"; done; echo; i=$((i+1)); done",
@@ -159,7 +176,6 @@ fn lines_written_in_pieces_are_not_mixed() {
     }
 }
 
-#[test]
 fn input_goes_to_node_0() {
     let command = script("echo $me:$(cat)");
     let mut child = launcher(3, false, &["/bin/sh", "-c", &command]).stdin(Stdio::piped()).spawn().unwrap();
@@ -168,13 +184,11 @@ fn input_goes_to_node_0() {
     assert_eq!((sorted(&out), status), (vec!["0:hello", "1:", "2:"], 0));
 }
 
-#[test]
 fn one_node_passes_bytes_and_status_unchanged() {
     let (out, err, status) = launch(1, &["/bin/sh", "-c", "printf 'no newline'; exit 7"]);
     assert_eq!((out.as_str(), err.as_str(), status), ("no newline", "", 7));
 }
 
-#[test]
 fn the_first_failing_node_gives_the_status_and_ends_the_others() {
     let text = script("[ $me = 1 ] && exit 9; exec sleep 1000");
     let begin = Instant::now();
@@ -185,7 +199,6 @@ fn the_first_failing_node_gives_the_status_and_ends_the_others() {
     assert!(begin.elapsed() < Duration::from_secs(10));
 }
 
-#[test]
 fn a_node_killed_by_a_signal_is_named_with_it() {
     let text = script("[ $me = 2 ] && kill -SEGV $$; exec sleep 1000");
     let (_, err, status) = launch(3, &["/bin/sh", "-c", &text]);
@@ -193,14 +206,12 @@ fn a_node_killed_by_a_signal_is_named_with_it() {
     assert_eq!(err, "blizzard: error: node 2 was killed by signal 11 (SIGSEGV)\n");
 }
 
-#[test]
 fn a_node_that_ignores_polite_signals_is_ended_too() {
     let text = script("trap '' TERM INT HUP; [ $me = 0 ] && exit 4; while :; do sleep 1000; done");
     let (_, _, status) = launch(2, &["/bin/sh", "-c", &text]);
     assert_eq!(status, 4);
 }
 
-#[test]
 fn what_nodes_started_ends_with_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, mut rest, pids) = start_and_collect(2, &family(folder.path()));
@@ -214,7 +225,6 @@ fn what_nodes_started_ends_with_the_run() {
     rest.read_to_end(&mut Vec::new()).unwrap();
 }
 
-#[test]
 fn signals_that_ask_to_stop_end_everything() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let folder = tempfile::tempdir().unwrap();
@@ -244,7 +254,6 @@ fn supervisor(launcher: &Child) -> String {
 }
 
 /// Processes that a node has left behind and that end during the run stayed as zombies until its end.
-#[test]
 fn orphans_that_end_are_waited_for_during_the_run() {
     let text = "i=0; while [ $i -lt 30 ]; do (sleep 0.01 &); i=$((i+1)); done; echo $$; exec sleep 1000";
     let (mut child, _rest, pids) = start_and_collect(2, text);
@@ -261,7 +270,6 @@ fn orphans_that_end_are_waited_for_during_the_run() {
 }
 
 /// With the launcher dead, nobody had been left to end what the nodes had started by themselves: children and daemons lived on.
-#[test]
 fn nothing_is_left_when_the_launcher_is_killed() {
     for nodes in [1, 3] {
         let folder = tempfile::tempdir().unwrap();
@@ -275,7 +283,6 @@ fn nothing_is_left_when_the_launcher_is_killed() {
     }
 }
 
-#[test]
 fn nothing_is_left_when_the_supervisor_is_killed() {
     for nodes in [1, 3] {
         let folder = tempfile::tempdir().unwrap();
@@ -292,7 +299,6 @@ fn nothing_is_left_when_the_supervisor_is_killed() {
 }
 
 /// `kill -9 -- -GROUP`, as shells and test harnesses do it, reaches launcher and nodes in one blow, and must not reach the supervisor.
-#[test]
 fn nothing_is_left_when_the_whole_process_group_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let text = family(folder.path());
@@ -307,7 +313,6 @@ fn nothing_is_left_when_the_whole_process_group_is_killed() {
 }
 
 /// A process that lives only until it has started its successor can be gone by the time that it has been found.
-#[test]
 fn a_process_that_runs_away_from_its_number_is_caught() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("runner.c");
@@ -348,7 +353,6 @@ int main(int argc, char **argv) {
     assert!((0..20).all(|_| !running()));
 }
 
-#[test]
 fn a_lone_program_decides_what_a_signal_means() {
     let text = "trap 'echo caught; exit 5' INT; echo $$; while :; do sleep 0.01; done";
     let (mut child, mut rest, _) = start_and_collect(1, text);
@@ -358,7 +362,6 @@ fn a_lone_program_decides_what_a_signal_means() {
     assert_eq!((out.as_str(), child.wait().unwrap().code()), ("caught\n", Some(5)));
 }
 
-#[test]
 fn a_reader_that_goes_away_ends_endless_output() {
     let mut child = launcher(2, false, &["/bin/sh", "-c", "while :; do echo line; done"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -374,7 +377,6 @@ fn a_reader_that_goes_away_ends_endless_output() {
     assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(128 + libc::SIGPIPE), ""));
 }
 
-#[test]
 fn the_shared_memory_has_no_name() {
     let (mut child, _rest, pids) = start_and_collect(2, "echo $$; exec sleep 1000");
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", pids[0])).unwrap().flatten();
@@ -386,9 +388,15 @@ fn the_shared_memory_has_no_name() {
     child.wait().unwrap();
 }
 
-#[test]
 fn addresses_are_the_same_on_all_nodes() {
-    let (out, err, status) = launch(3, &["/bin/sh", "-c", "grep -F '[stack]' /proc/self/maps"]);
+    let (out, err, status) = launch(
+        3,
+        &[
+            "/bin/sh",
+            "-c",
+            "while read -r line; do case $line in *'[stack]'*) echo \"$line\";; esac; done < /proc/self/maps",
+        ],
+    );
     // Where a container's filter forbids it, the launcher says so.
     if !err.contains("randomisation stays on") {
         let mut ends: Vec<_> = out.lines().filter_map(|l| l.split(' ').next()?.split('-').nth(1)).collect();
@@ -398,7 +406,6 @@ fn addresses_are_the_same_on_all_nodes() {
     }
 }
 
-#[test]
 fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
     let run = |nodes| launch::run(Path::new("/bin/true"), &[], &LaunchOptions { nodes, ..LaunchOptions::default() });
     // Neither starts anything, so no process of its own is needed.
@@ -409,7 +416,6 @@ fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
     assert!(err.contains("cannot start node 0: /nonexistent/program"), "{err}");
 }
 
-#[test]
 fn streams_that_are_closed_stay_closed() {
     // A program without standard output said that it had written everything: Rust's start-up code puts /dev/null where nothing is.
     let text = "for fd in 0 1 2; do [ -e /proc/self/fd/$fd ] && echo $fd is open >&2; done; exit 7";

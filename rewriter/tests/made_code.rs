@@ -67,7 +67,7 @@ fn a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several() {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("makes.c"), folder.path().join("makes"));
     std::fs::write(&file, SOURCE).unwrap();
-    let built = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(&file).output().unwrap();
+    let built = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).output().unwrap();
     assert!(built.status.success(), "{built:?}");
 
     for how in ["mmap", "mprotect", "pkey", "own-data", "shmat", "memfd"] {

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+blizzard_test_harness::tests! {
+    the_rewritten_rewriter_writes_the_same_bytes,
+}
+
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
 
 fn rewrite(tool: &Path, cache: &Path, arguments: &[&str]) {
@@ -26,8 +30,8 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// bash with the dynamic loader, the C library and others; the rewriter itself.
-#[test]
 fn the_rewritten_rewriter_writes_the_same_bytes() {
+    let bash = blizzard_test_harness::need("bash").display().to_string();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     rewrite(Path::new(BLIZZARD), &at("cache"), &[BLIZZARD, "-o", at("own").to_str().unwrap()]);
@@ -37,9 +41,9 @@ fn the_rewritten_rewriter_writes_the_same_bytes() {
         std::fs::create_dir(&out).unwrap();
         let cache = at(&format!("{name}-cache"));
         let bundle = out.join("bash");
-        rewrite(&tool, &cache, &["/bin/bash", "--bundle", bundle.to_str().unwrap()]);
+        rewrite(&tool, &cache, &[&bash, "--bundle", bundle.to_str().unwrap()]);
         rewrite(&tool, &cache, &["--no-libraries", BLIZZARD, "-o", out.join("self").to_str().unwrap()]);
-        let null = ["--no-libraries", "--checks", "none", "--poll", "none", "/bin/bash", "-o"];
+        let null = ["--no-libraries", "--checks", "none", "--poll", "none", &bash, "-o"];
         rewrite(&tool, &cache, &[&null[..], &[out.join("null").to_str().unwrap()]].concat());
         trees.push(tree(&out));
     }

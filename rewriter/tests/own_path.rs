@@ -1,8 +1,16 @@
 //! What a program that runs out of the cache is told of its own file.
 
 use blizzard_rt::abi;
+use blizzard_test_harness::{needs, tool};
 use std::path::Path;
 use std::process::{Command, Output};
+
+blizzard_test_harness::tests! {
+    a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
+    every_node_finds_the_original,
+    libraries_left_as_they_are_are_warned_of_on_several_nodes,
+    a_bundle_that_cannot_find_itself_says_so_in_one_line,
+}
 
 /// Prints what it is told; starts itself again by the link, by the path that it was told, and as a child.
 const SOURCE: &str = r#"
@@ -36,7 +44,7 @@ fn build(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
     let (file, program) = (folder.join("self.c"), folder.join("self"));
     std::fs::write(&file, SOURCE).unwrap();
     let define = format!("-DAT_BLIZZARD={}", abi::AT_BLIZZARD);
-    let status = Command::new("gcc").args(flags).arg(define).arg("-o").arg(&program).arg(&file).status().unwrap();
+    let status = tool("gcc").args(flags).arg(define).arg("-o").arg(&program).arg(&file).status().unwrap();
     assert!(status.success());
     program.canonicalize().unwrap()
 }
@@ -54,7 +62,6 @@ fn run(folder: &Path, more: &[&str], program: &Path, word: &str) -> (String, Out
     (String::from_utf8_lossy(&output.stdout).into_owned(), output)
 }
 
-#[test]
 fn a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten() {
     // rustup's proxies, busybox, and everything that looks for its files beside itself.
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +81,6 @@ fn a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten
     }
 }
 
-#[test]
 fn every_node_finds_the_original() {
     let folder = tempfile::tempdir().unwrap();
     let program = build(folder.path(), &["-O1"]);
@@ -84,7 +90,6 @@ fn every_node_finds_the_original() {
     assert_eq!(said, format!("last: {path} {path} rewritten not told\n").repeat(2));
 }
 
-#[test]
 fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let program = build(folder.path(), &["-O1"]);
@@ -105,15 +110,9 @@ fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {
 }
 
 /// The libraries were said not to be in the bundle.
-#[test]
 fn a_bundle_that_cannot_find_itself_says_so_in_one_line() {
     let hide = "mount -t tmpfs none /proc";
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
-    let possible = Command::new(unshare[0]).args(&unshare[1..]).arg(hide).output().is_ok_and(|o| o.status.success());
-    if !possible {
-        println!("not tried: this system does not let the user mount a file system");
-        return;
-    }
+    needs::in_mount_namespace(hide, ":");
     let folder = tempfile::tempdir().unwrap();
     let (program, bundle) = (build(folder.path(), &["-O1"]), folder.path().join("bundle"));
     let status = Command::new(env!("CARGO_BIN_EXE_blizzard"))
@@ -127,7 +126,7 @@ fn a_bundle_that_cannot_find_itself_says_so_in_one_line() {
     assert!(status.success());
     let run = |before: &str| {
         let script = format!("{before} && exec \"$0\" fifth");
-        Command::new(unshare[0]).args(&unshare[1..]).arg(script).arg(bundle.join("self")).output().unwrap()
+        needs::in_mount_namespace(":", &script).arg(bundle.join("self")).output().unwrap()
     };
     assert!(run(":").status.success());
     let output = run(hide);

@@ -12,7 +12,7 @@ fn checks(body: &str) -> (u64, u64) {
     let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
     let frame = format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}\n.cfi_endproc\n.size f, .-f");
     std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{frame}\n")).unwrap();
-    let status = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
+    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
     assert!(status.success(), "{body}");
     let input = std::fs::read(&library).unwrap();
     let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();

@@ -1,7 +1,12 @@
 //! `perf report` on a rewritten program and a rewritten library, as on the originals; both with more debug information than memory.
 
+use blizzard_test_harness::{needs, tool};
 use std::path::Path;
 use std::process::Command;
+
+blizzard_test_harness::tests! {
+    perf_knows_functions_and_lines_of_rewritten_programs_and_libraries,
+}
 
 const LIBRARY: &str = r#"
 unsigned long in_the_library(unsigned long n) {
@@ -29,7 +34,7 @@ int main(void) {
 
 /// What `perf report` prints of the samples in `folder`, with these columns.
 fn report(folder: &Path, columns: &str) -> String {
-    let mut command = Command::new("perf");
+    let mut command = tool("perf");
     command.current_dir(folder).args(["report", "--stdio", "--no-children", "-q", "-F", columns, "-i", "samples"]);
     let output = command.env("DEBUGINFOD_URLS", "").output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -42,21 +47,15 @@ fn share(report: &str, name: &str) -> f64 {
     line.trim().split('%').next().unwrap().trim().parse().unwrap_or_else(|_| panic!("no share: {line}"))
 }
 
-#[test]
 fn perf_knows_functions_and_lines_of_rewritten_programs_and_libraries() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let probe =
-        Command::new("perf").args(["record", "-q", "-e", "cpu-clock", "-o"]).arg(at("probe")).arg("true").output();
-    if !probe.is_ok_and(|o| o.status.success()) {
-        eprintln!("not tried: perf (Debian's linux-perf) is not here, or may not record");
-        return;
-    }
+    let probe = tool("perf").args(["record", "-q", "-e", "cpu-clock", "-o"]).arg(at("probe")).arg("true").output();
+    needs::need_system(probe.is_ok_and(|o| o.status.success()), "rights to record with perf");
     std::fs::write(at("library.c"), LIBRARY).unwrap();
     std::fs::write(at("program.c"), PROGRAM).unwrap();
     let gcc = |arguments: &[&str]| {
-        let output =
-            Command::new("gcc").current_dir(folder.path()).args(["-O1", "-g3"]).args(arguments).output().unwrap();
+        let output = tool("gcc").current_dir(folder.path()).args(["-O1", "-g3"]).args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     gcc(&["-fPIC", "-shared", "-o", "libsum.so", "library.c"]);
@@ -68,7 +67,7 @@ fn perf_knows_functions_and_lines_of_rewritten_programs_and_libraries() {
         .output()
         .unwrap();
     assert!(rewritten.status.success(), "{rewritten:?}");
-    let recorded = Command::new("perf")
+    let recorded = tool("perf")
         .current_dir(folder.path())
         .env("BLIZZARD_CACHE", at("cache"))
         // perf keeps copies of what it has seen, by build id, in the user's home folder.

@@ -5,11 +5,21 @@
 
 mod executable;
 
+use blizzard_test_harness::{needs, tool};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    a_thread_ends_in_a_process_that_has_become_another_user,
+    a_thread_ends_in_a_bundle,
+    a_thread_ends_below_another_root,
+    another_user_who_starts_the_program_has_a_cache_of_their_own,
+    a_process_with_other_rights_than_its_user_takes_nothing_from_the_users_cache,
+    a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment,
+}
 
 /// `W` becomes user W; `~W` does so for now; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all descriptors but the standard streams; `.` ends a thread; `!`
 /// says whether the kernel calls the process secure, and of what name it is. In the order of the arguments.
@@ -73,7 +83,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let (file, program) = (folder.path().join("gives-up.c"), folder.path().join("gives-up"));
         fs::write(&file, SOURCE).unwrap();
-        let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&file).status().unwrap();
+        let status = tool("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&file).status().unwrap();
         assert!(status.success());
         Bench { folder, program }
     }
@@ -127,7 +137,7 @@ fn own() -> &'static Path {
 }
 
 fn library(name: &str) -> PathBuf {
-    let of_gcc = Command::new("gcc").arg(format!("-print-file-name={name}")).output().unwrap();
+    let of_gcc = tool("gcc").arg(format!("-print-file-name={name}")).output().unwrap();
     PathBuf::from(String::from_utf8(of_gcc.stdout).unwrap().trim()).canonicalize().unwrap()
 }
 
@@ -143,15 +153,11 @@ fn said(output: &Output) -> String {
 struct User(u32);
 
 impl User {
-    /// None where this process may not become one.
-    fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("not tried: only root can become another user");
-            return None;
-        }
+    fn new() -> Self {
+        needs::need_system(needs::is_root(), "root's rights to become another user");
         // Neither adduser nor systemd gives these to anybody.
         let user = (61_000..61_184).map(User).find(|user| fs::create_dir(user.mark()).is_ok());
-        Some(user.expect("no user is free: remove /tmp/blizzard-test-user-*"))
+        user.expect("no user is free: remove /tmp/blizzard-test-user-*")
     }
 
     /// Taken by a test that runs at the same time.
@@ -169,7 +175,7 @@ impl User {
 
     /// A command by which this user starts the program.
     fn starts(&self, program: &Path) -> Command {
-        let mut command = Command::new("setpriv");
+        let mut command = tool("setpriv");
         command.args([&format!("--reuid={}", self.0), &format!("--regid={}", self.0), "--clear-groups"]).arg(program);
         command
     }
@@ -182,9 +188,8 @@ impl Drop for User {
     }
 }
 
-#[test]
 fn a_thread_ends_in_a_process_that_has_become_another_user() {
-    let Some(user) = User::new() else { return };
+    let user = User::new();
     let bench = Bench::new();
     // The user may not enter the cache, and has none of its own.
     for program in [bench.rewritten(own()), bench.bundle()] {
@@ -194,13 +199,11 @@ fn a_thread_ends_in_a_process_that_has_become_another_user() {
     }
 }
 
-#[test]
 fn a_thread_ends_in_a_bundle() {
     let output = run(&Bench::new().bundle(), &["."]);
     assert_eq!((said(&output).as_str(), output.status.code()), ("thread ended\n", Some(0)));
 }
 
-#[test]
 fn a_thread_ends_below_another_root() {
     let bench = Bench::new();
     let cell = bench.path("cell");
@@ -210,15 +213,14 @@ fn a_thread_ends_below_another_root() {
     fs::create_dir_all(inside.parent().unwrap()).unwrap();
     fs::write(&inside, "").unwrap();
     let enter = |then: &str| {
-        let mut command = Command::new("unshare");
+        let mut command = tool("unshare");
         let script = format!("mount --bind \"$0\" \"$1\" && {then}");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).args([&libgcc, &inside]);
         command
     };
     // 127: there is no shell.
     if enter("chroot \"$2\"").arg(&cell).output().ok().and_then(|o| o.status.code()) != Some(127) {
-        println!("not tried: this system does not let the user mount a file system, and change its root directory");
-        return;
+        needs::skip("needs a system that lets users mount file systems and change their root directory");
     }
     for program in [bench.bundle(), bench.rewritten(own())] {
         let output = enter("exec \"$2\" \"$3\" .").args([&program, &cell]).output().unwrap();
@@ -226,9 +228,8 @@ fn a_thread_ends_below_another_root() {
     }
 }
 
-#[test]
 fn another_user_who_starts_the_program_has_a_cache_of_their_own() {
-    let Some(user) = User::new() else { return };
+    let user = User::new();
     let bench = Bench::new();
     let tool = bench.tool_for_all();
     let (program, open) = (bench.rewritten(&tool), format!(":{}", bench.math()));
@@ -255,9 +256,8 @@ fn another_user_who_starts_the_program_has_a_cache_of_their_own() {
 }
 
 /// Whoever else runs as that user could put anything there: it would get what the process has opened and knows, and all its other rights.
-#[test]
 fn a_process_with_other_rights_than_its_user_takes_nothing_from_the_users_cache() {
-    let Some(user) = User::new() else { return };
+    let user = User::new();
     let bench = Bench::new();
     let (program, open) = (bench.rewritten(&bench.tool_for_all()), format!(":{}", bench.math()));
     let name = user.name();
@@ -273,17 +273,15 @@ fn a_process_with_other_rights_than_its_user_takes_nothing_from_the_users_cache(
     fs::set_permissions(&program, Permissions::from_mode(0o2755)).unwrap();
     let output = user.starts(&program).args(["!", &open]).output().unwrap();
     if said(&output).starts_with("0 ") {
-        println!("not tried: the file system ignores set-group-ID bits");
-        return;
+        needs::skip("needs a file system that heeds set-group-ID bits");
     }
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("cannot open the dynamic loader"), "{}", said(&output));
 }
 
 /// Whoever starts a set-user-ID program must not tell its runtime what memory to share with them, or where to find libraries.
-#[test]
 fn a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment() {
-    let Some(user) = User::new() else { return };
+    let user = User::new();
     let bench = Bench::new();
     let (program, bundle) = (bench.rewritten(own()), bench.bundle());
     fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o711)).unwrap();
@@ -297,8 +295,7 @@ fn a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment
     let output = run(&program, "BLIZZARD_EXE", "/another/name");
     let text = said(&output);
     if text.starts_with("0 ") {
-        println!("not tried: the file system ignores set-user-ID bits");
-        return;
+        needs::skip("needs a file system that heeds set-user-ID bits");
     }
     assert_eq!((text, output.status.code()), (format!("1 {}\nthread ended\n", program.display()), Some(0)));
     for (program, variable, value, status, remedy) in [

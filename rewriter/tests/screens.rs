@@ -12,7 +12,7 @@ const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
 fn compile(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
     let (file, program) = (folder.join("p.c"), folder.join("p"));
     std::fs::write(&file, source).unwrap();
-    let status = Command::new("gcc").arg("-O2").arg("-o").arg(&program).arg(&file).args(flags).status().unwrap();
+    let status = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&file).args(flags).status().unwrap();
     assert!(status.success(), "{source}");
     std::fs::read(&program).unwrap()
 }

@@ -4,6 +4,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+blizzard_test_harness::tests! {
+    operations_of_an_interpreter_have_springboards_of_many_jumps,
+    a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
+    tables_of_the_large_model_are_recognised,
+}
+
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
 
 /// Traps of a program built with `flags`, only it rewritten, relocated and with all checks; it must print the same as the original, and pass the audit.
@@ -12,7 +18,8 @@ fn traps(compiler: &str, source: &str, flags: &[&str]) -> [u64; 2] {
     let path = |name: &str| folder.path().join(name);
     let (program, rewritten) = (path("prog"), path("rewritten"));
     std::fs::write(path("prog.c"), source).unwrap();
-    let status = Command::new(compiler).args(flags).arg("-o").arg(&program).arg(path("prog.c")).status().unwrap();
+    let status =
+        blizzard_test_harness::tool(compiler).args(flags).arg("-o").arg(&program).arg(path("prog.c")).status().unwrap();
     assert!(status.success(), "{compiler} {flags:?}");
     let plain = Command::new(&program).output().unwrap();
     ["none", "all"].map(|checks| {
@@ -68,7 +75,6 @@ fn operations(count: usize) -> String {
     out
 }
 
-#[test]
 fn operations_of_an_interpreter_have_springboards_of_many_jumps() {
     // LuaJIT's reads of upvalues: 242,784 traps.
     for kind in ["-pie", "-no-pie"] {
@@ -94,7 +100,6 @@ int main(void) {
 }
 "#;
 
-#[test]
 fn a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement() {
     // Free Pascal's compiler: 10,223 traps at an empty function, 73 at one whose second byte a word of data seems to name.
     assert_eq!(traps("gcc", PASCAL, &["-O1", "-fno-pie", "-no-pie"]), [0, 0]);
@@ -121,7 +126,6 @@ fn switches() -> String {
     )
 }
 
-#[test]
 fn tables_of_the_large_model_are_recognised() {
     // 16,134 traps.
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {

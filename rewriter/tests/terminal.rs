@@ -2,6 +2,7 @@
 //!
 //! The tests type into a pseudo-terminal whose other end is a new session's controlling terminal, and read what appears there.
 
+use blizzard_test_harness::tool;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,6 +14,14 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+blizzard_test_harness::tests! {
+    ctrl_c_ends_everything,
+    ctrl_z_stops_the_nodes_and_fg_continues_them,
+    output_comes_under_tostop_and_input_reaches_node_0,
+    a_hang_up_ends_everything,
+    a_killed_job_leaves_nothing,
+}
 
 /// Starts a daemon that has left its session, says both process numbers, then reads one line and waits for ever.
 const PROGRAM: &str = r#"
@@ -66,7 +75,7 @@ impl Terminal {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("prog.c");
         fs::write(&source, PROGRAM).unwrap();
-        let compiled = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(folder.path().join("prog")).status();
+        let compiled = tool("cc").arg("-O1").arg(&source).arg("-o").arg(folder.path().join("prog")).status();
         assert!(compiled.unwrap().success(), "the tests need a C compiler");
 
         let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
@@ -79,6 +88,7 @@ impl Terminal {
         let end = || slave.as_fd().try_clone_to_owned().unwrap();
         // Tests that run in the background or under nohup have inherited ignored signals, which a shell would keep.
         // `setsid -c`: a new session with standard input as its terminal.
+        blizzard_test_harness::need("setsid");
         let mut shell = Command::new("env");
         shell
             .args(["--default-signal", "setsid", "-c", "sh", "-i"])
@@ -161,7 +171,6 @@ fn all_gone(pids: &[String]) {
     }
 }
 
-#[test]
 fn ctrl_c_ends_everything() {
     for nodes in [1, 2] {
         let mut terminal = Terminal::new();
@@ -174,7 +183,6 @@ fn ctrl_c_ends_everything() {
     }
 }
 
-#[test]
 fn ctrl_z_stops_the_nodes_and_fg_continues_them() {
     for nodes in [1, 2] {
         let mut terminal = Terminal::new();
@@ -195,7 +203,6 @@ fn ctrl_z_stops_the_nodes_and_fg_continues_them() {
 }
 
 /// The supervisor writes the nodes' output and is not in the terminal's foreground; `stty tostop` stops such writers.
-#[test]
 fn output_comes_under_tostop_and_input_reaches_node_0() {
     let mut terminal = Terminal::new();
     terminal.types("stty tostop\n");
@@ -210,7 +217,6 @@ fn output_comes_under_tostop_and_input_reaches_node_0() {
     terminal.wait_for("status=131");
 }
 
-#[test]
 fn a_hang_up_ends_everything() {
     let mut terminal = Terminal::new();
     let pids = terminal.run(2);
@@ -222,7 +228,6 @@ fn a_hang_up_ends_everything() {
     }
 }
 
-#[test]
 fn a_killed_job_leaves_nothing() {
     let mut terminal = Terminal::new();
     let pids = terminal.run(2);

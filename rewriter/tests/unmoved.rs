@@ -1,8 +1,14 @@
 //! Code that the rewriter cannot find stays where it is and runs without checks: the audit must name it, and `blizzard rewrite` must say so. Data among
 //! code must not be taken for such code.
 
+use blizzard_test_harness::tool;
 use std::path::Path;
 use std::process::Command;
+
+blizzard_test_harness::tests! {
+    code_that_nothing_leads_to_is_named_and_warned_of,
+    tables_among_code_are_data,
+}
 
 /// Only a distance that the program halves leads to `hidden`, which stands between two frames without a jump to a computed address.
 const HIDDEN: &str = r#"
@@ -78,17 +84,16 @@ fn audits(program: &Path, output: &Path) -> [serde_json::Value; 2] {
     [audit(&[]), audit(&["--original".as_ref(), program])]
 }
 
-#[test]
 fn code_that_nothing_leads_to_is_named_and_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     let (file, program, output) = (folder.path().join("p.c"), folder.path().join("p"), folder.path().join("rewritten"));
     std::fs::write(&file, HIDDEN).unwrap();
     for kind in [["-fno-pie", "-no-pie"], ["-fPIE", "-pie"]] {
-        run(Command::new("gcc").arg("-O1").args(kind).arg("-o").arg(&program).arg(&file));
-        let symbols = run(Command::new("nm").arg(&program));
+        run(tool("gcc").arg("-O1").args(kind).arg("-o").arg(&program).arg(&file));
+        let symbols = run(tool("nm").arg(&program));
         let line = symbols.lines().find(|l| l.ends_with(" hidden")).expect("it has a symbol");
         let hidden = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
-        run(Command::new("strip").arg(&program));
+        run(tool("strip").arg(&program));
         run(&mut Command::new(&program));
         // With its old address `anchor` leads there in the output, too.
         let rewrite = ["rewrite", "--no-libraries", "--no-words"];
@@ -110,7 +115,6 @@ fn code_that_nothing_leads_to_is_named_and_warned_of() {
     }
 }
 
-#[test]
 fn tables_among_code_are_data() {
     let folder = tempfile::tempdir().unwrap();
     let [file, object, main, program, output] =
@@ -118,8 +122,8 @@ fn tables_among_code_are_data() {
     std::fs::write(&file, TABLES).unwrap();
     std::fs::write(&main, "int f(long, long); int main(int n, char **a) { return (f(0, 0) + f(1, 1)) * (n - 1); }")
         .unwrap();
-    run(Command::new("gcc").args(["-c", "-o"]).arg(&object).arg(&file));
-    run(Command::new("gcc").arg("-o").arg(&program).args([&main, &object]));
+    run(tool("gcc").args(["-c", "-o"]).arg(&object).arg(&file));
+    run(tool("gcc").arg("-o").arg(&program).args([&main, &object]));
     let said = run(blizzard().args(["rewrite", "--no-libraries"]).arg(&program).arg("-o").arg(&output));
     assert_eq!(said, "");
     run(&mut Command::new(&output));

@@ -86,7 +86,7 @@ const TABLES: [&str; 2] = ["-Wl,-z,nopack-relative-relocs", "-Wl,-z,pack-relativ
 fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
     let file = to.with_extension("c");
     std::fs::write(&file, source).unwrap();
-    let mut gcc = Command::new("gcc");
+    let mut gcc = Command::new("cc");
     gcc.args(["-O2", "-fcf-protection=none", "-o"]).arg(to).arg(&file).args(flags);
     assert!(gcc.status().unwrap().success(), "{gcc:?}");
     std::fs::read(to).unwrap()

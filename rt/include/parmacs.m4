@@ -1,7 +1,7 @@
 divert(-1)
 # The PARMACS (ANL) macros for programs that Blizzard runs on many nodes, as the SPLASH programs use them.
 #
-#   m4 "$(blizzard config --m4)" program.C > program.c
+#   blizzard parmacs program.C > program.c        # or: m4 "$(blizzard config --m4)" program.C > program.c
 #   cc -O2 program.c $(blizzard config --cflags --libs) -o program
 #   blizzard run -n 4 -- ./program -p4
 #

@@ -1,6 +1,6 @@
 //! A case: a source file with directives, in every configuration compiled, run, rewritten, run again and compared.
 //!
-//! Input: `tests/cases/<folder>/<file>`. Output: a `libtest_mimic::Trial` per source file, whose failure text names each
+//! Input: `tests/cases/<folder>/<file>`. Output: a test per source file, whose failure text names each
 //! configuration that went wrong and what differed.
 
 use crate::compile::{self, Job, Language};
@@ -8,8 +8,8 @@ use crate::directives::{Directives, StderrRule};
 use crate::run::{Ending, Outcome, run};
 use crate::tool::{self, Mode};
 use crate::workdir::WorkDir;
-use crate::{cpu, matrix, normalise};
-use libtest_mimic::{Failed, Trial};
+use crate::{matrix, normalise};
+use blizzard_test_harness::{Failed, Test, needs};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,22 +35,22 @@ struct Config {
     name: String,
 }
 
-/// All cases below `folder` as trials; a source whose directives are wrong becomes a failing trial.
-pub fn trials(folder: &Path) -> Vec<Trial> {
-    let mut trials = Vec::new();
+/// All cases below `folder` as tests; a source whose directives are wrong becomes a failing one.
+pub fn tests(folder: &Path) -> Vec<Test> {
+    let mut tests = Vec::new();
     for folder in sorted(folder).into_iter().filter(|f| f.is_dir()) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for source in sorted(&folder) {
             let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let name = if stem == name { name.clone() } else { format!("{name}::{stem}") };
             match Case::read(&source, &name) {
-                Ok(Some(case)) => trials.push(case.trial()),
+                Ok(Some(case)) => tests.extend(case.tests()),
                 Ok(None) => {}
-                Err(e) => trials.push(Trial::test(name, move || Err(Failed::from(e)))),
+                Err(e) => tests.push(Test::new(name, move || Err(Failed::from(e)))),
             }
         }
     }
-    trials
+    tests
 }
 
 fn sorted(folder: &Path) -> Vec<PathBuf> {
@@ -72,26 +72,26 @@ impl Case {
         Ok(Some(Case { name: name.into(), source: source.into(), language, directives }))
     }
 
-    fn trial(self) -> Trial {
-        let lacking = cpu::missing(&self.directives.needs_cpu);
-        let (present, absent): (Vec<String>, Vec<String>) = self
-            .directives
-            .compilers
-            .iter()
-            .cloned()
-            .partition(|c| compile::installed(&compile::program(c, self.language)));
-        let mut notes = Vec::new();
-        if !lacking.is_empty() {
-            notes.push(format!("no {}", lacking.join(" ")));
+    /// One test for the compilers that are there, and a skipped one for each that is not.
+    fn tests(mut self) -> Vec<Test> {
+        let program = |compiler: &String| compile::program(compiler, self.language);
+        let (present, absent): (Vec<String>, Vec<String>) =
+            self.directives.compilers.iter().cloned().partition(|c| needs::find(&program(c)).is_some());
+        let skipped = absent.iter().map(program).map(|compiler| {
+            Test::new(format!("{} with {compiler}", self.name), move || {
+                needs::need(&compiler);
+                Ok(())
+            })
+        });
+        let mut tests: Vec<Test> = skipped.collect();
+        if !present.is_empty() {
+            self.directives.compilers = present;
+            tests.push(Test::new(self.name.clone(), move || {
+                needs::need_cpu(&self.directives.needs_cpu);
+                self.run().map_err(Failed::from)
+            }));
         }
-        if !absent.is_empty() {
-            notes.push(format!("without {}", absent.join(" ")));
-        }
-        let skip = !lacking.is_empty() || present.is_empty();
-        let mut case = self;
-        case.directives.compilers = present;
-        let name = case.name.clone();
-        Trial::test(name, move || case.run().map_err(Failed::from)).with_kind(notes.join(", ")).with_ignored_flag(skip)
+        tests
     }
 
     /// Runs the case in all its configurations.

@@ -1,8 +1,8 @@
 //! Compiles a case in one configuration with the system's compilers.
 
 use crate::run::{LIMIT, run};
+use blizzard_test_harness::tool;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The language of a case's main source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,6 @@ pub fn program(compiler: &str, language: Language) -> String {
     }
 }
 
-/// Whether `program` is installed.
-pub fn installed(program: &str) -> bool {
-    let Some(path) = std::env::var_os("PATH") else { return false };
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 /// What to compile and how.
 pub struct Job<'a> {
     pub sources: Vec<PathBuf>,
@@ -52,12 +46,12 @@ pub struct Job<'a> {
     pub output: &'a Path,
 }
 
-/// Compiles `job`.
+/// Compiles `job`; skips the running test if its compiler is not there.
 ///
 /// # Errors
 /// What the compiler said.
 pub fn compile(job: &Job) -> Result<(), String> {
-    let mut command = Command::new(program(job.compiler, job.language));
+    let mut command = tool(&program(job.compiler, job.language));
     if job.language == Language::Rust {
         command.args(["--edition", "2024", "--crate-name", "prog"]);
     } else {

@@ -9,7 +9,6 @@
 
 pub mod case;
 pub mod compile;
-pub mod cpu;
 pub mod directives;
 pub mod failing;
 pub mod matrix;
@@ -18,11 +17,3 @@ pub mod run;
 pub mod tempest_send;
 pub mod tool;
 pub mod workdir;
-
-/// Runs `trials` with the usual command line of a Rust test program; two at a time unless the user says otherwise.
-pub fn run_trials(trials: Vec<libtest_mimic::Trial>) -> ! {
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    arguments.test_threads.get_or_insert(2);
-    run::forbid_core_files();
-    libtest_mimic::run(&arguments, trials).exit()
-}

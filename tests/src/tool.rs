@@ -4,15 +4,11 @@
 //! the profile and in the target folder that this test was built with.
 
 use crate::run::{LIMIT, Outcome, run};
+use blizzard_test_harness::built;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
-
-/// A shell's words that execute its arguments without the privilege to raise hard limits, which nodes would use.
-pub const EXEC_WITHOUT_RAISING_LIMITS: &str =
-    "p='setpriv --bounding-set=-sys_resource'; if $p true 2> /dev/null; then exec $p \"$@\"; else exec \"$@\"; fi";
 
 /// The path of the `blizzard` program.
 pub fn path() -> &'static Path {
@@ -24,20 +20,7 @@ fn build() -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os("BLIZZARD") {
         return Ok(PathBuf::from(given));
     }
-    // <target>/<profile>/deps/<this test>
-    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    let profile_dir = exe.parent().and_then(Path::parent).ok_or("no profile folder above this test")?;
-    let target_dir = profile_dir.parent().ok_or("no target folder")?;
-    let profile = match profile_dir.file_name().and_then(OsStr::to_str) {
-        Some("debug") | None => "dev",
-        Some(name) => name,
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--package", "blizzard", "--bin", "blizzard", "--profile", profile, "--target-dir"]);
-    command.arg(target_dir).current_dir(env!("CARGO_MANIFEST_DIR"));
-    run(&mut command, "", Duration::from_secs(900))?.success()?;
-    Ok(profile_dir.join("blizzard"))
+    built::program("blizzard", "as_they_are")
 }
 
 /// A `blizzard` command with `arguments`. Signals have their default actions in it: who starts tests in the background, or

@@ -3,6 +3,7 @@
 #[path = "../../rewriter/tests/executable/mod.rs"]
 mod executable;
 
+use blizzard_test_harness::tool;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Ending, Outcome, run};
 use blizzard_tests::tool::{self, Mode};
@@ -11,6 +12,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
+
+blizzard_test_harness::tests! {
+    truncated_files,
+    flipped_bits_in_the_file_header,
+    flipped_bits_in_the_program_headers,
+    flipped_bits_in_the_section_headers,
+    flipped_bits_anywhere,
+    foreign_architectures,
+    other_classes_and_byte_orders,
+    programs_of_32_bits,
+    go_programs,
+    ocaml_programs,
+    programs_with_v8,
+    haskell_programs,
+    programs_with_a_sanitizers_shadow,
+    code_without_frames_where_every_block_is_named_and_jumps_away,
+    files_that_are_no_programs,
+    objects_cores_and_other_types,
+    directories_and_missing_files,
+    a_file_without_read_permission,
+    a_file_that_is_rewritten_already,
+    outputs_that_cannot_be_written,
+    an_existing_output_survives_a_failed_rewrite,
+    verify_refuses_programs_that_are_not_rewritten,
+}
 
 /// Soon, on a machine that may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -85,7 +111,6 @@ fn assert_refused(input: &Path) -> String {
     outcome.stderr_text()
 }
 
-#[test]
 fn truncated_files() {
     let bytes = program();
     let dir = folder();
@@ -137,29 +162,24 @@ fn flip(seed: u64, range: std::ops::Range<usize>, count: usize) -> usize {
     refused
 }
 
-#[test]
 fn flipped_bits_in_the_file_header() {
     assert!(flip(1, 0..64, 150) > 50);
 }
 
-#[test]
 fn flipped_bits_in_the_program_headers() {
     assert!(flip(2, 64..64 + 13 * 56, 150) > 10);
 }
 
-#[test]
 fn flipped_bits_in_the_section_headers() {
     let bytes = program();
     let at = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
     assert!(flip(3, at..bytes.len(), 150) > 0);
 }
 
-#[test]
 fn flipped_bits_anywhere() {
     flip(4, 64..program().len(), 200);
 }
 
-#[test]
 fn foreign_architectures() {
     let dir = folder();
     // 40 ARM, 62 is x86-64, 183 AArch64, 243 RISC-V, 21 PowerPC, 3 i386
@@ -171,7 +191,6 @@ fn foreign_architectures() {
     }
 }
 
-#[test]
 fn other_classes_and_byte_orders() {
     let dir = folder();
     for (at, value, part) in [(4, 1, "32-bit"), (4, 0, "64-bit"), (5, 2, "big-endian"), (5, 0, "x86-64")] {
@@ -183,7 +202,6 @@ fn other_classes_and_byte_orders() {
 }
 
 /// A program that runs, of the same processor family: with the header, the program headers and the sections that such files have.
-#[test]
 fn programs_of_32_bits() {
     let dir = folder();
     let source = write(
@@ -192,10 +210,9 @@ fn programs_of_32_bits() {
         b".globl _start\n_start: mov $1, %eax\n mov $3, %ebx\n int $0x80\n.data\nnumber: .long 5\n",
     );
     let (object, program) = (dir.path().join("exits.o"), dir.path().join("exits"));
-    assert!(Command::new("as").arg("--32").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    assert!(tool("as").arg("--32").arg(&source).arg("-o").arg(&object).status().unwrap().success());
     for (flags, kind) in [(&[][..], 2), (&["-pie", "--no-dynamic-linker"], 3)] {
-        let linked =
-            Command::new("ld").args(["-m", "elf_i386"]).args(flags).arg(&object).arg("-o").arg(&program).status();
+        let linked = tool("ld").args(["-m", "elf_i386"]).args(flags).arg(&object).arg("-o").arg(&program).status();
         assert!(linked.unwrap().success());
         let bytes = std::fs::read(&program).unwrap();
         // Class, type, machine.
@@ -212,22 +229,14 @@ fn programs_of_32_bits() {
         }
     }
     // x32: 32-bit pointers in a file whose machine is x86-64.
-    let linked = Command::new("as").arg("--x32").arg(&source).arg("-o").arg(&object).status().unwrap().success()
-        && Command::new("ld")
-            .args(["-m", "elf32_x86_64"])
-            .arg(&object)
-            .arg("-o")
-            .arg(&program)
-            .status()
-            .unwrap()
-            .success();
+    let linked = tool("as").arg("--x32").arg(&source).arg("-o").arg(&object).status().unwrap().success()
+        && tool("ld").args(["-m", "elf32_x86_64"]).arg(&object).arg("-o").arg(&program).status().unwrap().success();
     assert!(linked);
     let text = assert_refused(&program);
     assert!(text.contains("exits: is a 32-bit program"), "{text}");
 }
 
 /// A note as the Go toolchain's linker writes it is enough to know its programs by; they are refused as what they are.
-#[test]
 fn go_programs() {
     let dir = folder();
     let note = ".section .note.go.buildid, \"a\", @note\n.balign 4\n.long 4, 8, 4\n.asciz \"Go\\0\"\n.ascii \"buildid0\"\n\
@@ -235,7 +244,7 @@ fn go_programs() {
     let source = write(&dir, "note.s", note.as_bytes());
     let main = write(&dir, "main.c", b"int main(void) { return 0; }\n");
     let program = dir.path().join("program");
-    assert!(Command::new("cc").arg(&main).arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    assert!(tool("cc").arg(&main).arg(&source).arg("-o").arg(&program).status().unwrap().success());
     assert!(assert_refused(&program).contains("Go program"));
     // Without section headers, by the program header of the notes.
     let mut bytes = std::fs::read(&program).unwrap();
@@ -245,7 +254,6 @@ fn go_programs() {
 }
 
 /// Its collector would find no frame of rewritten code, and crash.
-#[test]
 fn ocaml_programs() {
     let dir = folder();
     let table = ".data\n.balign 8\n.globl caml_frametable\ncaml_frametable: .quad 0\n\
@@ -255,12 +263,11 @@ fn ocaml_programs() {
     let program = dir.path().join("program");
     // Exported, as OCaml's linker does it, then stripped.
     let flags = ["-Wl,-E", "-s", "-o"];
-    assert!(Command::new("cc").arg(&main).arg(&source).args(flags).arg(&program).status().unwrap().success());
+    assert!(tool("cc").arg(&main).arg(&source).args(flags).arg(&program).status().unwrap().success());
     assert!(assert_refused(&program).contains("OCaml"));
 }
 
 /// Node.js was refused in 3,292 places after more than a minute, none of which said what it is.
-#[test]
 fn programs_with_v8() {
     let dir = folder();
     let name = "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
@@ -269,12 +276,11 @@ fn programs_with_v8() {
     );
     let main = write(&dir, "main.c", text.as_bytes());
     let program = dir.path().join("program");
-    assert!(Command::new("cc").arg(&main).args(["-Wl,-E", "-s", "-o"]).arg(&program).status().unwrap().success());
+    assert!(tool("cc").arg(&main).args(["-Wl,-E", "-s", "-o"]).arg(&program).status().unwrap().success());
     assert!(assert_refused(&program).contains("V8"));
 }
 
 /// Programs of GHC were refused after minutes, or for some instruction that is none.
-#[test]
 fn haskell_programs() {
     let dir = folder();
     let program = dir.path().join("program");
@@ -282,18 +288,17 @@ fn haskell_programs() {
     let text =
         "#include <stdio.h>\nint main(void) { return printf(\" [(\\\"GHC RTS\\\", \\\"YES\\\")%d\", 1) == 0; }\n";
     let main = write(&dir, "main.c", text.as_bytes());
-    assert!(Command::new("cc").arg(&main).args(["-s", "-o"]).arg(&program).status().unwrap().success());
+    assert!(tool("cc").arg(&main).args(["-s", "-o"]).arg(&program).status().unwrap().success());
     assert!(assert_refused(&program).contains("Haskell"));
     let library = dir.path().join("libHSbase-4.15.1.0-ghc9.0.2.so");
     let plain = write(&dir, "plain.c", b"int main(void) { return 0; }\n");
-    assert!(Command::new("cc").arg("-shared").arg(&plain).arg("-o").arg(&library).status().unwrap().success());
-    let needs = Command::new("cc").arg(&plain).args(["-Wl,--no-as-needed", "-o"]).arg(&program).arg(&library).status();
+    assert!(tool("cc").arg("-shared").arg(&plain).arg("-o").arg(&library).status().unwrap().success());
+    let needs = tool("cc").arg(&plain).args(["-Wl,--no-as-needed", "-o"]).arg(&program).arg(&library).status();
     assert!(needs.unwrap().success());
     assert!(assert_refused(&program).contains("Haskell"));
 }
 
 /// Their shadow memory and the segment want the same addresses: the sanitizer would say so, but not why.
-#[test]
 fn programs_with_a_sanitizers_shadow() {
     let dir = folder();
     let main = write(&dir, "main.c", b"int main(int n, char **a) { return n > 5 ? a[n][0] : n + 1; }\n");
@@ -301,7 +306,7 @@ fn programs_with_a_sanitizers_shadow() {
         for more in [&["-s"][..], &[if kind == "address" { "-static-libasan" } else { "-static-libtsan" }]] {
             let program = dir.path().join("program");
             let flag = format!("-fsanitize={kind}");
-            let built = Command::new("gcc").arg(&main).arg(&flag).args(more).arg("-o").arg(&program).status();
+            let built = tool("gcc").arg(&main).arg(&flag).args(more).arg("-o").arg(&program).status();
             assert!(built.unwrap().success());
             assert!(assert_refused(&program).contains(&flag));
             std::fs::remove_file(program).unwrap();
@@ -309,7 +314,7 @@ fn programs_with_a_sanitizers_shadow() {
     }
     // This one has no shadow.
     let program = dir.path().join("program");
-    let built = Command::new("gcc").arg(&main).args(["-fsanitize=undefined", "-o"]).arg(&program).status();
+    let built = tool("gcc").arg(&main).args(["-fsanitize=undefined", "-o"]).arg(&program).status();
     assert!(built.unwrap().success());
     let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
     rewrite.arg(&program).arg("-o").arg(dir.path().join("out"));
@@ -318,7 +323,6 @@ fn programs_with_a_sanitizers_shadow() {
 
 /// Compiled Haskell is like this: every block ends with a jump to an address from memory, most are named, none has a frame or is
 /// called. Each jump was once looked for in all that it might lead to, which was all of the file.
-#[test]
 fn code_without_frames_where_every_block_is_named_and_jumps_away() {
     let dir = folder();
     let mut source = String::from(".globl main\n.text\nmain: xor %eax, %eax\n ret\n");
@@ -329,14 +333,13 @@ fn code_without_frames_where_every_block_is_named_and_jumps_away() {
     source += ".section .note.GNU-stack, \"\", @progbits\n";
     let source = write(&dir, "jumps.s", source.as_bytes());
     let (program, out) = (dir.path().join("program"), dir.path().join("out"));
-    assert!(Command::new("gcc").arg("-no-pie").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    assert!(tool("gcc").arg("-no-pie").arg(&source).arg("-o").arg(&program).status().unwrap().success());
     let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
     rewrite.arg(&program).arg("-o").arg(&out);
     run(&mut rewrite, "", 3 * LIMIT).unwrap().success().unwrap();
     run(&mut Command::new(&out), "", LIMIT).unwrap().success().unwrap();
 }
 
-#[test]
 fn files_that_are_no_programs() {
     let dir = folder();
     for (name, bytes) in [
@@ -352,15 +355,14 @@ fn files_that_are_no_programs() {
     assert_refused(&write(&dir, "zeros", &[0; 4096]));
 }
 
-#[test]
 fn objects_cores_and_other_types() {
     let dir = folder();
     let source = write(&dir, "unit.c", b"int f(int x) { return x + 1; }\n");
     let object = dir.path().join("unit.o");
-    assert!(Command::new("cc").arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    assert!(tool("cc").arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
     assert_refused(&object);
     let archive = dir.path().join("libunit.a");
-    assert!(Command::new("ar").arg("rcs").arg(&archive).arg(&object).status().unwrap().success());
+    assert!(tool("ar").arg("rcs").arg(&archive).arg(&object).status().unwrap().success());
     assert_refused(&archive);
     // 0 none, 1 relocatable, 4 core, others unknown
     for kind in [0u16, 1, 4, 5, 0xfe00, 0xffff] {
@@ -370,7 +372,6 @@ fn objects_cores_and_other_types() {
     }
 }
 
-#[test]
 fn directories_and_missing_files() {
     let dir = folder();
     assert_refused(dir.path());
@@ -378,7 +379,6 @@ fn directories_and_missing_files() {
     assert!(text.contains("missing"), "{text}");
 }
 
-#[test]
 fn a_file_without_read_permission() {
     let dir = folder();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -389,7 +389,7 @@ fn a_file_without_read_permission() {
         let copy = dir.path().join("blizzard");
         // By another process: a descriptor of this one could be held by a child of another test when the copy is to be executed.
         assert!(Command::new("cp").arg(tool::path()).arg(&copy).status().unwrap().success());
-        let mut command = Command::new("setpriv");
+        let mut command = tool("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
         command
     } else {
@@ -405,7 +405,6 @@ fn a_file_without_read_permission() {
     assert!(!writable.join("out").exists());
 }
 
-#[test]
 fn a_file_that_is_rewritten_already() {
     let dir = folder();
     let input = write(&dir, "good", program());
@@ -418,7 +417,6 @@ fn a_file_that_is_rewritten_already() {
     assert!(!twice.exists());
 }
 
-#[test]
 fn outputs_that_cannot_be_written() {
     let dir = folder();
     let input = write(&dir, "good", program());
@@ -429,7 +427,6 @@ fn outputs_that_cannot_be_written() {
     assert_eq!(names(dir.path()), ["good"]);
 }
 
-#[test]
 fn an_existing_output_survives_a_failed_rewrite() {
     let dir = folder();
     let input = write(&dir, "bad", b"\x7fELF and so on");
@@ -439,7 +436,6 @@ fn an_existing_output_survives_a_failed_rewrite() {
     assert_eq!(names(dir.path()), ["bad", "out"]);
 }
 
-#[test]
 fn verify_refuses_programs_that_are_not_rewritten() {
     let dir = folder();
     let input = write(&dir, "good", program());

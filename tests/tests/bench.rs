@@ -5,15 +5,22 @@ use blizzard_tests::tool;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The object of a short `blizzard bench WHAT`; nothing where one processor is all there is, which the command refuses by name.
-fn bench(what: &str) -> Option<Value> {
+blizzard_test_harness::tests! {
+    misses_of_all_kinds_and_homes_are_measured,
+    messages_are_measured_both_ways_and_in_a_stream,
+    bulk_transfers_are_measured_next_to_copies,
+    false_sharing_is_measured,
+}
+
+/// The object of a short `blizzard bench WHAT`. Where one processor is all there is, the command must refuse by name.
+fn bench(what: &str) -> Value {
     let mut command = tool::blizzard(["bench", what, "--json", "--runs", "1", "--batches", "9"]);
     let outcome = run(&mut command, "", Duration::from_secs(400)).unwrap();
     if rustix::thread::sched_getaffinity(None).unwrap().count() < 2 {
         assert!(outcome.stderr_text().contains("two processors"), "{}", outcome.describe());
-        return None;
+        blizzard_test_harness::skip("needs two processors");
     }
-    Some(serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{what}: {e}: {}", outcome.describe())))
+    serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{what}: {e}: {}", outcome.describe()))
 }
 
 /// Each figure's name, after a look at its numbers.
@@ -45,9 +52,8 @@ fn require_steps(report: &Value, count: usize) {
     );
 }
 
-#[test]
 fn misses_of_all_kinds_and_homes_are_measured() {
-    let Some(report) = bench("miss") else { return };
+    let report = bench("miss");
     let names = figures(&report);
     for what in ["read miss", "write miss", "upgrade"] {
         for home in ["spins", "computes"] {
@@ -60,18 +66,16 @@ fn misses_of_all_kinds_and_homes_are_measured() {
     require_steps(&report, 10);
 }
 
-#[test]
 fn messages_are_measured_both_ways_and_in_a_stream() {
-    let Some(report) = bench("am") else { return };
+    let report = bench("am");
     let names = figures(&report);
     assert_eq!(names.len(), 3, "{names:?}");
     require_steps(&report, 7);
 }
 
 /// The program itself compares what arrives with what was sent.
-#[test]
 fn bulk_transfers_are_measured_next_to_copies() {
-    let Some(report) = bench("bulk") else { return };
+    let report = bench("bulk");
     assert_eq!(figures(&report).len(), 6);
     for compared in report["comparisons"].as_array().unwrap() {
         let figure = &compared["figures"][0];
@@ -81,8 +85,7 @@ fn bulk_transfers_are_measured_next_to_copies() {
     }
 }
 
-#[test]
 fn false_sharing_is_measured() {
-    let Some(report) = bench("false-sharing") else { return };
+    let report = bench("false-sharing");
     assert_eq!(figures(&report).len(), 2);
 }

@@ -5,5 +5,6 @@ use std::path::Path;
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
-    blizzard_tests::run_trials(blizzard_tests::case::trials(&folder));
+    blizzard_tests::run::forbid_core_files();
+    blizzard_test_harness::run("blizzard-tests::cases", blizzard_tests::case::tests(&folder));
 }

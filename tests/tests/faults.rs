@@ -4,6 +4,7 @@
 //! `BLIZZARD_KILLS` sets the number of runs in which a node is killed; 200 is what a release is tried with.
 
 use blizzard_rt::abi::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext};
+use blizzard_test_harness::needs;
 use blizzard_tests::failing::{self, marker, processes_with};
 use blizzard_tests::run::Ending;
 use blizzard_tests::tool;
@@ -16,6 +17,16 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+blizzard_test_harness::tests! {
+    a_node_killed_at_any_moment_ends_the_run_with_its_name,
+    a_node_that_stops_for_a_while_delays_the_run_and_no_more,
+    too_little_address_space_is_an_error_that_names_what_was_to_be_placed,
+    soft_limits_of_address_space_and_data_leave_room_for_the_runtime,
+    a_full_dev_shm_does_not_matter,
+    a_call_that_comes_before_its_handler_waits,
+    overwritten_rings_end_the_run_with_an_error_or_do_no_harm,
+}
 
 const NODES: usize = 3;
 /// More than a test waits for.
@@ -133,7 +144,6 @@ fn random(state: &mut u64) -> u64 {
     *state >> 16
 }
 
-#[test]
 fn a_node_killed_at_any_moment_ends_the_run_with_its_name() {
     let runs: u64 = std::env::var("BLIZZARD_KILLS").ok().map_or(12, |text| text.parse().unwrap());
     let mut state = 0x9e37_79b9_7f4a_7c15;
@@ -161,7 +171,6 @@ fn a_node_killed_at_any_moment_ends_the_run_with_its_name() {
     println!("{runs} runs; the longest end took {slowest:?}");
 }
 
-#[test]
 fn a_node_that_stops_for_a_while_delays_the_run_and_no_more() {
     let rounds = (0..ATTEMPTS).map(|attempt| 200_000 * LONGER.pow(attempt));
     assert!(rounds.into_iter().any(is_stopped_for_a_while), "the runs were over before a node could be stopped");
@@ -193,12 +202,11 @@ fn is_stopped_for_a_while(rounds: u64) -> bool {
 /// A run under limits that a shell sets, and that no privilege may raise; how it ended.
 fn limited(script: &str, rounds: &str) -> Ended {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{script} && {}", tool::EXEC_WITHOUT_RAISING_LIMITS), "sh"]);
+    command.args(["-c", &format!("{script} && {}", needs::without_raising_limits()), "sh"]);
     command.arg(tool::path()).args(["run", "-n", &NODES.to_string(), "--"]);
     start(command, rounds).end(Duration::from_secs(60))
 }
 
-#[test]
 fn too_little_address_space_is_an_error_that_names_what_was_to_be_placed() {
     // In kilobytes: too little for the tag table, for the segment, for what comes after both.
     for limit in ["300000", "4000000", "2147500000", "2180000000"] {
@@ -207,7 +215,6 @@ fn too_little_address_space_is_an_error_that_names_what_was_to_be_placed() {
     }
 }
 
-#[test]
 fn soft_limits_of_address_space_and_data_leave_room_for_the_runtime() {
     for limit in ["ulimit -S -v 4000000", "ulimit -S -d 1000000"] {
         let ended = limited(limit, "8000");
@@ -216,19 +223,12 @@ fn soft_limits_of_address_space_and_data_leave_room_for_the_runtime() {
     }
 }
 
-#[test]
 fn a_full_dev_shm_does_not_matter() {
     // The memory that nodes share has no name in any file system. The file system is filled where only this run sees it.
     let fill = "mount -t tmpfs -o size=64k none /dev/shm && { cat /dev/zero > /dev/shm/full 2> /dev/null; \
                 test \"$(stat -c %s /dev/shm/full)\" -ge 65536; }";
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
-    let possible = Command::new(unshare[0]).args(&unshare[1..]).arg(fill).output().is_ok_and(|o| o.status.success());
-    if !possible {
-        println!("not tried: this system does not let the user mount a file system");
-        return;
-    }
-    let mut command = Command::new(unshare[0]);
-    command.args(&unshare[1..]).arg(format!("{fill} && exec \"$@\"")).arg("sh");
+    let mut command = needs::in_mount_namespace(fill, &format!("{fill} && exec \"$@\""));
+    command.arg("sh");
     command.arg(tool::path()).args(["run", "-n", &NODES.to_string(), "--"]);
     let ended = start(command, "8000").end(Duration::from_secs(60));
     assert_eq!(ended.ending, Ending::Exit(0), "{}", ended.errors);
@@ -275,7 +275,6 @@ fn has_handler(node: Pid) -> Option<bool> {
 
 /// A node says its process number before it has installed the handler for calls. On a busy machine it can stay between the two for longer
 /// than a peer waits before it calls: the signal ended the process.
-#[test]
 fn a_call_that_comes_before_its_handler_waits() {
     let mut early = 0;
     for _ in 0..200 {
@@ -315,10 +314,10 @@ fn call_early(running: &mut Running) -> Option<bool> {
     let node = Pid::from_raw(number).unwrap();
     kill_process(node, Signal::STOP).ok()?;
     let early = has_handler(node)?;
-    let sent = Command::new("kill").args([&format!("-{CALL_SIGNAL}"), &number.to_string()]).status().unwrap();
+    let sent = needs::send_signal(&CALL_SIGNAL.to_string(), number.unsigned_abs());
     // One that ended instead of stopping is gone.
     let continued = kill_process(node, Signal::CONT).is_ok();
-    (sent.success() && continued).then_some(!early)
+    (sent && continued).then_some(!early)
 }
 
 /// Overwrites these bytes of every ring of a run that computes, and says how the run ended; nothing when it was over before that.
@@ -346,7 +345,6 @@ type Part = fn(usize) -> std::ops::Range<usize>;
 
 /// A ring that is empty at that moment takes no harm: the producer writes a slot as a whole, the consumer its index. So a run may also end with
 /// the right result; but it does so by luck, and not every time.
-#[test]
 fn overwritten_rings_end_the_run_with_an_error_or_do_no_harm() {
     const TRIES: usize = 12;
     let mut rounds = 40_000;

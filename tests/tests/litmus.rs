@@ -2,11 +2,11 @@
 //! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol. One run without checks shows that
 //! the harness does see a violation.
 
+use blizzard_test_harness::{Failed, Test};
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Outcome, run};
 use blizzard_tests::tool::{self, Mode, PROTOCOLS};
 use blizzard_tests::workdir::WorkDir;
-use libtest_mimic::{Failed, Trial};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,11 +19,11 @@ const LEAST_ROUNDS: u64 = 100_000;
 const LEAST_SPIN_ROUNDS: u64 = 60;
 
 fn main() {
-    let mut trials = Vec::new();
+    let mut tests = Vec::new();
     for (program, roles) in PROGRAMS {
         for nodes in roles..=MOST_NODES {
             for protocol in PROTOCOLS {
-                trials.push(Trial::test(format!("{program}_on_{nodes}_nodes_with_{protocol}"), move || {
+                tests.push(Test::new(format!("{program}_on_{nodes}_nodes_with_{protocol}"), move || {
                     sequentially_consistent(program, nodes, protocol, LEAST_ROUNDS).map_err(Failed::from)
                 }));
             }
@@ -32,18 +32,19 @@ fn main() {
     // Barriers and locks of the program's own; more nodes than processors, so that some spin for others that do not run.
     for nodes in [2, 4, 8] {
         for protocol in PROTOCOLS {
-            trials.push(Trial::test(format!("spin_on_{nodes}_nodes_with_{protocol}"), move || {
+            tests.push(Test::new(format!("spin_on_{nodes}_nodes_with_{protocol}"), move || {
                 on_two_processors(|| sequentially_consistent("spin", nodes, protocol, LEAST_SPIN_ROUNDS))
                     .map_err(Failed::from)
             }));
         }
     }
     for (program, roles) in [("sb", 2), ("lb", 2), ("iriw", 4)] {
-        trials.push(Trial::test(format!("{program}_without_checks_is_seen_to_be_wrong"), move || {
+        tests.push(Test::new(format!("{program}_without_checks_is_seen_to_be_wrong"), move || {
             violation_is_seen(program, roles).map_err(Failed::from)
         }));
     }
-    blizzard_tests::run_trials(trials);
+    blizzard_tests::run::forbid_core_files();
+    blizzard_test_harness::run("blizzard-tests::litmus", tests);
 }
 
 /// Runs with this thread, and what it starts, on two processors at most.

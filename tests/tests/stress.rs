@@ -10,6 +10,14 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+blizzard_test_harness::tests! {
+    races_on_the_runtime_are_sequentially_consistent,
+    all_block_sizes_home_policies_and_protocols_have_their_turn,
+    long: each_bug_planted_in_stache_is_found,
+    long: each_bug_planted_in_the_second_protocol_is_found,
+    nodes_get_on_beside_a_program_that_computes,
+}
+
 /// Ends what stands still. A busy machine can take ten times as long for a round as an idle one.
 const LIMIT: Duration = Duration::from_secs(2000);
 
@@ -22,7 +30,6 @@ fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
     (outcome.success().is_ok(), json)
 }
 
-#[test]
 fn races_on_the_runtime_are_sequentially_consistent() {
     for (nodes, seed) in [("2", "1"), ("3", "2"), ("4", "3")] {
         // So many rounds, and not as many as fit into a time: a busy machine gets through one.
@@ -36,7 +43,6 @@ fn races_on_the_runtime_are_sequentially_consistent() {
 }
 
 /// A short run goes through everything that a round can be run with, and each of it does something.
-#[test]
 fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
     let (succeeded, totals) = stress(&["-n", "3", "--seed", "4", "--rounds", "28"]);
     assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
@@ -123,12 +129,10 @@ fn each_planted_bug_is_found(protocol: &str) {
     assert!(violations > BUGS.len() / 2, "{found:?}");
 }
 
-#[test]
 fn each_bug_planted_in_stache_is_found() {
     each_planted_bug_is_found("stache");
 }
 
-#[test]
 fn each_bug_planted_in_the_second_protocol_is_found() {
     each_planted_bug_is_found("mcm");
 }
@@ -138,7 +142,7 @@ struct Hog(std::process::Child);
 
 impl Hog {
     fn on(processor: usize) -> Hog {
-        let mut command = Command::new("taskset");
+        let mut command = blizzard_test_harness::tool("taskset");
         Hog(command.args(["-c", &processor.to_string(), "sh", "-c", "while :; do :; done"]).spawn().unwrap())
     }
 }
@@ -152,7 +156,7 @@ impl Drop for Hog {
 
 /// Seconds that three short rounds take on this processor alone.
 fn three_rounds(processor: usize) -> f64 {
-    let mut command = Command::new("taskset");
+    let mut command = blizzard_test_harness::tool("taskset");
     command.args(["-c", &processor.to_string()]).arg(tool::path());
     command.args(["stress", "--json", "--seed", "100", "--round", "8", "--rounds", "3"]);
     command.args(["--protocol", "stache", "--block-size", "64", "--homes", "round-robin"]);
@@ -164,7 +168,6 @@ fn three_rounds(processor: usize) -> f64 {
 
 /// Nodes that yielded to each other gave their processor to a third program each time, and the nodes' next turn came a time slice later:
 /// 32 s for what takes a tenth of a second when they sleep instead, and rounds that seemed to stand still.
-#[test]
 fn nodes_get_on_beside_a_program_that_computes() {
     let processor = rustix::thread::sched_getaffinity(None).unwrap();
     let processor = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| processor.is_set(cpu)).unwrap();

@@ -36,3 +36,8 @@ pub fn geometric_mean(values: &[f64]) -> f64 {
 pub fn installed(name: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
 }
+
+/// GCC, whose usual name a machine need not have.
+pub fn c_compiler() -> &'static str {
+    if installed("gcc") { "gcc" } else { "cc" }
+}

@@ -1,6 +1,6 @@
 //! The programs: names, how each is built, what it is given.
 
-use crate::{installed, must, sources};
+use crate::{c_compiler, installed, must, sources};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -46,7 +46,7 @@ pub const KERNELS: [(&str, u32); 11] = [
 /// # Errors
 /// The compiler's.
 pub fn build_kernels(to: &Path, flags: &[&str]) -> Result<(), String> {
-    let mut gcc = Command::new("gcc");
+    let mut gcc = Command::new(c_compiler());
     gcc.args(["-O2", "-g"]).args(flags).arg(sources().join("kernels.c")).arg("-o").arg(to);
     must(&mut gcc).map(drop)
 }
@@ -92,7 +92,14 @@ fn em3d(folder: &Path, blizzard: &Path) -> Result<Workload, String> {
     let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
     let compile = |to: &Path, more: &[&str]| {
         must(
-            Command::new("gcc").args(["-O2", "-g"]).args(more).args(&cflags).arg(&source).args(&libs).arg("-o").arg(to),
+            Command::new(c_compiler())
+                .args(["-O2", "-g"])
+                .args(more)
+                .args(&cflags)
+                .arg(&source)
+                .args(&libs)
+                .arg("-o")
+                .arg(to),
         )
     };
     let (plain, asan) = (folder.join("em3d"), folder.join("em3d.asan"));

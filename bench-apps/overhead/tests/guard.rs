@@ -4,10 +4,16 @@
 //! After an improvement, or a change that is meant, `BLIZZARD_BLESS=1 cargo test -p blizzard-bench-overhead` writes it anew.
 //! Another compiler makes other code: then the figures for each executed instruction may be a tenth higher.
 
+use blizzard_bench_overhead::c_compiler;
 use blizzard_bench_overhead::workloads::{KERNELS, build_kernels};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+blizzard_test_harness::tests! {
+    the_kernels_execute_no_more_than_they_did,
+    more_checks_are_seen,
+}
 
 /// The rounds of a measurement, divided by this.
 const FEWER: u32 = 50;
@@ -16,7 +22,7 @@ const FEWER: u32 = 50;
 type Figures = [u64; 4];
 
 fn compiler() -> String {
-    let out = Command::new("gcc").arg("--version").output().expect("the tests need gcc").stdout;
+    let out = Command::new(c_compiler()).arg("--version").output().expect("the tests need gcc").stdout;
     String::from_utf8_lossy(&out).lines().next().unwrap_or_default().to_owned()
 }
 
@@ -60,7 +66,6 @@ fn worse(name: &str, now: Figures, table: Figures, same: bool) -> Vec<String> {
     worse
 }
 
-#[test]
 fn the_kernels_execute_no_more_than_they_did() {
     let folder = tempfile::tempdir().unwrap();
     build_kernels(&folder.path().join("kernels"), &[]).unwrap();
@@ -88,7 +93,6 @@ fn the_kernels_execute_no_more_than_they_did() {
     assert!(problems.is_empty(), "{}\nif that is meant: BLIZZARD_BLESS=1\n", problems.join("\n"));
 }
 
-#[test]
 fn more_checks_are_seen() {
     let table = [1000, 400, 100, 50];
     assert!(worse("k", table, table, true).is_empty());

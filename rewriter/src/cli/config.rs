@@ -32,7 +32,7 @@ const GDB: (&str, &[u8]) = ("libraries.gdb", include_bytes!("libraries.gdb"));
 #[command(after_help = "Example:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
     clang -c heat.c $(blizzard config --cflags --no-libraries --compiler clang)\n  \
-    m4 $(blizzard config --m4) cholesky.C > cholesky.c\n  \
+    blizzard parmacs cholesky.C -o cholesky.c\n  \
     gdb -x $(blizzard config --gdb) heat.blz")]
 pub struct ConfigCommand {
     /// Flags for compiling
@@ -41,7 +41,7 @@ pub struct ConfigCommand {
     /// Flags for linking
     #[arg(long)]
     libs: bool,
-    /// The file of the PARMACS macros, to be given to m4 before the program
+    /// The file of the PARMACS macros, for m4: `m4 $(blizzard config --m4) PROG.C` prints what `blizzard parmacs` does
     #[arg(long, conflicts_with_all = ["cflags", "libs"])]
     m4: bool,
     /// The file of commands with which gdb shows the functions of rewritten libraries, too

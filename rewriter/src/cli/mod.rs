@@ -13,6 +13,7 @@ mod input;
 mod inspect;
 mod libraries;
 mod overhead;
+mod parmacs;
 mod rewrite;
 mod run;
 mod scratch;
@@ -53,6 +54,7 @@ enum Command {
     Inspect(inspect::InspectCommand),
     Overhead(overhead::OverheadCommand),
     Config(config::ConfigCommand),
+    Parmacs(parmacs::ParmacsCommand),
     Cache(cache::CacheCommand),
     Demo(demo::DemoCommand),
     Stress(stress::StressCommand),
@@ -180,6 +182,7 @@ pub fn main() -> ExitCode {
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),
         Command::Bench(command) => command.execute(),
+        Command::Parmacs(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
         tell(&format!("error: {error}\n"));
@@ -206,8 +209,13 @@ fn tell(text: &str) {
 
 /// Writes to standard output; a reader that has gone away (`| head`) is no error.
 fn print(text: &str) -> crate::error::Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes to standard output; a reader that has gone away is no error.
+fn print_bytes(bytes: &[u8]) -> crate::error::Result<()> {
     use std::io::Write;
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match std::io::stdout().lock().write_all(bytes) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(crate::error::Error::new("cannot write to standard output").because(e))
         }

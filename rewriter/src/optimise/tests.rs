@@ -175,6 +175,7 @@ fn frames_of_nested_procedures_are_refused() {
 
 /// A handler may turn a fault into an exception (-fnon-call-exceptions), which finds the landing pad by the loop's own address.
 #[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn loops_whose_faults_are_caught_run_in_no_copies() {
     let source = "
 extern \"C\" long seed();

@@ -35,6 +35,7 @@ mod live;
 mod lsda;
 mod memory;
 mod module;
+pub mod mutation;
 mod named;
 mod narrow;
 mod newer;
@@ -117,8 +118,26 @@ impl Default for Inputs<'_> {
 /// As [`verify_with`].
 pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit> {
     let original = inputs.original.map(|o| Original::read(o, "the original")).transpose()?;
+    audit_against(file, name, original.as_ref(), &inputs.runtimes, false)
+}
+
+/// The audit itself. `first`: whoever asks wants to know only whether anything is open, so the first stage that finds something ends it.
+fn audit_against(
+    file: &[u8],
+    name: &str,
+    original: Option<&Original>,
+    runtimes: &[Runtime],
+    first: bool,
+) -> Result<Audit> {
     let m = Module::read(file, name)?;
     let mut audit = Audit { file: name.to_string(), ..Audit::default() };
+    macro_rules! unless_settled {
+        () => {
+            if first && !audit.is_clean() {
+                return Ok(audit);
+            }
+        };
+    }
     for (bit, word) in [
         (module_flags::CHECK_LOADS, "loads"),
         (module_flags::CHECK_STORES, "stores"),
@@ -129,9 +148,10 @@ pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit>
             audit.requested.push(word.to_string());
         }
     }
-    headers::judge(&m, inputs.original, &mut audit);
+    headers::judge(&m, original.map(Original::file), &mut audit);
     notes::judge(&m, &mut audit);
-    runtime::judge(&m, &inputs.runtimes, &mut audit);
+    runtime::judge(&m, runtimes, &mut audit);
+    unless_settled!();
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
     let mut text = decode::decode(m.text.data, m.text.va, &hints);
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
@@ -167,8 +187,10 @@ pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit>
     }
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     restarts::compare(&m, &cx, &sites, &mut audit);
+    unless_settled!();
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
+    unless_settled!();
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     descriptors.extend(covered::chain_places(&m, &cx, &sites));
@@ -181,26 +203,30 @@ pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit>
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
     }
-    let pairs = match &original {
+    let pairs = match original {
         Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
         None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
     };
+    unless_settled!();
     // Where the original is entered; a library need not have a place.
-    let entry = original.as_ref().map(|o| memory::number(&o.file()[24..32]));
+    let entry = original.map(|o| memory::number(&o.file()[24..32]));
     let entry = entry.map(|va| pairs.binary_search_by_key(&va, |p| p.0).map_or(va, |k| pairs[k].1));
     info::judge(&m, &text, &sites, entry, &mut audit);
-    if let Some(original) = inputs.original {
-        complete::compare(&m, &old, original, &pairs, &mut audit);
+    if let Some(original) = original {
+        complete::compare(&m, &old, original.file(), &pairs, &mut audit);
     }
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
-    cfi::compare(&m, (&text, &cold), &sites, &pairs, original.as_ref(), &mut audit);
+    cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
+    unless_settled!();
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
+    unless_settled!();
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     narrow::check(&m, &g, cx.text, &sites, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
+    unless_settled!();
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &old, &g, &mut audit);
     if cx.polls {

@@ -37,6 +37,8 @@ pub struct Original<'a> {
     file: &'a [u8],
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
+    /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
+    pub(super) debug: Vec<std::ops::Range<u64>>,
     /// Where its build id stands in the file.
     id: std::ops::Range<u64>,
     /// Bytes of the file that hold notes.
@@ -80,9 +82,14 @@ impl<'a> Original<'a> {
         }
         let notes = elf.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_NOTE);
         let notes = notes.map(|p| p.p_offset(endian)..p.p_offset(endian).saturating_add(p.p_filesz(endian))).collect();
-        let mut exec = Vec::new();
+        let (mut exec, mut debug) = (Vec::new(), Vec::new());
         for s in elf.sections() {
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+            let is_debug =
+                |name: &str| name.starts_with(".debug_") || name.starts_with(".zdebug_") || name == ".gdb_index";
+            if sh_flags.0 & elf::SHF_ALLOC.0 == 0 && s.name().is_ok_and(is_debug) {
+                debug.extend(s.file_range().map(|(off, bytes)| off..off.saturating_add(bytes)));
+            }
             let both = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
             if sh_flags.0 & both == both {
                 exec.push(Section {
@@ -130,7 +137,20 @@ impl<'a> Original<'a> {
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
         let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
         let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
-        Ok(Original { file, segments, exec, id, notes, values, functions, protected, relocated, frames_va, attached })
+        Ok(Original {
+            file,
+            segments,
+            exec,
+            debug,
+            id,
+            notes,
+            values,
+            functions,
+            protected,
+            relocated,
+            frames_va,
+            attached,
+        })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -557,6 +577,11 @@ impl Comparison<'_, '_> {
                     k += 1;
                 }
                 counts.padding += (k - from) as u64;
+                if let Some(other) = (from..k).find(|&k| !gone(k)) {
+                    let va = s.va + other as u64;
+                    let why = "a byte of padding became neither a trap byte nor a part of a springboard";
+                    audit.finding(Vaddr(va), self.m.place(va), why);
+                }
                 // What stands behind the last instruction up to the end of the run must be padding, as a whole.
                 if !is_padding(&s.data[from..k], s.va + from as u64) {
                     let va = s.va + from as u64;
@@ -580,17 +605,52 @@ impl Comparison<'_, '_> {
         (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
     }
 
-    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends in it; where the size
-    /// begins. No code depends on it.
-    fn is_size_of_new_code(&self, off: u64) -> Option<u64> {
+    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends behind the function's last
+    /// instruction, before anything else of the program; where the size begins. `begins` are the new addresses, ascending.
+    fn is_size_of_new_code(&self, off: u64, begins: &[u64]) -> Option<u64> {
         let functions = &self.original.functions;
         let at = functions[functions.partition_point(|at| at + 8 <= off).checked_sub(1)?];
         let value = self.leads_to_new_code(at).filter(|value| *value == at && off < at + 16)?;
         let segment = self.original.segments.iter().find(|s| value.wrapping_sub(s.file_off) < s.file_bytes)?;
-        let now = self.m.bytes_at(segment.va + (value - segment.file_off), 16)?;
-        let [start, bytes] = [0, 8].map(|k| u64::from_le_bytes(now[k..k + 8].try_into().expect("eight bytes")));
-        let last = start.checked_add(bytes)?.checked_sub(1)?;
-        (start <= last && self.text.contains(last)).then_some(at + 8)
+        let both = |bytes: &[u8]| [0, 8].map(|k| u64::from_le_bytes(bytes[k..k + 8].try_into().expect("eight bytes")));
+        let at_value = segment.va + (value - segment.file_off);
+        let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
+        let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
+        let (end, was_end) = (start.checked_add(bytes)?, was.checked_add(was_bytes)?);
+        // The longest instruction has 15 bytes; instructions that overlap others may begin between.
+        let ends_here = (was.max(was_end.saturating_sub(15))..was_end).any(|va| {
+            let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
+            let found = self.insns.get(&va).zip(self.map.get(&va)).and_then(copy);
+            let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
+            let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
+            behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))
+        });
+        ends_here.then_some(at + 8)
+    }
+
+    /// What no segment maps stands where it stood: programs that read their own file find it.
+    fn outside_segments(&self, audit: &mut Audit) {
+        let was = self.original.file;
+        let mut ranges: Vec<(u64, u64)> = self.original.segments.iter().map(|s| (s.file_off, s.file_bytes)).collect();
+        let elf_header = 0..HEADER_BYTES as u64;
+        let others = self.original.debug.iter().chain([&elf_header, &self.original.id]);
+        ranges.extend(others.map(|h| (h.start, h.end.saturating_sub(h.start))));
+        ranges.push((was.len() as u64, 0));
+        ranges.sort_unstable();
+        let mut at = 0;
+        for (off, bytes) in ranges {
+            let off = off.min(was.len() as u64);
+            if at < off {
+                let range = at as usize..off as usize;
+                let is = self.m.file.get(range.clone());
+                let same = |is: &[u8]| was[range.clone()].iter().zip(is).position(|(a, b)| a != b);
+                if let Some(k) = is.map_or(Some(0), same) {
+                    let why = format!("byte {:#x} of the original's file was changed", range.start + k);
+                    audit.finding(Vaddr(0), "outside the segments".into(), why);
+                }
+            }
+            at = at.max(off.saturating_add(bytes));
+        }
     }
 
     /// The build id is the one that follows from the original's.
@@ -617,6 +677,9 @@ impl Comparison<'_, '_> {
                 "what is attached to the original is not at the end of the output",
             );
         }
+        self.outside_segments(audit);
+        let mut begins: Vec<u64> = self.map.values().copied().collect();
+        begins.sort_unstable();
         // A segment without a part in the file has nothing to compare.
         for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
@@ -634,7 +697,8 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if off < HEADER_BYTES as u64 || self.original.id.contains(&off) {
                     // Judged elsewhere.
-                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
+                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off, &begins))
+                {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");

@@ -44,7 +44,8 @@ pub(super) fn demand(m: &Module, text: &Code, sites: &Sites, g: &Graph, stack: &
                 From::Elsewhere => false,
             };
             let follows = text.insns.get(k + 1).is_some_and(|next| next.va == i.end());
-            if !known && !(follows && sites.behind_stack_test(k + 1).is_some()) {
+            let tested = follows && sites.behind_stack_test(k + 1).is_some();
+            if !known && !tested {
                 audit.finding(Vaddr(i.va), m.place(i.va), UNTESTED);
             }
         });

@@ -6,16 +6,9 @@
 //! The API is safe where Rust can see the whole story: shared memory holds only types that may be any bytes and that may be
 //! changed by others at any time ([`Word`], the standard atomics), reached through `&self`.
 //!
-//! ```
-//! use blizzard_shm as bz;
-//! use std::sync::atomic::{AtomicU64, Ordering};
+//! An example:
+#![doc = concat!("```no_run\n", include_str!("../examples/sum.rs"), "```")]
 //!
-//! let total: bz::Shared<AtomicU64> = bz::share(0, || bz::alloc(1).expect("one word"));
-//! total[0].fetch_add(u64::from(bz::node()) + 1, Ordering::SeqCst);
-//! bz::barrier();
-//! let n = u64::from(bz::nodes());
-//! assert_eq!(total[0].load(Ordering::SeqCst), n * (n + 1) / 2);
-//! ```
 //! `bz_create` and `bz_fork_nodes` have no counterpart here: what refers to them carries the note that makes the launcher start node 0 alone, so that
 //! a program that only links this crate could become one of that kind; and a function that goes on in a copy of the process is not safe to call in Rust.
 //!
@@ -609,9 +602,21 @@ impl Counter {
 }
 
 #[cfg(test)]
+extern crate self as blizzard_shm;
+
+#[cfg(test)]
+#[path = "../examples/sum.rs"]
+mod sum;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
+
+    #[test]
+    fn the_example_holds_on_one_node() {
+        sum::main();
+    }
 
     #[test]
     fn attributes_align_memory() {

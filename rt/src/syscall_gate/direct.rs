@@ -81,9 +81,10 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         // SAFETY: the program's own call.
         unsafe { make_accessible(nr, &args, Shared::Segment) };
         match nr {
-            // SAFETY: the program's own call, its memory accessible.
             libc::SYS_rt_sigaction => {
-                return finish(frame, Outcome::Done(unsafe { signals::sigaction_in_child(args) }));
+                // SAFETY: the program's own call, its memory accessible.
+                let result = unsafe { signals::sigaction_in_child(args) };
+                return finish(frame, Outcome::Done(result));
             }
             libc::SYS_execve | libc::SYS_execveat if limits::are_finite() => limits::lower(),
             _ => {}

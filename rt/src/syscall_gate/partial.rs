@@ -88,14 +88,18 @@ unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
 /// The kernel has just read what the arguments lead to.
 pub unsafe fn goes_on(nr: i64, args: &[u64; 6], result: i64) -> bool {
     let (Some(form), 1..) = (form_of(nr, args), result) else { return false };
-    // SAFETY: the kernel has read the parts, too.
-    let asked = match form {
+    let bytes_of = |at, count| {
+        // SAFETY: the kernel has read the parts, too.
+        unsafe { parts(at, count) }.map(|[_, bytes]| bytes).sum()
+    };
+    let asked: u64 = match form {
         Form::Bytes { bytes: i, .. } | Form::Count(i) => args[i],
-        Form::Parts { at, count } => unsafe { parts(args[at], args[count]) }.map(|[_, bytes]| bytes).sum(),
-        Form::Message(i) => unsafe {
-            let message = message(args[i]);
-            parts(message[MESSAGE_PARTS], message[MESSAGE_COUNT]).map(|[_, bytes]| bytes).sum()
-        },
+        Form::Parts { at, count } => bytes_of(args[at], args[count]),
+        Form::Message(i) => {
+            // SAFETY: passed on from the caller.
+            let message = unsafe { message(args[i]) };
+            bytes_of(message[MESSAGE_PARTS], message[MESSAGE_COUNT])
+        }
     };
     let kind = || sys::fstat(args[0] as i32).map_or(0, |stat| stat.st_mode & libc::S_IFMT);
     let waits_for_all = || match nr {

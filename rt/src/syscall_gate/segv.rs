@@ -216,11 +216,11 @@ fn arm(tag: u64) {
         let page = address & !(PAGE - 1);
         let inside = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
         give_back(armed.swap(0, Ordering::Relaxed));
+        if !inside.contains(&page) || segment::HIDDEN_TAGS.contains(&page) {
+            continue;
+        }
         // SAFETY: a page of the table, which `give_back` restores.
-        if inside.contains(&page)
-            && !segment::HIDDEN_TAGS.contains(&page)
-            && unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok()
-        {
+        if unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok() {
             armed.store(page, Ordering::Relaxed);
         }
     }

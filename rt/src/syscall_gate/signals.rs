@@ -176,10 +176,9 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
         let [handler, flags, restorer, mask] = words.map(u64::from_ne_bytes);
         let wanted = KernelSigaction { handler, flags, restorer, mask };
         if bit(signal as i32) & RESERVED == 0 {
+            let action = installed(signal as i32, &wanted, RESERVED);
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
-            if let Err(Errno(e)) =
-                unsafe { sys::rt_sigaction(signal as i32, &installed(signal as i32, &wanted, RESERVED)) }
-            {
+            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &action) } {
                 return -i64::from(e);
             }
         }

@@ -87,10 +87,9 @@ fn finds_each_changed_byte_of_program_headers() {
         };
         for k in (0..count * PHDR_BYTES).step_by(step) {
             let at = table_at(&p.output) + k;
-            for bit in [1u8, 0x80] {
-                let found = reasons(p, true, |f| f[at] ^= bit);
-                assert!(!found.is_empty(), "byte {} of header {}, bit {bit:#x}", k % PHDR_BYTES, k / PHDR_BYTES);
-            }
+            let bit = if k % 2 == 0 { 1 } else { 0x80 };
+            let found = reasons(p, true, |f| f[at] ^= bit);
+            assert!(!found.is_empty(), "byte {} of header {}, bit {bit:#x}", k % PHDR_BYTES, k / PHDR_BYTES);
         }
     }
 }

@@ -16,6 +16,7 @@ mod polls;
 mod red_zone;
 mod restarts;
 mod screens;
+mod single_bytes;
 mod stack_tests;
 mod strips;
 mod systematic;

@@ -5,13 +5,14 @@
 //! harmless for which reason.
 
 use super::super::module::Module;
+use super::super::mutation::code::{dead, harmless};
 use super::super::{
     decode,
     decode::Insn,
     effects::{ALL_FLAGS, Flow, OF},
     sites, verify_with,
 };
-use super::planted::{Numbers, compiled, dead, harmless};
+use super::planted::{Numbers, compiled};
 use crate::options::{Checks, Options, Poll};
 use crate::pipeline;
 use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
@@ -481,6 +482,7 @@ fn system_library(name: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "a minute; needs g++: run by tests/of_the_library.rs"]
 fn finds_every_planted_fault() {
     let c = include_str!("planted_program.c");
     let all = Options::default();

@@ -472,6 +472,12 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         }
         relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
         check::land_behind(&mut code, &site);
+        if cue.sets_stack() {
+            let from = code.hot.pos();
+            check::stack_test::insert(&mut code, &site);
+            let inserted = if options.blocks { code.inserted(from) } else { 0 };
+            code.recorder.mark_if(options.blocks, id, Class::StackTest, inserted);
+        }
         fall_through(&mut code, insns, id);
         if cue.is_last() {
             strip = None;

@@ -295,10 +295,7 @@ impl M4 {
                     argument.push(byte);
                 }
                 Token::Text(text) => argument.extend(text),
-                Token::Word(word) => match self.word(word)? {
-                    Some(text) => argument.extend(text),
-                    None => {}
-                },
+                Token::Word(word) => argument.extend(self.word(word)?.unwrap_or_default()),
             }
             begins = false;
         }

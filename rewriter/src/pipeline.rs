@@ -44,6 +44,8 @@ pub struct Report {
     pub instructions: usize,
     pub checks: u64,
     pub polls: u64,
+    /// Tests of a stack pointer that was taken from something else.
+    pub stack_tests: u64,
     pub string_gates: u64,
     pub vsib_gates: u64,
     /// Sequences that save the status flags, and that spill a register; of these, those that keep it in the red zone.
@@ -319,6 +321,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         instructions: insns.len(),
         checks: sites.checks,
         polls: sites.polls,
+        stack_tests: sites.stack_tests,
         string_gates: sites.strings,
         vsib_gates: sites.vsib,
         flag_saves: sites.flag_saves,

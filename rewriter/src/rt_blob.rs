@@ -35,6 +35,8 @@ use std::fmt;
 
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
+/// The files of all runtimes that this rewriter puts into programs.
+pub static FILES: [&[u8]; 2] = [BLOB, BLOB_INSTRUMENTS];
 /// The same with the feature `instruments`.
 static BLOB_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_INSTRUMENTS"));
 

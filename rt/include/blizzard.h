@@ -7,6 +7,11 @@
  * No function here may be called from a signal handler. Misuse (a pointer that was not allocated, unlocking a lock that the
  * caller does not hold, a slot out of range) ends the run with a message.
  *
+ * System calls may be given shared memory. With several nodes a call that waits is interrupted when another node needs an answer, and made again. `write`, `writev`, `send`, `sendmsg`
+ * to a pipe or a socket return what POSIX says: everything, or what was written when a handler of the program ran, or EINTR if that was nothing and the handler has no SA_RESTART.
+ * What differs from a run without Blizzard: the timeouts of sockets (SO_RCVTIMEO, SO_SNDTIMEO) begin again at each interruption, and `sendmmsg`, `recvmmsg` and `splice` may
+ * return earlier, with less, than they would.
+ *
  * Compile with `blizzard config --cflags`, link with `blizzard config --libs`.
  */
 #ifndef BLIZZARD_H

@@ -56,7 +56,7 @@ typedef enum { TPPI_Blk_Busy, TPPI_Blk_Invalid, TPPI_Blk_ReadOnly, TPPI_Blk_Writ
 
 /* 3.1.3 Maps a page of zeros at `pg`, all its blocks tagged `acc`. `mode` chooses its handlers; they get `home` and `usr_ptr`, which mean
  * nothing to the runtime. 1: done. 0: `pg` is not the address of a page of the segment, is mapped
- * already, or there is no memory (--tempest-pages bounds a node's pages). */
+ * already, or there is no memory (--tempest-pages bounds a node's pages), which a line on standard error says the first time. */
 int TPPI_alloc_and_map(void *pg, TPPI_PageMode mode, TPPI_BlkAccTag acc, TPPI_NodeId home, void *usr_ptr);
 /* Unmaps the page at `pg`; its contents are lost. 1: done. 0: no page is mapped there. */
 int TPPI_unmap_and_free(void *pg);

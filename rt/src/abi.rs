@@ -115,6 +115,9 @@ pub const GATE_SYSCALL: u64 = CONTEXT_PRIVATE + 32;
 /// Makes several ranges accessible at once: the miss of a check behind which others still count. One stack argument: address of the
 /// first [`GroupRange`] of a chain.
 pub const GATE_GROUP: u64 = CONTEXT_PRIVATE + 40;
+/// Ends the run because rsp leads into the window of the segment. Entered by a jump, with rax = an address in the new code of the function
+/// that has set it so. Nothing lies on that stack.
+pub const GATE_STACK: u64 = CONTEXT_PRIVATE + 48;
 /// u32: 1 where nothing is ever inaccessible, so that gathers and scatters need no look: in a run of one node (or not launched) whose program has not started
 /// `tempest.h`; else 2 or more.
 pub const CTX_NODES: u64 = CONTEXT_PRIVATE + 64;

@@ -37,9 +37,24 @@
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
+/// Whether that bug is planted: see `planted.rs`. Never in a runtime that Blizzard embeds.
+macro_rules! has_bug {
+    ($node:expr, $bug:ident) => {{
+        #[cfg(any(feature = "planted", test))]
+        let has = $node.bug() == Some($crate::coherence::planted::Bug::$bug);
+        #[cfg(not(any(feature = "planted", test)))]
+        let has = {
+            let _ = &$node;
+            false
+        };
+        has
+    }};
+}
+pub(crate) use has_bug;
+
 pub mod mcm;
-#[cfg(feature = "planted")]
-mod planted;
+#[cfg(any(feature = "planted", test))]
+pub mod planted;
 pub mod replace;
 #[cfg(test)]
 pub mod shuffle;
@@ -346,12 +361,13 @@ impl Node {
         }
         // Only data follows its parts. Another message may have been put aside and come between the parts of what is arriving.
         if message.length != 0 {
-            let arriving = core::mem::take(&mut self.coherence.arriving[usize::from(message.source)]);
+            let place = self.parts_from(message.source);
+            let arriving = core::mem::take(&mut self.coherence.arriving[place]);
             let parts = bytes / BLOCK_BYTES;
             if parts > 1 && arriving != (Arriving { block: message.addr, parts: parts - 1 }) {
                 return self.count(Counter::MessagesRejected);
             }
-            self.coherence.data_from = message.source;
+            self.coherence.data_from = place as u8;
         }
         self.block_message(message, Block::of(message.addr & !(bytes - 1)));
     }
@@ -359,7 +375,7 @@ impl Node {
     /// A part of a block's data that is not the last.
     #[inline(never)]
     fn part_arrived(&mut self, message: &Message) {
-        let source = usize::from(message.source);
+        let source = self.parts_from(message.source);
         let block = self.space.block_of(message.addr).addr();
         let part = (message.addr - block) / BLOCK_BYTES;
         let parts = self.space.parts(Block::of(block));
@@ -373,6 +389,12 @@ impl Node {
         }
         arriving.parts += 1;
         self.coherence.parts.set(source as u64 * MOST_PARTS + part, Part(message.data));
+    }
+
+    /// Where the parts are kept that come from that node.
+    #[inline(always)]
+    fn parts_from(&self, source: u8) -> usize {
+        if has_bug!(self, PartsInOnePlace) { 0 } else { usize::from(source) }
     }
 
     /// Bytes of the block that holds `addr`.
@@ -393,7 +415,8 @@ impl Node {
     /// Sets the tags of a block.
     #[inline(always)]
     fn set_tag(&self, block: Block, tag: Tag) {
-        self.space.set_tags(block, self.block_bytes(block.addr()), tag);
+        let bytes = if has_bug!(self, TagOfFirstPart) { BLOCK_BYTES } else { self.block_bytes(block.addr()) };
+        self.space.set_tags(block, bytes, tag);
     }
 
     /// Writes the data of the message being handled into the own copy: what came before it, and its own, which is the last part.
@@ -404,7 +427,7 @@ impl Node {
             return self.space.write(block, data);
         }
         let first = u64::from(self.coherence.data_from) * MOST_PARTS;
-        for part in 0..last {
+        for part in if has_bug!(self, LastPartOnly) { last..last } else { 0..last } {
             let Part(data) = self.coherence.parts.get(first + part);
             self.space.write(Block::of(block.addr() + part * BLOCK_BYTES), &data);
         }
@@ -466,7 +489,7 @@ impl Node {
 
     /// The block allows the access in progress, if that is what this node waits for: from now on it is pinned.
     fn grant(&mut self, block: Block) {
-        if self.coherence.acquiring == Some(block) {
+        if self.coherence.acquiring == Some(block) || has_bug!(self, AheadIsGranted) {
             self.coherence.granted = true;
         }
     }
@@ -537,7 +560,7 @@ impl Node {
             // The guess was right.
             self.ask_ahead();
             self.wait_for_grant(block);
-            if self.space.allows(block, store) {
+            if self.space.allows(block, store) || has_bug!(self, JoinsAnyRequest) {
                 return self.take_what_has_come();
             }
             // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. (An
@@ -582,6 +605,7 @@ impl Node {
         self.home_table.set_asking(None);
         let home = u32::try_from(number).ok().and_then(NodeId::new).filter(|home| home.index() < self.node_count());
         match home {
+            Some(_) if has_bug!(self, AskerIsHome) => self.home_table.learn(block.addr(), self.me),
             Some(home) => self.home_table.learn(block.addr(), home),
             None => self.fail(format_args!("protocol error: the home of {:#x} is node {number}", block.addr())),
         }
@@ -701,7 +725,9 @@ pub fn on_home_query(node: &mut Node, from: NodeId, message: &Message) {
     let home = match node.home_table.home_of(&node.homes, addr) {
         Some(home) => home,
         None => {
-            node.home_table.learn(addr, from);
+            if !has_bug!(node, TwoHomes) {
+                node.home_table.learn(addr, from);
+            }
             from
         }
     };
@@ -724,6 +750,9 @@ fn deliver(node: &mut Node, message: &Message) {
     let block = Block::of(message.addr & !(bytes - 1));
     // This node is the home of its page, and will be told so.
     let too_early = place.is_none() && node.home_table.is_unknown(&node.homes, block.addr());
+    if too_early && has_bug!(node, EarlyMessageIsDropped) {
+        return;
+    }
     if too_early
         || node.coherence.is_pinned(block)
         || (!node.coherence.held.is_empty() && node.coherence.is_held(&node.space, block))

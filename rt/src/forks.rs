@@ -23,6 +23,7 @@
 
 use crate::abi::{self, CONTEXT_BYTES};
 use crate::apart::Apart;
+use crate::coherence::has_bug;
 use crate::homes::{LOWER_ARENAS, PAGE_BYTES};
 use crate::node::{self, Node};
 use crate::protocol::{NodeId, Tag};
@@ -41,7 +42,7 @@ const SLEEP_NS: u64 = 50_000_000;
 static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Parent of node 0, and so of every created node.
 static PARENT: AtomicI32 = AtomicI32::new(0);
-/// Created nodes wait for their release.
+/// Created nodes wait for their release: for who does not have the node at hand.
 static HOLDING: Apart<AtomicBool> = Apart::new(AtomicBool::new(false));
 
 /// What a node knows about creation.
@@ -51,6 +52,8 @@ pub struct Forks {
     enabled: bool,
     /// Node 0: nodes created so far, one that is being created included.
     created: u32,
+    /// Node 0: created nodes wait for their release.
+    holding: bool,
     /// Node 0: when the last one was created.
     last_ns: u64,
     /// Node 0: ends that the program has waited for.
@@ -114,6 +117,7 @@ impl Node {
         }
         if self.region().fork_homes().load(Ordering::Relaxed) == 0 {
             self.forks.last_ns = sys::monotonic_ns();
+            self.forks.holding = true;
             HOLDING.store(true, Ordering::Relaxed);
             // The next poll looks at the clock.
             self.transport.remind();
@@ -122,7 +126,7 @@ impl Node {
 
     /// Lets the created nodes go if node 0 has not created another one for a while; otherwise the next poll looks again.
     pub fn release_if_due(&mut self) {
-        if is_holding() {
+        if self.forks.holding {
             if sys::monotonic_ns() - self.forks.last_ns >= HOLD_NS {
                 self.release();
             } else {
@@ -134,16 +138,19 @@ impl Node {
     /// Lets the created nodes go: deals the homes out, and wakes them. Nothing happens if none waits.
     #[inline]
     pub fn release(&mut self) {
-        if is_holding() {
+        if self.forks.holding {
             self.release_held();
         }
     }
 
     #[inline(never)]
     fn release_held(&mut self) {
+        self.forks.holding = false;
         HOLDING.store(false, Ordering::Relaxed);
         let present = self.participants();
-        self.homes = self.homes.among(present);
+        if !has_bug!(self, NodeZeroKeepsHomes) {
+            self.homes = self.homes.among(present);
+        }
         let region = self.region();
         let mut handed_out = [(0, 0); LOWER_ARENAS];
         for (number, range) in handed_out.iter_mut().enumerate() {
@@ -152,12 +159,15 @@ impl Node {
             if let Some((arena, base)) = arena {
                 *range = (base, self.arenas.limit(arena).unwrap_or(base));
             }
-            region.fork_limit(number).store(range.1, Ordering::Relaxed);
+            let limit = if has_bug!(self, LimitsAreLost) { 0 } else { range.1 };
+            region.fork_limit(number).store(limit, Ordering::Relaxed);
         }
         let (homes, me) = (self.homes, self.me);
         let pages = handed_out.into_iter().flat_map(|(base, limit)| (base..limit).step_by(PAGE_BYTES as usize));
         let held = || pages.clone().filter(|page| homes.home_of(*page) != Some(me));
-        held().for_each(|page| self.hold_page(page));
+        if !has_bug!(self, HoldsNoUntouchedPage) {
+            held().for_each(|page| self.hold_page(page));
+        }
         region.fork_homes().store(present, Ordering::Release);
         let _ = sys::futex_wake(region.fork_homes(), i32::MAX as u32);
         // With a bound on copies the oldest go to their homes now.

@@ -23,6 +23,7 @@ pub mod modules;
 pub mod msg;
 pub mod node;
 pub mod partition;
+pub mod places;
 pub mod print;
 pub mod protocol;
 pub mod region;

@@ -5,6 +5,8 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
+#[cfg(test)]
+pub mod explore;
 pub mod own_stack;
 mod process;
 
@@ -27,8 +29,8 @@ use crate::transport::{Message, Patience, Transport, Urgency};
 use core::fmt;
 use core::sync::atomic::Ordering;
 pub use process::{
-    Boot, Call, api, before_call, detach_child, enter_kernel, exiting, fail, is_inside, miss, miss_lanes, nodes,
-    number, poll, region, restart, set_created, start, tempest_settings, with_host, with_host_at_gate, with_run,
+    Boot, Call, api, before_call, detach_child, enter_kernel, exiting, fail, hold_pages, is_inside, miss, miss_lanes,
+    nodes, number, poll, region, restart, set_created, start, tempest_settings, with_host, with_host_at_gate, with_run,
 };
 
 /// Messages that one poll handles at most; the doorbell stays set when there are more.
@@ -105,7 +107,7 @@ impl Node {
 
     /// First thing in every entry but a false miss.
     pub fn begin(&mut self) {
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         self.planted_begin();
         self.end_last_access();
         self.transport.drain();
@@ -144,7 +146,7 @@ impl Node {
     }
 
     /// See [`enter_kernel`].
-    fn enter_kernel(&mut self) -> bool {
+    pub fn enter_kernel(&mut self) -> bool {
         if !self.transport.is_drained() {
             // Nobody drains the queues while this node sleeps.
             self.wait(Wait::Other, |node| node.transport.is_drained());
@@ -159,6 +161,8 @@ impl Node {
     pub fn serve(&mut self) {
         let mut message = Message::default();
         for _ in 0..POLL_BUDGET {
+            #[cfg(test)]
+            explore::look_is_optional();
             let Some(from) = self.transport.receive_into(&mut message) else { return };
             self.transport.next_turn();
             self.handle(from, &message);

@@ -322,6 +322,21 @@ pub mod testing {
             assert_eq!(wrote as usize, fill.len());
             TestRegion { region: Region::map(fd).unwrap(), fd }
         }
+
+        /// Makes context pages and rings as they were at the beginning, and forgets what is in the staging areas.
+        pub fn renew(&self) {
+            let Region { base, header } = self.region;
+            let rings = u64::from(header.nodes * header.nodes) * header.ring_bytes;
+            let mut ranges = std::vec![(header.contexts_off, header.rings_off + rings - header.contexts_off)];
+            ranges
+                .extend((0..u64::from(header.nodes)).map(|n| (header.stage_off + n * abi::STAGE_BYTES, CONTEXT_BYTES)));
+            ranges.push((offset_of!(RegionHeader, fork_homes) as u64, size_of::<u32>() as u64));
+            ranges.push((offset_of!(RegionHeader, fork_limits) as u64, size_of_val(&header.fork_limits) as u64));
+            for (at, bytes) in ranges {
+                // SAFETY: inside the mapping; the caller has dropped all nodes.
+                unsafe { ((base + at) as *mut u8).write_bytes(0, bytes as usize) };
+            }
+        }
     }
 
     impl Drop for TestRegion {

@@ -10,7 +10,8 @@ use crate::limits;
 use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Inaccessible bytes on either side of the segment.
 pub const GUARD_BYTES: u64 = 2 << 20;
@@ -99,6 +100,35 @@ pub unsafe fn map_tag_table() -> Result<(), MapError> {
     Ok(())
 }
 
+/// Tags of addresses where the tag table and the context pages lie, in whole pages.
+pub const HIDDEN_TAGS: Range<u64> = {
+    let from = abi::TAG_TABLE_BASE + (abi::CONTEXT_SHARED >> abi::BLOCK_SHIFT);
+    let to = abi::TAG_TABLE_BASE + ((abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES) >> abi::BLOCK_SHIFT);
+    from & !(CONTEXT_BYTES - 1)..to.next_multiple_of(CONTEXT_BYTES)
+};
+
+/// Makes [`HIDDEN_TAGS`] unreadable, so that a check whose access leads into the tag table raises a signal.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// [`map_tag_table`] has run. Whoever gets the signal knows what it means.
+pub unsafe fn hide_tags_of_tags() -> sys::Result<()> {
+    // SAFETY: part of the tag table; neither the runtime nor the segment has anything where these tags are of.
+    unsafe { sys::mprotect(HIDDEN_TAGS.start, HIDDEN_TAGS.end - HIDDEN_TAGS.start, libc::PROT_NONE) }
+}
+
+/// Start and end of the tags that can be changed: of the segment, and of the user-managed one.
+static CHANGEABLE: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+
+/// The rights that a page of the tag table outside [`HIDDEN_TAGS`] has.
+pub fn tag_rights(page: u64) -> i32 {
+    let changeable =
+        CHANGEABLE.iter().any(|[from, to]| (from.load(Ordering::Relaxed)..to.load(Ordering::Relaxed)).contains(&page));
+    if changeable { RW } else { libc::PROT_READ }
+}
+
 /// Maps the private context page, and anonymous memory or the node's page of the region as the shared one.
 ///
 /// # Safety
@@ -123,7 +153,7 @@ pub unsafe fn map_contexts(region: Option<(i32, &RegionHeader, NodeId)>) -> Resu
 ///
 /// # Safety
 /// [`map_contexts`] has run; called once.
-pub unsafe fn fill_private_context(gates: [u64; 6], nodes: u32, node: u32) -> sys::Result<()> {
+pub unsafe fn fill_private_context(gates: [u64; 7], nodes: u32, node: u32) -> sys::Result<()> {
     // SAFETY: the page is mapped, writable, and the program does not run yet.
     unsafe {
         for (slot, gate) in gates.into_iter().enumerate() {
@@ -244,6 +274,10 @@ pub(crate) unsafe fn repeat_over_tags(
     }
     // SAFETY: mapped just now.
     unsafe { advise_sparse(base, total) };
+    if let Some([from, to]) = CHANGEABLE.iter().find(|[_, to]| to.load(Ordering::Relaxed) == 0) {
+        from.store(base, Ordering::Relaxed);
+        to.store(base + total, Ordering::Relaxed);
+    }
     Ok(())
 }
 

@@ -1,10 +1,73 @@
 /* A program of several nodes that goes wrong in the way that its first argument says. The second argument marks its processes. */
+#define _GNU_SOURCE
 #include <blizzard.h>
+#include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 #include <unistd.h>
+
+#define ON_SHARED_STACK __attribute__((noinline, used)) static
+static ucontext_t back, other;
+static volatile uint64_t *stack;
+
+/* Each takes a stack in shared memory, in one of the ways that there are. */
+ON_SHARED_STACK void moved_stack(void) {
+    __asm__ volatile("mov %%rsp, %%r12\n\tmov %0, %%rsp\n\tpush %%rax\n\tmov %%r12, %%rsp" ::"r"(stack + 512) : "r12", "memory");
+}
+ON_SHARED_STACK void exchanged_stack(void) {
+    volatile uint64_t *top = stack + 512;
+    __asm__ volatile("xchg %0, %%rsp\n\tpush %%rax\n\txchg %0, %%rsp" : "+r"(top)::"memory");
+}
+ON_SHARED_STACK void popped_stack(void) {
+    __asm__ volatile("mov %%rsp, %%r12\n\tsub $136, %%rsp\n\tpush %0\n\tpop %%rsp\n\tpush %%rax\n\tmov %%r12, %%rsp" ::"r"(stack + 512) : "r12", "memory");
+}
+ON_SHARED_STACK void added_stack(void) {
+    __asm__ volatile("mov %%rsp, %%r12\n\tmov %0, %%rax\n\tsub %%rsp, %%rax\n\tadd %%rax, %%rsp\n\tpush %%rax\n\tmov %%r12, %%rsp" ::"r"(stack + 512)
+                     : "r12", "rax", "memory", "cc");
+}
+ON_SHARED_STACK void left_stack(void) {
+    __asm__ volatile("mov %%rsp, %%r12\n\tmov %%rbp, %%r13\n\tmov %0, %%rbp\n\tleave\n\tpush %%rax\n\tmov %%r12, %%rsp\n\tmov %%r13, %%rbp" ::"r"(stack + 512)
+                     : "r12", "r13", "memory");
+}
+static void nothing(void) {}
+ON_SHARED_STACK void context_stack(void) {
+    getcontext(&other);
+    other.uc_stack.ss_sp = (void *)stack;
+    other.uc_stack.ss_size = 4096;
+    other.uc_link = &back;
+    makecontext(&other, nothing, 0);
+    swapcontext(&back, &other);
+}
+ON_SHARED_STACK void jumped_stack(void) {
+    jmp_buf to;
+    if (setjmp(to))
+        return;
+    uint64_t secret; /* glibc keeps rsp mangled; the exclusive-or with the secret comes first, then the rotation. */
+    __asm__("mov %%fs:0x30, %0" : "=r"(secret));
+    uint64_t mangled = (uint64_t)(stack + 256) ^ secret;
+    ((uint64_t *)to)[6] = mangled << 17 | mangled >> 47;
+    longjmp(to, 1);
+}
+ON_SHARED_STACK void signal_stack(void) {
+    stack_t own = {.ss_sp = (void *)stack, .ss_size = 8192};
+    sigaltstack(&own, 0);
+}
+static int child(void *argument) {
+    (void)argument;
+    _exit(0);
+}
+ON_SHARED_STACK void cloned_stack(void) { clone(child, (void *)(stack + 512), SIGCHLD, 0); }
+
+static const struct {
+    const char *how;
+    void (*run)(void);
+} stacks[] = {{"moved-stack", moved_stack},   {"exchanged-stack", exchanged_stack}, {"popped-stack", popped_stack}, {"added-stack", added_stack},
+              {"left-stack", left_stack},     {"context-stack", context_stack},     {"jumped-stack", jumped_stack}, {"signal-stack", signal_stack},
+              {"cloned-stack", cloned_stack}};
 
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
@@ -68,6 +131,10 @@ int main(int argc, char **argv) {
             printf("sum %llu\n", (unsigned long long)sum);
         return 0;
     }
+    stack = shared;
+    for (unsigned k = 0; k < sizeof stacks / sizeof *stacks; k++)
+        if (!strcmp(how, stacks[k].how) && me == last)
+            stacks[k].run();
     if (!strcmp(how, "exit-status") && me == last)
         return 7;
     if (!strcmp(how, "segfault") && me == last)

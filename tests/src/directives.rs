@@ -20,6 +20,7 @@
 //! | `uses: blizzard` | compiled against `blizzard.h` |
 //! | `nodes: 2 4` | also run on so many nodes; standard output must stay that of the plain program |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
+//! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
 //! | `timeout: 60` | seconds for one run; default [`LIMIT`] |
 
@@ -54,6 +55,7 @@ pub struct Directives {
     pub uses_blizzard: bool,
     pub nodes: Vec<u32>,
     pub shared: Vec<u32>,
+    pub all_checks_only: bool,
     pub refuse: Option<String>,
     pub timeout_s: u64,
 }
@@ -85,6 +87,7 @@ impl Directives {
             uses_blizzard: false,
             nodes: Vec::new(),
             shared: Vec::new(),
+            all_checks_only: false,
             refuse: None,
             timeout_s: LIMIT.as_secs(),
         };
@@ -144,6 +147,7 @@ impl Directives {
                 self.uses_blizzard = true;
             }
             "shared" => self.shared = numbers()?,
+            "checks" if value == "all" => self.all_checks_only = true,
             "refuse" => self.refuse = Some(value.into()),
             "timeout" => self.timeout_s = value.parse().map_err(|_| "not a number")?,
             _ => return Err("unknown directive".into()),

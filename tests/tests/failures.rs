@@ -105,6 +105,26 @@ fn null_pointers_are_errors_with_the_functions_name() {
 }
 
 /// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.
+/// Accesses through rsp are not checked. A program with a stack in shared memory worked on copies of its own, and nothing was said.
+#[test]
+fn a_stack_in_shared_memory_is_an_error_with_its_address_and_function() {
+    for (how, function) in [
+        ("moved-stack", "moved_stack+0x"),
+        ("exchanged-stack", "exchanged_stack+0x"),
+        ("popped-stack", "popped_stack+0x"),
+        ("added-stack", "added_stack+0x"),
+        ("left-stack", "left_stack+0x"),
+        ("context-stack", "swapcontext+0x"),
+        // A function of libc without a symbol.
+        ("jumped-stack", "code at 0x"),
+        ("cloned-stack", "clone"),
+    ] {
+        says(how, &["node 2", "stack", "0x2000", "shared memory, in ", function]);
+    }
+    // A word of a structure that the kernel reads.
+    says("signal-stack", &["node 2", "sigaltstack", "pointer into shared memory (0x2000"]);
+}
+
 #[test]
 fn core_dumps_have_the_shared_memory_that_was_allocated_and_no_more() {
     for nodes in ["1", "3"] {

@@ -7,6 +7,7 @@ use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Outcome, run};
 use blizzard_tests::tool::{self, Mode, PROTOCOLS};
 use blizzard_tests::workdir::WorkDir;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use std::time::Duration;
 const PROGRAMS: [(&str, u32); 6] = [("sb", 2), ("mp", 2), ("lb", 2), ("corr", 2), ("2+2w", 2), ("iriw", 4)];
 const MOST_NODES: u32 = 4;
 const LEAST_ROUNDS: u64 = 100_000;
+/// Of the program that spins: each round takes several turns of all nodes on the processors.
+const LEAST_SPIN_ROUNDS: u64 = 60;
 
 fn main() {
     let mut tests = Vec::new();
@@ -21,9 +24,18 @@ fn main() {
         for nodes in roles..=MOST_NODES {
             for protocol in PROTOCOLS {
                 tests.push(Test::new(format!("{program}_on_{nodes}_nodes_with_{protocol}"), move || {
-                    sequentially_consistent(program, nodes, protocol).map_err(Failed::from)
+                    sequentially_consistent(program, nodes, protocol, LEAST_ROUNDS).map_err(Failed::from)
                 }));
             }
+        }
+    }
+    // Barriers and locks of the program's own; more nodes than processors, so that some spin for others that do not run.
+    for nodes in [2, 4, 8] {
+        for protocol in PROTOCOLS {
+            tests.push(Test::new(format!("spin_on_{nodes}_nodes_with_{protocol}"), move || {
+                on_two_processors(|| sequentially_consistent("spin", nodes, protocol, LEAST_SPIN_ROUNDS))
+                    .map_err(Failed::from)
+            }));
         }
     }
     for (program, roles) in [("sb", 2), ("lb", 2), ("iriw", 4)] {
@@ -33,6 +45,17 @@ fn main() {
     }
     blizzard_tests::run::forbid_core_files();
     blizzard_test_harness::run("blizzard-tests::litmus", tests);
+}
+
+/// Runs with this thread, and what it starts, on two processors at most.
+fn on_two_processors<R>(run: impl FnOnce() -> R) -> R {
+    let all = sched_getaffinity(None).unwrap();
+    let mut two = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).take(2).for_each(|cpu| two.set(cpu));
+    sched_setaffinity(None, &two).unwrap();
+    let result = run();
+    sched_setaffinity(None, &all).unwrap();
+    result
 }
 
 fn build(work: &WorkDir, program: &str, mode: Mode) -> Result<PathBuf, String> {
@@ -67,12 +90,12 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
     found.ok_or_else(|| format!("no line `{word} NUMBER` in: {}", outcome.describe()))
 }
 
-fn sequentially_consistent(program: &str, nodes: u32, protocol: &str) -> Result<(), String> {
+fn sequentially_consistent(program: &str, nodes: u32, protocol: &str, least_rounds: u64) -> Result<(), String> {
     let work = WorkDir::new(&format!("litmus-{program}-{nodes}-{protocol}"))?;
     let output = build(&work, program, Mode::ALL)?;
     tool::verify(&output, None)?.success()?;
     let outcome = play(&output, nodes, protocol)?;
-    if number(&outcome, "rounds")? < LEAST_ROUNDS {
+    if number(&outcome, "rounds")? < least_rounds {
         return Err(format!("too few rounds: {}", outcome.describe()));
     }
     match number(&outcome, "forbidden")? {

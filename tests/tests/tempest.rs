@@ -91,6 +91,9 @@ fn pages(way: &str) {
     }
     let few = launch(&program("pages", "gcc", "-O2"), "2", &["--tempest-pages", "10"], &["limit"]);
     expect_ok("section 3.1.3: no memory", &few);
+    // The answer alone is 0 whatever is wrong.
+    let line = "TPPI_alloc_and_map: no room for a page of 4096 bytes: 0 bytes are free of the 10 pages that a node may map; `blizzard run --tempest-pages`";
+    assert_eq!(few.stderr_text().matches(line).count(), 2, "once on each node: {}", few.describe());
 }
 
 fn tags(way: &str) {

@@ -11,6 +11,7 @@ use super::narrow::NarrowEffect;
 use super::red_zone;
 use super::regs::RegSet;
 use super::stack::StackEffect;
+use super::stack_source::Source;
 use crate::disasm::skeleton::{Memo, skeleton};
 use crate::disasm::{InsnId, Insns, Reader};
 use crate::image::Image;
@@ -122,6 +123,8 @@ impl KindId {
 pub struct Kind {
     /// What they access; a gather's or scatter's displacement is that of `sample`.
     pub access: Access,
+    /// What they make rsp from.
+    pub rsp_from: Source,
     /// The first of them.
     pub sample: Instruction,
 }
@@ -219,7 +222,8 @@ impl Facts {
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
                 facts.uses.push(uses(&insn, info));
                 facts.narrow.push(NarrowEffect::of(&insn, info));
-                facts.kinds.push(Kind { access: access_of(&insn, info), sample: insn });
+                let (access, rsp_from) = (access_of(&insn, info), Source::of(&insn, info));
+                facts.kinds.push(Kind { access, rsp_from, sample: insn });
             }
             facts.of.push(number);
             let switches = switches_stack(&insn);

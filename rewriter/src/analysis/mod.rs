@@ -14,6 +14,7 @@ pub mod narrow;
 pub mod red_zone;
 pub mod regs;
 pub mod stack;
+pub mod stack_source;
 
 use crate::ranks::{Ranks, set};
 

@@ -65,6 +65,9 @@ impl StackEffect {
                 _ => {}
             }
         }
+        if insn.mnemonic() == Mnemonic::Enter {
+            (dst, src) = (number(Register::RBP), number(Register::RSP));
+        }
         StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
     }
 

@@ -55,10 +55,12 @@ pub enum Class {
     Poll,
     /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
     Strip,
+    /// Test of a stack pointer that was taken from something else.
+    StackTest,
 }
 
 impl Class {
-    pub const ALL: [Class; 16] = [
+    pub const ALL: [Class; 17] = [
         Class::Stack,
         Class::Global,
         Class::Tls,
@@ -75,6 +77,7 @@ impl Class {
         Class::Apart,
         Class::Poll,
         Class::Strip,
+        Class::StackTest,
     ];
 
     /// For people.
@@ -96,12 +99,13 @@ impl Class {
             Class::Apart => "checks for other places",
             Class::Poll => "polls",
             Class::Strip => "ends of what has been tested",
+            Class::StackTest => "tests of the stack pointer",
         }
     }
 
     /// Whether an access of the program stands behind it.
     pub fn is_access(self) -> bool {
-        !matches!(self, Class::Apart | Class::Poll | Class::Strip)
+        !matches!(self, Class::Apart | Class::Poll | Class::Strip | Class::StackTest)
     }
 
     /// Whether a check is executed.

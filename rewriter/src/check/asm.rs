@@ -274,6 +274,7 @@ pub fn restore_flags(out: &mut Vec<u8>) {
 }
 
 /// Condition codes used here, as the low nibble of the opcode.
+pub const CC_B: u8 = 2;
 pub const CC_AE: u8 = 3;
 pub const CC_E: u8 = 4;
 pub const CC_NE: u8 = 5;
@@ -312,6 +313,7 @@ pub fn land32(out: &mut [u8], at: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_rt::syscall_gate::segv::TagTest;
     use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
     fn text(bytes: &[u8]) -> String {
@@ -359,6 +361,26 @@ mod tests {
             }
             if dst == 4 {
                 continue;
+            }
+            // The runtime passes over tag tests that fault, and knows them by their bytes.
+            for (wide, mask) in
+                [(false, 1), (false, 2), (true, 0x0101), (true, 0x0202), (true, 0x0101_0101), (true, 0x0202_0202)]
+            {
+                for tag in [0, 4, 252] {
+                    let (mut out, mem) = (Vec::new(), Mem::base(dst, 0x7fff_8000 + tag));
+                    if wide {
+                        test32(&mut out, mem, mask)
+                    } else {
+                        test8(&mut out, mem, mask as u8)
+                    }
+                    let bytes = out.len();
+                    let mut long = out.clone();
+                    jcc32(&mut long, CC_NE);
+                    jcc8(&mut out, CC_E);
+                    for code in [long, out] {
+                        assert_eq!(TagTest::decode(&code).map(|test| test.bytes), Some(bytes), "{code:x?}");
+                    }
+                }
             }
             let mut out = Vec::new();
             shr(&mut out, dst, 6);

@@ -6,6 +6,7 @@
 
 pub mod asm;
 mod screen;
+pub mod stack_test;
 pub mod strip;
 
 use crate::analysis::access::{Place, Plain, XSAVE_BYTES};
@@ -79,6 +80,8 @@ pub struct Counts {
     /// Of these, the ones that ask first whether the address can be shared memory.
     pub screens: u64,
     pub polls: u64,
+    /// Tests of a stack pointer that was taken from something else.
+    pub stack_tests: u64,
     /// Loops that test tags once for several iterations.
     pub strips: u64,
     pub strings: u64,

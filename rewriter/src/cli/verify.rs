@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Audit a rewritten program or library: is every access checked, or proven private?
 ///
-/// The audit shares no code with the rewriter. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
+/// The audit plans nothing and reads no plan: it derives everything from the file. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
 /// code; that is not open, because nothing was found to lead there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
@@ -20,6 +20,10 @@ pub struct VerifyCommand {
     /// Compare with the file that was rewritten: every instruction, jump table and frame, and where each byte went
     #[arg(long, value_name = "FILE")]
     original: Option<PathBuf>,
+    /// A runtime that the program may have, instead of those that this `blizzard` puts into programs: the runtime's ELF file, or a text file that
+    /// begins with its SHA-256 as audits print it (`runtime     sha256 ...`); may be given more than once
+    #[arg(long, value_name = "FILE")]
+    runtime: Vec<PathBuf>,
     /// Print the audit as JSON
     #[arg(long)]
     json: bool,
@@ -30,7 +34,13 @@ impl VerifyCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
         let original = self.original.as_deref().map(input::read).transpose()?;
-        let audit = verify::verify_with(&input.bytes, &input.name, original.as_ref().map(|o| &o.bytes[..]));
+        let mut inputs =
+            verify::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), ..verify::Inputs::default() };
+        let runtimes = self.runtime.iter().map(|path| input::read(path)).collect::<Result<Vec<_>>>()?;
+        if !runtimes.is_empty() {
+            inputs.runtimes = runtimes.iter().map(|r| runtime(&r.bytes, &r.name)).collect::<Result<_>>()?;
+        }
+        let audit = verify::verify_against(&input.bytes, &input.name, &inputs);
         for read in [Some(&input), original.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;
         }
@@ -44,4 +54,19 @@ impl VerifyCommand {
         }
         Ok(if audit.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// A runtime by its file, or by its name in a text file.
+fn runtime<'a>(bytes: &'a [u8], name: &str) -> Result<verify::Runtime<'a>> {
+    if bytes.starts_with(b"\x7fELF") {
+        return Ok(verify::Runtime::File(bytes));
+    }
+    let digits = bytes.split(u8::is_ascii_whitespace).find(|word| !word.is_empty()).unwrap_or(&[]);
+    let pair = |k: usize| u8::from_str_radix(std::str::from_utf8(&digits[k..k + 2]).ok()?, 16).ok();
+    let hash = if digits.len() == 64 { (0..64).step_by(2).map(pair).collect::<Option<Vec<u8>>>() } else { None };
+    let hash = hash.and_then(|hash| <[u8; 32]>::try_from(hash).ok());
+    hash.map(verify::Runtime::Named).ok_or_else(|| {
+        Error::new(format!("{name}: neither a runtime's ELF file nor the SHA-256 of one"))
+            .help("audits print it in the line `runtime     sha256 ...`")
+    })
 }

@@ -103,7 +103,7 @@ impl PhdrPlan {
     }
 
     pub fn kernel_count(&self) -> usize {
-        self.old.len() + self.added + 1 + 1 - usize::from(self.had_interp) + usize::from(self.adds_frames)
+        self.old.len() + self.added + 1 - usize::from(self.had_interp) + usize::from(self.adds_frames)
     }
 
     pub fn loader_count(&self) -> usize {

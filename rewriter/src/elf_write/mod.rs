@@ -258,7 +258,7 @@ pub fn write(
     let info = ModuleInfo {
         magic: abi::MODULE_MAGIC,
         flags: flags(options),
-        rt_base_va: rt_va.0,
+        rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
         phdr_va: loader_phdrs.0,
         phdr_count: phdrs.loader_count() as u64,

@@ -44,6 +44,8 @@ const RED_ZONE: u32 = 1 << 28;
 /// The index, or the base, of its operand holds a number of 32 bits.
 const NARROW_INDEX: u32 = 1 << 29;
 const NARROW_BASE: u32 = 1 << 30;
+/// It makes rsp from what may be no stack address.
+const SETS_STACK: u32 = 1 << 31;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
 
 impl Cue {
@@ -83,6 +85,12 @@ impl Cue {
             return Some(base);
         }
         (self.bits & NARROW_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
+    }
+
+    /// Whether rsp is tested behind it. What is live includes what is live behind it then.
+    #[inline]
+    pub fn sets_stack(self) -> bool {
+        self.bits & SETS_STACK != 0
     }
 
     /// Whether inserted code may use the red zone.
@@ -237,6 +245,7 @@ impl Script {
         let (mut next_planned, mut next_load) = (planned.next(), load.next());
         // What is on the stack matters to what is inserted only.
         let inserts = options.inserts();
+        let checks = options.checks.loads() || options.checks.stores();
         let operand = |kind: KindId| {
             let sample = &facts.kinds()[kind.ix()].sample;
             (sample.memory_base(), sample.memory_index())
@@ -264,7 +273,9 @@ impl Script {
                 if next_load == Some(id) {
                     (named, next_load) = (true, load.next());
                 }
-                let quiet = script.planner.is_quiet(kind, on_stack) && !polls && !named && !options.blocks;
+                let sets_stack = checks && facts.kinds()[kind.ix()].rsp_from.is_tested(on_stack);
+                let quiet =
+                    script.planner.is_quiet(kind, on_stack) && !polls && !named && !sets_stack && !options.blocks;
                 let form = forms[kind.ix()];
                 let bit = 1 << (i % 64);
                 let in_place = || !last || falls_on(insns, id);
@@ -277,7 +288,9 @@ impl Script {
                         input.live.before_each(cfg, facts, b, &mut live);
                     }
                     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+                    let behind = live.get(k + 1).copied().unwrap_or_else(|| input.live.live_out(b));
                     let bits = live[k].0
+                        | flag(sets_stack, behind.0 | SETS_STACK)
                         | flag(first, FIRST)
                         | flag(last, LAST)
                         | flag(polls, POLL)

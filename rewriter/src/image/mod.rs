@@ -83,7 +83,7 @@ pub struct Image<'a> {
     pub exports: exports::Exports,
     /// Path of the dynamic loader.
     pub interp: Option<String>,
-    /// `.eh_frame_hdr` (PT_GNU_EH_FRAME) and `.eh_frame`, by address and size.
+    /// `.eh_frame`, by address and size; the size may be too large where no section header tells it.
     pub eh_frame: Option<(Vaddr, u64)>,
     pub got: Option<Vaddr>,
     /// GOT slots of imported functions that never return.
@@ -166,6 +166,9 @@ impl<'a> Image<'a> {
                 Some(".got") => image.got = Some(Vaddr(section.sh_addr)),
                 _ => {}
             }
+        }
+        if image.eh_frame.is_none() {
+            image.eh_frame = frames_by_header(&elf, &image);
         }
         if image.kind != Kind::Library && image.exec_at(image.entry).is_none() {
             return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));
@@ -251,6 +254,17 @@ impl<'a> Image<'a> {
 /// Says what kind of file it is when it is not an x86-64 Linux executable.
 pub fn identify(data: &[u8], name: &str) -> Result<Kind> {
     read_elf(data, name).map(|elf| kind_of(&elf))
+}
+
+/// `.eh_frame` of a file whose section headers do not tell: where unwinders find it, up to the end of its segment. It ends with a terminator of its own.
+fn frames_by_header(elf: &Elf, image: &Image) -> Option<(Vaddr, u64)> {
+    // Version 1, and a distance of four bytes from itself (LSB core 10.6.2).
+    const FORM: [u8; 2] = [1, 0x1b];
+    let header = elf.program_headers.iter().find(|p| p.p_type == ph::PT_GNU_EH_FRAME)?;
+    let head = image.bytes_at(Vaddr(header.p_vaddr), 8).filter(|head| head.len() == 8 && head[..2] == FORM)?;
+    let distance = i32::from_le_bytes(head[4..].try_into().ok()?);
+    let at = Vaddr(header.p_vaddr.wrapping_add(4).wrapping_add(distance as u64));
+    Some((at, image.bytes_at(at, usize::MAX)?.len() as u64))
 }
 
 fn read_elf<'a>(data: &'a [u8], name: &str) -> Result<Elf<'a>> {

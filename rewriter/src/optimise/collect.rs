@@ -175,6 +175,10 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 // A gate of another kind, or a refusal.
                 None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
             }
+            if facts.kinds()[kind.ix()].rsp_from.is_tested(on_stack) {
+                // The test behind it is no check.
+                (step.kills, step.ends) = (true, true);
+            }
             step.only_polls = poll == Some(id) && !step.kills;
             step.kills |= poll == Some(id);
             if closes && is_jump(&insn) {

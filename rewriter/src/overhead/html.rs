@@ -36,7 +36,7 @@ const PARTS: [(&str, &str, &[Class]); 5] = [
     ("checks of stores", "#f0a04b", &[Class::Store]),
     ("checks by range, gathers", "#8a6d3b", &[Class::Range, Class::String, Class::Lanes]),
     ("merged and hoisted checks", "#5b8fb0", &[Class::Apart, Class::Merged, Class::Hoisted, Class::Strip]),
-    ("polls", "#8673b5", &[Class::Poll]),
+    ("polls and tests of the stack pointer", "#8673b5", &[Class::Poll, Class::StackTest]),
 ];
 const OWN: (&str, &str) = ("the program's own instructions", "#b9c2cb");
 
@@ -254,7 +254,7 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
             Class::Load | Class::String | Class::Range | Class::Lanes => Some(0),
             Class::Store => Some(1),
             Class::Merged | Class::Hoisted => Some(2),
-            Class::Poll | Class::Apart | Class::Strip => Some(3),
+            Class::Poll | Class::Apart | Class::Strip | Class::StackTest => Some(3),
             _ => None,
         };
         let colour = here.iter().filter_map(mark).min().map_or(String::new(), |c| format!(" class=c{c}"));
@@ -291,7 +291,11 @@ mod tests {
             assert_eq!(
                 parts,
                 usize::from(
-                    class.is_check() || matches!(class, Class::Merged | Class::Hoisted | Class::Poll | Class::Strip)
+                    class.is_check()
+                        || matches!(
+                            class,
+                            Class::Merged | Class::Hoisted | Class::Poll | Class::Strip | Class::StackTest
+                        )
                 )
             );
         }

@@ -134,12 +134,18 @@ pub struct Audit {
     /// Accesses of a kind whose checks were not asked for.
     pub not_requested: u64,
     pub polls: u64,
+    /// Tests of a stack pointer that was taken from something else.
+    pub stack_tests: u64,
     /// Loops that test tags once for several iterations.
     pub strips: u64,
     /// What the audit had to believe, by reason.
     pub trusted: BTreeMap<String, u64>,
     pub targets: Targets,
     pub trap_entries: u64,
+    /// Places of the original that symbols, relocations, frames or entry points name, and that lead to the new code.
+    pub entries: u64,
+    /// The name of the runtime that the file has; see [`super::Runtime::Named`].
+    pub runtime: Option<String>,
     pub jump_tables: u64,
     /// Of these, those whose end a comparison, a mask or a width in the new code proves, although more would lead to code. Known when compared with the input.
     pub proven_tables: u64,
@@ -210,8 +216,17 @@ impl fmt::Display for Audit {
         )?;
         writeln!(
             f,
-            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls; {} loops for several iterations",
-            c.loads, c.stores, c.one_tag, c.two_tags, c.strings, c.large, c.lanes, self.polls, self.strips
+            "  checked     {} loads, {} stores ({} by one tag, {} by two), {} string, {} large, {} gather/scatter; {} polls; {} loops for several iterations; {} tests of rsp",
+            c.loads,
+            c.stores,
+            c.one_tag,
+            c.two_tags,
+            c.strings,
+            c.large,
+            c.lanes,
+            self.polls,
+            self.strips,
+            self.stack_tests
         )?;
         let list =
             |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");
@@ -236,6 +251,9 @@ impl fmt::Display for Audit {
         )?;
         if self.dead_ends > 0 {
             writeln!(f, "  dead ends   {} branches of data that was taken for code", self.dead_ends)?;
+        }
+        if let Some(name) = &self.runtime {
+            writeln!(f, "  runtime     sha256 {name}")?;
         }
         for o in &self.old_code {
             writeln!(
@@ -272,8 +290,8 @@ impl fmt::Display for Audit {
             Some(b) => writeln!(
                 f,
                 "  original    {} instructions found relocated: {} bytes under springboards, {} under traps; {} bytes of padding \
-                 overwritten, {} in {} runs kept as they were",
-                b.instructions, b.springboard, b.trap, b.padding, b.kept, b.kept_runs
+                 overwritten, {} in {} runs kept as they were; {} places that something names lead to new code",
+                b.instructions, b.springboard, b.trap, b.padding, b.kept, b.kept_runs, self.entries
             )?,
             None => writeln!(f, "  original    not compared with (--original)")?,
         }

@@ -1,21 +1,24 @@
 //! The frame tables: what unwinders read about the old code must hold for the new code.
 //!
-//! Input: module, new code, sites, pairs of old and new addresses. Output: [`FrameCounts`], findings. The input's table is still in the
-//! output under another name. For each old instruction that it covers, the new table covers the new code, inserted code included,
-//! with the same rules, where the canonical frame address is rsp plus what inserted code has moved rsp by; the personality routine,
-//! the return address register and the signal flag are the same; a call that leads to a landing pad leads to that pad's new code.
+//! Input: module, new code, sites, pairs of old and new addresses, the input if it is there. Output: [`FrameCounts`], findings. Old frames are read from the
+//! input, else from what is left of them in the output under another name. For each old instruction that they cover, the new frames cover the new code, inserted
+//! code included, with the same rules, where the canonical frame address is rsp plus what inserted code has moved rsp by. The personality routine,
+//! the return address register, the signal flag and the bytes of arguments are the same, and so is what the personality routine answers: an exception
+//! from there leads to the new code of the same landing pad, with the same filters and types.
 //! Source: LSB core (`.eh_frame`), DWARF 5 section 6.4, Itanium C++ ABI (LSDA).
 
 use super::audit::{Audit, FrameCounts};
 use super::decode::{Code, Insn, NONE};
 use super::effects::{Flow, RSP};
-use super::module::{CallSite, Module};
+use super::eh_frame_hdr;
+use super::frames::{Cfa, Fde, Frames, Row};
+use super::lsda::CallSite;
+use super::module::Module;
+use super::original::Original;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
-use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EvaluationResult, LittleEndian, Location, Operation, Pointer, Register,
-    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
-};
+use gimli::{BaseAddresses, EvaluationResult, LittleEndian, Location, Operation, Register, Value};
+use std::collections::HashMap;
 
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
@@ -26,223 +29,284 @@ const DWARF_RIP: Register = Register(16);
 
 const ENCODING: gimli::Encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
 
-/// Where the caller's frame begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Cfa {
-    Register(Register, i64),
-    Expression(Vec<u8>),
-}
-
-/// How a register of the caller is found: the rule's kind, its number, its expression.
-type Rule = (Register, u8, i64, Vec<u8>);
-
-/// The rules from an address on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
-    from: u64,
-    cfa: Cfa,
-    registers: Vec<Rule>,
-}
-
-/// One function's frame description.
-#[derive(Debug)]
-struct Fde {
-    from: u64,
-    to: u64,
-    rows: Vec<Row>,
-    /// From here on the rules are not defined: a step moves a frame address that is found by an expression (OpenSSL's assembly).
-    defined_to: u64,
-    /// Personality, return address register, signal frame.
-    kind: (Option<Pointer>, Register, bool),
-    /// Call sites of the LSDA, when there is one.
-    calls: Option<Vec<CallSite>>,
-}
-
-impl Fde {
-    fn row(&self, va: u64) -> Option<&Row> {
-        self.rows[..self.rows.partition_point(|r| r.from <= va)].last()
+/// The frames of the old code: those of the input, or what is left of them in the output.
+fn old_frames<'a>(m: &Module<'a>, original: Option<&'a Original>) -> Result<Frames<'a>, String> {
+    let section = |name: &str| m.sections.iter().find(|s| s.name == name);
+    let mut bases = BaseAddresses::default();
+    if let Some(text) = section(".text") {
+        bases = bases.set_text(text.va);
     }
-
-    /// The landing pad and action for an exception from the call at `va`; `None`: the program is ended.
-    fn pad(&self, va: u64) -> Option<(u64, u64)> {
-        let calls = self.calls.as_ref()?;
-        calls.iter().find(|c| c.from <= va && va < c.to).map(|c| (c.pad, c.action))
+    if let Some(got) = section(".got") {
+        bases = bases.set_got(got.va);
     }
-}
-
-/// All frame descriptions of a section, sorted.
-fn read(m: &Module, section: &str) -> Result<Vec<Fde>, String> {
-    let Some(s) = m.sections.iter().find(|s| s.name == section) else { return Ok(Vec::new()) };
-    let eh = EhFrame::new(s.data, LittleEndian);
-    let bases = BaseAddresses::default().set_eh_frame(s.va).set_text(m.text.va);
-    let mut entries = eh.entries(&bases);
-    let mut cx = UnwindContext::new();
-    let mut out = Vec::new();
-    let bad = |e: gimli::Error| format!("{section}: {e}");
-    while let Some(entry) = entries.next().map_err(bad)? {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let fde = partial.parse(EhFrame::cie_from_offset).map_err(bad)?;
-        let (from, to) = (fde.initial_address(), fde.initial_address() + fde.len());
-        let mut rows = Vec::new();
-        let mut table = fde.rows(&eh, &bases, &mut cx).map_err(bad)?;
-        let (mut defined_to, mut end) = (to, from);
-        loop {
-            match table.next_row() {
-                Ok(None) => break,
-                Ok(Some(row)) => {
-                    rows.push(convert(&eh, row).map_err(bad)?);
-                    end = row.end_address();
-                }
-                Err(gimli::Error::CfiInstructionInInvalidContext) => {
-                    defined_to = end;
-                    break;
-                }
-                Err(e) => return Err(bad(e)),
-            }
-        }
-        let calls = match fde.lsda() {
-            Some(Pointer::Direct(lsda)) => Some(m.call_sites(lsda, from).ok_or("an LSDA is damaged")?),
-            _ => None,
-        };
-        let cie = fde.cie();
-        let kind = (cie.personality(), cie.return_address_register(), cie.is_signal_trampoline());
-        out.push(Fde { from, to, rows, defined_to, kind, calls });
+    if let Some(original) = original {
+        return original.frames(bases);
     }
-    out.sort_by_key(|f| f.from);
-    Ok(out)
+    let Some(s) = section(".blizzard.old.eh_frame") else { return Ok(Frames::default()) };
+    Frames::read(s.data, s.va, bases, &|va| m.tail(va))
 }
 
 /// The rules of all frames, for tests that ask whether two tables say the same.
 #[cfg(test)]
-pub fn rules(m: &Module, section: &str) -> Result<Vec<(u64, u64, String)>, String> {
-    Ok(read(m, section)?.iter().map(|f| (f.from, f.to, format!("{:?} {:?}", f.rows, f.kind))).collect())
-}
-
-fn convert(eh: &EhFrame<Slice<'_>>, row: &gimli::UnwindTableRow<usize>) -> gimli::Result<Row> {
-    let bytes = |e: &UnwindExpression<usize>| Ok::<_, gimli::Error>(e.get(eh)?.0.slice().to_vec());
-    let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(*register, *offset),
-        CfaRule::Expression(e) => Cfa::Expression(bytes(e)?),
-    };
-    let mut registers = Vec::new();
-    for (register, rule) in row.registers() {
-        let (kind, number, expression) = match rule {
-            RegisterRule::Undefined => (0, 0, Vec::new()),
-            RegisterRule::SameValue => (1, 0, Vec::new()),
-            RegisterRule::Offset(n) => (2, *n, Vec::new()),
-            RegisterRule::ValOffset(n) => (3, *n, Vec::new()),
-            RegisterRule::Register(r) => (4, r.0.into(), Vec::new()),
-            RegisterRule::Expression(e) => (5, 0, bytes(e)?),
-            RegisterRule::ValExpression(e) => (6, 0, bytes(e)?),
-            RegisterRule::Constant(n) => (7, *n as i64, Vec::new()),
-            _ => (8, 0, Vec::new()),
-        };
-        registers.push((*register, kind, number, expression));
-    }
-    registers.sort();
-    Ok(Row { from: row.start_address(), cfa, registers })
+pub fn rules(m: &Module) -> Result<Vec<(u64, u64, String)>, String> {
+    Ok(m.frames.list.iter().map(|f| (f.from, f.to, format!("{:?} {:?}", f.rows, f.kind))).collect())
 }
 
 /// Compares the two tables over all `pairs` of old and new addresses, sorted.
-pub fn compare(m: &Module, text: &Code, sites: &Sites, pairs: &[(u64, u64)], audit: &mut Audit) {
-    let (old, new) = match (read(m, ".blizzard.old.eh_frame"), read(m, ".eh_frame")) {
-        (Ok(old), Ok(new)) => (old, new),
-        (Err(why), _) | (_, Err(why)) => {
-            audit.finding(Vaddr(m.entry), "frame table".into(), why);
-            return;
-        }
-    };
-    let mut counts = FrameCounts { old: old.len() as u64, new: new.len() as u64, ..FrameCounts::default() };
-    let at = |list: &[Fde], va: u64| {
-        let k = list.partition_point(|f| f.from <= va).checked_sub(1)?;
-        (va < list[k].to).then_some(k)
-    };
-    let new_address = |old: u64| pairs.binary_search_by_key(&old, |p| p.0).ok().map(|k| pairs[k].1);
-    let mut undefined = 0;
-    // Instructions that overlap others stand behind everything else in the new code.
-    let mut lowest = u64::MAX;
-    let mut behind = vec![false; pairs.len()];
-    for (k, p) in pairs.iter().enumerate().rev() {
-        behind[k] = p.1 > lowest;
-        lowest = lowest.min(p.1);
+pub fn compare(
+    m: &Module,
+    (text, cold): (&Code, &Code),
+    sites: &Sites,
+    pairs: &[(u64, u64)],
+    original: Option<&Original>,
+    audit: &mut Audit,
+) {
+    let table = || (Vaddr(m.entry), "frame table".to_string());
+    if let Some(why) = &m.frames_problem {
+        audit.finding(table().0, table().1, why.clone());
+        return;
     }
-    for (index, &(from, to)) in pairs.iter().enumerate() {
-        let (Some(before), Some(k)) = (at(&old, from).map(|k| &old[k]), text.at(to)) else { continue };
-        if from >= before.defined_to {
-            undefined += 1;
-            continue;
+    let old = match old_frames(m, original) {
+        Ok(old) => old,
+        Err(why) => return audit.finding(table().0, table().1, why),
+    };
+    let new = &m.frames;
+    eh_frame_hdr::prove(m, m.index.as_ref(), new, audit);
+    for pair in new.list.windows(2).filter(|pair| pair[0].to > pair[1].from) {
+        audit.finding(Vaddr(pair[1].from), m.place(pair[1].from), "its frame begins before the one in front ends");
+    }
+    let counts = FrameCounts { old: old.list.len() as u64, new: new.list.len() as u64, ..FrameCounts::default() };
+    if old.list.is_empty() && original.is_none() {
+        audit.trust("frames of code whose old frames are not there to compare with", counts.new);
+        audit.frames = Some(counts);
+        return;
+    }
+    let mut c = Comparison { m, text, cold, sites, pairs, old: &old, new, counts, same: Same::default() };
+    c.moved_code(audit);
+    c.copies(audit);
+    c.old_code(audit);
+    audit.frames = Some(c.counts);
+}
+
+struct Comparison<'x, 'a> {
+    m: &'x Module<'a>,
+    text: &'x Code,
+    cold: &'x Code,
+    sites: &'x Sites,
+    pairs: &'x [(u64, u64)],
+    old: &'x Frames<'a>,
+    new: &'x Frames<'a>,
+    counts: FrameCounts,
+    same: Same,
+}
+
+/// Actions that were compared: of which areas, and the pairs that say the same.
+#[derive(Default)]
+struct Same {
+    areas: Option<(u64, u64)>,
+    pairs: HashMap<(u64, u64), bool>,
+}
+
+impl Comparison<'_, '_> {
+    /// All code that moved, and what was inserted there.
+    fn moved_code(&mut self, audit: &mut Audit) {
+        let mut undefined = 0;
+        // Instructions that overlap others stand behind everything else in the new code.
+        let mut lowest = u64::MAX;
+        let mut behind = vec![false; self.pairs.len()];
+        for (k, p) in self.pairs.iter().enumerate().rev() {
+            behind[k] = p.1 > lowest;
+            lowest = lowest.min(p.1);
         }
-        counts.instructions += 1;
-        let mut bad = |why: String| audit.finding(Vaddr(to), m.place(to), why);
-        let Some(was) = before.row(from) else { continue };
+        let (mut was, mut is) = (0, 0);
+        for (index, &(from, to)) in self.pairs.iter().enumerate() {
+            let Some(first) = self.text.at(to) else { continue };
+            let Some(k) = self.old.index(from, was) else {
+                self.without(first, &mut is, audit);
+                continue;
+            };
+            was = k;
+            if from >= self.old.list[was].defined_to {
+                undefined += 1;
+                continue;
+            }
+            self.counts.instructions += 1;
+            match self.instruction(from, first, was, &mut is) {
+                Ok(()) => {}
+                Err(None) if behind[index] => self.counts.overlapping += 1,
+                Err(None) => {
+                    let why = "no frame describes the new code; one described the old";
+                    audit.finding(Vaddr(to), self.m.place(to), why);
+                }
+                Err(Some(why)) => audit.finding(Vaddr(to), self.m.place(to), why),
+            }
+        }
+        if undefined > 0 {
+            audit.trust(
+                "frames of instructions whose rules DWARF does not define follow the original's steps",
+                undefined,
+            );
+        }
+    }
+
+    /// One instruction that no frame described, whose new code begins with instruction `first`: none does now.
+    fn without(&self, first: usize, is: &mut usize, audit: &mut Audit) {
+        for (k, i) in self.text.insns.iter().enumerate().skip(first) {
+            if let Some(frame) = self.new.index(i.va, *is) {
+                *is = frame;
+                let why = "a frame describes the new code; none described the old";
+                return audit.finding(Vaddr(i.va), self.m.place(i.va), why);
+            }
+            if !get(&self.sites.inserted, k) {
+                return;
+            }
+        }
+    }
+
+    /// One instruction, whose new code begins with instruction `first`. `was`: index of its old frame; `is`: of a new frame nearby. The error is `None`
+    /// where no frame describes it.
+    fn instruction(&mut self, from: u64, first: usize, was: usize, is: &mut usize) -> Result<(), Option<String>> {
+        let (old, new, text) = (self.old, self.new, self.text);
+        let before = &old.list[was];
+        let Some(row) = before.row(from) else { return Ok(()) };
         let mut rsp = 0;
-        let mut k = k;
-        loop {
-            let i = &text.insns[k];
-            let Some(now) = at(&new, i.va).map(|k| &new[k]) else {
-                if behind[index] {
-                    counts.overlapping += 1;
-                    break;
-                }
-                bad("no frame describes the new code; one described the old".into());
-                break;
-            };
+        for (k, i) in text.insns.iter().enumerate().skip(first) {
+            *is = new.index(i.va, *is).ok_or(None)?;
+            let now = &new.list[*is];
             if now.kind != before.kind {
-                bad("personality, return address or signal flag of the frame are not the original's".into());
-                break;
-            }
-            let Some(is) = now.row(i.va).filter(|_| i.va < now.defined_to) else {
-                bad("no row of its frame describes the new code".into());
-                break;
-            };
-            if !same_rules(was, is, rsp, from, &mut counts) {
-                bad(format!(
-                    "the frame's rules at {:#x} are {:?}, the original's {:?} with rsp moved by {rsp}",
-                    i.va, is.cfa, was.cfa
+                return Err(Some(
+                    "personality, return address or signal flag of the frame are not the original's".into(),
                 ));
-                break;
             }
-            if !get(&sites.inserted, k) {
-                if matches!(i.flow, Flow::Call | Flow::CallInd) {
-                    counts.calls += 1;
-                    let moved = before
-                        .pad(from)
-                        .map(|(pad, action)| (if pad == 0 { Some(0) } else { new_address(pad) }, action));
-                    let pad = now.pad(i.va).map(|(pad, action)| (Some(pad), action));
-                    if before.calls.is_some() != now.calls.is_some() || moved != pad {
-                        bad(format!(
-                            "the landing pad of the call at {:#x} is {pad:x?}, the original's {moved:x?}",
-                            i.va
-                        ));
-                    }
+            let own = !get(&self.sites.inserted, k);
+            let call = own && matches!(i.flow, Flow::Call | Flow::CallInd);
+            // A frame that is interrupted is looked up by the instruction, one that calls by the byte in front of the return address.
+            let last = i.end() - 1;
+            if call && last >= now.to {
+                return Err(Some(format!("the frame ends within the call at {:#x}", i.va)));
+            }
+            for va in [i.va, last].into_iter().take(1 + usize::from(call)) {
+                let there = now.row(va).filter(|_| va < now.defined_to);
+                let there = there.ok_or_else(|| Some("no row of its frame describes the new code".into()))?;
+                if !same_rules(row, there, rsp, from, &mut self.counts) {
+                    return Err(Some(format!(
+                        "the frame's rules at {va:#x} are {:?}, the original's {:?} with rsp moved by {rsp}",
+                        there.cfa, row.cfa
+                    )));
                 }
-                break;
+                if before.argument_bytes(from) != now.argument_bytes(va) {
+                    return Err(Some(format!("the frame's bytes of arguments at {va:#x} are not the original's")));
+                }
+                // The copy of a call is as long as the call.
+                let old_va = if va == i.va { from } else { from + (last - i.va) };
+                self.exceptions(before, now, old_va, va)
+                    .map_err(|why| Some(format!("the exception tables at {va:#x}: {why}")))?;
+            }
+            if own {
+                self.counts.calls += u64::from(call);
+                return Ok(());
             }
             rsp += moves(i);
-            k += 1;
-            if k >= text.insns.len() {
-                break;
-            }
         }
+        Ok(())
     }
-    if undefined > 0 {
-        audit.trust("frames of instructions whose rules DWARF does not define follow the original's steps", undefined);
-    }
-    // In a copy of a loop the rules are those of the loop.
-    for &(from, _, loops) in &m.moved {
-        let row = |va: u64| at(&new, va).and_then(|k| Some((new[k].kind, new[k].row(va)?)));
-        let same = match (row(loops), row(from)) {
-            (Some((kind, was)), Some((other, is))) => {
-                // Nothing is called there, so it needs no personality.
-                (kind.1, kind.2) == (other.1, other.2) && same_rules(was, is, 0, from, &mut FrameCounts::default())
-            }
-            (was, is) => was.is_none() && is.is_none(),
+
+    /// What the personality routine does with an exception from `new_va` must be what it did with one from `old_va`.
+    fn exceptions(&mut self, before: &Fde, now: &Fde, old_va: u64, new_va: u64) -> Result<(), String> {
+        let (old, new) = match (&before.lsda, &now.lsda) {
+            (None, None) => return Ok(()),
+            (Some(old), Some(new)) => (old, new),
+            (Some(_), None) => return Err("there are none; there were in the original".into()),
+            (None, Some(_)) => return Err("there are some; there were none in the original".into()),
         };
-        if !same {
-            audit.finding(Vaddr(from), m.place(from), "the frame's rules in the copy of a loop are not the loop's");
+        let (was, is) = (old.at(old_va), new.at(new_va));
+        let (Some(a), Some(b)) = (was, is) else {
+            let says = |c: Option<&CallSite>| if c.is_some() { "has a call site" } else { "ends the program" };
+            let same = was.is_none() && is.is_none();
+            return same.then_some(()).ok_or(format!("it {}, the original {}", says(is), says(was)));
+        };
+        let moved = if a.pad == 0 { Some(0) } else { self.new_address(a.pad) };
+        if moved != Some(b.pad) {
+            return Err(format!("the landing pad is {:#x}, the original's new code is at {moved:x?}", b.pad));
+        }
+        // Without a landing pad nobody reads the actions.
+        if a.pad == 0 {
+            return Ok(());
+        }
+        if self.same.areas != Some((before.from, now.from)) {
+            self.same = Same { areas: Some((before.from, now.from)), pairs: HashMap::new() };
+        }
+        let same = match self.same.pairs.get(&(a.action, b.action)) {
+            Some(&same) => same,
+            None => {
+                let (was, is) = (old.chain(a.action)?, new.chain(b.action)?);
+                let same = was == is;
+                self.same.pairs.insert((a.action, b.action), same);
+                same
+            }
+        };
+        same.then_some(()).ok_or_else(|| "its actions or types are not the original's".to_string())
+    }
+
+    fn new_address(&self, old: u64) -> Option<u64> {
+        self.pairs.binary_search_by_key(&old, |p| p.0).ok().map(|k| self.pairs[k].1)
+    }
+
+    /// In a copy of a loop the rules are those of the loop; nothing else of the cold code has any.
+    fn copies(&mut self, audit: &mut Audit) {
+        let at = |va: u64| self.new.index(va, 0).map(|k| &self.new.list[k]);
+        for &(from, _, loops) in &self.m.moved {
+            if at(loops).is_some() != at(from).is_some() {
+                let why = "the copy of a loop has no frame, or the loop has none";
+                audit.finding(Vaddr(from), self.m.place(from), why);
+            }
+        }
+        for f in self.new.list.iter().filter(|f| self.cold.contains(f.from)) {
+            let mut problem = |why: &str| audit.finding(Vaddr(f.from), self.m.place(f.from), why);
+            let region = self.m.moved.partition_point(|r| r.0 < f.from);
+            let region = self.m.moved.get(region).filter(|r| r.0 < f.to);
+            let Some((frame, row)) = region.and_then(|r| at(r.2).and_then(|g| Some((g, g.row(r.2)?)))) else {
+                problem("a frame of cold code that is no copy of a loop");
+                continue;
+            };
+            // Nothing is called there, so it needs no personality.
+            let mut same = (f.kind.1, f.kind.2) == (frame.kind.1, frame.kind.2) && f.lsda.is_none();
+            // What moves rsp is inserted: the loop's own instructions in the copy do not.
+            let mut rsp = 0;
+            let first = self.cold.insns.partition_point(|i| i.va < f.from);
+            for i in self.cold.insns[first..].iter().take_while(|i| i.va < f.to).filter(|i| !i.is_nop()) {
+                let is = f.row(i.va).filter(|_| i.va < f.defined_to);
+                same &= is.is_some_and(|is| same_rules(row, is, rsp, i.va, &mut FrameCounts::default()));
+                rsp += moves(i);
+            }
+            if !same {
+                problem("the frame's rules in the copy of a loop are not the loop's");
+            }
         }
     }
-    audit.frames = Some(counts);
+
+    /// Frames at old addresses: those of signal trampolines, as the program knows them, and no others.
+    fn old_code(&mut self, audit: &mut Audit) {
+        let is_moved = |f: &Fde| self.text.contains(f.from) || self.cold.contains(f.from);
+        let is = |f: &Fde, g: &Fde| {
+            (f.from, f.to, f.kind, &f.rows, f.lsda.is_none()) == (g.from, g.to, g.kind, &g.rows, g.lsda.is_none())
+        };
+        for f in self.new.list.iter().filter(|f| !is_moved(f)) {
+            let known = self.old.index(f.from, 0).is_some_and(|k| f.kind.2 && is(f, &self.old.list[k]));
+            if !known {
+                audit.finding(Vaddr(f.from), self.m.old_place(f.from), "a frame that is none of the original's");
+            }
+        }
+        for f in self.old.list.iter().filter(|f| f.kind.2) {
+            let k = self.pairs.partition_point(|p| p.0 < f.from);
+            let has_code = self.pairs.get(k).is_some_and(|p| p.0 < f.to);
+            let found = self.new.index(f.from, 0).is_some_and(|k| is(f, &self.new.list[k]));
+            if has_code && !found {
+                let why = "the frame of a signal trampoline is not at its old address";
+                audit.finding(Vaddr(f.from), self.m.old_place(f.from), why);
+            }
+        }
+    }
 }
 
 /// Whether `is` says with rsp moved by `rsp` what `was` says without.
@@ -302,7 +366,7 @@ fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts)
         (Cfa::Register(..), Cfa::Expression(_)) => false,
     };
     cfa && was.registers.len() == is.registers.len()
-        && was.registers.iter().zip(&is.registers).all(|(a, b)| {
+        && was.registers.iter().zip(is.registers.iter()).all(|(a, b)| {
             (a.0, a.1, a.2) == (b.0, b.1, b.2) && (a.3.is_empty() && b.3.is_empty() || same_expression(&a.3, &b.3, rsp))
         })
 }

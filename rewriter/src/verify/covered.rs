@@ -116,6 +116,9 @@ pub(super) fn prove(
     for (place, why) in unused {
         audit.finding(Vaddr(place), m.place(place), why);
     }
+    for va in prover.idle() {
+        audit.finding(Vaddr(va), m.place(va), "a region acquires here what nothing needs");
+    }
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
         if let Err(why) = justified(cx, sites, g, s) {
             let va = cx.text.insns[s.access].va;
@@ -158,6 +161,8 @@ pub(super) struct Prover<'x, 'a> {
     chains: HashMap<u64, Vec<Ranged>>,
     /// By chain and the place where it is used, for each of its ranges.
     uses: HashMap<(u64, u64), Vec<Use>>,
+    /// Bitmap of instructions of regions at which something was needed.
+    needed: Vec<u64>,
     /// Regions that lead elsewhere, of instructions that have been proven to be copies.
     pub(super) moved: usize,
 }
@@ -187,7 +192,20 @@ impl<'x, 'a> Prover<'x, 'a> {
         for k in pairs.iter().filter_map(|p| cx.text.at(p.1)) {
             trapped[k / 64] |= 1 << (k % 64);
         }
-        Prover { m, cx, sites, g, from, preds, entry, trapped, chains: HashMap::new(), uses: HashMap::new(), moved: 0 }
+        Prover {
+            m,
+            cx,
+            sites,
+            g,
+            from,
+            preds,
+            entry,
+            trapped,
+            chains: HashMap::new(),
+            uses: HashMap::new(),
+            needed: vec![0; cx.text.insns.len() / 64 + 1],
+            moved: 0,
+        }
     }
 
     /// Proves one claim; the index of its access.
@@ -421,7 +439,9 @@ impl<'x, 'a> Prover<'x, 'a> {
             for (k, r) in list.iter().enumerate().skip(own) {
                 let used = self.uses.get(&(at, place)).and_then(|u| *u.get(k)?);
                 let (lo, store) = (r.proven.lin.disp, r.proven.store);
-                if used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
+                let both = r.desc & (abi::miss_desc::LOAD | abi::miss_desc::STORE)
+                    == abi::miss_desc::LOAD | abi::miss_desc::STORE;
+                if both || used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
                     out.push((
                         place & !REGION,
                         format!("the chain at {at:#x} acquires in range {k} what nothing needs"),
@@ -432,13 +452,27 @@ impl<'x, 'a> Prover<'x, 'a> {
         out
     }
 
+    /// The program's first instruction of each region that needs nothing of it. Inserted code may stand in front of one that does.
+    fn idle(&self) -> Vec<u64> {
+        let text = self.cx.text;
+        let known = |k| get(&self.needed, k) || get(&self.sites.inserted, k) || text.insns[k].is_nop();
+        let idle = |&(from, to, _): &(u64, u64, u64)| {
+            let within = text.lower_bound(from)..text.lower_bound(to);
+            within.into_iter().find(|&k| !known(k)).map(|k| text.insns[k].va)
+        };
+        self.m.regions.iter().filter_map(idle).collect()
+    }
+
     /// Whoever continues at an instruction acquires the need.
     fn in_region(&mut self, k: usize, need: &Need) -> Result<(), String> {
         let i = &self.cx.text.insns[k];
         let at = self.m.regions.partition_point(|r| r.0 <= i.va);
         let region = at.checked_sub(1).map(|r| self.m.regions[r]).filter(|r| i.va < r.1);
         match region {
-            Some((from, _, at)) if self.in_chain(at, from | REGION, need) => Ok(()),
+            Some((from, _, at)) if self.in_chain(at, from | REGION, need) => {
+                self.needed[k / 64] |= 1 << (k % 64);
+                Ok(())
+            }
             // Padding: nothing leads there.
             _ if i.is_nop() && !get(&self.trapped, k) => Ok(()),
             _ => Err(format!("whoever continues at {:#x} does not acquire what is needed", i.va)),

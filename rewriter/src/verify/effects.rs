@@ -326,7 +326,10 @@ fn pure_destinations(r: &Raw) -> usize {
             0x50 | 0x90..=0x9f | 0xb6 | 0xb7 | 0xbe | 0xbf | 0xc5 | 0xd7 => true,
             0x7e => r.pp != PP_F3,
             0xb8 | 0xbc | 0xbd => r.pp == PP_F3,
-            0xc7 => r.reg_form() && matches!(r.reg(), 6 | 7) && r.pp != PP_F3,
+            // rdrand, rdseed; rdpid. sldt, str; smsw.
+            0xc7 => r.reg_form() && (matches!(r.reg(), 6 | 7) && r.pp != PP_F3 || r.reg() == 7),
+            0x00 => r.reg_form() && r.reg() < 2,
+            0x01 => r.reg_form() && r.reg() == 4,
             0xae => r.reg_form() && r.pp == PP_F3 && r.reg() < 2,
             _ => false,
         },
@@ -398,7 +401,8 @@ fn has_no_gpr(r: &Raw) -> bool {
 pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
     // A no-operation forms no address and reads no register; the reserved ones neither.
     let reserved = matches!(r.op, 0x18 | 0x19 | 0x1c | 0x1d) && r.reg_form();
-    let nop = r.enc == Enc::Legacy && r.map == 1 && (r.op == 0x1f || reserved);
+    let pause = r.legacy0() == Some(0x90) && r.pp == PP_F3 && ops.is_empty();
+    let nop = pause || r.enc == Enc::Legacy && r.map == 1 && (r.op == 0x1f || reserved);
     // Capstone lists what string instructions use as operands: a lods would read rax. [`implicit_registers`] knows.
     let string = matches!(r.legacy0(), Some(0xa4..=0xa7 | 0xaa..=0xaf));
     let skipped = nop || string || has_no_gpr(r);
@@ -477,6 +481,7 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
             Some(0xc8 | 0xfa) => rw(ax | cx | dx, 0, 0), // monitor
             Some(0xc9) => rw(ax | cx, 0, 0),             // mwait
             Some(0xd5 | 0xd6 | 0xe8) => {}               // xend, xtest, serialize
+            Some(0xe0..=0xe7) => {}                      // smsw
             Some(0xee) => rw(cx, ax | dx, 0),            // rdpkru
             Some(0xef) => rw(ax | cx | dx, 0, 0),        // wrpkru
             Some(0xd0) => rw(cx, ax | dx, 0),            // xgetbv
@@ -493,9 +498,12 @@ fn implicit_registers(r: &Raw, e: &mut Effects) {
         (Enc::Legacy, 1, 0xa5 | 0xad) => rw(cx, 0, 0),
         // xsave, xrstor, xsaveopt: which components, in edx:eax; tpause, umwait: until when. fxsave and the others of the group
         // read neither.
-        (Enc::Legacy, 1, 0xae) if matches!(r.reg(), 4..=6) && !(r.reg_form() && r.pp == 0) => rw(ax | dx, 0, 0),
+        (Enc::Legacy, 1, 0xae) if matches!(r.reg(), 4..=6) && !r.reg_form() && r.pp == 0 => rw(ax | dx, 0, 0),
+        (Enc::Legacy, 1, 0xae) if r.reg() == 6 && r.reg_form() && matches!(r.pp, PP_66 | PP_F2) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 1, 0xb0 | 0xb1) => rw(ax, 0, ax),
-        (Enc::Legacy, 1, 0xc7) if !r.reg_form() => rw(ax | bx | cx | dx, 0, ax | dx),
+        // cmpxchg8b, cmpxchg16b; xrstors, xsavec, xsaves.
+        (Enc::Legacy, 1, 0xc7) if !r.reg_form() && r.reg() == 1 => rw(ax | bx | cx | dx, 0, ax | dx),
+        (Enc::Legacy, 1, 0xc7) if !r.reg_form() && matches!(r.reg(), 3..=5) => rw(ax | dx, 0, 0),
         (Enc::Legacy, 1, 0xf7) | (Enc::Vex, 1, 0xf7) => rw(di, 0, 0),
         // pcmpestrm, pcmpestri, pcmpistri: lengths in rax and rdx, index to rcx.
         (Enc::Legacy | Enc::Vex, 3, 0x60) => rw(ax | dx, 0, 0),
@@ -554,8 +562,7 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
         (Enc::Legacy, 0, 0x00..=0x3f) if r.op & 7 < 6 => ALL_FLAGS,
         (Enc::Legacy, 0, 0x69 | 0x6b | 0x80..=0x85 | 0xa8 | 0xa9 | 0x9d) => ALL_FLAGS,
         (Enc::Legacy, 0, 0xc0 | 0xc1 | 0xd0 | 0xd1) if count != 0 => match r.reg() {
-            0 | 1 => CF | OF,
-            2 | 3 => CF,
+            0..=3 => CF | OF,
             _ => ALL_FLAGS,
         },
         (Enc::Legacy, 0, 0xf6 | 0xf7) if r.reg() != 2 => ALL_FLAGS,
@@ -569,6 +576,10 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
         }
         (Enc::Legacy | Enc::Vex | Enc::Evex, 1, 0x2e | 0x2f) | (Enc::Evex, 5, 0x2e | 0x2f) => ALL_FLAGS,
         (Enc::Legacy, 1, 0x01) if r.modrm == Some(0xd6) => ALL_FLAGS, // xtest
+        (Enc::Legacy, 1, 0x00) if matches!(r.reg(), 4 | 5) => ZF,     // verr, verw
+        (Enc::Legacy, 1, 0x02 | 0x03) => ZF,                          // lar, lsl
+        (Enc::Legacy, 1, 0xae) if r.reg() == 6 && r.reg_form() && matches!(r.pp, PP_66 | PP_F2) => ALL_FLAGS, // tpause, umwait
+        (Enc::Vex, 2, 0xe0..=0xef) => ALL_FLAGS, // cmpccxadd
         (Enc::Legacy, 1, 0xa3 | 0xab | 0xb3 | 0xbb | 0xba) => ALL_FLAGS & !ZF,
         (Enc::Legacy, 1, 0xa4 | 0xac) if count != 0 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xaf | 0xb0 | 0xb1 | 0xc0 | 0xc1 | 0xbc | 0xbd) => ALL_FLAGS,

@@ -6,6 +6,7 @@
 use super::decode::{Insn, NONE, REP, REPNE, WIDE};
 use super::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use super::guarded::Target;
+use super::raw::{Enc, Raw};
 use super::sites::{Context, Kind, Proven, Site, TWO_TAGS};
 use super::symbolic::{Lin, State, Val};
 use blizzard_rt::abi::{self, miss_desc, string_desc};
@@ -47,7 +48,7 @@ pub(super) fn gate_arguments(
         if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
     };
     match kind {
-        Kind::Strip => Err("the tests of a loop are no check of an access".into()),
+        Kind::Strip | Kind::StackTest => Err("the tests of a loop or of rsp are no check of an access".into()),
         Kind::Poll => {
             gate(abi::GATE_POLL)?;
             Ok(Back::Anywhere)
@@ -103,7 +104,8 @@ pub(super) fn gate_arguments(
             gate(abi::GATE_VSIB)?;
             let at = lane_descriptor_va(g).ok_or("the cold stub passes no lane descriptor")?;
             let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
-            lanes_descriptor(access, g, &bytes)?;
+            let code = (cx.rodata)(access.va).ok_or("the access is not in the file")?;
+            lanes_descriptor(access, g, &bytes, &code)?;
             Ok(Back::Access)
         }
     }
@@ -191,8 +193,9 @@ pub(super) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result
             r if r < 16 && r != RSP => Some(r),
             _ => None,
         };
-        let (Some(base), Some(index), scale @ (1 | 2 | 4 | 8), more @ (0 | 1)) =
-            (register(d[8]), register(d[9]), d[10], d[11])
+        // Nothing is hidden in what the runtime does not read.
+        let (Some(base), Some(index), scale @ (1 | 2 | 4 | 8), more @ (0 | 1), 0) =
+            (register(d[8]), register(d[9]), d[10], d[11], word(12))
         else {
             return Err(format!("the chain of ranges at {at:#x} is damaged"));
         };
@@ -247,7 +250,33 @@ pub(super) fn lane_descriptor_va(g: &Gate) -> Option<u64> {
     }
 }
 
-fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16]) -> Result<(), String> {
+/// What a gather's or scatter's encoding says of vector and mask registers (SDM volume 2, sections 2.3.12 and 2.7).
+struct Vectors {
+    index: u8,
+    /// VEX: the vector register whose sign bits are the mask; EVEX: the mask register.
+    mask: u8,
+    /// Of the longer one of the vectors of indices and of elements.
+    bytes: u8,
+}
+
+impl Vectors {
+    /// `code` begins with the instruction.
+    fn of(code: &[u8]) -> Option<Vectors> {
+        let raw = Raw::parse(code)?;
+        let at = usize::from(raw.after_op);
+        let sib = *code.get(at + 1).filter(|_| raw.modrm.is_some_and(|m| m >> 6 != 3 && m & 7 == 4))?;
+        // What extends registers stands inverted, in the byte behind the prefix's first.
+        let (extended, upper, mask) = match raw.enc {
+            Enc::Vex => (code[at - 3], 0, !code[at - 2] >> 3 & 15),
+            Enc::Evex => (code[at - 4], !code[at - 2] >> 3 & 1, raw.aaa),
+            Enc::Legacy | Enc::Xop => return None,
+        };
+        let index = sib >> 3 & 7 | (!extended >> 6 & 1) << 3 | upper << 4;
+        Some(Vectors { index, mask, bytes: 16 << raw.l.min(2) })
+    }
+}
+
+fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16], bytes: &[u8]) -> Result<(), String> {
     let m = i.mem.as_ref().ok_or("no memory operand")?;
     let bad = |what: &str| Err(format!("the lane descriptor's {what} does not fit the access at {:#x}", i.va));
     if i64::from(i32::from_le_bytes([d[0], d[1], d[2], d[3]])) != m.disp {
@@ -275,6 +304,19 @@ fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16]) -> Result<(), String> {
     let evex = i.op >> 8 & 0x60 == 0x40;
     if d[10] != u8::from(evex) {
         return bad("mask kind");
+    }
+    let vectors = Vectors::of(bytes).ok_or("a gather or scatter in no encoding that has them")?;
+    if d[5] != vectors.index {
+        return bad("index register");
+    }
+    if d[11] != vectors.mask {
+        return bad("mask register");
+    }
+    if d[8] != vectors.bytes / elem.max(index_bytes) {
+        return bad("number of lanes");
+    }
+    if d[14..] != [0, 0] {
+        return bad("filler");
     }
     // At the gate call one argument has been pushed.
     if i64::from(d[13]) != -(g.lowered + 8) {

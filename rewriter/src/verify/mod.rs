@@ -1,7 +1,8 @@
 //! The independent audit of a rewritten file.
 //!
-//! Input: the file's bytes, nothing else: no plan, no input file. Output: an [`Audit`]. It shares no code with the stages that
-//! plan and emit checks; only the constants of `blizzard_rt::abi` are common to both. It decodes with Capstone and derives
+//! Input: the file's bytes, and if wanted the file that was rewritten; no plan. Output: an [`Audit`]. It shares no code with the stages that
+//! plan and emit checks; what both use (the runtime's contract, names of functions that never return, error messages) and what a mistake there would do,
+//! `rewriter/DESIGN.md` lists under "What it shares". It decodes with Capstone and derives
 //! anew what each instruction accesses, which accesses need no check, what is live, and what each inserted sequence does.
 //!
 //! **Invariant:** whatever the audit does not understand is a finding. An instruction of the new code is accepted only as
@@ -14,21 +15,31 @@ mod audit;
 mod below;
 mod bounds;
 mod cfi;
+mod complete;
 mod copies;
 mod covered;
 mod decode;
 mod dropped;
+mod dynamic;
 mod effects;
+mod eh_frame_hdr;
 mod evidence;
+mod frames;
 mod gates;
 mod graph;
 mod guarded;
+mod headers;
+mod info;
 mod kept;
 mod live;
+mod lsda;
+mod memory;
 mod module;
+pub mod mutation;
 mod named;
 mod narrow;
 mod newer;
+mod notes;
 mod oldcode;
 mod original;
 mod polls;
@@ -37,8 +48,10 @@ mod raw;
 mod red_zone;
 mod restarts;
 mod returns;
+mod runtime;
 mod sites;
 mod stack;
+mod stack_tests;
 mod strips;
 mod symbolic;
 mod syscalls;
@@ -46,9 +59,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unmoved;
+mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use evidence::{Around, Run, Suspect, suspects};
+pub use runtime::Runtime;
+pub use unwinding::Unwinding;
 
 use crate::error::Result;
 use crate::ids::Vaddr;
@@ -78,9 +94,50 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
 /// # Errors
 /// As [`verify`], or `original` is no ELF file.
 pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit> {
-    let original = original.map(|o| Original::read(o, "the original")).transpose()?;
+    verify_against(file, name, &Inputs { original, ..Inputs::default() })
+}
+
+/// What an audit may be given besides the file.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// The file that was rewritten.
+    pub original: Option<&'a [u8]>,
+    /// The runtimes that a program may have: as a rule those that this build puts into programs.
+    pub runtimes: Vec<Runtime<'a>>,
+}
+
+impl Default for Inputs<'_> {
+    fn default() -> Self {
+        Inputs { original: None, runtimes: crate::rt_blob::FILES.iter().map(|file| Runtime::File(file)).collect() }
+    }
+}
+
+/// As [`verify_with`], with other runtimes than those of this build.
+///
+/// # Errors
+/// As [`verify_with`].
+pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit> {
+    let original = inputs.original.map(|o| Original::read(o, "the original")).transpose()?;
+    audit_against(file, name, original.as_ref(), &inputs.runtimes, false)
+}
+
+/// The audit itself. `first`: whoever asks wants to know only whether anything is open, so the first stage that finds something ends it.
+fn audit_against(
+    file: &[u8],
+    name: &str,
+    original: Option<&Original>,
+    runtimes: &[Runtime],
+    first: bool,
+) -> Result<Audit> {
     let m = Module::read(file, name)?;
     let mut audit = Audit { file: name.to_string(), ..Audit::default() };
+    macro_rules! unless_settled {
+        () => {
+            if first && !audit.is_clean() {
+                return Ok(audit);
+            }
+        };
+    }
     for (bit, word) in [
         (module_flags::CHECK_LOADS, "loads"),
         (module_flags::CHECK_STORES, "stores"),
@@ -91,7 +148,10 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
             audit.requested.push(word.to_string());
         }
     }
-    headers(&m, &mut audit);
+    headers::judge(&m, original.map(Original::file), &mut audit);
+    notes::judge(&m, &mut audit);
+    runtime::judge(&m, runtimes, &mut audit);
+    unless_settled!();
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
     let mut text = decode::decode(m.text.data, m.text.va, &hints);
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
@@ -127,8 +187,10 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     }
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     restarts::compare(&m, &cx, &sites, &mut audit);
+    unless_settled!();
     let old = oldcode::scan(&m, &text, &mut audit);
     oldcode::judge(&m, &text, &sites, &old, &mut audit);
+    unless_settled!();
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     descriptors.extend(covered::chain_places(&m, &cx, &sites));
@@ -141,72 +203,36 @@ pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<A
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
     }
-    let pairs = match &original {
+    let pairs = match original {
         Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
         None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
     };
+    unless_settled!();
+    // Where the original is entered; a library need not have a place.
+    let entry = original.map(|o| memory::number(&o.file()[24..32]));
+    let entry = entry.map(|va| pairs.binary_search_by_key(&va, |p| p.0).map_or(va, |k| pairs[k].1));
+    info::judge(&m, &text, &sites, entry, &mut audit);
+    if let Some(original) = original {
+        complete::compare(&m, &old, original.file(), &pairs, &mut audit);
+    }
     unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
-    cfi::compare(&m, &text, &sites, &pairs, &mut audit);
+    cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
+    unless_settled!();
     let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
+    unless_settled!();
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     narrow::check(&m, &g, cx.text, &sites, &mut audit);
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
+    unless_settled!();
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
     liveness(&m, &text, &sites, &old, &g, &mut audit);
     if cx.polls {
         polls::prove(&m, &text, &sites, &g, &mut audit);
     }
     Ok(audit)
-}
-
-/// Entry point, program headers, permissions.
-fn headers(m: &Module, audit: &mut Audit) {
-    let here = |what: &str| (Vaddr(m.entry), what.to_string());
-    let mut problem = |what: &str, reason: &str| {
-        let (at, place) = here(what);
-        audit.finding(at, place, reason);
-    };
-    let rt = m.sections.iter().any(|s| s.name.starts_with(".blizzard.rt"));
-    let code = m.info.code_va..m.info.code_va + m.info.code_bytes;
-    if rt {
-        let in_rt = m
-            .sections
-            .iter()
-            .any(|s| s.name.starts_with(".blizzard.rt") && s.exec && m.entry.wrapping_sub(s.va) < s.data.len() as u64);
-        if !in_rt {
-            problem("e_entry", "the entry point is not in the runtime");
-        }
-    }
-    if rt && m.program_headers.iter().any(|p| p.0 == object::elf::PT_INTERP.0) {
-        problem(
-            "program headers",
-            "the kernel would start the dynamic loader before the runtime: PT_INTERP is present",
-        );
-    }
-    if m.info.interp_va != 0 {
-        let count = usize::try_from(m.info.phdr_count).unwrap_or(0).min(1 << 16);
-        let shown = m
-            .bytes_at(m.info.phdr_va, count * 56)
-            .is_some_and(|b| b.chunks_exact(56).any(|h| h[..4] == object::elf::PT_INTERP.0.to_le_bytes()));
-        if !shown {
-            problem("program headers", "the table for the dynamic loader has no PT_INTERP");
-        }
-    }
-    for s in &m.segments {
-        if s.flags & (object::elf::PF_W.0 | object::elf::PF_X.0) == object::elf::PF_W.0 | object::elf::PF_X.0 {
-            audit.finding(Vaddr(s.va), "segment".into(), "writable and executable");
-        }
-    }
-    let text_end = m.text.va + m.text.data.len() as u64;
-    if !code.contains(&m.text.va) || text_end > code.end {
-        audit.finding(Vaddr(m.info.code_va), "module info".into(), "the code range does not cover .blizzard.text");
-    }
-    if m.info.entry_va != 0 && m.bytes_at(m.info.entry_va, 1).is_none() {
-        audit.finding(Vaddr(m.info.entry_va), "module info".into(), "the program's entry is not in the file");
-    }
 }
 
 /// Every cold instruction belongs to a stub that was walked.
@@ -373,13 +399,17 @@ fn landings(
 fn accesses(m: &Module, cx: &sites::Context, sites: &Sites, g: &Graph, covered: &covered::Covered, audit: &mut Audit) {
     let text = cx.text;
     let stack = Stack::new(g, text, sites);
-    let about_one = |s: &&Site| !matches!(s.kind, Kind::Poll | Kind::Strip);
+    if cx.check_loads || cx.check_stores {
+        stack_tests::demand(m, text, sites, g, &stack, audit);
+    }
+    let about_one = |s: &&Site| s.kind.is_about_access();
     let guarded: HashMap<usize, &Site> =
         sites.list.iter().filter(|s| s.problem.is_none()).filter(about_one).map(|s| (s.access, s)).collect();
     let refused: HashMap<usize, ()> =
         sites.list.iter().filter(|s| s.problem.is_some()).map(|s| (s.access, ())).collect();
     audit.strips = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Strip).count() as u64;
     audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Poll).count() as u64;
+    audit.stack_tests = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::StackTest).count() as u64;
     for b in 0..g.starts.len() {
         stack.each(g, text, sites, b, |k, derived| {
             let i = &text.insns[k];
@@ -415,7 +445,7 @@ fn checked(audit: &mut Audit, site: &Site, i: &Insn) {
         Kind::String => c.strings += 1,
         Kind::Large => c.large += 1,
         Kind::Lanes => c.lanes += 1,
-        Kind::Poll | Kind::Strip => {}
+        Kind::Poll | Kind::Strip | Kind::StackTest => {}
         Kind::Check { straddle } => {
             let writes = match i.touch {
                 Touch::Mem(a) => a.writes(),

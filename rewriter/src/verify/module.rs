@@ -1,15 +1,18 @@
 //! The rewritten file as the audit sees it: sections, segments, symbols, relocations, module info, frames.
 //!
-//! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI,
-//! LSB core (`.eh_frame`), Itanium C++ ABI (LSDA).
+//! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI.
 
+use super::dynamic::{Dynamic, Relocation};
+use super::eh_frame_hdr::{self, Index};
+use super::frames::{Cfa, Frames};
+use super::memory::{self, PHDR_BYTES, Phdr};
 use crate::error::{Error, Result};
 use crate::never_return::never_returns;
-use blizzard_rt::abi::{self, Claim, ModuleInfo, RestartHead, TrapEntry, TrapHead};
+use blizzard_rt::abi::{self, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
-use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use gimli::{BaseAddresses, X86_64};
+use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
 use std::ops::Range;
 
@@ -48,23 +51,15 @@ pub struct Pad {
     pub pad: u64,
 }
 
-/// A row of an LSDA's call-site table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallSite {
-    pub from: u64,
-    pub to: u64,
-    /// 0: none.
-    pub pad: u64,
-    pub action: u64,
-}
-
 /// Everything read from the file.
 pub struct Module<'a> {
     pub file: &'a [u8],
     pub entry: u64,
     /// Loaded at its link-time addresses (ET_EXEC).
     pub fixed: bool,
-    pub program_headers: Vec<(u32, u32)>,
+    /// Program headers: those that the kernel maps by, and those that the dynamic loader is shown.
+    pub kernel: Vec<Phdr>,
+    pub loader: Vec<Phdr>,
     pub segments: Vec<Segment>,
     pub sections: Vec<Section<'a>>,
     pub info: ModuleInfo,
@@ -96,6 +91,10 @@ pub struct Module<'a> {
     /// Those that begin in the middle of a function, as the stack there shows: rare parts that compilers put elsewhere. Sorted.
     pub parts: Vec<u64>,
     pub pads: Vec<Pad>,
+    /// The frames that unwinders find, the table that leads there, and why they cannot be read.
+    pub frames: Frames<'a>,
+    pub index: Option<Index>,
+    pub frames_problem: Option<String>,
     /// As written: [`Claim`]s at their addresses, and [`abi::Region`]s as start, end, chain.
     pub claims: Vec<Claimed>,
     pub regions: Vec<(u64, u64, u64)>,
@@ -131,25 +130,37 @@ impl<'a> Module<'a> {
         if header.e_machine(elf.endian()) != elf::EM_X86_64 {
             return Err(missing(name, "not an x86-64 file"));
         }
+        let kernel =
+            memory::kernel_table(file).ok_or_else(|| missing(name, "its program headers are not in the file"))?;
+        let mapped = |va: u64, n: usize| memory::bytes_at(file, &kernel, va, n);
+        let info = kernel.iter().find(|p| p.kind == PT_BLIZZARD);
+        let info = info.ok_or_else(|| missing(name, "not a rewritten file: it has no PT_BLIZZARD"))?;
+        let info = mapped(info.va, size_of::<ModuleInfo>()).and_then(module_info);
+        let info = info.ok_or_else(|| missing(name, "its module info is damaged: not mapped, or without its magic"))?;
+        let loader = usize::try_from(info.phdr_count).unwrap_or(usize::MAX).checked_mul(PHDR_BYTES);
+        let loader = loader.and_then(|bytes| mapped(info.phdr_va, bytes)).map(memory::phdrs);
+        let loader = loader.ok_or_else(|| missing(name, "the loader's program headers are not in the file"))?;
         let mut sections = Vec::new();
         for s in elf.sections() {
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
             let has = |f: elf::SectionFlags| sh_flags.0 & f.0 != 0;
-            if !has(elf::SHF_ALLOC) && s.name() != Ok(abi::INFO_SECTION) {
+            if !has(elf::SHF_ALLOC) {
                 continue;
             }
+            // What the header says of the place in the file is not asked.
+            let in_file = s.kind() != object::SectionKind::UninitializedData && s.file_range().is_some();
+            let bytes = if in_file { usize::try_from(s.size()).unwrap_or(usize::MAX) } else { 0 };
             sections.push(Section {
                 name: s.name().unwrap_or("?").to_string(),
                 va: s.address(),
-                data: s.data().unwrap_or(&[]),
+                data: mapped(s.address(), bytes).unwrap_or(&[]),
                 exec: has(elf::SHF_EXECINSTR),
             });
         }
+        if !sections.iter().any(|s| !s.name.starts_with(".blizzard")) {
+            sections.extend(unnamed_code(file, &kernel, &info));
+        }
         let find = |n: &str| sections.iter().find(|s| s.name == n).cloned();
-        let info_section =
-            find(abi::INFO_SECTION).ok_or_else(|| missing(name, "not a rewritten file: it has no .blizzard.info"))?;
-        let info = module_info(info_section.data)
-            .ok_or_else(|| missing(name, "its .blizzard.info is damaged: wrong size or magic"))?;
         let text = find(".blizzard.text").ok_or_else(|| missing(name, "it has no .blizzard.text"))?;
         let cold = find(".blizzard.cold").unwrap_or(Section {
             name: ".blizzard.cold".into(),
@@ -158,19 +169,13 @@ impl<'a> Module<'a> {
             exec: true,
         });
         let endian = elf.endian();
-        let mut program_headers = Vec::new();
-        let mut segments = Vec::new();
-        for p in elf.elf_program_headers() {
-            program_headers.push((p.p_type(endian).0, p.p_flags(endian).0));
-            if p.p_type(endian) == elf::PT_LOAD {
-                segments.push(Segment {
-                    va: p.p_vaddr(endian),
-                    file_off: p.p_offset(endian),
-                    file_bytes: p.p_filesz(endian),
-                    flags: p.p_flags(endian).0,
-                });
-            }
-        }
+        let load = |p: &&Phdr| p.kind == memory::PT_LOAD;
+        let segment = |p: &Phdr| Segment { va: p.va, file_off: p.off, file_bytes: p.file, flags: p.flags };
+        let segments: Vec<Segment> = kernel.iter().filter(load).map(segment).collect();
+        let dynamic = match kernel.iter().find(|p| p.kind == memory::PT_DYNAMIC) {
+            Some(p) => Dynamic::read(p.va, p.mem, &mapped).map_err(|why| missing(name, why))?,
+            None => Dynamic { relocations: of_static_program(&elf), ..Dynamic::default() },
+        };
         let in_code = |va: u64| va.wrapping_sub(text.va) < text.data.len() as u64;
         let mut symbols: Vec<Symbol> = elf
             .symbols()
@@ -196,57 +201,42 @@ impl<'a> Module<'a> {
         });
         let mut left: Vec<Symbol> = left.collect();
         left.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
-        let exported = elf
-            .dynamic_symbols()
-            .filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Text)
-            .map(|s| Symbol {
-                va: s.address(),
-                bytes: s.size(),
-                name: s.name().unwrap_or("?").to_string(),
-                function: s.kind() == object::SymbolKind::Text,
-            })
-            .collect();
-        let objects = elf
-            .symbols()
-            .chain(elf.dynamic_symbols())
-            .filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Data)
-            .map(|s| s.address())
-            .collect();
+        let exported = dynamic.symbols.iter().filter(|s| s.is_function()).map(|s| Symbol {
+            va: s.value,
+            bytes: s.bytes,
+            name: s.name.to_string(),
+            function: true,
+        });
+        let exported = exported.collect();
+        let data = elf.symbols().filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Data);
+        let objects = dynamic.symbols.iter().filter(|s| s.is_object()).map(|s| s.value);
+        let objects = data.map(|s| s.address()).chain(objects).collect();
         let (mut pointers, mut displaced, mut renewed) = (Vec::new(), Vec::new(), Vec::new());
         // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
         let mut slots = Vec::new();
         let mut never_return_slots = Vec::new();
         let mut fixed_slots = Vec::new();
-        let relro = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == elf::PT_GNU_RELRO);
-        let relro = relro.map_or(0..0, |p| p.p_vaddr(endian)..p.p_vaddr(endian).saturating_add(p.p_memsz(endian)));
+        let relro = kernel.iter().find(|p| p.kind == memory::PT_GNU_RELRO).map_or(0..0, |p| p.va..p.end());
         let mut called = Vec::new();
-        if let Some(relocations) = elf.dynamic_relocations() {
-            for (place, r) in relocations {
-                slots.push(place);
-                if matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_IRELATIVE) {
-                    called.push(r.addend() as u64);
+        for r in &dynamic.relocations {
+            slots.push(r.place);
+            if r.kind == elf::R_X86_64_IRELATIVE.0 {
+                called.push(r.addend);
+            }
+            if r.kind == elf::R_X86_64_RELATIVE.0 {
+                renewed.push(r.addend);
+                if relro.contains(&r.place) {
+                    fixed_slots.push((r.place, r.addend));
                 }
-                let relative = matches!(r.flags(), RelocationFlags::Elf { r_type } if r_type == elf::R_X86_64_RELATIVE);
-                if relative {
-                    renewed.push(r.addend() as u64);
-                }
-                if relative && relro.contains(&place) {
-                    fixed_slots.push((place, r.addend() as u64));
-                }
-                let symbol = match r.target() {
-                    object::RelocationTarget::Symbol(i) => {
-                        elf.dynamic_symbol_table().and_then(|t| object::ObjectSymbolTable::symbol_by_index(&t, i).ok())
-                    }
-                    _ => None,
-                };
-                if symbol.as_ref().is_some_and(|s| s.name().is_ok_and(never_returns)) {
-                    never_return_slots.push(place);
-                }
-                let symbol = symbol.filter(|s| s.is_definition()).map_or(0, |s| s.address());
-                pointers.push(symbol.wrapping_add(r.addend() as u64));
-                if r.addend() != 0 && symbol.wrapping_sub(text.va) < text.data.len() as u64 {
-                    displaced.push(place);
-                }
+            }
+            let symbol = dynamic.symbol(r);
+            if symbol.is_some_and(|s| never_returns(s.name)) {
+                never_return_slots.push(r.place);
+            }
+            let symbol = symbol.filter(|s| s.defined).map_or(0, |s| s.value);
+            pointers.push(symbol.wrapping_add(r.addend));
+            if r.addend != 0 && symbol.wrapping_sub(text.va) < text.data.len() as u64 {
+                displaced.push(r.place);
             }
         }
         never_return_slots.sort_unstable();
@@ -255,7 +245,8 @@ impl<'a> Module<'a> {
             file,
             entry: elf.entry(),
             fixed: header.e_type(endian) == elf::ET_EXEC,
-            program_headers,
+            kernel,
+            loader,
             segments,
             sections,
             info,
@@ -275,15 +266,16 @@ impl<'a> Module<'a> {
             functions: Vec::new(),
             parts: Vec::new(),
             pads: Vec::new(),
+            frames: Frames::default(),
+            index: None,
+            frames_problem: None,
             claims: Vec::new(),
             regions: Vec::new(),
             moved: Vec::new(),
             regions_ascend: true,
         };
         module.rodata = module.sections.iter().find(|s| s.name == ".blizzard.rodata").cloned();
-        if let Some(relr) = module.sections.iter().find(|s| s.name == ".relr.dyn") {
-            slots.extend(relr_places(relr.data));
-        }
+        slots.extend(&dynamic.relr);
         module.linked_words(relro, &mut slots);
         let words: Vec<u64> =
             slots.iter().filter_map(|&va| module.bytes_at(va, 8)?.try_into().ok().map(u64::from_le_bytes)).collect();
@@ -293,7 +285,7 @@ impl<'a> Module<'a> {
         renewed.dedup();
         module.renewed = renewed;
         module.pointers.extend(words);
-        module.called_by_loader(&slots);
+        module.called_by_loader(&dynamic, &slots);
         module.data_pointers();
         module.frames();
         module.claims().ok_or_else(|| missing(name, "its claims lie outside the file"))?;
@@ -302,10 +294,7 @@ impl<'a> Module<'a> {
 
     /// Bytes of the file that are mapped at `[va, va + n)`.
     pub fn bytes_at(&self, va: u64, n: usize) -> Option<&'a [u8]> {
-        let s = self.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
-        let off = (s.file_off + (va - s.va)) as usize;
-        let end = off.checked_add(n)?;
-        (end as u64 <= s.file_off + s.file_bytes).then(|| self.file.get(off..end)).flatten()
+        memory::bytes_at(self.file, &self.kernel, va, n)
     }
 
     /// `count` rows of 32-bit words at an address.
@@ -445,7 +434,7 @@ impl<'a> Module<'a> {
     /// Adds the words that a linker filled with final addresses, in a program at fixed addresses, and that nobody writes to: those of pages that the
     /// dynamic loader protects (PT_GNU_RELRO), but for what it relocates (`slots`, which this sorts).
     fn linked_words(&mut self, relro: std::ops::Range<u64>, slots: &mut [u64]) {
-        if !self.fixed || !self.program_headers.iter().any(|p| p.0 == elf::PT_DYNAMIC.0) {
+        if !self.fixed || !self.kernel.iter().any(|p| p.kind == memory::PT_DYNAMIC) {
             return;
         }
         slots.sort_unstable();
@@ -459,20 +448,26 @@ impl<'a> Module<'a> {
     }
 
     /// Adds what the dynamic section and the arrays of initialisers name. `slots` are the places that are relocated.
-    fn called_by_loader(&mut self, slots: &[u64]) {
-        const DT_INIT: u64 = 12;
-        const DT_FINI: u64 = 13;
-        let word = |c: &[u8]| c.try_into().map_or(0, u64::from_le_bytes);
-        if let Some(s) = self.sections.iter().find(|s| s.name == ".dynamic") {
-            let functions = s.data.chunks_exact(16).filter(|e| matches!(word(&e[..8]), DT_INIT | DT_FINI));
-            self.called.extend(functions.map(|e| word(&e[8..])));
-        }
+    fn called_by_loader(&mut self, dynamic: &Dynamic, slots: &[u64]) {
+        self.called.extend([elf::DT_INIT, elf::DT_FINI].iter().filter_map(|tag| dynamic.value(tag.0)));
+        let named = [
+            (elf::DT_PREINIT_ARRAY, elf::DT_PREINIT_ARRAYSZ),
+            (elf::DT_INIT_ARRAY, elf::DT_INIT_ARRAYSZ),
+            (elf::DT_FINI_ARRAY, elf::DT_FINI_ARRAYSZ),
+        ];
+        let named = named.iter().filter_map(|(at, bytes)| Some((dynamic.value(at.0)?, dynamic.value(bytes.0)?)));
+        let mut arrays: Vec<(u64, &[u8])> =
+            named.filter_map(|(va, bytes)| Some((va, self.bytes_at(va, usize::try_from(bytes).ok()?)?))).collect();
+        // Those of a static program its own start-up code finds.
+        arrays.extend(self.sections.iter().filter(|s| s.name.ends_with("_array")).map(|s| (s.va, s.data)));
         // Relocated entries are in `pointers`, with what the relocation adds.
-        for s in self.sections.iter().filter(|s| s.name.ends_with("_array")) {
-            let fixed = s.data.chunks_exact(8).zip((s.va..).step_by(8)).filter(|(_, va)| !slots.contains(va));
-            self.called.extend(fixed.map(|(c, _)| word(c)));
+        for (va, data) in arrays {
+            let fixed = data.chunks_exact(8).zip((va..).step_by(8)).filter(|(_, va)| !slots.contains(va));
+            self.called.extend(fixed.map(|(c, _)| memory::number(c)));
         }
         self.called.retain(|&v| v != 0 && v != u64::MAX);
+        self.called.sort_unstable();
+        self.called.dedup();
         self.pointers.extend(&self.called);
     }
 
@@ -482,14 +477,20 @@ impl<'a> Module<'a> {
         let old: Vec<(u64, u64)> = self.old_code().map(|s| (s.va, s.va + s.data.len() as u64)).collect();
         let code = |v: u64| old.iter().any(|r| r.0 <= v && v < r.1);
         let mut found = Vec::new();
+        let words = |data: &'a [u8]| data.chunks_exact(8).map(memory::number).filter(|&v| code(v));
+        // Without section headers, any word of any segment that is not code.
+        if self.fixed && !self.sections.iter().any(|s| !s.exec && !s.name.starts_with(".blizzard")) {
+            let data = self.segments.iter().filter(|s| s.flags & memory::PF_X == 0 && s.va < self.info.code_va);
+            for s in data.filter(|s| s.va % 8 == 0) {
+                found.extend(self.bytes_at(s.va, s.file_bytes as usize).into_iter().flat_map(words));
+            }
+        }
         for s in self.sections.iter().filter(|s| !s.exec && !s.name.starts_with(".blizzard") && s.va % 8 == 0) {
             let frames = matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym");
             if frames || s.name.starts_with(".rel") || !(self.fixed || s.name.ends_with("_array")) {
                 continue;
             }
-            found.extend(
-                s.data.chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes)).filter(|&v| code(v)),
-            );
+            found.extend(words(s.data));
         }
         self.pointers.append(&mut found);
         self.pointers.retain(|&v| code(v));
@@ -497,80 +498,66 @@ impl<'a> Module<'a> {
         self.pointers.dedup();
     }
 
-    /// Function ranges and landing pads from the new `.eh_frame`.
+    /// The bytes that are mapped from `va` to the end of its segment's part of the file.
+    pub fn tail(&self, va: u64) -> Option<&'a [u8]> {
+        let s = self.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+        self.bytes_at(va, usize::try_from(s.file_bytes - (va - s.va)).ok()?)
+    }
+
+    /// The frames that unwinders find, and the table that leads there.
+    fn read_frames(&self) -> std::result::Result<(Option<Index>, Frames<'a>), String> {
+        let Some(index) = eh_frame_hdr::read(self.file, &|va| self.tail(va))? else {
+            return Ok((None, Frames::default()));
+        };
+        let bytes = self.tail(index.frames);
+        let bytes = bytes.ok_or_else(|| format!("the frames should be at {:#x}, outside the file", index.frames))?;
+        let frames = Frames::read(bytes, index.frames, BaseAddresses::default(), &|va| self.tail(va))?;
+        Ok((Some(index), frames))
+    }
+
+    /// Reads the frames, and takes function ranges and landing pads from them.
     fn frames(&mut self) {
-        // The input's own table, which describes the old code, has another name in the output.
-        let Some(section) = self.sections.iter().find(|s| s.name == ".eh_frame").cloned() else { return };
-        let (data, va) = (section.data, section.va);
-        let eh = EhFrame::new(data, LittleEndian);
-        let bases = BaseAddresses::default().set_eh_frame(va).set_text(self.text.va);
-        let mut entries = eh.entries(&bases);
-        let mut cx = UnwindContext::new();
-        while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else { continue };
-            let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
-            let (from, to) = (fde.initial_address(), fde.initial_address() + fde.len());
-            if from.wrapping_sub(self.text.va) >= self.text.data.len() as u64 {
+        match self.read_frames() {
+            Ok((index, frames)) => (self.index, self.frames) = (index, frames),
+            Err(why) => self.frames_problem = Some(why),
+        }
+        for f in &self.frames.list {
+            if f.from.wrapping_sub(self.text.va) >= self.text.data.len() as u64 {
                 continue;
             }
-            self.functions.push((from, to));
-            let row = fde.unwind_info_for_address(&eh, &bases, &mut cx, from);
+            self.functions.push((f.from, f.to));
             // Callers leave their return address on the stack, and nothing else.
-            let called = |cfa: &CfaRule<usize>| match cfa {
-                CfaRule::RegisterAndOffset { register, offset } => (register.0, *offset) == (7, 8),
-                CfaRule::Expression(_) => true,
-            };
-            if row.is_ok_and(|row| !called(row.cfa())) {
-                self.parts.push(from);
+            let called = |cfa: &Cfa| *cfa == Cfa::Register(X86_64::RSP, 8) || matches!(cfa, Cfa::Expression(_));
+            if f.rows.first().is_some_and(|row| !called(&row.cfa)) {
+                self.parts.push(f.from);
             }
-            if let Some(gimli::Pointer::Direct(lsda)) = fde.lsda() {
-                let calls = self.call_sites(lsda, from).unwrap_or_default();
-                let pads = calls.iter().filter(|c| c.pad != 0);
-                self.pads.extend(pads.map(|c| Pad { from: c.from, to: c.to, pad: c.pad }));
-            }
+            let calls = f.lsda.iter().flat_map(|l| &l.calls).filter(|c| c.pad != 0);
+            self.pads.extend(calls.map(|c| Pad { from: c.from, to: c.to, pad: c.pad }));
         }
         self.functions.sort_unstable();
         self.parts.sort_unstable();
     }
-
-    /// The call-site table of an LSDA.
-    pub fn call_sites(&self, lsda: u64, function: u64) -> Option<Vec<CallSite>> {
-        let mut c = Cursor { m: self, va: lsda };
-        let head = c.lsda_head()?;
-        let (base, encoding, end) = (head.0.unwrap_or(function), head.2, head.3);
-        let mut calls = Vec::new();
-        while c.va < end {
-            // LLVM gives the pieces of a function one behind the other, whose tables all claim to reach to the end of the last one's.
-            // Up to three zero bytes may stand between.
-            let zeros = (0..3).take_while(|i| self.bytes_at(c.va + i, 1) == Some(&[0])).count() as u64;
-            let begins = |i: u64| Cursor { m: self, va: c.va + i }.lsda_head() == Some(head);
-            if head.0.is_some() && (0..=zeros).any(begins) {
-                break;
-            }
-            let (start, len) = (c.value(encoding)?, c.value(encoding)?);
-            let pad = c.value(encoding)?;
-            let action = c.uleb()?;
-            let pad = if pad == 0 { 0 } else { base + pad };
-            calls.push(CallSite { from: function + start, to: function + start + len, pad, action });
-        }
-        Some(calls)
-    }
 }
 
-/// The places that a table of relative relocations names (gABI, "Relative Relocation Table").
-pub(super) fn relr_places(table: &[u8]) -> Vec<u64> {
-    let mut places = Vec::new();
-    let mut next = 0u64;
-    for word in table.chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes)) {
-        if word & 1 == 0 {
-            places.push(word);
-            next = word.wrapping_add(8);
-        } else {
-            places.extend((0..63).filter(|bit| word >> (bit + 1) & 1 == 1).map(|bit| next.wrapping_add(8 * bit)));
-            next = next.wrapping_add(63 * 8);
-        }
-    }
-    places
+/// The executable segments of a file without section headers.
+fn unnamed_code<'a>(file: &'a [u8], kernel: &[Phdr], info: &ModuleInfo) -> Vec<Section<'a>> {
+    let runtime = |p: &Phdr| info.rt_base_va != 0 && p.va >= info.rt_base_va;
+    let old = kernel.iter().filter(|p| p.kind == memory::PT_LOAD && p.flags & memory::PF_X != 0 && p.file != 0);
+    let old = old.filter(|p| p.va != info.code_va && !runtime(p));
+    let section = |p: &Phdr| {
+        let data = memory::bytes_at(file, kernel, p.va, usize::try_from(p.file).ok()?)?;
+        Some(Section { name: format!("segment {:#x}", p.va), va: p.va, data, exec: true })
+    };
+    old.filter_map(section).collect()
+}
+
+/// The relocations that a static program applies to itself: only symbols and section headers lead there.
+fn of_static_program(elf: &ElfFile64<Endianness>) -> Vec<Relocation> {
+    let row = |(place, r): (u64, object::Relocation)| {
+        let RelocationFlags::Elf { r_type } = r.flags() else { return None };
+        Some(Relocation { place, kind: r_type.0, symbol: 0, addend: r.addend() as u64 })
+    };
+    elf.dynamic_relocations().into_iter().flatten().filter_map(row).collect()
 }
 
 fn module_info(b: &[u8]) -> Option<ModuleInfo> {
@@ -583,69 +570,4 @@ fn module_info(b: &[u8]) -> Option<ModuleInfo> {
     }
     let info = ModuleInfo::from_words(words);
     (info.magic == abi::MODULE_MAGIC).then_some(info)
-}
-
-/// Reads DWARF-encoded numbers at increasing addresses.
-struct Cursor<'m, 'a> {
-    m: &'m Module<'a>,
-    va: u64,
-}
-
-impl Cursor<'_, '_> {
-    /// What an LSDA begins with: what its landing pads are relative to, if it says so, where its types are, how its call sites
-    /// are encoded, and where they end.
-    fn lsda_head(&mut self) -> Option<(Option<u64>, Option<u64>, u8, u64)> {
-        let base = match self.u8()? {
-            0xff => None,
-            encoding => Some(self.pointer(encoding)?),
-        };
-        let types = match self.u8()? {
-            0xff => None,
-            _ => Some(self.uleb()?).map(|distance| self.va.wrapping_add(distance)),
-        };
-        let encoding = self.u8()?;
-        let bytes = self.uleb()?;
-        Some((base, types, encoding, self.va.checked_add(bytes)?))
-    }
-
-    fn take(&mut self, n: usize) -> Option<u64> {
-        let b = self.m.bytes_at(self.va, n)?;
-        self.va += n as u64;
-        Some(b.iter().rev().fold(0, |v, &x| v << 8 | u64::from(x)))
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|v| v as u8)
-    }
-
-    fn uleb(&mut self) -> Option<u64> {
-        let mut v = 0;
-        for shift in (0..64).step_by(7) {
-            let b = self.u8()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b & 0x80 == 0 {
-                return Some(v);
-            }
-        }
-        None
-    }
-
-    /// DW_EH_PE value format, without application of a base.
-    fn value(&mut self, encoding: u8) -> Option<u64> {
-        Some(match encoding & 0xf {
-            0x0 | 0x4 | 0xc => self.take(8)?,
-            0x1 => self.uleb()?,
-            0x2 => self.take(2)?,
-            0x3 => self.take(4)?,
-            0xa => self.take(2)? as i16 as u64,
-            0xb => self.take(4)? as i32 as u64,
-            _ => return None,
-        })
-    }
-
-    fn pointer(&mut self, encoding: u8) -> Option<u64> {
-        let at = self.va;
-        let v = self.value(encoding)?;
-        Some(if encoding & 0x70 == 0x10 { at.wrapping_add(v) } else { v })
-    }
 }

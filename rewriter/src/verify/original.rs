@@ -11,14 +11,20 @@
 
 use super::audit::{Audit, ByteCounts};
 use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
+use super::dynamic::relr_places;
 use super::effects::{Flow, RAX, RSP};
-use super::module::{Module, Section, Segment, relr_places};
+use super::eh_frame_hdr;
+use super::frames::Frames;
+use super::memory::HEADER_BYTES;
+use super::module::{Module, Section, Segment};
+use super::notes;
 use super::oldcode::Old;
 use super::raw::Raw;
 use super::sites::{Sites, get};
 use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
+use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::{BTreeSet, HashMap};
@@ -31,8 +37,10 @@ pub struct Original<'a> {
     file: &'a [u8],
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
-    /// Bytes of the file that hold its headers.
-    headers: Vec<std::ops::Range<u64>>,
+    /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
+    pub(super) debug: Vec<std::ops::Range<u64>>,
+    /// Where its build id stands in the file.
+    id: std::ops::Range<u64>,
     /// Bytes of the file that hold notes.
     notes: Vec<std::ops::Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
@@ -43,11 +51,18 @@ pub struct Original<'a> {
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
     protected: std::ops::Range<u64>,
     relocated: Vec<u64>,
+    /// Where `.eh_frame` is.
+    frames_va: Option<u64>,
     /// The file's last bytes, behind all that its headers name.
     attached: &'a [u8],
 }
 
 impl<'a> Original<'a> {
+    /// The file.
+    pub fn file(&self) -> &'a [u8] {
+        self.file
+    }
+
     /// Reads the original.
     ///
     /// # Errors
@@ -67,9 +82,14 @@ impl<'a> Original<'a> {
         }
         let notes = elf.elf_program_headers().iter().filter(|p| p.p_type(endian) == elf::PT_NOTE);
         let notes = notes.map(|p| p.p_offset(endian)..p.p_offset(endian).saturating_add(p.p_filesz(endian))).collect();
-        let mut exec = Vec::new();
+        let (mut exec, mut debug) = (Vec::new(), Vec::new());
         for s in elf.sections() {
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+            let is_debug =
+                |name: &str| name.starts_with(".debug_") || name.starts_with(".zdebug_") || name == ".gdb_index";
+            if sh_flags.0 & elf::SHF_ALLOC.0 == 0 && s.name().is_ok_and(is_debug) {
+                debug.extend(s.file_range().map(|(off, bytes)| off..off.saturating_add(bytes)));
+            }
             let both = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0;
             if sh_flags.0 & both == both {
                 exec.push(Section {
@@ -80,10 +100,14 @@ impl<'a> Original<'a> {
                 });
             }
         }
+        if elf.elf_section_table().is_empty() {
+            let mapped = |s: &Segment| file.get(s.file_off as usize..)?.get(..s.file_bytes as usize);
+            let code = segments.iter().filter(|s| s.flags & elf::PF_X.0 != 0 && s.file_bytes != 0);
+            exec.extend(code.filter_map(|s| {
+                Some(Section { name: format!("segment {:#x}", s.va), va: s.va, data: mapped(s)?, exec: true })
+            }));
+        }
         exec.sort_by_key(|s| s.va);
-        let h = elf.elf_header();
-        let phdrs = h.e_phoff(endian);
-        let table = phdrs..phdrs + u64::from(h.e_phnum(endian)) * 56;
         let symbols = elf.elf_dynamic_symbol_table().symbols();
         let value_at =
             |s: &elf::Sym64<Endianness>| (std::ptr::from_ref(&s.st_value) as u64).saturating_sub(file.as_ptr() as u64);
@@ -109,8 +133,24 @@ impl<'a> Original<'a> {
         }
         relocated.sort_unstable();
         let attached = behind_structures(&elf, file);
-        let headers = vec![0..64, table, id];
-        Ok(Original { file, segments, exec, headers, notes, values, functions, protected, relocated, attached })
+        let tail = |va| tail(file, &segments, va);
+        // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
+        let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
+        let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
+        Ok(Original {
+            file,
+            segments,
+            exec,
+            debug,
+            id,
+            notes,
+            values,
+            functions,
+            protected,
+            relocated,
+            frames_va,
+            attached,
+        })
     }
 
     /// Whether at `off` stand the features that the file says it works with (IBT and SHSTK), and only these two were taken back.
@@ -134,6 +174,14 @@ impl<'a> Original<'a> {
         self.protected.start <= va && end <= self.protected.end && !filled
     }
 
+    /// The frames of the old code.
+    pub fn frames(&self, bases: BaseAddresses) -> std::result::Result<Frames<'a>, String> {
+        let tail = |va| tail(self.file, &self.segments, va);
+        let Some(va) = self.frames_va else { return Ok(Frames::default()) };
+        let bytes = tail(va).ok_or_else(|| format!("its frames should be at {va:#x}, outside the file"))?;
+        Frames::read(bytes, va, bases, &tail).map_err(|why| format!("the original: {why}"))
+    }
+
     fn section(&self, va: u64) -> Option<&Section<'a>> {
         self.exec.iter().find(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
     }
@@ -143,6 +191,13 @@ impl<'a> Original<'a> {
         let off = (s.file_off + (va - s.va)) as usize;
         self.file.get(off..off.checked_add(n)?)
     }
+}
+
+/// The bytes that are mapped from `va` to the end of its segment's part of the file.
+fn tail<'a>(file: &'a [u8], segments: &[Segment], va: u64) -> Option<&'a [u8]> {
+    let s = segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes)?;
+    let end = s.file_off.checked_add(s.file_bytes)?;
+    file.get(usize::try_from(s.file_off + (va - s.va)).ok()?..usize::try_from(end).ok()?)
 }
 
 struct Comparison<'x, 'a> {
@@ -301,6 +356,9 @@ impl Comparison<'_, '_> {
         let next = self.map.get(&o.end()).copied();
         let mut at = first + n;
         loop {
+            if let Some(behind) = self.sites.behind_stack_test(at) {
+                at = behind;
+            }
             let Some(i) = self.text.insns.get(at) else { return Err("the new code ends behind it".into()) };
             match next {
                 Some(n) if i.va == n => return Ok(()),
@@ -519,6 +577,11 @@ impl Comparison<'_, '_> {
                     k += 1;
                 }
                 counts.padding += (k - from) as u64;
+                if let Some(other) = (from..k).find(|&k| !gone(k)) {
+                    let va = s.va + other as u64;
+                    let why = "a byte of padding became neither a trap byte nor a part of a springboard";
+                    audit.finding(Vaddr(va), self.m.place(va), why);
+                }
                 // What stands behind the last instruction up to the end of the run must be padding, as a whole.
                 if !is_padding(&s.data[from..k], s.va + from as u64) {
                     let va = s.va + from as u64;
@@ -542,21 +605,71 @@ impl Comparison<'_, '_> {
         (off < at + 8 && self.map.get(&was) == Some(&now)).then_some(at)
     }
 
-    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends in it; where the size
-    /// begins. No code depends on it.
-    fn is_size_of_new_code(&self, off: u64) -> Option<u64> {
+    /// Whether at `off` in the file stands the size of a function's dynamic symbol which leads to new code now, and ends behind the function's last
+    /// instruction, before anything else of the program; where the size begins. `begins` are the new addresses, ascending.
+    fn is_size_of_new_code(&self, off: u64, begins: &[u64]) -> Option<u64> {
         let functions = &self.original.functions;
         let at = functions[functions.partition_point(|at| at + 8 <= off).checked_sub(1)?];
         let value = self.leads_to_new_code(at).filter(|value| *value == at && off < at + 16)?;
         let segment = self.original.segments.iter().find(|s| value.wrapping_sub(s.file_off) < s.file_bytes)?;
-        let now = self.m.bytes_at(segment.va + (value - segment.file_off), 16)?;
-        let [start, bytes] = [0, 8].map(|k| u64::from_le_bytes(now[k..k + 8].try_into().expect("eight bytes")));
-        let last = start.checked_add(bytes)?.checked_sub(1)?;
-        (start <= last && self.text.contains(last)).then_some(at + 8)
+        let both = |bytes: &[u8]| [0, 8].map(|k| u64::from_le_bytes(bytes[k..k + 8].try_into().expect("eight bytes")));
+        let at_value = segment.va + (value - segment.file_off);
+        let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
+        let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
+        let (end, was_end) = (start.checked_add(bytes)?, was.checked_add(was_bytes)?);
+        // The longest instruction has 15 bytes; instructions that overlap others may begin between.
+        let ends_here = (was.max(was_end.saturating_sub(15))..was_end).any(|va| {
+            let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
+            let found = self.insns.get(&va).zip(self.map.get(&va)).and_then(copy);
+            let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
+            let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
+            behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))
+        });
+        ends_here.then_some(at + 8)
     }
 
-    /// Outside of old code and headers nothing has changed.
+    /// What no segment maps stands where it stood: programs that read their own file find it.
+    fn outside_segments(&self, audit: &mut Audit) {
+        let was = self.original.file;
+        let mut ranges: Vec<(u64, u64)> = self.original.segments.iter().map(|s| (s.file_off, s.file_bytes)).collect();
+        let elf_header = 0..HEADER_BYTES as u64;
+        let others = self.original.debug.iter().chain([&elf_header, &self.original.id]);
+        ranges.extend(others.map(|h| (h.start, h.end.saturating_sub(h.start))));
+        ranges.push((was.len() as u64, 0));
+        ranges.sort_unstable();
+        let mut at = 0;
+        for (off, bytes) in ranges {
+            let off = off.min(was.len() as u64);
+            if at < off {
+                let range = at as usize..off as usize;
+                let is = self.m.file.get(range.clone());
+                let same = |is: &[u8]| was[range.clone()].iter().zip(is).position(|(a, b)| a != b);
+                if let Some(k) = is.map_or(Some(0), same) {
+                    let why = format!("byte {:#x} of the original's file was changed", range.start + k);
+                    audit.finding(Vaddr(0), "outside the segments".into(), why);
+                }
+            }
+            at = at.max(off.saturating_add(bytes));
+        }
+    }
+
+    /// The build id is the one that follows from the original's.
+    fn build_id(&self, audit: &mut Audit) {
+        let (from, to) = (self.original.id.start as usize, self.original.id.end as usize);
+        let Some(was) = self.original.file.get(from..to).filter(|id| !id.is_empty()) else { return };
+        let is = self.m.file.get(from..to);
+        if is.is_none() || is != notes::build_id(self.m, was).as_deref() {
+            audit.finding(
+                Vaddr(0),
+                "notes".into(),
+                "the build id does not follow from the new code and the original's",
+            );
+        }
+    }
+
+    /// Outside of old code and the ELF header ([`super::headers`]) nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
+        self.build_id(audit);
         if !self.m.file.ends_with(self.original.attached) {
             audit.finding(
                 Vaddr(0),
@@ -564,6 +677,9 @@ impl Comparison<'_, '_> {
                 "what is attached to the original is not at the end of the output",
             );
         }
+        self.outside_segments(audit);
+        let mut begins: Vec<u64> = self.map.values().copied().collect();
+        begins.sort_unstable();
         // A segment without a part in the file has nothing to compare.
         for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
@@ -579,9 +695,10 @@ impl Comparison<'_, '_> {
                 if let Some(exec) = self.original.section(va) {
                     k = (exec.va + exec.data.len() as u64 - s.va) as usize;
                     k = k.min(was.len());
-                } else if let Some(h) = self.original.headers.iter().find(|h| h.contains(&off)) {
-                    k = k.max((h.end - s.file_off) as usize).min(was.len());
-                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off)) {
+                } else if off < HEADER_BYTES as u64 || self.original.id.contains(&off) {
+                    // Judged elsewhere.
+                } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off, &begins))
+                {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if !self.original.takes_back_features(off, was[k - 1], is[k - 1]) {
                     audit.finding(Vaddr(va), self.m.place(va), "data of the original was changed");

@@ -6,7 +6,7 @@
 
 use super::audit::Audit;
 use super::module::Module;
-use super::sites::{Context, Kind, Sites};
+use super::sites::{Context, Sites};
 use crate::ids::Vaddr;
 
 /// Compares the table with the sites.
@@ -19,7 +19,7 @@ pub(super) fn compare(m: &Module, cx: &Context, sites: &Sites, audit: &mut Audit
         );
         return;
     };
-    let guarded = sites.list.iter().filter(|s| !matches!(s.kind, Kind::Poll | Kind::Strip));
+    let guarded = sites.list.iter().filter(|s| s.kind.is_about_access());
     let va = |k: usize| cx.text.insns.get(k).map_or(0, |i| i.va);
     let mut expected = guarded.map(|s| (va(s.start), va(s.access))).peekable();
     let mut rows = rows.into_iter().peekable();

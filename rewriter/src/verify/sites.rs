@@ -9,6 +9,7 @@ use super::decode::{Code, Insn};
 use super::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
 use super::gates::{self, Back, Gate, gate_arguments, string_results};
 use super::guarded::{Target, required_mask, spread, string_pointers, targets_of};
+use super::stack_tests;
 use super::strips::{self, Strip};
 use super::symbolic::{Cond, Lin, State, Step};
 use blizzard_rt::abi;
@@ -29,6 +30,15 @@ pub enum Kind {
     Poll,
     /// The head of a loop that tests tags once for several iterations.
     Strip,
+    /// Test of a stack pointer that was taken from something else.
+    StackTest,
+}
+
+impl Kind {
+    /// Whether it guards the instruction behind it.
+    pub fn is_about_access(self) -> bool {
+        !matches!(self, Kind::Poll | Kind::Strip | Kind::StackTest)
+    }
 }
 
 /// A recognised sequence.
@@ -87,6 +97,15 @@ pub struct Sites {
     pub claimed: Vec<u64>,
 }
 
+impl Sites {
+    /// The instruction behind the test of rsp that begins with `k`.
+    pub fn behind_stack_test(&self, k: usize) -> Option<usize> {
+        let at = self.list.binary_search_by_key(&k, |s| s.start).ok()?;
+        let site = &self.list[at];
+        (site.kind == Kind::StackTest && site.problem.is_none()).then_some(site.access)
+    }
+}
+
 /// Test of a bit in a bitmap over instruction indices.
 pub fn get(map: &[u64], i: usize) -> bool {
     map.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
@@ -121,15 +140,22 @@ struct Exit {
 }
 
 /// What walking the hot way found.
-struct Hot {
-    access: usize,
-    state: State,
+pub(super) struct Hot {
+    pub(super) access: usize,
+    pub(super) state: State,
     passed: Vec<Cond>,
-    /// Branches to cold code: state, target, condition.
-    colds: Vec<(State, u64, Cond, u64)>,
+    /// Branches to cold code: state, target, condition, and where they stand.
+    pub(super) colds: Vec<(State, u64, Cond, u64)>,
     /// Where a stub may rejoin: address, and how many tests lie before it.
     joins: Vec<(u64, usize)>,
-    touched: u16,
+    pub(super) touched: u16,
+}
+
+impl Hot {
+    /// Whether what follows the tests is no access that they are about; `alone`: it is known.
+    fn ends_with_test(&self, alone: bool) -> bool {
+        self.passed.first().is_some_and(|c| alone || *c == Cond::Poll)
+    }
 }
 
 /// Finds all sites.
@@ -162,8 +188,7 @@ pub fn find(cx: &Context) -> Sites {
             for k in site.start..site.access {
                 set(&mut sites.inserted, k);
             }
-            let tests_no_access = matches!(site.kind, Kind::Poll | Kind::Strip);
-            let protected_to = if tests_no_access { site.access } else { site.access + 1 };
+            let protected_to = if site.kind.is_about_access() { site.access + 1 } else { site.access };
             for k in site.start + 1..protected_to {
                 set(&mut sites.protected, k);
             }
@@ -214,8 +239,16 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     let claimed_start = claimed_start(cx, probe).filter(|&s| s >= lowest && s <= probe && may_start(&cx.text.insns[s]));
     let behind = (lowest..=probe).rev().take_while(|&k| k == probe || may_be_inserted(&cx.text.insns[k]));
     for start in claimed_start.into_iter().chain(behind.filter(|&k| may_begin(&cx.text.insns[k]))) {
-        let Some(hot) = walk_hot(cx.text, start, probe) else { continue };
         let mut used = Vec::new();
+        if stack_tests::may_follow(cx.text, start)
+            && let Some(hot) = walk_hot(cx.text, start, probe, true)
+            && let Ok(site) = stack_tests::judge(cx, start, &hot, &mut used)
+        {
+            used.iter().for_each(|&k| set(claimed, k));
+            return site;
+        }
+        let Some(hot) = walk_hot(cx.text, start, probe, false) else { continue };
+        used.clear();
         match judge(cx, start, &hot, &mut used) {
             Ok(site) => {
                 let changes = site.dirty_flags.count_ones() + site.dirty_after_flags.count_ones();
@@ -303,8 +336,8 @@ fn may_begin(i: &Insn) -> bool {
 }
 
 /// Follows the fall-through way from `start` until an instruction that is no inserted code. `None` when the
-/// way does not pass `probe` or ends in the middle of an undo.
-fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
+/// way does not pass `probe` or ends in the middle of an undo. `alone`: one test, which is about no access.
+fn walk_hot(text: &Code, start: usize, probe: usize, alone: bool) -> Option<Hot> {
     let mut state = State::new();
     let mut hot = Hot {
         access: start,
@@ -317,8 +350,7 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
     let mut k = start;
     while k < text.insns.len() && k < start + LONGEST {
         let i = &text.insns[k];
-        let poll = matches!(hot.passed.first(), Some(Cond::Poll));
-        if poll && !state.undo_pending() {
+        if hot.ends_with_test(alone) && !state.undo_pending() {
             break;
         }
         if k > start && i.va != text.insns[k - 1].end() {
@@ -358,7 +390,7 @@ fn walk_hot(text: &Code, start: usize, probe: usize) -> Option<Hot> {
     }
     // A way that ends inside an undo did not start at the beginning.
     let access = text.insns.get(k)?;
-    if hot.passed[0] != Cond::Poll && access.touch == Touch::None {
+    if !hot.ends_with_test(alone) && access.touch == Touch::None {
         return None;
     }
     if state.rsp() != Some(0) || state.limit.is_some() {

@@ -108,6 +108,7 @@ fn stack_step(s: u16, i: &Insn) -> u16 {
         (0x81 | 0x83, None) if wide && matches!(i.ext, 0 | 5) => s,
         // Realignment clears low bits.
         (0x83, None) if wide && i.ext == 4 && (-128..0).contains(&i.imm) => s,
+        (0xc8, _) => set(super::effects::RBP, true),
         (0x05 | 0x2d, None) if wide => s,
         (0xff, None) if wide && i.ext < 2 => s,
         _ => (s & !i.fx.writes) | bit(RSP),

@@ -14,7 +14,7 @@
 //!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
 //!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
-#[cfg(feature = "planted")]
+#[cfg(any(feature = "planted", test))]
 mod planted;
 
 use super::stache::PREFETCHES;
@@ -168,7 +168,7 @@ impl Node {
         else {
             return self.count(Counter::MessagesRejected);
         };
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         if self.planted_mcm_message(block, msg, from) {
             return;
         }
@@ -245,7 +245,7 @@ impl Node {
             entry = self.coherence.mcm.directory.get(number);
         }
         let tag = self.tag_of(block);
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         let tag = self.planted_mcm_tag(entry, tag);
         match mcm::home_step(entry, tag, event) {
             Ok((next, actions)) => {
@@ -282,7 +282,7 @@ impl Node {
     fn mcm_node_event(&mut self, block: Block, event: NodeEvent, data: Option<&[u64; BLOCK_WORDS]>) {
         let bits = self.coherence.mcm.events.bits(block);
         let tag = self.tag_of(block);
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         self.planted_mcm_node(block, bits, tag, event);
         match mcm::node_step(bits, tag, event) {
             Ok((next, actions)) => {
@@ -304,7 +304,7 @@ impl Node {
     /// Performs a step's actions in order.
     fn mcm_perform(&mut self, block: Block, home: NodeId, actions: &Actions, data: Option<&[u64; BLOCK_WORDS]>) {
         for &action in actions.as_slice() {
-            #[cfg(feature = "planted")]
+            #[cfg(any(feature = "planted", test))]
             if self.planted_mcm_action(block, home, action, actions, data) {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! Planted bugs: what `blizzard stress` must find.
+//! Planted bugs: what `blizzard stress` and the exploration of real nodes must find.
 //!
-//! Purpose: each bug of the list breaks one rule of a protocol's driver, so that a test can show that the random tester notices. In the
-//! tree only for a runtime that tests build with the feature `planted`; no other runtime contains any of this. Input: the number in the
+//! Purpose: each bug of the list breaks one rule of a protocol's driver, so that a test can show that the random tester notices the first ten, and the exploration
+//! (`node/explore`) all others. Only in unit tests, and in a runtime that tests build with the feature `planted`; no other runtime contains any of this. Input: the number in the
 //! word [`PLANTED`](crate::abi::instrument::PLANTED) of the node's context page. Output: steps that are left out, done too early or done
 //! wrong. Here is what does not depend on the protocol; `stache/planted.rs` and `mcm/planted.rs` stand between the protocols' steps and
-//! their actions. Blocks have 64 bytes.
+//! their actions. For the first ten blocks have 64 bytes. Those from [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`).
 
 use crate::abi::{BLOCK_BYTES, instrument};
 use crate::node::Node;
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bug {
+pub enum Bug {
     /// An invalidation is acknowledged, but the copy stays.
     LostInvalidation,
     /// The home answers a store before the other copies are gone: the answer goes out first, then the invalidations (with Stache later), and
@@ -36,10 +36,64 @@ pub(super) enum Bug {
     UpgradeWithoutData,
     /// The home's own store sends the invalidations, but does not wait for their acknowledgements.
     HomeStoreDoesNotWait,
+
+    // Of larger blocks.
+    /// Only the first minimum block of a block gets the new tag.
+    TagOfFirstPart,
+    /// Only the last part of the data is copied in.
+    LastPartOnly,
+    /// Parts that come from different nodes are collected in one place.
+    PartsInOnePlace,
+
+    // Of replacement.
+    /// A modified block is given up, but its data are not sent home.
+    EvictsWithoutData,
+    /// A page is replaced that the access in progress uses.
+    ReplacesWhatIsUsed,
+    /// Of a page that is replaced, only the first block is given back.
+    EvictsFirstBlockOnly,
+
+    // Of system calls.
+    /// The memory of a call is acquired range by range, and nobody looks whether all of it is there at the end.
+    OnePass,
+    /// After messages were served in front of a call its memory is not acquired again.
+    CallIsNotPreparedAgain,
+    /// Pages are replaced while the memory of a call is acquired.
+    HoldsNoPages,
+
+    // Of requests ahead.
+    /// An access that finds its block asked for takes it as it comes, though it may be for loads only.
+    JoinsAnyRequest,
+    /// The answer to a request ahead ends the wait for another block.
+    AheadIsGranted,
+    /// A home forgets that it has asked for a block of its own.
+    OwnAheadIsForgotten,
+
+    // Of first touch.
+    /// The keeper of a page's entry makes each node that asks the page's home.
+    TwoHomes,
+    /// Who asks for a home takes the page itself.
+    AskerIsHome,
+    /// What reaches a home before it knows that it is one is dropped.
+    EarlyMessageIsDropped,
+
+    // Of created nodes.
+    /// Node 0 does not hold the pages that it has not touched.
+    HoldsNoUntouchedPage,
+    /// The created nodes do not hear what node 0 has handed out before.
+    LimitsAreLost,
+    /// Node 0 goes on as if it were the home of all pages.
+    NodeZeroKeepsHomes,
+
+    // Of bulk transfers.
+    /// The last piece of a transfer is not waited for.
+    BulkEndsEarly,
+    /// The source stages pieces that the destination has claimed.
+    StagesWhatIsClaimed,
 }
 
 /// By number, from 1.
-const BUGS: [Bug; 10] = [
+pub const BUGS: [Bug; 30] = [
     Bug::LostInvalidation,
     Bug::EarlyReply,
     Bug::TagBeforeData,
@@ -50,6 +104,26 @@ const BUGS: [Bug; 10] = [
     Bug::StaleReply,
     Bug::UpgradeWithoutData,
     Bug::HomeStoreDoesNotWait,
+    Bug::TagOfFirstPart,
+    Bug::LastPartOnly,
+    Bug::PartsInOnePlace,
+    Bug::EvictsWithoutData,
+    Bug::ReplacesWhatIsUsed,
+    Bug::EvictsFirstBlockOnly,
+    Bug::OnePass,
+    Bug::CallIsNotPreparedAgain,
+    Bug::HoldsNoPages,
+    Bug::JoinsAnyRequest,
+    Bug::AheadIsGranted,
+    Bug::OwnAheadIsForgotten,
+    Bug::TwoHomes,
+    Bug::AskerIsHome,
+    Bug::EarlyMessageIsDropped,
+    Bug::HoldsNoUntouchedPage,
+    Bug::LimitsAreLost,
+    Bug::NodeZeroKeepsHomes,
+    Bug::BulkEndsEarly,
+    Bug::StagesWhatIsClaimed,
 ];
 
 /// Of [`Bug::TagBeforeData`]: the block whose data are late, or 0, and the data.
@@ -109,7 +183,8 @@ fn is_noted_upgrade(block: Block) -> bool {
 }
 
 impl Node {
-    pub(super) fn bug(&self) -> Option<Bug> {
+    /// The bug that is planted in this node.
+    pub fn bug(&self) -> Option<Bug> {
         let number = self.context.instrument(instrument::PLANTED).load(Ordering::Relaxed);
         (number as usize).checked_sub(1).and_then(|index| BUGS.get(index)).copied()
     }

@@ -19,7 +19,6 @@ use crate::node::Node;
 use crate::protocol::Tag;
 use crate::sys;
 use crate::tags::Block;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The page holds copies.
 const RESIDENT: u8 = 1;
@@ -43,14 +42,6 @@ pub(super) enum Asked {
     TooMany,
 }
 
-/// Set while a system call is being prepared: all its memory is needed at once, however much it is.
-static HOLDING: AtomicBool = AtomicBool::new(false);
-
-/// Stops replacement while the memory of a system call is acquired, range by range.
-pub fn hold_pages(hold: bool) {
-    HOLDING.store(hold, Ordering::Relaxed);
-}
-
 /// The pages of other homes that this node has copies of.
 pub struct Pages {
     /// Most pages; 0: no limit, and nothing is noted.
@@ -58,6 +49,8 @@ pub struct Pages {
     states: Table<PageState>,
     /// Numbers of the resident pages, the next to be replaced first.
     order: Queue<u64>,
+    /// A system call is being prepared: all its memory is needed at once, however much it is.
+    holding: bool,
 }
 
 impl Pages {
@@ -65,7 +58,7 @@ impl Pages {
     /// The kernel's, when it gives no address space.
     pub fn new(limit: u32, segment_bytes: u64) -> sys::Result<Pages> {
         let pages = if limit == 0 { 0 } else { segment_bytes / PAGE_BYTES };
-        Ok(Pages { limit: limit.into(), states: Table::new(pages)?, order: Queue::new() })
+        Ok(Pages { limit: limit.into(), states: Table::new(pages)?, order: Queue::new(), holding: false })
     }
 }
 
@@ -83,6 +76,11 @@ impl Node {
         }
     }
 
+    /// Stops replacement while the memory of a system call is acquired, range by range.
+    pub fn hold_pages(&mut self, hold: bool) {
+        self.coherence.pages.holding = hold && !has_bug!(self, HoldsNoPages);
+    }
+
     #[inline(never)]
     fn make_room_for_page_of(&mut self, block: Block) {
         let number = (block.addr() - SEGMENT_BASE) / PAGE_BYTES;
@@ -93,7 +91,7 @@ impl Node {
         }
         // More than one when earlier ones were in use at their turn.
         while self.coherence.pages.order.len() >= self.coherence.pages.limit {
-            if HOLDING.load(Ordering::Relaxed) || !self.replace_page() {
+            if self.coherence.pages.holding || !self.replace_page() {
                 self.count(Counter::StacheOverruns);
                 break;
             }
@@ -135,7 +133,8 @@ impl Node {
         if blocks().any(|block| self.is_in_use(block)) {
             return false;
         }
-        for block in blocks() {
+        let evicted = if has_bug!(self, EvictsFirstBlockOnly) { 1 } else { usize::MAX };
+        for block in blocks().take(evicted) {
             self.evict(block);
         }
         // Every block is Invalid now: nobody reads what the kernel takes.
@@ -145,6 +144,9 @@ impl Node {
 
     /// Whether the access in progress, a message put aside or an outstanding request is about the block.
     fn is_in_use(&self, block: Block) -> bool {
+        if has_bug!(self, ReplacesWhatIsUsed) {
+            return self.space.tag(block) == Some(Tag::Busy);
+        }
         let outstanding = match self.coherence.kind {
             Kind::Stache => false,
             Kind::Mcm => self.mcm_is_outstanding(block),
@@ -162,6 +164,9 @@ impl Node {
             return;
         }
         self.count(Counter::BlocksEvicted);
+        if has_bug!(self, EvictsWithoutData) {
+            return self.space.set_tag(block, Tag::Invalid);
+        }
         match self.coherence.kind {
             Kind::Stache => self.stache_evict(block),
             Kind::Mcm => self.mcm_evict(block),
@@ -229,7 +234,7 @@ impl Node {
 
     /// Whether copies of the block's page can be kept without giving another page back.
     fn has_room_for_page_of(&self, block: Block) -> bool {
-        let Pages { limit, states, order } = &self.coherence.pages;
+        let Pages { limit, states, order, .. } = &self.coherence.pages;
         *limit == 0 || order.len() < *limit || states.get((block.addr() - SEGMENT_BASE) / PAGE_BYTES).0 != 0
     }
 

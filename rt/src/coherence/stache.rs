@@ -9,7 +9,7 @@
 //!   blocks of the page at the first event, without messages. Where node 0 had the page before this node was created
 //!   (see [`crate::forks`]), it makes the entries Exclusive at node 0 instead.
 
-#[cfg(feature = "planted")]
+#[cfg(any(feature = "planted", test))]
 mod planted;
 
 use crate::abi::{self, Counter};
@@ -137,7 +137,7 @@ impl Node {
         if msg == Msg::Invalidate {
             self.count(Counter::InvalidationsReceived);
         }
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         if self.planted_message(block, msg, from) {
             return;
         }
@@ -157,7 +157,7 @@ impl Node {
 
     /// Asks for a block that nobody waits for yet, of this home or another one.
     pub(super) fn stache_prefetch(&mut self, block: Block, store: bool, own: bool) {
-        if own {
+        if own && !has_bug!(self, OwnAheadIsForgotten) {
             // Noted as another home's would be, until the step that serves it.
             let pending = if store { CacheState::WritePending } else { CacheState::ReadPending };
             if !self.coherence.stache.note(block, pending) {
@@ -217,7 +217,7 @@ impl Node {
             state = self.home_state(block, number);
         }
         let tag = self.tag_of(block);
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         let tag = self.planted_tag(state, tag);
         macro_rules! step {
             ($state:expr, $event:expr) => {
@@ -300,7 +300,7 @@ impl Node {
         let Some(state) = state else {
             self.fail(format_args!("protocol error: block {:#x} is Busy without a miss", block.addr()))
         };
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         let state = self.planted_state(block, state, event);
         macro_rules! step {
             ($state:expr, $event:expr) => {
@@ -389,10 +389,10 @@ impl Node {
         block: Block,
         at_home: bool,
         action: Action,
-        #[cfg_attr(not(feature = "planted"), expect(unused_variables))] actions: &Actions,
+        #[cfg_attr(not(any(feature = "planted", test)), expect(unused_variables))] actions: &Actions,
         data: Option<&[u64; BLOCK_WORDS]>,
     ) -> bool {
-        #[cfg(feature = "planted")]
+        #[cfg(any(feature = "planted", test))]
         if self.planted_action(block, at_home, action, actions, data) {
             return false;
         }

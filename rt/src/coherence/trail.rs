@@ -78,6 +78,14 @@ impl Trail {
         Ok(Trail { most, steps: Table::new(steps)?, places: Table::new(steps)?, end: 0, next: 0, agreed: 0 })
     }
 
+    /// The trail of a node that has missed these blocks before, in that order, and is sure of it.
+    #[cfg(test)]
+    pub fn follow(&mut self, steps: &[(Block, bool)]) {
+        steps.iter().for_each(|&(block, store)| self.append(Step::miss(block, store)));
+        self.border();
+        (self.next, self.agreed) = (0, SURE);
+    }
+
     /// The step at that position, if it is still there.
     fn step(&self, at: u64) -> Option<Step> {
         (at < self.end && self.end - at <= STEPS).then(|| Step(self.steps.get(at % STEPS)))

@@ -11,6 +11,7 @@
 pub mod access;
 pub mod gates;
 pub mod loader;
+pub mod shared_stack;
 pub mod stack;
 pub mod strings;
 
@@ -45,9 +46,10 @@ pub fn module_info() -> ModuleInfo {
 }
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
-/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`], [`abi::GATE_GROUP`]. `alone`: in a run of
+/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`], [`abi::GATE_GROUP`],
+/// [`abi::GATE_STACK`]. `alone`: in a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
-pub fn gates(alone: bool) -> [u64; 6] {
+pub fn gates(alone: bool) -> [u64; 7] {
     let syscall = if alone { gates::syscall_alone as *const () } else { gates::syscall as *const () };
     [
         gates::miss as *const () as u64,
@@ -56,6 +58,7 @@ pub fn gates(alone: bool) -> [u64; 6] {
         gates::vsib as *const () as u64,
         syscall as u64,
         gates::group as *const () as u64,
+        shared_stack::gate as *const () as u64,
     ]
 }
 
@@ -149,6 +152,12 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
             ));
+        }
+    }
+    if node::nodes() > 1 || info.interp_va == 0 || closure::active() {
+        // SAFETY: the program has not started.
+        if let Err(e) = unsafe { syscall_gate::segv::install() } {
+            give_up(format_args!("cannot install the handler of faults: {e}"));
         }
     }
     target

@@ -440,6 +440,13 @@ pub fn enter_kernel() -> bool {
     enter("a system call", Node::enter_kernel)
 }
 
+/// Stops replacement while the memory of a system call is acquired, range by range.
+pub fn hold_pages(hold: bool) {
+    if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
+        enter("a system call", |node| node.hold_pages(hold));
+    }
+}
+
 /// Whether a call is inside the runtime; a signal handler that interrupted it must not enter.
 pub fn is_inside() -> bool {
     GLOBAL.inside.load(Ordering::Relaxed)
@@ -488,6 +495,9 @@ pub fn fail(message: fmt::Arguments<'_>) -> ! {
     let status = if GLOBAL.started.load(Ordering::Relaxed) { EXIT_FAILED } else { EXIT_CANNOT_START };
     if let Some((region, context)) = identity().launched {
         fail_run(&region, context, status, message);
+    }
+    if cfg!(test) {
+        panic!("{message}");
     }
     print::error(message);
     sys::exit_group(status)

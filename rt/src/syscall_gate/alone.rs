@@ -11,7 +11,7 @@
 
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
-use super::{Outcome, guarded, loading, lock_all, masked, own_path};
+use super::{Outcome, guarded, loading, lock_all, masked, own_path, segv};
 use crate::abi::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
@@ -178,7 +178,7 @@ fn read_word(at: u64) -> Option<u64> {
 /// `args` are the program's.
 pub(super) unsafe fn sigaction(args: [u64; 6]) -> i64 {
     let [signal, act, old, mask_bytes, ..] = args;
-    if guarded::is_active() && signal != libc::SIGTRAP as u64 {
+    if (guarded::is_active() || segv::keeps(signal)) && signal != libc::SIGTRAP as u64 {
         // SAFETY: passed on from the caller.
         return unsafe { guarded::sigaction(args) };
     }

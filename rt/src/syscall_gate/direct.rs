@@ -77,10 +77,17 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     if is_vfork_child() {
         // The kernel reads and writes the borrowed memory as it would for the node, which waits until the child is gone: nobody else runs the
         // protocol meanwhile, and nothing does between here and the call.
+        let (nr, args) = (i64::from(frame.gpr[RAX] as i32), arguments(frame));
         // SAFETY: the program's own call.
-        unsafe { make_accessible(i64::from(frame.gpr[RAX] as i32), &arguments(frame), Shared::Segment) };
-        if limits::are_finite() && matches!(i64::from(frame.gpr[RAX] as i32), libc::SYS_execve | libc::SYS_execveat) {
-            limits::lower();
+        unsafe { make_accessible(nr, &args, Shared::Segment) };
+        match nr {
+            libc::SYS_rt_sigaction => {
+                // SAFETY: the program's own call, its memory accessible.
+                let result = unsafe { signals::sigaction_in_child(args) };
+                return finish(frame, Outcome::Done(result));
+            }
+            libc::SYS_execve | libc::SYS_execveat if limits::are_finite() => limits::lower(),
+            _ => {}
         }
         frame.return_address -= alone::SYSCALL_BYTES;
         return;

@@ -17,11 +17,14 @@
 //!
 //! Source: as [`signals`]; Linux `kernel/signal.c` (`do_sigaction`).
 
+use super::actions::DEFAULT;
 use super::direct::{arguments, finish, stack_pointer};
 use super::signals::{self, ACTIONS, bit, installed, is_function, is_wrapper};
 use super::stubs::{self, Stub};
 use super::table::Shared;
-use super::{Caller, Outcome, alone, loading, lock_all, make_accessible, own_path, sent_traps, waits};
+use super::{
+    Caller, Outcome, alone, keep_stack_private, loading, lock_all, make_accessible, own_path, segv, sent_traps, waits,
+};
 use crate::entry::gates::{Frame, RAX};
 use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
@@ -61,10 +64,10 @@ pub fn activate() {
     ACTIONS.locked(|| {
         for signal in (1..=super::actions::SIGNAL_MAX as i32).filter(|&s| bit(s) & (FIXED | RESERVED) == 0) {
             let Ok(action) = current(signal) else { continue };
-            if is_function(&action) {
+            if is_function(&action) && !is_wrapper(&action) {
                 ACTIONS.set(signal as u64, &action);
                 // SAFETY: the wrapper may run anywhere.
-                let _ = unsafe { sys::rt_sigaction(signal, &installed(&action, RESERVED)) };
+                let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &action, RESERVED)) };
             }
         }
         ACTIVE.store(true, Ordering::Relaxed);
@@ -80,7 +83,16 @@ fn current(signal: i32) -> sys::Result<KernelSigaction> {
     unsafe { sys::call(libc::SYS_rt_sigaction, args) }.map(|_| action)
 }
 
-/// `rt_sigaction` of any thread, but for SIGTRAP.
+/// Whether the actions that are recorded are another process's: what this one sets is its own.
+fn is_apart(signal: i32) -> bool {
+    if segv::keeps(signal as u64) {
+        segv::memory_is_borrowed()
+    } else {
+        sys::getpid() != PROCESS.load(Ordering::Relaxed)
+    }
+}
+
+/// `rt_sigaction` of any thread, but for SIGTRAP, where the wrapper stands in for handlers.
 ///
 /// # Safety
 /// `args` are the program's.
@@ -105,7 +117,7 @@ pub(super) unsafe fn sigaction(args: [u64; 6]) -> i64 {
     let exchanged = match &wanted {
         None => current(number).map(|kernel| (kernel, ACTIONS.get(signal))),
         // Made from this process, perhaps with its memory: what it sets is its own.
-        Some(wanted) if sys::getpid() != PROCESS.load(Ordering::Relaxed) => {
+        Some(wanted) if is_apart(number) => {
             // SAFETY: the program's action.
             unsafe { sys::rt_sigaction(number, wanted) }.map(|kernel| (kernel, ACTIONS.get(signal)))
         }
@@ -127,11 +139,12 @@ pub(super) unsafe fn sigaction(args: [u64; 6]) -> i64 {
 /// Installs an action; what the kernel had, and what was recorded. The record comes first: the wrapper may run at once, on another thread.
 fn exchange(signal: i32, wanted: &KernelSigaction) -> sys::Result<(KernelSigaction, KernelSigaction)> {
     let recorded = ACTIONS.get(signal as u64);
-    if is_function(wanted) {
+    let installed = installed(signal, wanted, RESERVED);
+    if is_wrapper(&installed) {
         ACTIONS.set(signal as u64, wanted);
     }
     // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
-    let done = unsafe { sys::rt_sigaction(signal, &installed(wanted, RESERVED)) };
+    let done = unsafe { sys::rt_sigaction(signal, &installed) };
     if done.is_err() {
         ACTIONS.set(signal as u64, &recorded);
     }
@@ -140,12 +153,15 @@ fn exchange(signal: i32, wanted: &KernelSigaction) -> sys::Result<(KernelSigacti
 
 /// SA_RESETHAND: a handler with this action begins.
 pub(super) fn reset(signal: i32, action: &KernelSigaction) {
-    if sys::getpid() != PROCESS.load(Ordering::Relaxed) {
+    if is_apart(signal) {
         return signals::set_default(signal);
     }
     ACTIONS.locked(|| {
         // Another thread may have set the next one.
         if ACTIONS.get(signal as u64) == *action {
+            if segv::keeps(signal as u64) {
+                ACTIONS.set(signal as u64, &DEFAULT);
+            }
             signals::set_default(signal);
         }
     });
@@ -207,6 +223,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
     if nr == libc::SYS_rt_sigreturn {
         // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
         let context = unsafe { &mut *(caller.rsp as *mut Ucontext) };
+        keep_stack_private(context, Shared::UserManaged);
         sent_traps::returns(context);
         resume::reestablish(context);
         return Outcome::Run(Stub::Sigreturn, args, 0);

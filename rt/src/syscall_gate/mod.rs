@@ -21,6 +21,9 @@ mod futex;
 pub mod guarded;
 pub mod loading;
 pub mod own_path;
+mod partial;
+pub mod pins;
+pub mod segv;
 pub mod sent_traps;
 pub mod signals;
 mod stubs;
@@ -28,9 +31,8 @@ pub mod table;
 mod waits;
 
 use crate::abi::{self, Counter};
-use crate::coherence::replace::hold_pages;
-use crate::entry::access;
 use crate::entry::loader::{Ehdr, Phdr};
+use crate::entry::{access, shared_stack};
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
@@ -38,7 +40,7 @@ use crate::trap::{
 use crate::{forks, limits, node, resume, trap};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
-use table::{Range, Shared};
+use table::Shared;
 
 const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
 const PR_SYS_DISPATCH_ON: u64 = 1;
@@ -100,6 +102,7 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     // SAFETY: the handler is made for any instruction of the program.
     unsafe { sys::rt_sigaction(libc::SIGSYS, &action) }?;
     waits::connect();
+    signals::dispatched();
     // SAFETY: as above.
     unsafe { sys::rt_sigaction(abi::CALL_SIGNAL, &waits::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.
@@ -187,6 +190,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             // The program's frame starts with its context; a mask that it put there must not block what the runtime needs.
             // SAFETY: the stack pointer is where the kernel will read the context from.
             let frame = unsafe { &mut *(caller.rsp as *mut Ucontext) };
+            keep_stack_private(frame, Shared::Segment);
             sent_traps::returns(frame);
             frame.sigmask &= !signals::RESERVED;
             // The context may continue behind a check that counts on still being right. No handler may run from here to there.
@@ -293,6 +297,12 @@ fn fork(args: [u64; 6]) -> Outcome {
     }
 }
 
+/// Ends the run if the program continues on a stack in shared memory when its handler of a signal returns: the handler may have changed the context.
+fn keep_stack_private(context: &Ucontext, shared: Shared) {
+    let (rsp, rip) = (context.gregs[REG_RSP], context.gregs[REG_RIP]);
+    shared_stack::keep_out(rsp, shared, rip, "a signal handler returns to a stack pointer of");
+}
+
 /// `clone`: a process, not a thread.
 fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
@@ -305,6 +315,7 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     if args[1] == 0 {
         return if shares_memory { vfork(args, caller) } else { fork(args) };
     }
+    shared_stack::keep_out(args[1] - 8, Shared::Segment, caller.rip, "a new process gets a stack at");
     // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
     args[1] -= RED_ZONE + 8;
     // SAFETY: the program passes the top of a stack for the child, which is free below.
@@ -320,25 +331,12 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
 /// # Safety
 /// As [`table::visit`].
 unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
-    loop {
-        let mut complete = true;
-        let mut acquire = |range: Range| {
-            if !access::accessible(range.addr, range.bytes, range.store) {
-                complete = false;
-                access::require(range.addr, range.bytes, range.store, false);
-            }
-        };
-        // SAFETY: passed on from the caller; `require` makes each range accessible.
-        if let Err(unsupported) = unsafe { table::visit(nr, args, shared, &mut acquire) } {
+    pins::make_accessible(&mut pins::Own, |acquire| {
+        // SAFETY: passed on from the caller; `acquire` makes each range accessible.
+        if let Err(unsupported) = unsafe { table::visit(nr, args, shared, acquire) } {
             node::fail(format_args!("{unsupported}"));
         }
-        // Acquiring one range can cost another: look again until one pass finds all of them accessible. Replacement would take it away
-        // again and again.
-        hold_pages(!complete);
-        if complete {
-            return;
-        }
-    }
+    });
 }
 
 /// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol, and gets a

@@ -19,7 +19,7 @@
 
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
-use super::{guarded, sent_traps, waits};
+use super::{guarded, segv, sent_traps, waits};
 use crate::abi::{self, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
@@ -74,6 +74,18 @@ pub fn runtime() -> (u64, u64) {
 pub(super) fn relies_on_tags(at: u64) -> bool {
     let runtime = RUNTIME[0].load(Ordering::Relaxed)..RUNTIME[1].load(Ordering::Relaxed);
     MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
+}
+
+/// Calls of code that is not rewritten are dispatched, as in all runs of several nodes.
+static DISPATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that they are.
+pub(super) fn dispatched() {
+    DISPATCHED.store(true, Ordering::Relaxed);
+}
+
+fn is_dispatched() -> bool {
+    DISPATCHED.load(Ordering::Relaxed)
 }
 
 /// Whether this thread's asynchronous signals wait for safe points.
@@ -146,10 +158,10 @@ pub(super) fn ring() {
     unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
 
-/// `rt_sigaction` as the program calls it.
+/// `rt_sigaction` as the program calls it. A pointer that leads nowhere is told of as the kernel does.
 ///
 /// # Safety
-/// `act` and `old` are null or the program's pointers to kernel actions.
+/// `act` and `old` are the program's.
 pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64 {
     let fixed = signal == libc::SIGKILL as u64 || signal == libc::SIGSTOP as u64;
     if mask_bytes != 8 || signal == 0 || signal > SIGNAL_MAX as u64 || fixed && act != 0 {
@@ -157,11 +169,16 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
     }
     let before = ACTIONS.get(signal);
     if act != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        let wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
+        let mut words = [[0; 8]; 4];
+        if sys::read_own_memory(act, words.as_flattened_mut()).is_err() {
+            return -i64::from(libc::EFAULT);
+        }
+        let [handler, flags, restorer, mask] = words.map(u64::from_ne_bytes);
+        let wanted = KernelSigaction { handler, flags, restorer, mask };
         if bit(signal as i32) & RESERVED == 0 {
+            let action = installed(signal as i32, &wanted, RESERVED);
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
-            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &installed(&wanted, RESERVED)) } {
+            if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &action) } {
                 return -i64::from(e);
             }
         }
@@ -170,11 +187,32 @@ pub unsafe fn sigaction(signal: u64, act: u64, old: u64, mask_bytes: u64) -> i64
             trap::set_own_action(&wanted);
         }
     }
-    if old != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe { (old as *mut KernelSigaction).write_unaligned(before) };
+    let words = [before.handler, before.flags, before.restorer, before.mask].map(u64::to_ne_bytes);
+    // SAFETY: the program says that it may be written there.
+    if old != 0 && unsafe { sys::write_own_memory(old, words.as_flattened()) }.is_err() {
+        return -i64::from(libc::EFAULT);
     }
     0
+}
+
+/// `rt_sigaction` of a child that borrows this memory: the kernel has actions of the child's own, those that it has inherited from the wrapper apart.
+///
+/// # Safety
+/// The program's own call, its memory accessible.
+pub(super) unsafe fn sigaction_in_child(args: [u64; 6]) -> i64 {
+    // SAFETY: passed on from the caller.
+    let result = unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+    let [signal, _, old, ..] = args;
+    if result == 0 && old != 0 {
+        // SAFETY: the kernel has just written there.
+        unsafe {
+            let old = old as *mut KernelSigaction;
+            if is_wrapper(&old.read_unaligned()) {
+                old.write_unaligned(ACTIONS.get(signal));
+            }
+        }
+    }
+    result
 }
 
 /// Whether an action is a function of the program.
@@ -187,8 +225,16 @@ pub(super) fn is_wrapper(action: &KernelSigaction) -> bool {
     action.handler == entry as *const () as u64
 }
 
-/// What the kernel gets for an action of the program, which never blocks the reserved signals.
-pub(super) fn installed(wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+/// What the kernel gets for an action of the program, which never blocks the reserved signals. The default for a fault is the wrapper's to take, too ([`segv`]).
+pub(super) fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+    if wanted.handler == SIG_DFL && segv::keeps(signal as u64) {
+        return KernelSigaction {
+            handler: entry as *const () as u64,
+            flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+            restorer: restorer as *const () as u64,
+            mask: 0,
+        };
+    }
     if !is_function(wanted) {
         return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
@@ -253,13 +299,17 @@ unsafe extern "C" fn entry() {
 }
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
-extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
-    if guarded::is_active() && !tempest::is_own_thread() {
+extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    if segv::amend(signal, info, context) {
+        return 0;
+    }
+    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
+    let waits_nowhere = if guarded::is_active() { !tempest::is_own_thread() } else { !is_dispatched() };
+    if waits_nowhere {
         // Relies on no tag that could change.
-        return begin(signal, context);
+        return begin(signal, raised, context);
     }
     let at = context.gregs[REG_RIP];
-    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
     if !safe && !raised && !access::detached() && relies_on_tags(at) {
         // SAFETY: the context stopped there, in code.
@@ -275,7 +325,7 @@ extern "C" fn decide(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext
         unsafe { let_return(context, &action) };
     }
     leave_call(signal, context, &action);
-    begin(signal, context)
+    begin(signal, raised, context)
 }
 
 /// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
@@ -285,8 +335,13 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
         // SAFETY: the context stopped at `at`.
         Some(Stage::Before) => unsafe { stubs::rewind(context) },
         // The handler is told of the interruption, so the call is over.
-        Some(Stage::After) if stubs::is_interrupted(context) => stubs::finish(context),
-        _ => {}
+        Some(Stage::After) => {
+            waits::call_is_over();
+            if stubs::is_interrupted(context) {
+                stubs::finish(context);
+            }
+        }
+        None => {}
     }
     waits::left_kernel();
     // The handler may let them in; and what is delivered is put off no more.
@@ -304,7 +359,7 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
 pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
     // SAFETY: passed on from the caller.
     unsafe {
-        if !guarded::is_active() {
+        if is_dispatched() {
             resume::return_here(context);
         } else if action.flags & sys::SA_RESTORER != 0 {
             resume::return_to(context, action.restorer);
@@ -312,18 +367,21 @@ pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
     }
 }
 
-/// The program's handler, or 0 if the signal is ignored.
-fn begin(signal: i32, context: &mut Ucontext) -> u64 {
+/// The program's handler, or 0 if it has none: the signal is ignored, or does what it does without.
+fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
     let action = ACTIONS.get(signal as u64);
     if !is_function(&action) {
+        if segv::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
+            segv::default_action(signal, raised);
+        }
         return 0;
     }
-    if sent_traps::begins(signal, &action, context) || guarded::is_active() {
+    if sent_traps::begins(signal, &action, context) || !is_dispatched() {
         // SAFETY: the kernel's frame, for a handler that has not begun.
         unsafe { let_return(context, &action) };
     }
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
-        if guarded::is_active() {
+        if !is_dispatched() {
             guarded::reset(signal, &action);
         } else {
             ACTIONS.set(signal as u64, &DEFAULT);
@@ -336,10 +394,11 @@ fn begin(signal: i32, context: &mut Ucontext) -> u64 {
     action.handler
 }
 
-/// Gives the kernel the default action.
+/// Gives the kernel what stands for the default action.
 pub(super) fn set_default(signal: i32) {
-    // SAFETY: the default action runs no code.
-    let _ = unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT }) };
+    let default = KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT };
+    // SAFETY: the default action runs no code, and the wrapper may run anywhere.
+    let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &default, RESERVED)) };
 }
 
 /// Queues the signal again, blocked until the next safe point.
@@ -414,12 +473,12 @@ mod tests {
             restorer: 0x6000,
             mask: u64::MAX,
         };
-        let kernel = installed(&wanted, RESERVED);
+        let kernel = installed(libc::SIGUSR1, &wanted, RESERVED);
         assert_eq!(kernel.handler, entry as *const () as u64);
         assert_eq!(kernel.mask & RESERVED, 0);
         let expected = (libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 | sys::SA_RESTORER;
         assert_eq!(kernel.flags, expected);
         let ignored = KernelSigaction { handler: SIG_IGN, ..wanted };
-        assert_eq!(installed(&ignored, RESERVED).handler, SIG_IGN);
+        assert_eq!(installed(libc::SIGSEGV, &ignored, RESERVED).handler, SIG_IGN);
     }
 }

@@ -33,6 +33,10 @@ pub fn lead_to_the_gate() {
     BACK.store(abi::SYSCALL_SEQUENCE_BYTES.wrapping_neg(), Ordering::Relaxed);
 }
 
+/// What the changed stub adds to the call's result: bytes that calls before it have transferred. An error then counts for nothing. The stub makes it 0 when
+/// the call is over.
+pub static DONE_BEFORE: AtomicU64 = AtomicU64::new(0);
+
 /// The arguments of the changed stub.
 pub static NEW_ARGUMENTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
 
@@ -108,7 +112,7 @@ core::arch::global_asm!(
     ".hidden blizzard_stub_changed_save",
     ".globl blizzard_stub_changed_save",
     "blizzard_stub_changed_save:",
-    "2: lea rsp, [rsp - 48]",
+    "2: lea rsp, [rsp - 56]",
     ".hidden blizzard_stub_changed_stores",
     ".globl blizzard_stub_changed_stores",
     "blizzard_stub_changed_stores:",
@@ -118,6 +122,8 @@ core::arch::global_asm!(
     "mov [rsp + 24], r10",
     "mov [rsp + 32], r8",
     "mov [rsp + 40], r9",
+    "mov r11, [rip + {done_before}]",
+    "mov [rsp + 48], r11",
     ".hidden blizzard_stub_changed_loads",
     ".globl blizzard_stub_changed_loads",
     "blizzard_stub_changed_loads:",
@@ -139,13 +145,22 @@ core::arch::global_asm!(
     ".globl blizzard_stub_changed_final",
     "blizzard_stub_changed_final:",
     "mov dword ptr [rcx], 0",
-    "mov rdi, [rsp]",
+    "mov qword ptr [rip + {done_before}], 0",
+    "mov rcx, [rsp + 48]",
+    "jrcxz 3f",
+    "pushfq",
+    "test rax, rax",
+    "js 4f",
+    "lea rcx, [rcx + rax]",
+    "4: mov rax, rcx",
+    "popfq",
+    "3: mov rdi, [rsp]",
     "mov rsi, [rsp + 8]",
     "mov rdx, [rsp + 16]",
     "mov r10, [rsp + 24]",
     "mov r8, [rsp + 32]",
     "mov r9, [rsp + 40]",
-    "lea rsp, [rsp + 48]",
+    "lea rsp, [rsp + 56]",
     "ret 128",
     // The program's own `syscall`, in a run that dispatches nothing: for calls whose child continues on another stack.
     ".hidden blizzard_stub_own",
@@ -251,6 +266,7 @@ core::arch::global_asm!(
     back = sym BACK,
     activity = sym ACTIVITY,
     arguments = sym NEW_ARGUMENTS,
+    done_before = sym DONE_BEFORE,
 );
 
 unsafe extern "C" {
@@ -403,7 +419,7 @@ pub unsafe fn rewind(context: &mut Ucontext) {
                 g[register] = unsafe { (rsp as *const u64).add(word).read() };
             }
         }
-        Some(rsp + 48)
+        Some(rsp + 56)
     } else {
         Some(rsp)
     };
@@ -474,12 +490,15 @@ mod tests {
         context
     }
 
+    /// The stub's statics are one call's.
+    static CHANGED_STUB: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn contexts_in_the_stubs_rewind_to_the_programs_syscall() {
-        // The changed stub's saved registers, and where the program continues.
-        let stack = [1u64, 2, 3, 4, 5, 6, 0x5002, 7];
+        // The changed stub's saved registers, what is done, and where the program continues.
+        let stack = [1u64, 2, 3, 4, 5, 6, 0, 0x5002, 7];
         let low = stack.as_ptr() as u64;
-        let pushed = low + 48;
+        let pushed = low + 56;
         let rewound = |label: *const u8, rsp, rcx| {
             let mut context = context(label, rsp, rcx);
             // SAFETY: `stack` plays the stub's frame.
@@ -564,6 +583,7 @@ mod tests {
     /// A call whose first argument is replaced: the program finds its own registers afterwards, and the node is out of the kernel.
     #[test]
     fn changed_arguments_come_back() {
+        let _one_at_a_time = CHANGED_STUB.lock();
         let mut name = [0u8; 16];
         for (word, value) in NEW_ARGUMENTS.iter().zip([libc::PR_GET_NAME as u64, name.as_mut_ptr() as u64, 0, 0, 0, 0])
         {
@@ -592,6 +612,42 @@ mod tests {
         set_activity(IDLE_WORD.as_ptr());
         assert_eq!((result, moved, a, b, c, doing), (0, 0, 11, 12, 13, 0));
         assert_ne!(name[0], 0);
+    }
+
+    /// The rest of a transfer: the program gets the sum, or, if the rest fails, what was done before; flags are the program's.
+    #[test]
+    fn what_was_done_before_is_added() {
+        let call = |fd: i64, bytes: u64| {
+            let words = [fd as u64, c"text".as_ptr() as u64, bytes, 0, 0, 0];
+            for (word, value) in NEW_ARGUMENTS.iter().zip(words) {
+                word.store(value, Ordering::Relaxed);
+            }
+            DONE_BEFORE.store(1000, Ordering::Relaxed);
+            let mut doing = 3u32;
+            set_activity(&mut doing);
+            let (result, carry): (i64, u64);
+            // SAFETY: as in the test above; the call reads the text.
+            unsafe {
+                core::arch::asm!(
+                    "lea rcx, [rip + 2f]",
+                    "stc",
+                    "jmp {stub}",
+                    "2: sbb {carry}, {carry}",
+                    stub = in(reg) Stub::Changed.address(),
+                    carry = out(reg) carry,
+                    inlateout("rax") libc::SYS_write => result,
+                    out("rcx") _,
+                    out("r11") _,
+                );
+            }
+            set_activity(IDLE_WORD.as_ptr());
+            assert_eq!((carry, DONE_BEFORE.load(Ordering::Relaxed)), (u64::MAX, 0));
+            result
+        };
+        let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+        let _one_at_a_time = CHANGED_STUB.lock();
+        assert_eq!(call(std::os::fd::AsRawFd::as_raw_fd(&null).into(), 4), 1004);
+        assert_eq!(call(-1, 4), 1000);
     }
 
     /// Calls a stub as the handler's sigreturn would enter it: getpid through `stub`, and the stack pointer must come back.

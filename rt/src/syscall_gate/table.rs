@@ -249,7 +249,8 @@ pub enum Shared {
 }
 
 impl Shared {
-    fn holds(self, addr: u64) -> bool {
+    /// Whether the address may be in it.
+    pub fn holds(self, addr: u64) -> bool {
         match self {
             Shared::Segment => in_segment(addr),
             Shared::UserManaged => is_user(addr),
@@ -391,12 +392,7 @@ impl Visitor<'_> {
 ///
 /// # Safety
 /// What `visit` was given and lies in the segment can be read when it returns.
-pub unsafe fn visit(
-    nr: i64,
-    args: &[u64; 6],
-    shared: Shared,
-    visit: &mut impl FnMut(Range),
-) -> Result<(), Unsupported> {
+pub unsafe fn visit(nr: i64, args: &[u64; 6], shared: Shared, visit: &mut dyn FnMut(Range)) -> Result<(), Unsupported> {
     let mut visitor = Visitor { args, shared, found: visit };
     for (argument, kind) in arguments(nr).iter().enumerate() {
         // A call that the kernel refuses may have been given access to more than it uses; no harm is done.

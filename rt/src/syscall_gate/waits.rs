@@ -13,7 +13,7 @@
 //! * *The program sees no interruption that the kernel would not have shown it.* A call that the signal alone has interrupted (EINTR, or a restart by the
 //!   kernel) is made again with the arguments that it had; a relative timeout that the kernel does not count on by itself is shortened by
 //!   the time that has passed. EINTR that a handler of the program has been told of is final ([`stubs::finish`]). A call that has
-//!   transferred something returns that, as after any signal.
+//!   transferred a part is made again for the rest ([`partial`]).
 //! * *No interruption is lost.* A handler of the program that runs between the moment when the call was taken back and the moment when it is made again
 //!   interrupts it as it would have in the kernel ([`handler_runs`]).
 //! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
@@ -23,14 +23,15 @@
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
+use super::alone::SYSCALL_BYTES;
 use super::stubs::{self, Stage, Stub};
-use super::{Caller, Outcome, signals};
+use super::{Caller, Outcome, partial, pins, signals};
 use crate::abi::{CONTEXT_SHARED, Counter, activity};
 use crate::entry::access;
 use crate::node;
 use crate::region::Context;
 use crate::sys::{self, KernelSigaction};
-use crate::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
+use crate::trap::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -72,9 +73,6 @@ const UNANNOUNCED: [i64; 27] = [
 /// Nanoseconds of a second.
 const NS: i64 = 1_000_000_000;
 
-/// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
-const ROUNDS: u32 = 16;
-
 /// A call with a relative timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Timed {
@@ -108,6 +106,16 @@ struct Interrupted {
     place: Place,
     /// If it has a relative timeout.
     timed: Option<Timed>,
+    /// Bytes that it has transferred: then it returns those.
+    done: u64,
+}
+
+/// A transfer that a peer has interrupted in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Partial {
+    place: Place,
+    args: [u64; 6],
+    done: u64,
 }
 
 /// The call that is being made, and those that have to return EINTR when the handler that interrupted them is over.
@@ -135,14 +143,15 @@ impl Calls {
         told
     }
 
-    /// A handler of the program runs in front of the call at `place`.
-    fn handler_runs(&mut self, place: Place, timed: Option<Timed>, restarts: bool) {
-        if !self.again || self.place != place || restarts {
+    /// A handler of the program runs in front of the call at `place`. One that has transferred something is not restarted.
+    fn handler_runs(&mut self, place: Place, timed: Option<Timed>, partial: Option<Partial>, restarts: bool) {
+        let done = partial.filter(|p| p.place == place).map_or(0, |p| p.done);
+        if !self.again || self.place != place || restarts && done == 0 {
             return;
         }
         self.again = false;
         if let Some(slot) = self.interrupted.iter_mut().find(|slot| slot.is_none()) {
-            *slot = Some(Interrupted { place, timed: timed.filter(|t| t.place == place) });
+            *slot = Some(Interrupted { place, timed: timed.filter(|t| t.place == place), done });
         }
     }
 }
@@ -174,7 +183,19 @@ struct Scratch {
     pair: [u64; 2],
     left: [i64; 2],
     timed: Option<Timed>,
+    partial: Option<Partial>,
     calls: Calls,
+}
+
+impl Scratch {
+    const EMPTY: Scratch =
+        Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, partial: None, calls: Calls::NONE };
+
+    /// The transfer that this call goes on with. `pending`: what [`stubs::DONE_BEFORE`] says, 0 when the last one is over: a program may make the same call again.
+    fn going_on(&self, place: Place, args: &[u64; 6], pending: u64) -> Option<Partial> {
+        let same = self.partial.filter(|p| p.place == place && p.args == *args && p.done == pending);
+        same.filter(|_| self.calls.again && self.calls.place == place)
+    }
 }
 
 struct Shared(UnsafeCell<Scratch>);
@@ -183,8 +204,7 @@ struct Shared(UnsafeCell<Scratch>);
 // `timed`'s flag while the gate is not inside.
 unsafe impl Sync for Shared {}
 
-static SCRATCH: Shared =
-    Shared(UnsafeCell::new(Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, calls: Calls::NONE }));
+static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch::EMPTY));
 
 /// The action for [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL).
 pub(super) fn action() -> KernelSigaction {
@@ -225,10 +245,9 @@ pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: im
         // SAFETY: as above.
         unsafe { (*SCRATCH.0.get()).timed = None };
         tell_time_left(nr, args, call.timed);
-        return Outcome::Done(-i64::from(libc::EINTR));
+        return Outcome::Done(if call.done == 0 { -i64::from(libc::EINTR) } else { call.done as i64 });
     }
-    let mut rounds = 0;
-    loop {
+    pins::until_made(&mut pins::Own, |_| {
         let outcome = decide();
         if matches!(nr, libc::SYS_execve | libc::SYS_execveat) {
             // The new program knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that the node runs.
@@ -236,24 +255,21 @@ pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: im
         }
         let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
         CALL.store(nr, Ordering::Relaxed);
-        if !waits || node::enter_kernel() || rounds == ROUNDS {
-            return outcome;
-        }
-        rounds += 1;
-        without_forgetting(node::poll);
-    }
+        (outcome, waits)
+    })
 }
 
 /// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
-fn without_forgetting(handle: impl FnOnce()) {
+pub(super) fn without_forgetting(handle: impl FnOnce()) {
     // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
-    let (timed, place, again) = unsafe {
+    let (timed, partial, place, again) = unsafe {
         let scratch = &*SCRATCH.0.get();
-        (scratch.timed, scratch.calls.place, scratch.calls.again)
+        (scratch.timed, scratch.partial, scratch.calls.place, scratch.calls.again)
     };
     handle();
     // SAFETY: as above.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.partial = partial;
     scratch.timed = timed.map(|t| Timed { interrupted: true, ..t });
     (scratch.calls.place, scratch.calls.again) = (place, again);
 }
@@ -276,7 +292,7 @@ fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
     let _ = unsafe { sys::write_own_memory(to, bytes) };
 }
 
-/// A call whose mask or timeout has to be replaced; `None` for all others.
+/// A call whose mask or timeout has to be replaced, or of which a part is done; `None` for all others.
 ///
 /// # Safety
 /// `nr` and `args` are the program's call, its memory accessible.
@@ -289,14 +305,19 @@ pub(super) unsafe fn changed(nr: i64, args: &[u64; 6], caller: Caller) -> Option
         replace_mask(nr, args, scratch, &mut new, signals::RESERVED);
         replace_timeout(nr, args, caller, scratch, &mut new);
     }
-    run_changed(args, &new)
+    let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
+    scratch.partial = scratch.going_on(Place::of(nr, caller), args, pending);
+    let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
+    // SAFETY: passed on from the caller.
+    run_changed(args, &unsafe { partial::rest(nr, args, done) }, done)
 }
 
-/// Makes a call with other arguments than the program's, if they are.
-fn run_changed(args: &[u64; 6], new: &[u64; 6]) -> Option<Outcome> {
+/// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
+fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
     if new == args {
         return None;
     }
+    stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
     for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
         word.store(value, Ordering::Relaxed);
     }
@@ -311,7 +332,7 @@ pub(super) unsafe fn with_mask(nr: i64, args: &[u64; 6], reserved: u64) -> Optio
     let mut new = *args;
     // SAFETY: see `Shared`: the gate is inside; the rest is passed on from the caller.
     unsafe { replace_mask(nr, args, &mut *SCRATCH.0.get(), &mut new, reserved) };
-    run_changed(args, &new)
+    run_changed(args, &new, 0)
 }
 
 /// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.
@@ -431,8 +452,8 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
     match stubs::stage(at) {
         Some(Stage::Before) => take_back(context),
         Some(Stage::After) if stubs::is_interrupted(context) => take_back(context),
-        // Done, or on its way back: the doorbell is set.
-        Some(Stage::After) => {}
+        // SAFETY: the kernel has just made the call.
+        Some(Stage::After) => unsafe { go_on_with_the_rest(context) },
         None if signals::relies_on_tags(at) => signals::call_put_off(),
         None if stubs::contains(at) || node::is_inside() => {}
         None => {
@@ -441,6 +462,37 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
             node::poll();
         }
     }
+}
+
+/// Takes a transfer of which a part is done back to its beginning, to go on with the rest. Else the call is done: the doorbell is set.
+///
+/// # Safety
+/// The context stands right behind a call.
+unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
+    let g = &context.gregs;
+    let (nr, result) = (CALL.load(Ordering::Relaxed), g[REG_RAX] as i64);
+    // Those for the rest, if it is one.
+    let made = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    // SAFETY: passed on from the caller.
+    if unsafe { !partial::goes_on(nr, &made, result) } {
+        return;
+    }
+    take_back(context);
+    let g = &context.gregs;
+    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    let place = Place { nr, rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] };
+    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
+    let done = scratch.going_on(place, &args, pending).map_or(0, |p| p.done) + result as u64;
+    scratch.partial = Some(Partial { place, args, done });
+    stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
+}
+
+/// A handler of the program runs behind a call, whose stub has all that the result takes: it may jump away.
+pub(super) fn call_is_over() {
+    // SAFETY: see `Shared`: the gate is not inside.
+    unsafe { (*SCRATCH.0.get()).partial = None };
 }
 
 /// How many handlers of the program have run, and how many of them had no SA_RESTART.
@@ -454,9 +506,9 @@ fn handlers() -> [u64; 2] {
 pub(super) fn let_in_before(nr: i64, caller: Caller, let_in: impl FnOnce()) {
     let before = handlers();
     // SAFETY: see `Shared`: one thread, and no reference is kept while handlers run.
-    let (timed, again) = unsafe {
+    let (timed, partial, again) = unsafe {
         let scratch = &*SCRATCH.0.get();
-        (scratch.timed, scratch.calls.again && scratch.calls.place == Place::of(nr, caller))
+        (scratch.timed, scratch.partial, scratch.calls.again && scratch.calls.place == Place::of(nr, caller))
     };
     let_in();
     let now = handlers();
@@ -464,16 +516,14 @@ pub(super) fn let_in_before(nr: i64, caller: Caller, let_in: impl FnOnce()) {
     if again && now != before {
         // SAFETY: as above.
         let scratch = unsafe { &mut *SCRATCH.0.get() };
-        scratch.timed = timed;
+        (scratch.timed, scratch.partial) = (timed, partial);
         (scratch.calls.place, scratch.calls.again) = (Place::of(nr, caller), true);
-        scratch.calls.handler_runs(Place::of(nr, caller), timed, !interrupted);
+        scratch.calls.handler_runs(Place::of(nr, caller), timed, partial, !interrupted);
     }
 }
 
 /// A handler of the program with these flags is about to run on a context that may stand in front of its call.
 pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
-    /// Bytes of the `syscall` instruction.
-    const SYSCALL_BYTES: u64 = 2;
     let nr = CALL.load(Ordering::Relaxed);
     let flagged = flags & libc::SA_RESTART as u64 != 0;
     HANDLERS[0].fetch_add(1, Ordering::Relaxed);
@@ -482,7 +532,7 @@ pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
     let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
-    scratch.calls.handler_runs(place, scratch.timed, restarts);
+    scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);
 }
 
 /// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
@@ -532,27 +582,45 @@ mod tests {
         let place = Place { nr: libc::SYS_pause, rip: 0x5002, rsp: 0x9000 };
         let mut calls = Calls::NONE;
         assert!(calls.begin(place).is_none());
-        calls.handler_runs(place, None, false);
+        calls.handler_runs(place, None, None, false);
         assert!(calls.begin(place).is_none(), "the handler ran before the call was made");
         calls.again = true;
-        calls.handler_runs(place, None, true);
+        calls.handler_runs(place, None, None, true);
         assert!(calls.begin(place).is_none(), "restarted");
-        calls.handler_runs(Place { rsp: 0x8000, ..place }, None, false);
+        calls.handler_runs(Place { rsp: 0x8000, ..place }, None, None, false);
         assert!(calls.begin(place).is_none(), "another one");
-        calls.handler_runs(place, None, false);
+        calls.handler_runs(place, None, None, false);
         assert!(calls.begin(Place { rip: 0x6002, rsp: 0x8000, ..place }).is_none(), "the handler's own call");
         assert!(calls.begin(place).is_some());
         assert!(calls.begin(place).is_none(), "once");
         calls.again = true;
-        calls.handler_runs(place, None, false);
+        calls.handler_runs(place, None, None, false);
         assert!(calls.begin(Place { rip: 0x6002, rsp: 0x9010, ..place }).is_none(), "the caller has jumped away");
         assert!(calls.begin(place).is_none());
+    }
+
+    /// A handler ends a transfer that has begun, whatever its flags say; who calls anew at the same place begins anew.
+    #[test]
+    fn a_handler_ends_a_transfer_that_has_begun() {
+        let place = Place { nr: libc::SYS_write, rip: 0x5002, rsp: 0x9000 };
+        let args = [1, 0x1000, 500, 0, 0, 0];
+        let partial = Some(Partial { place, args, done: 200 });
+        let mut scratch = Scratch { partial, ..Scratch::EMPTY };
+        assert_eq!(scratch.going_on(place, &args, 200), None, "not taken back");
+        (scratch.calls.place, scratch.calls.again) = (place, true);
+        assert_eq!(scratch.going_on(place, &args, 200), partial);
+        assert_eq!(scratch.going_on(place, &args, 0), None, "that one is over");
+        assert_eq!(scratch.going_on(place, &[1, 0x1000, 400, 0, 0, 0], 200), None, "another call");
+        scratch.calls.handler_runs(place, None, partial, true);
+        assert_eq!(scratch.going_on(place, &args, 200), None);
+        assert_eq!(scratch.calls.begin(place).map(|call| call.done), Some(200));
+        assert_eq!(scratch.calls.begin(place), None, "once");
     }
 
     /// A sleep is prepared, interrupted and prepared again: it gets what is left, and a later one of the same place its full time.
     #[test]
     fn an_interrupted_sleep_goes_on_with_what_is_left() {
-        let mut scratch = Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, calls: Calls::NONE };
+        let mut scratch = Scratch::EMPTY;
         let caller = Caller { rip: 0x5002, rsp: 0x9000 };
         let asked: [i64; 2] = [3, 500_000_000];
         let begun = sys::monotonic_ns();

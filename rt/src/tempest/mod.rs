@@ -86,6 +86,22 @@ pub struct State {
     pub timers: timers::Timers,
 }
 
+impl State {
+    /// # Errors
+    /// The kernel's, when it gives no address space.
+    pub fn new(settings: Settings) -> sys::Result<State> {
+        Ok(State {
+            settings,
+            pages: pages::Pages::new(settings.pages)?,
+            faults: faults::Faults::new(),
+            messages: messages::Messages::new()?,
+            names: names::Names::new(),
+            bulk: bulk::Bulk::new(settings.direct_bulk),
+            timers: timers::Timers::new(),
+        })
+    }
+}
+
 /// The one state. At a page of its own: see [`crate::apart`].
 #[repr(align(4096))]
 struct Global {
@@ -150,6 +166,10 @@ impl fmt::Display for Kind {
 /// Whether the program uses the interface.
 #[inline]
 pub fn is_active() -> bool {
+    #[cfg(test)]
+    if node::explore::tempest().is_some() {
+        return true;
+    }
     GLOBAL.active.load(Ordering::Relaxed)
 }
 
@@ -188,18 +208,7 @@ fn start() {
     if let Err(e) = mapped {
         node::fail(format_args!("{e}"));
     }
-    let state = pages::Pages::new(settings.pages).and_then(|pages| {
-        Ok(State {
-            settings,
-            pages,
-            faults: faults::Faults::new(),
-            messages: messages::Messages::new()?,
-            names: names::Names::new(),
-            bulk: bulk::Bulk::new(settings.direct_bulk),
-            timers: timers::Timers::new(),
-        })
-    });
-    match state {
+    match State::new(settings) {
         Ok(state) => {
             // SAFETY: not active yet, so nobody looks.
             unsafe { (*GLOBAL.state.get()).write(state) };
@@ -247,6 +256,10 @@ fn refuse_threads() -> ! {
 /// Uses the state.
 #[inline]
 fn with<R>(run: impl FnOnce(&mut State) -> R) -> R {
+    #[cfg(test)]
+    if let Some(state) = node::explore::tempest() {
+        return run(state);
+    }
     if !is_active() {
         refuse_unstarted();
     }
@@ -448,6 +461,10 @@ pub fn wants_poll() -> bool {
 
 /// Makes the next poll enter the runtime.
 fn remind() {
+    #[cfg(test)]
+    if node::explore::is_active() {
+        return;
+    }
     // SAFETY: the context page is mapped for the whole run.
     unsafe { core::sync::atomic::AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }

@@ -10,6 +10,7 @@ use super::blocks;
 use crate::abi::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
 use crate::abi::{USER_BASE, USER_BYTES};
 use crate::buffer::{Table, Zeroed};
+use crate::print;
 use crate::protocol::Tag;
 use crate::sys;
 
@@ -35,6 +36,8 @@ pub struct Pages {
     table: Table<Page>,
     mapped: u64,
     limit: u64,
+    /// A line has said that there is no room.
+    said: bool,
 }
 
 const fn number(addr: u64) -> u64 {
@@ -48,7 +51,7 @@ const fn is_page(addr: u64) -> bool {
 impl Pages {
     /// No page is mapped; at most `limit` can be. The segment has been mapped.
     pub fn new(limit: u64) -> sys::Result<Pages> {
-        Ok(Pages { table: Table::new(USER_BYTES >> PAGE_SHIFT)?, mapped: 0, limit })
+        Ok(Pages { table: Table::new(USER_BYTES >> PAGE_SHIFT)?, mapped: 0, limit, said: false })
     }
 
     /// The mapped page that holds `addr`.
@@ -75,18 +78,37 @@ impl Pages {
 
     /// Maps a page of zeros; false when it cannot be (section 3.1.3).
     pub fn map(&mut self, addr: u64, page: Page, tag: Tag) -> bool {
-        if !is_page(addr)
-            || self.get(addr).is_some()
-            || usize::from(page.mode) >= PAGE_MODES
-            || self.mapped >= self.limit
-            || !populate(addr)
-        {
+        if !is_page(addr) || self.get(addr).is_some() || usize::from(page.mode) >= PAGE_MODES {
+            return false;
+        }
+        if self.mapped >= self.limit || !populate(addr) {
+            self.say_no_room("TPPI_alloc_and_map");
             return false;
         }
         self.table.set(number(addr), Page { mapped: 1, ..page });
         self.mapped += 1;
         blocks::set_tags(addr, PAGE_BYTES, tag);
         true
+    }
+
+    /// Says once why a page cannot be mapped that could be with more room: who replaces pages goes on with the answer, others fail somewhere else.
+    fn say_no_room(&mut self, function: &str) {
+        if core::mem::replace(&mut self.said, true) {
+            return;
+        }
+        let Pages { mapped, limit, .. } = *self;
+        let free = limit.saturating_sub(mapped) * PAGE_BYTES;
+        if mapped >= limit {
+            print::warning(format_args!(
+                "{function}: no room for a page of {PAGE_BYTES} bytes: {free} bytes are free of the {limit} pages that a node may map; `blizzard run \
+                 --tempest-pages` allows more (said once)"
+            ));
+        } else {
+            print::warning(format_args!(
+                "{function}: no room for a page of {PAGE_BYTES} bytes: the machine's or the process's memory is exhausted, with {free} bytes free of what \
+                 a node may map (said once)"
+            ));
+        }
     }
 
     /// Unmaps a page; false when it is none.
@@ -104,7 +126,11 @@ impl Pages {
     /// Moves a page with everything that belongs to it; false when it cannot be.
     pub fn remap(&mut self, from: u64, to: u64) -> bool {
         let Some(page) = self.get(from).filter(|_| is_page(from)) else { return false };
-        if !is_page(to) || self.get(to).is_some() || !populate(to) {
+        if !is_page(to) || self.get(to).is_some() {
+            return false;
+        }
+        if !populate(to) {
+            self.say_no_room("TPPI_remap");
             return false;
         }
         // The data moves by a copy: nobody can tell, and the kernel's records of the segment stay one piece.

@@ -42,6 +42,8 @@ use crate::abi::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
+#[cfg(test)]
+use crate::node::explore::Look;
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
@@ -303,6 +305,12 @@ impl Transport {
     /// Takes the next message and says whose ring it was in. Data that does not travel stays what it was.
     #[inline]
     pub fn receive_into(&mut self, message: &mut Message) -> Option<NodeId> {
+        #[cfg(test)]
+        match crate::node::explore::at_receive(self.me) {
+            Look::Anywhere => {}
+            Look::At(from) => self.turn = from.index(),
+            Look::Nowhere => return None,
+        }
         let mut number = self.turn;
         for _ in 0..self.nodes {
             if let Some(peer) = &mut self.peers[number]
@@ -317,6 +325,12 @@ impl Transport {
             number = if number + 1 == self.nodes { 0 } else { number + 1 };
         }
         None
+    }
+
+    /// Whether a message of that node is there.
+    #[cfg(test)]
+    pub fn is_ready_from(&self, from: NodeId) -> bool {
+        self.peers[from.index()].as_ref().is_some_and(|peer| peer.link.is_ready())
     }
 
     /// [`Transport::receive_into`] for tests.

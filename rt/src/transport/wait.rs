@@ -178,6 +178,10 @@ impl Transport {
     /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep.
     #[inline]
     pub fn idle(&mut self, patience: &mut Patience, most_looks: u32) -> Idled {
+        #[cfg(test)]
+        if crate::node::explore::is_active() {
+            return Idled { looks: 1, slept: true };
+        }
         self.beat();
         self.drain();
         if !patience.is_spun_out {

@@ -4,6 +4,7 @@
 
 use crate::inside::{self, namespaces};
 use crate::list::{self, Program};
+use crate::mutate::{self, MutateArgs};
 use crate::one::{self, Variant};
 use crate::report::{self, Circumstances, CorpusResults, Sweep, SweepResults};
 use crate::sweep;
@@ -27,7 +28,8 @@ use std::process::{Command, ExitCode};
     corpus                          all programs; writes RESULTS.md\n  \
     corpus --quick                  the small selection\n  \
     corpus --kind compression rg    some\n  \
-    corpus sweep                    rewrite every program and library of the system"
+    corpus sweep                    rewrite every program and library of the system\n  \
+    corpus mutate --quick           change bytes of outputs, and audit them"
 )]
 struct Cli {
     #[command(flatten)]
@@ -73,6 +75,8 @@ struct RunArgs {
 enum Sub {
     /// Rewrite every program and library of folders, and run none
     Sweep(SweepArgs),
+    /// Change bytes of outputs one at a time: the audit finds each change, or a rule says why it is none
+    Mutate(MutateArgs),
     /// Write RESULTS.md again from the results kept
     Report,
     #[command(name = inside::SUBCOMMAND, hide = true)]
@@ -114,6 +118,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         None => run(&cli.run),
         Some(Sub::Sweep(arguments)) => run_sweep(&arguments),
+        Some(Sub::Mutate(arguments)) => mutate::execute(&arguments, &folder()),
         Some(Sub::Report) => report::write_results(&folder()).map(|()| true),
         Some(Sub::Inside { orders }) => inside::supervise(&orders).map(|()| true),
         Some(Sub::One { file, variant, audit }) => one::execute(&file, variant, audit).map(|()| true),

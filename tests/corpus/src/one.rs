@@ -49,7 +49,8 @@ impl Variant {
         }
     }
 
-    fn options(self) -> Options {
+    /// The same for the library.
+    pub fn options(self) -> Options {
         match self {
             Variant::Null => Options { checks: Checks::None, poll: Poll::None, ..Options::default() },
             Variant::Checked => Options { checks: Checks::All, poll: Poll::Backedge, ..Options::default() },

@@ -4,6 +4,7 @@
 //! different times, both stand in it with their own dates.
 
 use crate::inside::Processor;
+use crate::mutate;
 use crate::sweep::Summary;
 use crate::trial::{Outcome, Row};
 use serde::{Deserialize, Serialize};
@@ -79,7 +80,8 @@ impl Circumstances {
         }
     }
 
-    fn line(&self) -> String {
+    /// In one line.
+    pub fn line(&self) -> String {
         format!(
             "{}; {}, {} processors, {} GB; {}; {}; {}; built from commit {}",
             self.date,
@@ -288,6 +290,10 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
         for Sweep { at, summary } in sweeps {
             write!(out, "\n{}\nMeasured: {}.\n", summary.markdown(), at.line()).expect("a string");
         }
+    }
+    let mutation: Option<mutate::Results> = load(&folder.join("results/mutation.json"))?;
+    if let Some(results) = &mutation {
+        write!(out, "\n{}", results.markdown()).expect("a string");
     }
     for name in ["notes.md", "fuzzing.md"] {
         if let Ok(text) = fs::read_to_string(folder.join("results").join(name)) {

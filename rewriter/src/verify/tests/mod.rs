@@ -8,14 +8,19 @@ mod callers;
 mod copies;
 mod covered;
 mod decoding;
+mod file;
+mod independent;
 mod mutations;
 mod planted;
 mod polls;
 mod red_zone;
 mod restarts;
 mod screens;
+mod single_bytes;
+mod stack_tests;
 mod strips;
 mod systematic;
+mod unwinding;
 
 use super::{Audit, verify};
 use std::path::Path;
@@ -32,6 +37,7 @@ fn constants() -> String {
         ("GATE_STRING", abi::GATE_STRING),
         ("GATE_VSIB", abi::GATE_VSIB),
         ("GATE_GROUP", abi::GATE_GROUP),
+        ("GATE_STACK", abi::GATE_STACK),
         ("POLL", abi::POLL_WORD),
         ("NODES", abi::CTX_NODES),
         ("UP", abi::LIMIT_UP),
@@ -51,20 +57,29 @@ fn constants() -> String {
 
 const SCRIPT: &str = "
 ENTRY(start)
+PHDRS {
+  old PT_LOAD FILEHDR PHDRS FLAGS(5);
+  data PT_LOAD FLAGS(6);
+  code PT_LOAD FLAGS(5);
+  ro PT_LOAD FLAGS(4);
+  info 0x6b7a6c62 FLAGS(4);
+  hdr PT_GNU_EH_FRAME FLAGS(4);
+}
 SECTIONS {
   . = 0x400000 + SIZEOF_HEADERS;
-  .old.text : { *(.old.text) }
+  .old.text : { *(.old.text) } :old
   . = ALIGN(0x1000);
-  .data : { *(.data) }
+  .data : { *(.data) } :data
   . = ALIGN(0x1000);
-  .blizzard.info : { *(.blizzard.info) }
-  .blizzard.rodata : { *(.blizzard.rodata) }
-  .blizzard.claims : { *(.blizzard.claims) }
-  .blizzard.restarts : { *(.blizzard.restarts) }
-  .eh_frame : { *(.eh_frame) }
+  .blizzard.text : { *(.blizzard.text) } :code
+  .blizzard.cold : { *(.blizzard.cold) } :code
   . = ALIGN(0x1000);
-  .blizzard.text : { *(.blizzard.text) }
-  .blizzard.cold : { *(.blizzard.cold) }
+  .blizzard.info : { *(.blizzard.info) } :ro :info
+  .blizzard.rodata : { *(.blizzard.rodata) } :ro
+  .blizzard.claims : { *(.blizzard.claims) } :ro
+  .blizzard.restarts : { *(.blizzard.restarts) } :ro
+  .eh_frame_hdr : { *(.eh_frame_hdr) } :ro :hdr
+  .eh_frame : { *(.eh_frame) } :ro
   code_bytes = ADDR(.blizzard.cold) + SIZEOF(.blizzard.cold) - ADDR(.blizzard.text);
 }";
 
@@ -128,23 +143,28 @@ old_start:
 .section .data,\"aw\",@progbits
 word: .quad 0
 .section .blizzard.info,\"a\",@progbits
-.quad MAGIC, {}, 0, start, 0, 0, 0, trap_codes, trap_heads - trap_codes, trap_heads, {}, old_start, {}
+.balign 8
+.quad MAGIC, {}, 0, start, 0x400040, 6, 0, trap_codes, trap_codes_end - trap_codes, trap_heads, {}, old_start, {}
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .quad 0, 0, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_codes:
 {}
+trap_codes_end:
+.balign 4
 trap_heads:
 {}, 0
 {}
 .section .blizzard.claims,\"a\",@progbits
+.balign 4
 claims:
 {}
 regions:
 {}
 regions_end:
 .section .blizzard.restarts,\"a\",@progbits
+.balign 8
 .fill 256, 1, 0
 .section .blizzard.text,\"ax\",@progbits
 text_start:
@@ -159,7 +179,7 @@ f:
 ",
             constants(),
             self.old,
-            self.flags,
+            self.flags | self.more_flags(),
             1 + rows.len(),
             self.base,
             rows.iter().map(|row| format!(".byte 0\n{row}\n")).collect::<String>(),
@@ -172,6 +192,14 @@ f:
         )
     }
 
+    /// The flags that follow from the code.
+    fn more_flags(&self) -> u64 {
+        use blizzard_rt::abi::module_flags::{COUNTING, STRIPS};
+        let has = |word: &str| self.text.contains(word) || self.cold.contains(word);
+        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        flag(has("COUNTERS"), COUNTING) | flag(has("[UP]") || has("[DOWN]"), STRIPS)
+    }
+
     /// Assembles and links.
     pub fn build(&self) -> Vec<u8> {
         let dir = tempfile::tempdir().expect("temporary directory");
@@ -179,7 +207,7 @@ f:
         std::fs::write(path("m.s"), self.source()).expect("write source");
         std::fs::write(path("m.ld"), SCRIPT).expect("write script");
         run(dir.path(), "as", &["--64", "-o", "m.o", "m.s"], &self.text);
-        run(dir.path(), "ld", &["-static", "-nostdlib", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
+        run(dir.path(), "ld", &["-static", "-nostdlib", "--eh-frame-hdr", "-T", "m.ld", "-o", "m", "m.o"], &self.text);
         restarts::fill(std::fs::read(path("m")).expect("read module"), self.restarts)
     }
 

@@ -32,7 +32,7 @@ fn accepts_a_register_in_the_red_zone() {
     // What is above rsp does not matter, and addresses on the stack do not where the function calls.
     for more in [
         "sub rsp, 24\n mov [rsp], rax\n add rsp, 24",
-        "lea rsp, [rsp-24]\n leave",
+        "lea rsp, [rsp-24]\n lea rsp, [rsp+24]",
         "lea rdx, [rsp+8]\n call g",
         "mov rbp, rsp\n call g",
         "lea rdx, [rsp+rax]\n call g",

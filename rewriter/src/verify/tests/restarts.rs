@@ -1,7 +1,7 @@
 //! The restart table of modules that are assembled by hand, and faults in it.
 
 use super::super::module::Module;
-use super::super::sites::{self, Kind};
+use super::super::sites;
 use super::super::{decode, module_flags};
 use super::load;
 use blizzard_rt::abi::ModuleInfo;
@@ -59,7 +59,7 @@ fn rows(file: &[u8]) -> Vec<Restart> {
     };
     let offset = |k: usize| Some((text.insns.get(k)?.va - m.info.new_base_va) as u32);
     let found = sites::find(&cx);
-    let guarded = found.list.iter().filter(|s| !matches!(s.kind, Kind::Poll | Kind::Strip));
+    let guarded = found.list.iter().filter(|s| s.kind.is_about_access());
     guarded.filter_map(|s| Some(Restart { check: offset(s.start)?, access: offset(s.access)? })).collect()
 }
 

@@ -5,13 +5,14 @@
 //! harmless for which reason.
 
 use super::super::module::Module;
+use super::super::mutation::code::{dead, harmless};
 use super::super::{
     decode,
     decode::Insn,
     effects::{ALL_FLAGS, Flow, OF},
     sites, verify_with,
 };
-use super::planted::{Numbers, compiled, dead, harmless};
+use super::planted::{Numbers, compiled};
 use crate::options::{Checks, Options, Poll};
 use crate::pipeline;
 use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
@@ -65,7 +66,7 @@ impl Subject {
             let list = if sites::get(&found.inserted, k) { &mut hot } else { &mut own };
             list.push(*i);
         }
-        let guarded = found.list.iter().filter(|s| s.kind != sites::Kind::Poll).map(|s| text.insns[s.access]).collect();
+        let guarded = found.list.iter().filter(|s| s.kind.is_about_access()).map(|s| text.insns[s.access]).collect();
         let cold = stubs.insns.clone();
         drop(m);
         Subject { name, each: EACH, original, output, hot, cold, own, guarded }
@@ -452,7 +453,7 @@ fn table_entry(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {
     Some((at + 4 * k, new.to_le_bytes().to_vec(), va + 4 * k as u64))
 }
 
-const EXCEPTIONS: &str = r#"
+pub(super) const EXCEPTIONS: &str = r#"
 #include <stdexcept>
 #include <string>
 #include <cstdio>
@@ -587,7 +588,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
 fn same_frames(a: &[u8], b: &[u8]) -> bool {
     let rows = |file: &[u8]| {
         let m = Module::read(file, "p").ok()?;
-        super::super::cfi::rules(&m, ".eh_frame").ok()
+        super::super::cfi::rules(&m).ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
 }

@@ -1,0 +1,149 @@
+//! Changes of tables and headers that change nothing: each rule looks at the bytes alone and says why nobody reads them, or why they mean the same.
+//!
+//! Input: the part, the output, the same with one byte changed, and where. Output: a reason, if there is one. Source: gABI chapters 4 and 5.
+
+use super::super::decode;
+use super::super::module::Module;
+use super::Subject;
+use super::parts::{self, Part};
+use blizzard_rt::abi;
+use blizzard_rt::restarts::Restarts;
+use blizzard_rt::trap_map::TrapMap;
+use std::ops::Range;
+
+/// Where tables stand in the file.
+pub struct Places {
+    /// What segments map.
+    segments: Vec<Range<usize>>,
+    /// Codes and heads of the trap map and the restart table.
+    rows: Vec<Range<usize>>,
+    /// Where the dynamic symbols begin.
+    dynsym: usize,
+    claims: Range<usize>,
+    regions: Range<usize>,
+}
+
+impl Places {
+    pub fn of(m: &Module) -> Places {
+        let range = |off: u64, bytes: u64| off as usize..off.saturating_add(bytes) as usize;
+        let at = |va: u64, bytes: u64| {
+            let found = m.bytes_at(va, usize::try_from(bytes).ok()?)?;
+            let at = found.as_ptr() as usize - m.file.as_ptr() as usize;
+            Some(at..at + found.len())
+        };
+        let section = |name: &str| {
+            let data = m.sections.iter().find(|s| s.name == name).map_or(m.file, |s| s.data);
+            data.as_ptr() as usize - m.file.as_ptr() as usize
+        };
+        let i = &m.info;
+        let heads = |groups: usize, bytes: usize| (groups * bytes) as u64;
+        let trap_heads = heads(TrapMap::groups(i.trap_count as usize), size_of::<abi::TrapHead>());
+        let restart_heads = heads(Restarts::groups(i.restart_count as usize), size_of::<abi::RestartHead>());
+        let rows = [
+            at(i.trap_codes_va, i.trap_code_bytes),
+            at(i.trap_heads_va, trap_heads),
+            at(i.restart_codes_va, i.restart_code_bytes),
+            at(i.restart_heads_va, restart_heads),
+        ];
+        Places {
+            segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
+            rows: rows.into_iter().flatten().collect(),
+            dynsym: section(".dynsym"),
+            claims: at(i.claims_va, 12 * i.claim_count).unwrap_or_default(),
+            regions: at(i.regions_va, 12 * i.region_count).unwrap_or_default(),
+        }
+    }
+
+    fn is_mapped(&self, at: usize) -> bool {
+        self.segments.iter().any(|r| r.contains(&at))
+    }
+}
+
+/// Why the change at `at` is none.
+pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'static str> {
+    match part.name {
+        parts::SYMBOLS | parts::NAMES | parts::DEBUG | parts::NOT_LOADED | parts::SECTIONS
+            if !s.places.is_mapped(at) =>
+        {
+            Some("no segment maps it: debuggers and profilers read it, neither kernel, loader, runtime nor program")
+        }
+        // gABI, Elf64_Ehdr: e_shoff, and e_shentsize, e_shnum, e_shstrndx.
+        parts::ELF_HEADER if (40..48).contains(&at) || (58..64).contains(&at) => Some(
+            "where section headers stand: debuggers and profilers read them, neither kernel, loader, runtime nor program",
+        ),
+        parts::BETWEEN if !s.places.is_mapped(at) => {
+            Some("between the tables of the file and in no segment: no header names it")
+        }
+        parts::BETWEEN if s.output[at] == 0 => Some(
+            "zeros between the tables of a segment: nothing that names a table names them, and no code leads there",
+        ),
+        parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
+            Some("filler between codes and heads of a table, to align the heads: in neither")
+        }
+        parts::COPY if !s.places.is_mapped(at) && s.original.debug.iter().any(|d| d.contains(&(at as u64))) => Some(
+            "debug information of the input that was written anew elsewhere: no section header leads here any more",
+        ),
+        parts::CLAIMS if s.places.claims.contains(&at) => {
+            Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
+        }
+        parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => Some(
+            "the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it",
+        ),
+        parts::DYNSYM if same_end(s, mutant, at) => Some(
+            "the size of a function's dynamic symbol ends elsewhere in the padding behind the function's last instruction",
+        ),
+        parts::FILLING => is_filling(s, mutant, at)
+            .then_some("padding between functions, which no way leads into, became other no-operations or traps"),
+        _ => None,
+    }
+}
+
+/// Whether the run of padding around `at` consists of what may stand between functions, to its end.
+fn is_filling(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    let k = s.instructions.partition_point(|i| i.0.start <= at);
+    let fills = |bytes: &Range<usize>| is_padding(&s.output[bytes.clone()]);
+    let adjoin = |pair: &[(Range<usize>, u64)]| pair[0].0.end == pair[1].0.start;
+    let before = s.instructions[..k].iter().rev().take_while(|i| fills(&i.0)).count();
+    let behind = s.instructions[k..].iter().take_while(|i| fills(&i.0)).count();
+    let run = &s.instructions[k - before..k + behind];
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return false };
+    // A gap between the instructions of two sections is no part of it.
+    run.windows(2).all(adjoin) && is_padding(&mutant[first.0.start..last.0.end])
+}
+
+/// Whether bytes decode as no-operations and traps, whole ones.
+fn is_padding(bytes: &[u8]) -> bool {
+    let code = decode::decode(bytes, 0, &[]);
+    let whole = code.insns.last().is_some_and(|i| i.end() == bytes.len() as u64);
+    whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
+}
+
+/// Whether the change at `at` leaves the region the program's instructions that it had, and its chain.
+fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    let row = (at - s.places.regions.start) / 12;
+    let read = |file: &[u8]| {
+        let bytes = file.get(s.places.regions.start + 12 * row..)?.first_chunk::<12>()?;
+        let word = |k: usize| u32::from_le_bytes([bytes[k], bytes[k + 1], bytes[k + 2], bytes[k + 3]]);
+        Some([word(0), word(4), word(8)])
+    };
+    let (Some(was), Some(is)) = (read(s.output), read(mutant)) else { return false };
+    let begins = |offset: u32| {
+        let va = s.new_base + u64::from(offset);
+        s.own.partition_point(|a| *a < va)
+    };
+    was[2] == is[2] && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
+}
+
+/// Whether the change at `at` is to the size of a dynamic symbol, and between its two ends stands nothing but padding and inserted code.
+fn same_end(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    const ENTRY: usize = 24;
+    const SIZE: usize = 16;
+    let begin = at - at.wrapping_sub(s.places.dynsym) % ENTRY;
+    let end = |file: &[u8]| {
+        let word = |from: usize| Some(u64::from_le_bytes(*file.get(from..)?.first_chunk()?));
+        word(begin + 8)?.checked_add(word(begin + SIZE)?)
+    };
+    let (Some(was), Some(is)) = (end(s.output), end(mutant)) else { return false };
+    let next = |va: u64| s.solid.partition_point(|a| *a < va);
+    at >= begin + SIZE && next(was) == next(is)
+}

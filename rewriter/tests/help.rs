@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 blizzard_test_harness::tests! {
-    every_example_works_as_written,
+    long: every_example_works_as_written,
     examples_of_other_programs_work_as_written: ["clang", "gdb"],
 }
 

@@ -18,6 +18,9 @@ const NEED: &[(&str, &str)] = &[
     ("elf_write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
     ("elf_write::frames::tests::damage::damaged_tables_are_errors", "g++"),
     ("elf_write::frames::tests::damage::random_bytes_are_errors", "g++"),
+    ("verify::tests::unwinding::a_file_without_section_headers_keeps_its_frames", "g++"),
+    ("verify::tests::unwinding::an_lsda_right_behind_the_frames_is_one", "g++"),
+    ("verify::tests::unwinding::finds_every_changed_byte_of_the_frame_tables_that_matters", "g++"),
     ("optimise::tests::loops_whose_faults_are_caught_run_in_no_copies", "g++"),
 ];
 

@@ -165,6 +165,7 @@ fn rust(source: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn finds_every_changed_byte_of_the_frame_tables_that_matters() {
     let cpp = |flags: &[&str]| compiled("c++", "p.cpp", THROWS, flags);
     let faults = &["-O2", "-fnon-call-exceptions", "-fasynchronous-unwind-tables"][..];
@@ -220,6 +221,7 @@ fn finds_every_changed_byte_of_the_frame_tables_that_matters() {
 
 /// The LSDA of the last frame can stand right behind the terminator: a look for pointers into the own record that goes on behind it takes it for none.
 #[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn an_lsda_right_behind_the_frames_is_one() {
     let file = compiled("c++", "p.cpp", super::systematic::EXCEPTIONS, &["-O1", "-fPIC", "-shared"]);
     let s = Subject::new("p", file, true, 0);
@@ -236,6 +238,7 @@ fn an_lsda_right_behind_the_frames_is_one() {
 
 /// The rewriter knew `.eh_frame` by its section header alone: without section headers the output had no frames, and every exception ended the program.
 #[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn a_file_without_section_headers_keeps_its_frames() {
     let mut file = compiled("c++", "p.cpp", THROWS, &["-O2", "-std=c++14", "-w"]);
     // e_shoff; e_shnum and e_shstrndx.

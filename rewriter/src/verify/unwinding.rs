@@ -40,7 +40,8 @@ impl<'a> Unwinding<'a> {
         let m = Module::read(file, "the file")?;
         let text = decode::decode(m.text.data, m.text.va, &[]);
         let cold = decode::decode(m.cold.data, m.cold.va, &[]);
-        let mut places = places(&text);
+        let begins: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
+        let mut places = places(&text, &begins);
         // Copies of loops, and signal trampolines at their old addresses.
         for f in m.frames.list.iter().filter(|f| !text.contains(f.from)) {
             if cold.contains(f.from) {
@@ -101,17 +102,26 @@ impl<'a> Unwinding<'a> {
     }
 }
 
-/// Where a program can be stopped: at every instruction, and within calls in front of the return address. Not in padding.
-fn places(text: &Code) -> Vec<u64> {
+/// Where a program can be stopped: at every instruction, and within calls in front of the return address. Not in padding, which ends in front of `begins`,
+/// where functions begin.
+fn places(text: &Code, begins: &[u64]) -> Vec<u64> {
     let mut places = Vec::new();
     let mut padding = true;
+    let mut code = 0;
     for i in &text.insns {
+        if begins.binary_search(&i.va).is_ok() {
+            // No-operations behind a call that never returns.
+            places.truncate(code);
+        }
         padding = i.is_int3() || padding && i.is_nop();
         if !padding {
             places.push(i.va);
         }
         if matches!(i.flow, Flow::Call | Flow::CallInd) {
             places.push(i.end() - 1);
+        }
+        if !i.is_nop() {
+            code = places.len();
         }
         padding |= matches!(i.flow, Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop);
     }
@@ -205,13 +215,17 @@ impl<'x, 'a> Asked<'x, 'a> {
         });
         (personality, cie.return_address_register(), cie.is_signal_trampoline()).hash(&mut common);
         // A step tells how many bytes of arguments are given back when a landing pad is entered.
-        let mut at = fde.initial_address();
+        let (mut at, mut given_back) = (fde.initial_address(), 0);
         for mut steps in [cie.instructions(&self.eh, &self.bases), fde.instructions(&self.eh, &self.bases)] {
             while let Some(step) = steps.next().ok()? {
                 match step {
                     CallFrameInstruction::SetLoc { address } => at = address,
                     CallFrameInstruction::AdvanceLoc { delta } => at += u64::from(delta) * cie.code_alignment_factor(),
-                    CallFrameInstruction::ArgsSize { size } => (at, size).hash(&mut common),
+                    // None to begin with.
+                    CallFrameInstruction::ArgsSize { size } if size != given_back => {
+                        given_back = size;
+                        (at, size).hash(&mut common);
+                    }
                     _ => {}
                 }
             }

@@ -76,15 +76,14 @@ pub fn compare(
         audit.finding(Vaddr(pair[1].from), m.place(pair[1].from), "its frame begins before the one in front ends");
     }
     let counts = FrameCounts { old: old.list.len() as u64, new: new.list.len() as u64, ..FrameCounts::default() };
-    if old.list.is_empty() && original.is_none() {
-        audit.trust("frames of code whose old frames are not there to compare with", counts.new);
-        audit.frames = Some(counts);
-        return;
-    }
     let mut c = Comparison { m, text, cold, sites, pairs, old: &old, new, counts, same: Same::default() };
-    c.moved_code(audit);
     c.copies(audit);
-    c.old_code(audit);
+    if old.list.is_empty() && original.is_none() {
+        audit.trust("frames of code whose old frames are not there to compare with", c.counts.new);
+    } else {
+        c.moved_code(audit);
+        c.old_code(audit);
+    }
     audit.frames = Some(c.counts);
 }
 

@@ -452,10 +452,13 @@ impl<'x, 'a> Prover<'x, 'a> {
         out
     }
 
-    /// The program's first instruction of each region that needs nothing of it. Inserted code may stand in front of one that does.
+    /// The program's first instruction of each region that needs nothing of it. Inserted code may stand in front of one that does, and padding behind the last.
     fn idle(&self) -> Vec<u64> {
         let text = self.cx.text;
-        let known = |k| get(&self.needed, k) || get(&self.sites.inserted, k) || text.insns[k].is_nop();
+        let known = |k: usize| {
+            let i = &text.insns[k];
+            get(&self.needed, k) || get(&self.sites.inserted, k) || i.is_nop() || i.is_int3()
+        };
         let idle = |&(from, to, _): &(u64, u64, u64)| {
             let within = text.lower_bound(from)..text.lower_bound(to);
             within.into_iter().find(|&k| !known(k)).map(|k| text.insns[k].va)

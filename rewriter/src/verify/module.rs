@@ -25,6 +25,14 @@ pub struct Section<'a> {
     pub exec: bool,
 }
 
+impl Section<'_> {
+    /// Whether the rewriter added it, or gave it a new name: the frames' sections have the names of the input's, which have others now.
+    fn is_added(&self) -> bool {
+        let frames = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"];
+        self.name.starts_with(".blizzard") || frames.contains(&self.name.as_str())
+    }
+}
+
 /// A load segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -157,7 +165,7 @@ impl<'a> Module<'a> {
                 exec: has(elf::SHF_EXECINSTR),
             });
         }
-        if !sections.iter().any(|s| !s.name.starts_with(".blizzard")) {
+        if sections.iter().all(Section::is_added) {
             sections.extend(unnamed_code(file, &kernel, &info));
         }
         let find = |n: &str| sections.iter().find(|s| s.name == n).cloned();
@@ -479,15 +487,14 @@ impl<'a> Module<'a> {
         let mut found = Vec::new();
         let words = |data: &'a [u8]| data.chunks_exact(8).map(memory::number).filter(|&v| code(v));
         // Without section headers, any word of any segment that is not code.
-        if self.fixed && !self.sections.iter().any(|s| !s.exec && !s.name.starts_with(".blizzard")) {
+        if self.fixed && self.sections.iter().filter(|s| !s.exec).all(Section::is_added) {
             let data = self.segments.iter().filter(|s| s.flags & memory::PF_X == 0 && s.va < self.info.code_va);
             for s in data.filter(|s| s.va % 8 == 0) {
                 found.extend(self.bytes_at(s.va, s.file_bytes as usize).into_iter().flat_map(words));
             }
         }
-        for s in self.sections.iter().filter(|s| !s.exec && !s.name.starts_with(".blizzard") && s.va % 8 == 0) {
-            let frames = matches!(s.name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".dynsym");
-            if frames || s.name.starts_with(".rel") || !(self.fixed || s.name.ends_with("_array")) {
+        for s in self.sections.iter().filter(|s| !s.exec && !s.is_added() && s.va % 8 == 0) {
+            if s.name == ".dynsym" || s.name.starts_with(".rel") || !(self.fixed || s.name.ends_with("_array")) {
                 continue;
             }
             found.extend(words(s.data));

@@ -39,6 +39,8 @@ pub const TRAPS: &str = "trap map";
 pub const RESTARTS: &str = "restart table";
 pub const CLAIMS: &str = "claims and regions";
 pub const DYNSYM: &str = "dynamic symbols";
+pub const RODATA: &str = "rodata (tables, descriptors)";
+pub const INFO: &str = "module info";
 pub const NOT_LOADED: &str = "other sections not loaded";
 
 impl Part {
@@ -51,8 +53,8 @@ impl Part {
 /// The part of a section of the output; `None`: it is a copy, or told apart byte by byte.
 fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
     Some(match name {
-        ".blizzard.rodata" => "rodata (tables, descriptors)",
-        ".blizzard.info" => "module info",
+        ".blizzard.rodata" => RODATA,
+        ".blizzard.info" => INFO,
         ".blizzard.traps" => TRAPS,
         ".blizzard.restarts" => RESTARTS,
         ".blizzard.claims" => CLAIMS,

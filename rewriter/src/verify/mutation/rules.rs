@@ -3,12 +3,14 @@
 //! Input: the part, the output, the same with one byte changed, and where. Output: a reason, if there is one. Source: gABI chapters 4 and 5.
 
 use super::super::decode;
+use super::super::gates;
 use super::super::module::Module;
 use super::Subject;
 use super::parts::{self, Part};
 use blizzard_rt::abi;
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
+use std::mem::offset_of;
 use std::ops::Range;
 
 /// Where tables stand in the file.
@@ -17,6 +19,12 @@ pub struct Places {
     segments: Vec<Range<usize>>,
     /// Codes and heads of the trap map and the restart table.
     rows: Vec<Range<usize>>,
+    /// Of the module info: addresses of tables without rows.
+    no_rows: Vec<usize>,
+    /// What stands in front of a library's program headers and has their form.
+    spare_headers: Range<usize>,
+    /// Where ranges of regions' chains begin.
+    ranges: Vec<usize>,
     /// Where the dynamic symbols begin.
     dynsym: usize,
     claims: Range<usize>,
@@ -45,7 +53,18 @@ impl Places {
             at(i.restart_codes_va, i.restart_code_bytes),
             at(i.restart_heads_va, restart_heads),
         ];
+        let info = at(section_va(m, abi::INFO_SECTION), size_of::<abi::ModuleInfo>() as u64).unwrap_or_default();
+        let fields: &[(usize, u64)] = &[
+            (offset_of!(abi::ModuleInfo, claims_va), i.claim_count),
+            (offset_of!(abi::ModuleInfo, regions_va), i.region_count),
+        ];
+        let empty = fields.iter().filter(|f| f.1 == 0 && !info.is_empty());
+        let no_rows = empty.flat_map(|f| info.start + f.0..info.start + f.0 + 8).collect();
+        let ranges = m.regions.iter().flat_map(|r| chain_at(m, r.2)).collect();
         Places {
+            no_rows,
+            ranges,
+            spare_headers: spare_headers(m, at(i.phdr_va, 56 * i.phdr_count).unwrap_or_default()),
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
             dynsym: section(".dynsym"),
@@ -57,6 +76,41 @@ impl Places {
     fn is_mapped(&self, at: usize) -> bool {
         self.segments.iter().any(|r| r.contains(&at))
     }
+}
+
+/// Where in the file the ranges of the chain at `va` begin.
+fn chain_at(m: &Module, va: u64) -> Vec<usize> {
+    let rodata = |va: u64| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
+    let count = gates::chain(&rodata, va).map_or(0, |list| list.len());
+    let first = m.bytes_at(va, 1).map(|b| b.as_ptr() as usize - m.file.as_ptr() as usize);
+    first.map_or(Vec::new(), |at| (0..count).map(|k| at + 16 * k).collect())
+}
+
+fn section_va(m: &Module, name: &str) -> u64 {
+    m.sections.iter().find(|s| s.name == name).map_or(0, |s| s.va)
+}
+
+/// The bytes in front of `named`, which both the ELF header and the module info name, that are program headers as well.
+fn spare_headers(m: &Module, named: Range<usize>) -> Range<usize> {
+    const HEADER: usize = 56;
+    let number = |at: usize| m.file.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
+    if number(32) as usize != named.start || named.is_empty() {
+        return 0..0;
+    }
+    // A header is one where the same stands in the table that is named: type and flags, place, address.
+    let is_named = |at: usize| {
+        let all = named.clone().step_by(HEADER);
+        all.into_iter().any(|n| [0, 8, 16].iter().all(|k| number(n + k) == number(at + k)))
+    };
+    let fronts = (1..=named.len() / HEADER).map(|k| named.start.saturating_sub(HEADER * k));
+    named.start - HEADER * fronts.take_while(|at| is_named(*at)).count()..named.start
+}
+
+/// Whether the change at `at` is to the scale of a range of a chain that has no index register ([`abi::GroupRange`]).
+fn is_idle_scale(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    let begin = at.wrapping_sub(offset_of!(abi::GroupRange, scale));
+    let index = begin.wrapping_add(offset_of!(abi::GroupRange, index));
+    s.places.ranges.contains(&begin) && s.output.get(index) == Some(&16) && matches!(mutant[at], 1 | 2 | 4 | 8)
 }
 
 /// Why the change at `at` is none.
@@ -77,6 +131,11 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         parts::BETWEEN if s.output[at] == 0 => Some(
             "zeros between the tables of a segment: nothing that names a table names them, and no code leads there",
         ),
+        parts::BETWEEN if s.places.spare_headers.contains(&at) => {
+            Some("a library's second table of program headers: its ELF header and its module info name the first")
+        }
+        parts::INFO if s.places.no_rows.contains(&at) => Some("where a table begins that has no rows"),
+        parts::RODATA if is_idle_scale(s, mutant, at) => Some("the scale of a range without an index register"),
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }

@@ -274,7 +274,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 10);
+        assert_eq!(commands, 11);
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Record {
         std::fs::create_dir_all(&folder).expect("a folder for the results");
         let text = json!({ "executable": executable(), "program": self.program, "passed": self.passed,
             "failed": self.failed, "long": self.long, "skipped": self.skipped });
-        let file = folder.join(executable().file_name().expect("a name"));
+        let file = folder.join(self.program.replace("::", "."));
         std::fs::write(file, text.to_string()).expect("a file for the results");
     }
 }

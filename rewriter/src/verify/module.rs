@@ -446,7 +446,14 @@ impl<'a> Module<'a> {
             return;
         }
         slots.sort_unstable();
-        for va in (relro.start.next_multiple_of(8)..relro.end & !0xfff).step_by(8) {
+        // Only what is in the file: the header may claim any size.
+        let most = self.file.len() as u64;
+        let in_file = |s: &Segment| {
+            let end = s.va.saturating_add(s.file_bytes.min(most)).min(relro.end & !0xfff);
+            (relro.start.max(s.va).checked_next_multiple_of(8).unwrap_or(end)..end).step_by(8)
+        };
+        let places: Vec<u64> = self.segments.iter().flat_map(in_file).collect();
+        for va in places {
             let relocated =
                 slots.get(slots.partition_point(|s| s.saturating_add(8) <= va)).is_some_and(|s| *s < va + 8);
             let word = self.bytes_at(va, 8).filter(|_| !relocated).and_then(|b| b.try_into().ok());

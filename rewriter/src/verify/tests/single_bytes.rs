@@ -68,6 +68,19 @@ fn what_no_segment_maps_stays_as_it_was() {
     p.found(at, p.output[at] ^ 1, "of the original's file was changed");
 }
 
+/// The audit went through all words that PT_GNU_RELRO claims, 2^60 of them after a change of one byte.
+#[test]
+fn a_protected_part_of_any_size_is_judged_in_time() {
+    let original = compiled("cc", "p.c", SOURCE, &["-O1", "-no-pie"]);
+    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let elf = ElfFile64::<Endianness>::parse(&output[..]).expect("an ELF file");
+    let relro = elf.elf_program_headers().iter().find(|h| h.p_type(elf.endian()) == object::elf::PT_GNU_RELRO);
+    let at = std::ptr::from_ref(relro.expect("a protected part")) as usize - output.as_ptr() as usize;
+    let p = Pair { original, output };
+    // The highest byte but one of the size in memory.
+    p.found(at + 46, 0x10, "PT_GNU_RELRO");
+}
+
 /// Bytes 12 to 15 of a range of a chain mean nothing to today's runtime, and bit 0 of byte 6 asks it to load what is stored.
 #[test]
 fn a_chain_has_no_hidden_bytes_and_asks_for_one_kind() {

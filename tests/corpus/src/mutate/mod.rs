@@ -81,6 +81,14 @@ pub struct Results {
     pub defects: Vec<String>,
 }
 
+/// The longest audit takes a second.
+const AUDIT_LIMIT: Duration = Duration::from_secs(120);
+
+/// A thread that panicked leaves nothing half done here.
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A change.
 #[derive(Clone, Copy)]
 struct Change {
@@ -194,16 +202,23 @@ fn one(
     let next = AtomicUsize::new(0);
     let rows: Mutex<BTreeMap<usize, Row>> = Mutex::default();
     let defects: Mutex<Vec<String>> = Mutex::default();
-    let work = || {
+    // What each thread is at, and since when.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let busy: Vec<Mutex<Option<(Instant, Change)>>> = (0..threads).map(|_| Mutex::default()).collect();
+    let done = AtomicUsize::new(0);
+    let describe = |Change { part, at, new }: Change, what: &str| {
+        let name = parts[part].name;
+        format!("{}: {name}: byte {at:#x}: {:#04x} became {new:#04x}: {what}", file.name, file.output[at])
+    };
+    let work = |thread: usize| {
         let mut mutant = file.output.clone();
         while deadline.is_none_or(|d| Instant::now() < d) {
-            let Some(&Change { part, at, new }) = all.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let Some(&change) = all.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let Change { part, at, new } = change;
             mutant[at] = new;
+            *lock(&busy[thread]) = Some((Instant::now(), change));
             let verdict = catch_unwind(AssertUnwindSafe(|| subject.judge(&parts[part], &mutant, at)));
-            let describe = |what: &str| {
-                let name = parts[part].name;
-                format!("{}: {name}: byte {at:#x}: {:#04x} became {new:#04x}: {what}", file.name, file.output[at])
-            };
+            *lock(&busy[thread]) = None;
             let mut missed = None;
             let mut run = None;
             if let Ok(Verdict::Harmless(why)) = verdict
@@ -213,30 +228,45 @@ fn one(
                 run = Some(trial.differs(&mutant));
             }
             mutant[at] = file.output[at];
-            let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut rows = lock(&rows);
             let row = rows.entry(part).or_default();
             row.places += 1;
             row.run += usize::from(run.is_some());
             match verdict {
                 Ok(Verdict::Found) => row.found += 1,
                 Ok(Verdict::Harmless(why)) => match run.flatten() {
-                    Some(how) => missed = Some(describe(&format!("not harmless ({why}): {how}"))),
+                    Some(how) => missed = Some(describe(change, &format!("not harmless ({why}): {how}"))),
                     None => *row.harmless.entry(why.to_owned()).or_default() += 1,
                 },
-                Ok(Verdict::Missed) => missed = Some(describe("not found, and no rule explains it")),
-                Err(_) => missed = Some(describe("the audit panics")),
+                Ok(Verdict::Missed) => missed = Some(describe(change, "not found, and no rule explains it")),
+                Err(_) => missed = Some(describe(change, "the audit panics")),
             }
             if let Some(text) = missed {
                 row.defects += 1;
-                defects.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text);
+                lock(&defects).push(text);
             }
             drop(rows);
             bar.inc(1);
         }
+        done.fetch_add(1, Ordering::Relaxed);
+    };
+    // An audit that does not end cannot be ended from outside: it ends the run.
+    let watch = || {
+        while done.load(Ordering::Relaxed) < threads {
+            std::thread::sleep(Duration::from_millis(50));
+            for slot in &busy {
+                if let Some((_, change)) = lock(slot).filter(|(since, _)| since.elapsed() > AUDIT_LIMIT) {
+                    let what = format!("the audit has not ended in {} seconds", AUDIT_LIMIT.as_secs());
+                    bar.suspend(|| eprintln!("defect: {}", describe(change, &what)));
+                    std::process::exit(1);
+                }
+            }
+        }
     };
     std::thread::scope(|s| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..threads).for_each(|_| _ = s.spawn(work));
+        let work = &work;
+        (0..threads).for_each(|thread| _ = s.spawn(move || work(thread)));
+        watch();
     });
     bar.finish_and_clear();
     let rows = rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

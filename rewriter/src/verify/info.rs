@@ -79,6 +79,7 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
         match s.kind {
             Kind::Poll => polls = true,
             Kind::Strip => strips = true,
+            Kind::StackTest => {}
             _ => {
                 let touch = text.insns.get(s.access).map(|i| i.touch);
                 if let Some(super::effects::Touch::Mem(access)) = touch {

@@ -121,7 +121,7 @@ impl<'a> Original<'a> {
         values.sort_unstable();
         values.dedup();
         // Another file has another build id.
-        let id = elf.build_id().ok().flatten().unwrap_or(&[]);
+        let id = build_id(&elf, file).unwrap_or(&[]);
         let id_at = (id.as_ptr() as u64).saturating_sub(file.as_ptr() as u64);
         let id = if id.is_empty() { 0..0 } else { id_at..id_at + id.len() as u64 };
         let relro = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == elf::PT_GNU_RELRO);
@@ -135,8 +135,9 @@ impl<'a> Original<'a> {
         let attached = behind_structures(&elf, file);
         let tail = |va| tail(file, &segments, va);
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
-        let named = eh_frame_hdr::read(file, &tail).ok().flatten().map(|index| index.frames);
-        let frames_va = named.or_else(|| elf.section_by_name(".eh_frame").map(|s| s.address()));
+        let named = eh_frame_hdr::read(file, &tail).ok().flatten().filter(|index| !index.rows.is_empty());
+        let section = || elf.section_by_name(".eh_frame").filter(|s| s.size() > 0).map(|s| s.address());
+        let frames_va = named.map(|index| index.frames).or_else(section);
         Ok(Original {
             file,
             segments,
@@ -191,6 +192,20 @@ impl<'a> Original<'a> {
         let off = (s.file_off + (va - s.va)) as usize;
         self.file.get(off..off.checked_add(n)?)
     }
+}
+
+/// The build id, as who reads the mapped file finds it: by PT_NOTE.
+fn build_id<'a>(elf: &ElfFile64<'a, Endianness>, file: &'a [u8]) -> Option<&'a [u8]> {
+    let endian = elf.endian();
+    let mut notes = elf.elf_program_headers().iter().filter_map(|p| p.notes(endian, file).ok().flatten());
+    notes.find_map(|mut notes| {
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                return Some(note.desc());
+            }
+        }
+        None
+    })
 }
 
 /// The bytes that are mapped from `va` to the end of its segment's part of the file.
@@ -324,7 +339,8 @@ impl Comparison<'_, '_> {
         let new = self.map.get(&at).and_then(|&n| self.text.at(n));
         let Some((first, n)) = new.and_then(|k| self.copy_of(&o, k, true)) else { return Vec::new() };
         let mut found = Vec::new();
-        if let Some(next) = self.text.insns.get(first + n).filter(|_| behind) {
+        let follows = self.sites.behind_stack_test(first + n).unwrap_or(first + n);
+        if let Some(next) = self.text.insns.get(follows).filter(|_| behind) {
             let mut places = vec![next.va];
             // What overlaps other instructions may end with a jump to what follows.
             places.extend((next.flow == Flow::Jump).then_some(next.target));

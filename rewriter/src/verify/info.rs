@@ -8,6 +8,7 @@
 
 use super::audit::Audit;
 use super::decode::{Code, NONE};
+use super::effects::{Access, Touch};
 use super::memory::{PF_W, PT_INTERP, PT_LOAD};
 use super::module::Module;
 use super::sites::{Kind, Sites, get};
@@ -82,9 +83,11 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
             Kind::StackTest => {}
             _ => {
                 let touch = text.insns.get(s.access).map(|i| i.touch);
-                if let Some(super::effects::Touch::Mem(access)) = touch {
-                    loads |= access == super::effects::Access::Load;
-                    stores |= access.writes();
+                if let Some(Touch::Mem(access)) = touch {
+                    // The test of a load and store at once says for which of the two it is.
+                    let for_store = s.proves.map_or(access == Access::Store, |p| p.store);
+                    loads |= access == Access::Load || access == Access::Rmw && !for_store;
+                    stores |= access.writes() && for_store;
                 }
             }
         }

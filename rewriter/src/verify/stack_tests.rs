@@ -19,6 +19,9 @@ use blizzard_rt::abi;
 /// The finding for a stack pointer that nothing tests.
 pub(super) const UNTESTED: &str = "rsp may lead into shared memory from here on, and is not tested";
 
+/// The same behind an instruction of unknown effects.
+const UNKNOWN: &str = "may change rsp, which is not tested: its effects are none that the audit knows";
+
 /// What rsp is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
@@ -46,7 +49,8 @@ pub(super) fn demand(m: &Module, text: &Code, sites: &Sites, g: &Graph, stack: &
             let follows = text.insns.get(k + 1).is_some_and(|next| next.va == i.end());
             let tested = follows && sites.behind_stack_test(k + 1).is_some();
             if !known && !tested {
-                audit.finding(Vaddr(i.va), m.place(i.va), UNTESTED);
+                let unknown = i.fx.writes == u16::MAX;
+                audit.finding(Vaddr(i.va), m.place(i.va), if unknown { UNKNOWN } else { UNTESTED });
             }
         });
     }

@@ -24,7 +24,7 @@ use crate::resume::GREGS;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_EFL, REG_RIP, Ucontext};
 use crate::{abi, segment};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Both signals.
 pub const SIGNALS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
@@ -38,8 +38,11 @@ const PAGE: u64 = 4096;
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
 static OWNER: AtomicU64 = AtomicU64::new(0);
-/// Pages of the tag table that cannot be read now: those of the last test that found its tag hidden.
-static ARMED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access (each
+/// leads to two pages at most).
+static ARMED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+/// The place of [`ARMED`] that is used next.
+static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the runtime stands between the kernel and the program's action for this signal.
 pub fn keeps(signal: u64) -> bool {
@@ -212,13 +215,14 @@ fn is_runtimes(address: u64) -> bool {
 #[cold]
 fn arm(tag: u64) {
     let first = tag.wrapping_sub(abi::TAG_TABLE_BASE) << abi::BLOCK_SHIFT;
-    for (armed, address) in ARMED.iter().zip([first, first.wrapping_add(abi::BLOCK_BYTES)]) {
+    for address in [first, first.wrapping_add(abi::BLOCK_BYTES)] {
         let page = address & !(PAGE - 1);
         let inside = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
-        give_back(armed.swap(0, Ordering::Relaxed));
-        if !inside.contains(&page) || segment::HIDDEN_TAGS.contains(&page) {
+        if !inside.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
             continue;
         }
+        let armed = &ARMED[NEXT_ARMED.fetch_add(1, Ordering::Relaxed) % ARMED.len()];
+        give_back(armed.swap(0, Ordering::Relaxed));
         // SAFETY: a page of the table, which `give_back` restores.
         if unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok() {
             armed.store(page, Ordering::Relaxed);
@@ -226,10 +230,14 @@ fn arm(tag: u64) {
     }
 }
 
+fn is_armed(page: u64) -> bool {
+    ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == page)
+}
+
 /// Gives the pages back if the address lies in one.
 fn disarm(address: u64) -> bool {
     let page = address & !(PAGE - 1);
-    if !ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == page) || page == 0 {
+    if page == 0 || !is_armed(page) {
         return false;
     }
     ARMED.iter().for_each(|armed| give_back(armed.swap(0, Ordering::Relaxed)));

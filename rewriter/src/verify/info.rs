@@ -84,10 +84,14 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
             _ => {
                 let touch = text.insns.get(s.access).map(|i| i.touch);
                 if let Some(Touch::Mem(access)) = touch {
-                    // The test of a load and store at once says for which of the two it is.
-                    let for_store = s.proves.map_or(access == Access::Store, |p| p.store);
-                    loads |= access == Access::Load || access == Access::Rmw && !for_store;
-                    stores |= access.writes() && for_store;
+                    // The test of a load and store at once says for which of the two it is, unless it is one of the address alone.
+                    match (access, s.proves) {
+                        (Access::Load, _) => loads = true,
+                        (Access::Store, _) => stores = true,
+                        (Access::Rmw, Some(proven)) if proven.store => stores = true,
+                        (Access::Rmw, Some(_)) => loads = true,
+                        (Access::Rmw, None) => {}
+                    }
                 }
             }
         }

@@ -334,12 +334,10 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
         Some(Stage::Before) => unsafe { stubs::rewind(context) },
-        // The handler is told of the interruption, so the call is over.
+        // The handler is told of the interruption, so the call is over: a peer's signal that waits behind the handler finds nothing to go on with.
         Some(Stage::After) => {
             waits::call_is_over();
-            if stubs::is_interrupted(context) {
-                stubs::finish(context);
-            }
+            stubs::finish(context);
         }
         None => {}
     }

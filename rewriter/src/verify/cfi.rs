@@ -324,7 +324,7 @@ fn same_expression(was: &[u8], is: &[u8], rsp: i64) -> bool {
             (
                 Operation::RegisterOffset { register: DWARF_RSP, offset: n, .. },
                 Operation::RegisterOffset { register: DWARF_RSP, offset: k, .. },
-            ) => *k == n - rsp,
+            ) => *k == n.wrapping_sub(rsp),
             (Operation::Register { register: DWARF_RSP }, _) => rsp == 0 && a == b,
             _ => a == b,
         };
@@ -337,7 +337,9 @@ fn same_expression(was: &[u8], is: &[u8], rsp: i64) -> bool {
 /// What an expression over rsp and rip says of the frame's distance from rsp at the old address `rip`.
 fn frame_above_rsp(expression: &[u8], rip: u64) -> Option<i64> {
     const SOME_RSP: u64 = 1 << 32;
+    const STEPS: u32 = 1000;
     let mut run = gimli::Expression(Slice::new(expression, LittleEndian)).evaluation(ENCODING);
+    run.set_max_iterations(STEPS);
     let mut step = run.evaluate().ok()?;
     while let EvaluationResult::RequiresRegister { register, .. } = step {
         let value = match register {
@@ -347,20 +349,23 @@ fn frame_above_rsp(expression: &[u8], rip: u64) -> Option<i64> {
         };
         step = run.resume_with_register(Value::Generic(value)).ok()?;
     }
-    match (step, run.result().first()?.location) {
-        (EvaluationResult::Complete, Location::Address { address }) => Some(address.wrapping_sub(SOME_RSP) as i64),
+    if step != EvaluationResult::Complete {
+        return None;
+    }
+    match run.result().first()?.location {
+        Location::Address { address } => Some(address.wrapping_sub(SOME_RSP) as i64),
         _ => None,
     }
 }
 
 fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts) -> bool {
     let cfa = match (&was.cfa, &is.cfa) {
-        (Cfa::Register(r, n), Cfa::Register(s, k)) => r == s && *k == n - if *r == DWARF_RSP { rsp } else { 0 },
+        (Cfa::Register(r, n), Cfa::Register(s, k)) => r == s && *k == n.wrapping_sub(if *r == DWARF_RSP { rsp } else { 0 }),
         (Cfa::Expression(a), Cfa::Expression(b)) => same_expression(a, b, rsp),
         // The PLT's expression, whose value depends on the address within an entry.
         (Cfa::Expression(e), Cfa::Register(r, n)) => {
             counts.computed += 1;
-            *r == DWARF_RSP && frame_above_rsp(e, old) == Some(n + rsp)
+            *r == DWARF_RSP && frame_above_rsp(e, old) == Some(n.wrapping_add(rsp))
         }
         (Cfa::Register(..), Cfa::Expression(_)) => false,
     };

@@ -141,8 +141,14 @@ fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
             );
         }
         end = end.max(stop);
-        if let Err(why) = chain(cx.rodata, at) {
-            audit.finding(Vaddr(start), m.place(start), format!("a region of covered accesses: {why}"));
+        match chain(cx.rodata, at) {
+            Err(why) => {
+                audit.finding(Vaddr(start), m.place(start), format!("a region of covered accesses: {why}"));
+            }
+            Ok(list) if list[0].desc & abi::miss_desc::MASKED != 0 => {
+                audit.finding(Vaddr(start), m.place(start), "a region of covered accesses acquires a masked range");
+            }
+            Ok(_) => {}
         }
     }
 }

@@ -199,6 +199,13 @@ pub(super) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result
         else {
             return Err(format!("the chain of ranges at {at:#x} is damaged"));
         };
+        if index == NONE && scale != 1 {
+            return Err(format!("the chain of ranges at {at:#x} is damaged: a scale without an index"));
+        }
+        // Only the access that has missed may be a masked one.
+        if k > 0 && desc & miss_desc::MASKED != 0 {
+            return Err(format!("the chain of ranges at {at:#x} is damaged: range {k} is masked"));
+        }
         if desc >> 19 != 0 || !(1..=64).contains(&bytes) || desc & (miss_desc::LOAD | miss_desc::STORE) == 0 {
             return Err(format!("the chain of ranges at {at:#x} is damaged: descriptor {desc:#x}"));
         }

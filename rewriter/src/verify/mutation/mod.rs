@@ -87,7 +87,7 @@ impl<'a> Subject<'a> {
             own,
             solid,
             new_base: read.m.info.new_base_va,
-            places: Places::of(&read.m),
+            places: Places::of(&read.m, &read.sites),
             unwinding: Unwinding::of(output).ok(),
         })
     }

@@ -3,13 +3,16 @@
 //! Input: the part, the output, the same with one byte changed, and where. Output: a reason, if there is one. Source: gABI chapters 4 and 5.
 
 use super::super::decode;
-use super::super::gates;
+use super::super::gates::{self, Ranged};
 use super::super::module::Module;
+use super::super::sites::Sites;
+use super::super::symbolic::Lin;
 use super::Subject;
 use super::parts::{self, Part};
 use blizzard_rt::abi;
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -23,8 +26,8 @@ pub struct Places {
     no_rows: Vec<usize>,
     /// What stands in front of a library's program headers and has their form.
     spare_headers: Range<usize>,
-    /// Where ranges of regions' chains begin.
-    ranges: Vec<usize>,
+    /// Where chains of ranges begin.
+    chains: Vec<usize>,
     /// Where the dynamic symbols begin.
     dynsym: usize,
     claims: Range<usize>,
@@ -32,7 +35,7 @@ pub struct Places {
 }
 
 impl Places {
-    pub fn of(m: &Module) -> Places {
+    pub fn of(m: &Module, sites: &Sites) -> Places {
         let range = |off: u64, bytes: u64| off as usize..off.saturating_add(bytes) as usize;
         let at = |va: u64, bytes: u64| {
             let found = m.bytes_at(va, usize::try_from(bytes).ok()?)?;
@@ -60,10 +63,11 @@ impl Places {
         ];
         let empty = fields.iter().filter(|f| f.1 == 0 && !info.is_empty());
         let no_rows = empty.flat_map(|f| info.start + f.0..info.start + f.0 + 8).collect();
-        let ranges = m.regions.iter().flat_map(|r| chain_at(m, r.2)).collect();
+        let named = m.regions.iter().map(|r| r.2).chain(sites.list.iter().filter_map(|site| site.chain));
+        let chains: BTreeSet<usize> = named.filter_map(|va| at(va, 16)).map(|bytes| bytes.start).collect();
         Places {
             no_rows,
-            ranges,
+            chains: chains.into_iter().collect(),
             spare_headers: spare_headers(m, at(i.phdr_va, 56 * i.phdr_count).unwrap_or_default()),
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
@@ -76,14 +80,6 @@ impl Places {
     fn is_mapped(&self, at: usize) -> bool {
         self.segments.iter().any(|r| r.contains(&at))
     }
-}
-
-/// Where in the file the ranges of the chain at `va` begin.
-fn chain_at(m: &Module, va: u64) -> Vec<usize> {
-    let rodata = |va: u64| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let count = gates::chain(&rodata, va).map_or(0, |list| list.len());
-    let first = m.bytes_at(va, 1).map(|b| b.as_ptr() as usize - m.file.as_ptr() as usize);
-    first.map_or(Vec::new(), |at| (0..count).map(|k| at + 16 * k).collect())
 }
 
 fn section_va(m: &Module, name: &str) -> u64 {
@@ -106,11 +102,26 @@ fn spare_headers(m: &Module, named: Range<usize>) -> Range<usize> {
     named.start - HEADER * fronts.take_while(|at| is_named(*at)).count()..named.start
 }
 
-/// Whether the change at `at` is to the scale of a range of a chain that has no index register ([`abi::GroupRange`]).
-fn is_idle_scale(s: &Subject, mutant: &[u8], at: usize) -> bool {
-    let begin = at.wrapping_sub(offset_of!(abi::GroupRange, scale));
-    let index = begin.wrapping_add(offset_of!(abi::GroupRange, index));
-    s.places.ranges.contains(&begin) && s.output.get(index) == Some(&16) && matches!(mutant[at], 1 | 2 | 4 | 8)
+/// Whether the change at `at` is to chains that acquire the same as before: each range of one lies in a range of the other.
+fn same_chains(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    let read = |file: &[u8], chain: usize| {
+        let range = |at: u64| file.get(at as usize..at as usize + 16)?.try_into().ok();
+        gates::chain(&range, chain as u64).ok()
+    };
+    let within = |one: &[Ranged], other: &[Ranged]| {
+        let key = |r: &Ranged| Lin { disp: 0, ..r.proven.lin };
+        let masked = |r: &Ranged| r.desc & abi::miss_desc::MASKED;
+        let (from, to) = (|r: &Ranged| r.proven.lin.disp, |r: &Ranged| r.proven.lin.disp + i64::from(r.proven.bytes));
+        one.iter().all(|r| {
+            let lies_in = |o: &Ranged| key(r) == key(o) && from(o) <= from(r) && to(r) <= to(o);
+            other.iter().any(|o| lies_in(o) && masked(o) == masked(r) && (o.proven.store || !r.proven.store))
+        })
+    };
+    let changed = s.places.chains.iter().filter_map(|&chain| {
+        let (was, is) = (read(s.output, chain)?, read(mutant, chain)?);
+        (chain..chain + 16 * was.len()).contains(&at).then(|| within(&was, &is) && within(&is, &was))
+    });
+    changed.reduce(|all, same| all && same).unwrap_or(false)
 }
 
 /// Why the change at `at` is none.
@@ -135,7 +146,10 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
             Some("a library's second table of program headers: its ELF header and its module info name the first")
         }
         parts::INFO if s.places.no_rows.contains(&at) => Some("where a table begins that has no rows"),
-        parts::RODATA if is_idle_scale(s, mutant, at) => Some("the scale of a range without an index register"),
+        // The gate looks at the right to store, which includes that to load.
+        parts::RODATA if same_chains(s, mutant, at) => {
+            Some("the chain acquires the same: each of its ranges lies in one that it had, and each of those in one of its")
+        }
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }

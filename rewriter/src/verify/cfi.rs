@@ -360,7 +360,9 @@ fn frame_above_rsp(expression: &[u8], rip: u64) -> Option<i64> {
 
 fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts) -> bool {
     let cfa = match (&was.cfa, &is.cfa) {
-        (Cfa::Register(r, n), Cfa::Register(s, k)) => r == s && *k == n.wrapping_sub(if *r == DWARF_RSP { rsp } else { 0 }),
+        (Cfa::Register(r, n), Cfa::Register(s, k)) => {
+            r == s && *k == n.wrapping_sub(if *r == DWARF_RSP { rsp } else { 0 })
+        }
         (Cfa::Expression(a), Cfa::Expression(b)) => same_expression(a, b, rsp),
         // The PLT's expression, whose value depends on the address within an entry.
         (Cfa::Expression(e), Cfa::Register(r, n)) => {

@@ -147,9 +147,9 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         }
         parts::INFO if s.places.no_rows.contains(&at) => Some("where a table begins that has no rows"),
         // The gate looks at the right to store, which includes that to load.
-        parts::RODATA if same_chains(s, mutant, at) => {
-            Some("the chain acquires the same: each of its ranges lies in one that it had, and each of those in one of its")
-        }
+        parts::RODATA if same_chains(s, mutant, at) => Some(
+            "the chain acquires the same: each of its ranges lies in one that it had, and each of those in one of its",
+        ),
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }

@@ -203,6 +203,12 @@ impl Comparison<'_, '_> {
             }
             if own {
                 self.counts.calls += u64::from(call);
+                // What stops the program if a call returns after all, and stands there in place of the next function.
+                let guard = text.insns.get(k + 1).filter(|next| call && next.flow == Flow::Stop && next.va == i.end());
+                let is_copy = |next: &Insn| self.new_address(from + u64::from(i.len)) == Some(next.va);
+                if guard.is_some_and(|next| next.end() > now.to && !is_copy(next)) {
+                    return Err(Some(format!("the frame ends behind the call at {:#x}, in front of what stops it", i.va)));
+                }
                 return Ok(());
             }
             rsp += moves(i);
@@ -268,8 +274,9 @@ impl Comparison<'_, '_> {
                 problem("a frame of cold code that is no copy of a loop");
                 continue;
             };
-            // Nothing is called there, so it needs no personality.
+            // Nothing is called there, so it needs no personality; another one would be called all the same.
             let mut same = (f.kind.1, f.kind.2) == (frame.kind.1, frame.kind.2) && f.lsda.is_none();
+            same &= f.kind.0.is_none() || f.kind.0 == frame.kind.0;
             // What moves rsp is inserted: the loop's own instructions in the copy do not.
             let mut rsp = 0;
             let first = self.cold.insns.partition_point(|i| i.va < f.from);

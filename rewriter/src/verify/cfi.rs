@@ -207,7 +207,10 @@ impl Comparison<'_, '_> {
                 let guard = text.insns.get(k + 1).filter(|next| call && next.flow == Flow::Stop && next.va == i.end());
                 let is_copy = |next: &Insn| self.new_address(from + u64::from(i.len)) == Some(next.va);
                 if guard.is_some_and(|next| next.end() > now.to && !is_copy(next)) {
-                    return Err(Some(format!("the frame ends behind the call at {:#x}, in front of what stops it", i.va)));
+                    return Err(Some(format!(
+                        "the frame ends behind the call at {:#x}, in front of what stops it",
+                        i.va
+                    )));
                 }
                 return Ok(());
             }

@@ -633,10 +633,15 @@ impl Comparison<'_, '_> {
         let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
         let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
         let (end, was_end) = (start.checked_add(bytes)?, was.checked_add(was_bytes)?);
-        // The longest instruction has 15 bytes; instructions that overlap others may begin between.
-        let ends_here = (was.max(was_end.saturating_sub(15))..was_end).any(|va| {
+        // The longest instruction has 15 bytes; instructions that overlap others may begin between. The last ones are meant.
+        let near = was.max(was_end.saturating_sub(15))..was_end;
+        let moved = near.clone().filter(|va| self.insns.contains_key(va) && self.map.contains_key(va));
+        let last = moved.last()?;
+        let is_last = |va: u64, o: &Insn| va == last || va + u64::from(o.len) >= was_end;
+        let ends_here = near.clone().any(|va| {
             let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
-            let found = self.insns.get(&va).zip(self.map.get(&va)).and_then(copy);
+            let o = self.insns.get(&va).filter(|o| is_last(va, o));
+            let found = o.zip(self.map.get(&va)).and_then(copy);
             let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
             let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
             behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))

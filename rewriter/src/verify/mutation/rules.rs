@@ -28,6 +28,8 @@ pub struct Places {
     spare_headers: Range<usize>,
     /// Where chains of ranges begin.
     chains: Vec<usize>,
+    /// Address of an offset that holds chains, and that offset.
+    chains_va: (u64, usize),
     /// Where the dynamic symbols begin.
     dynsym: usize,
     claims: Range<usize>,
@@ -68,6 +70,11 @@ impl Places {
         Places {
             no_rows,
             chains: chains.into_iter().collect(),
+            chains_va: m
+                .sections
+                .iter()
+                .find(|s| s.name == ".blizzard.rodata")
+                .map_or((0, 0), |s| (s.va, section(&s.name))),
             spare_headers: spare_headers(m, at(i.phdr_va, 56 * i.phdr_count).unwrap_or_default()),
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
@@ -102,24 +109,34 @@ fn spare_headers(m: &Module, named: Range<usize>) -> Range<usize> {
     named.start - HEADER * fronts.take_while(|at| is_named(*at)).count()..named.start
 }
 
-/// Whether the change at `at` is to chains that acquire the same as before: each range of one lies in a range of the other.
-fn same_chains(s: &Subject, mutant: &[u8], at: usize) -> bool {
-    let read = |file: &[u8], chain: usize| {
-        let range = |at: u64| file.get(at as usize..at as usize + 16)?.try_into().ok();
-        gates::chain(&range, chain as u64).ok()
-    };
+/// The chain of ranges at `at` of the file.
+fn chain_of(file: &[u8], at: usize) -> Option<Vec<Ranged>> {
+    let range = |at: u64| file.get(at as usize..at as usize + 16)?.try_into().ok();
+    gates::chain(&range, at as u64).ok()
+}
+
+/// Whether each chain acquires the blocks of the other. A range of at most a block's bytes lies in the blocks of its first and its last byte. The gate looks at
+/// the right to store, which includes that to load.
+fn acquire_the_same(one: &[Ranged], other: &[Ranged]) -> bool {
+    let key = |r: &Ranged| (Lin { disp: 0, ..r.proven.lin }, r.desc & abi::miss_desc::MASKED);
+    let bytes = |r: &Ranged| r.proven.lin.disp..r.proven.lin.disp + i64::from(r.proven.bytes);
     let within = |one: &[Ranged], other: &[Ranged]| {
-        let key = |r: &Ranged| Lin { disp: 0, ..r.proven.lin };
-        let masked = |r: &Ranged| r.desc & abi::miss_desc::MASKED;
-        let (from, to) = (|r: &Ranged| r.proven.lin.disp, |r: &Ranged| r.proven.lin.disp + i64::from(r.proven.bytes));
         one.iter().all(|r| {
-            let lies_in = |o: &Ranged| key(r) == key(o) && from(o) <= from(r) && to(r) <= to(o);
-            other.iter().any(|o| lies_in(o) && masked(o) == masked(r) && (o.proven.store || !r.proven.store))
+            let serves = |o: &&Ranged| key(r) == key(o) && (o.proven.store || !r.proven.store);
+            let ends = [bytes(r).start, bytes(r).end - 1];
+            ends.iter().all(|byte| other.iter().filter(serves).any(|o| bytes(o).contains(byte)))
         })
     };
+    within(one, other) && within(other, one)
+}
+
+/// Whether the change at `at` is to chains that acquire the same as before.
+fn same_chains(s: &Subject, mutant: &[u8], at: usize) -> bool {
     let changed = s.places.chains.iter().filter_map(|&chain| {
-        let (was, is) = (read(s.output, chain)?, read(mutant, chain)?);
-        (chain..chain + 16 * was.len()).contains(&at).then(|| within(&was, &is) && within(&is, &was))
+        let was = chain_of(s.output, chain)?;
+        (chain..chain + 16 * was.len())
+            .contains(&at)
+            .then(|| chain_of(mutant, chain).is_some_and(|is| acquire_the_same(&was, &is)))
     });
     changed.reduce(|all, same| all && same).unwrap_or(false)
 }
@@ -146,10 +163,7 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
             Some("a library's second table of program headers: its ELF header and its module info name the first")
         }
         parts::INFO if s.places.no_rows.contains(&at) => Some("where a table begins that has no rows"),
-        // The gate looks at the right to store, which includes that to load.
-        parts::RODATA if same_chains(s, mutant, at) => Some(
-            "the chain acquires the same: each of its ranges lies in one that it had, and each of those in one of its",
-        ),
+        parts::RODATA if same_chains(s, mutant, at) => Some("the chain acquires the same blocks with the same rights"),
         parts::TRAPS | parts::RESTARTS if !s.places.rows.iter().any(|r| r.contains(&at)) => {
             Some("filler between codes and heads of a table, to align the heads: in neither")
         }
@@ -191,7 +205,7 @@ fn is_padding(bytes: &[u8]) -> bool {
     whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
 }
 
-/// Whether the change at `at` leaves the region the program's instructions that it had, and its chain.
+/// Whether the change at `at` leaves the region the program's instructions that it had, and a chain that acquires the same.
 fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
     let row = (at - s.places.regions.start) / 12;
     let read = |file: &[u8]| {
@@ -204,7 +218,14 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
         let va = s.new_base + u64::from(offset);
         s.own.partition_point(|a| *a < va)
     };
-    was[2] == is[2] && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
+    let chain = |offset: u32| {
+        let va = s.new_base + u64::from(offset);
+        let m = s.places.chains_va;
+        chain_of(s.output, (va.wrapping_sub(m.0) as usize).wrapping_add(m.1))
+    };
+    let same_chain = was[2] == is[2]
+        || matches!((chain(was[2]), chain(is[2])), (Some(was), Some(is)) if acquire_the_same(&was, &is));
+    same_chain && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
 }
 
 /// Whether the change at `at` is to the size of a dynamic symbol, and between its two ends stands nothing but padding and inserted code.

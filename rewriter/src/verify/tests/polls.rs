@@ -59,8 +59,17 @@ fn what_leads_back_and_is_no_cycle_needs_none() {
 
 #[test]
 fn a_jump_to_an_unknown_place_needs_one() {
-    polling("<poll> jmp rax").accepted();
-    not_polling("c2: jmp rax").found("a jump to an unknown place has no poll");
+    for jump in [
+        "jmp rax",
+        "notrack jmp rax",
+        // Through tables whose ends nothing proves: of addresses, and of distances.
+        "jmp qword ptr [rdi*8+word]",
+        "notrack jmp qword ptr [rdi*8+word]",
+        "lea rdx, [rip+word]\n movsxd rax, dword ptr [rdx+rdi*4]\n add rax, rdx\n notrack jmp rax",
+    ] {
+        Program { flags: 4, ..polling(&format!("<poll> {jump}")) }.accepted();
+        Program { flags: 4, ..not_polling(&format!("c2: {jump}")) }.found("unknown place");
+    }
 }
 
 /// A cycle may close through code that nobody sees: another module's, or whatever a pointer names. Tail calls through words and calls

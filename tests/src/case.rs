@@ -50,6 +50,8 @@ pub fn tests(folder: &Path) -> Vec<Test> {
             }
         }
     }
+    // The longest ones, those of system calls and signals, begin first.
+    tests.reverse();
     tests
 }
 

@@ -74,19 +74,26 @@ impl Case {
         Ok(Some(Case { name: name.into(), source: source.into(), language, directives }))
     }
 
-    /// One test for the compilers that are there, and a skipped one for each that is not.
+    /// One test for the compilers and linkers that are there, and a skipped one for each that is not.
     fn tests(mut self) -> Vec<Test> {
         let program = |compiler: &String| compile::program(compiler, self.language);
         let (present, absent): (Vec<String>, Vec<String>) =
             self.directives.compilers.iter().cloned().partition(|c| needs::find(&program(c)).is_some());
-        let skipped = absent.iter().map(program).map(|compiler| {
-            Test::new(format!("{} with {compiler}", self.name), move || {
-                needs::need(&compiler);
+        // `-fuse-ld=NAME` runs ld.NAME.
+        let linker =
+            |link: &Vec<String>| link.iter().find_map(|f| Some(format!("ld.{}", f.strip_prefix("-fuse-ld=")?)));
+        let is_there = |link: &Vec<String>| linker(link).is_none_or(|program| needs::find(&program).is_some());
+        let (links, other_links): (Vec<_>, Vec<_>) = self.directives.link.iter().cloned().partition(is_there);
+        self.directives.link = links;
+        let absent = absent.iter().map(program).chain(other_links.iter().filter_map(linker));
+        let skipped = absent.map(|program| {
+            Test::new(format!("{} with {program}", self.name), move || {
+                needs::need(&program);
                 Ok(())
             })
         });
         let mut tests: Vec<Test> = skipped.collect();
-        if !present.is_empty() {
+        if !present.is_empty() && !self.directives.link.is_empty() {
             self.directives.compilers = present;
             tests.push(Test::new(self.name.clone(), move || {
                 needs::need_cpu(&self.directives.needs_cpu);

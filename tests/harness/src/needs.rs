@@ -17,7 +17,7 @@ impl fmt::Display for Skipped {
 
 /// Programs whose Debian package has another name.
 const PACKAGES: &[(&str, &[&str])] = &[
-    ("binutils", &["addr2line", "ar", "as", "ld", "nm", "objcopy", "objdump", "readelf", "strip"]),
+    ("binutils", &["addr2line", "ar", "as", "ld", "ld.gold", "nm", "objcopy", "objdump", "readelf", "strip"]),
     ("clang", &["clang", "clang++"]),
     ("findutils", &["find", "xargs"]),
     ("g++", &["c++", "g++"]),

@@ -17,7 +17,7 @@ use super::strings;
 use crate::abi::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use crate::coherence::Lane;
 use crate::node;
-use crate::syscall_gate::{self, signals};
+use crate::syscall_gate::{self, segv, signals};
 use crate::tempest::faults;
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
 use core::arch::naked_asm;
@@ -331,6 +331,7 @@ extern "C" fn on_miss(frame: &mut Frame) {
     };
     faults::note_pc(frame.return_address);
     access::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
+    segv::keep_away(addr, bytes);
     signals::keep_ringing();
 }
 
@@ -375,29 +376,40 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     shared.require();
 }
 
-/// The ranges of one access that may lie in the segment.
+/// The ranges of one access.
 struct Lanes {
+    /// Those that may lie in the segment, and from the end on those that do not.
     list: [Lane; vsib::MAX_LANES],
-    count: usize,
+    shared: usize,
+    private: usize,
 }
 
 impl Lanes {
     fn new() -> Lanes {
-        Lanes { list: [Lane { addr: 0, bytes: 0, store: false, masked: false }; vsib::MAX_LANES], count: 0 }
+        let none = Lane { addr: 0, bytes: 0, store: false, masked: false };
+        Lanes { list: [none; vsib::MAX_LANES], shared: 0, private: 0 }
     }
 
-    /// Takes one of at most [`vsib::MAX_LANES`], if it may be shared.
+    /// Takes one of at most [`vsib::MAX_LANES`].
     fn push(&mut self, lane: Lane) {
         let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
         if access::in_segment(lane.addr) || access::in_segment(last) {
-            self.list[self.count] = lane;
-            self.count += 1;
+            self.list[self.shared] = lane;
+            self.shared += 1;
+        } else {
+            self.private += 1;
+            self.list[vsib::MAX_LANES - self.private] = lane;
         }
     }
 
     fn require(&self) {
-        if self.count > 0 {
-            access::require_lanes(&self.list[..self.count]);
+        if self.shared > 0 {
+            access::require_lanes(&self.list[..self.shared]);
+        }
+        for lane in &self.list[vsib::MAX_LANES - self.private..] {
+            segv::keep_away(lane.addr, lane.bytes);
+        }
+        if self.shared > 0 {
             signals::keep_ringing();
         }
     }

@@ -11,8 +11,8 @@
 //! context that goes on behind the test, or information for the program's handler.
 //! **Invariants**
 //! * What is passed over is a tag test: an instruction that only checks have, in rewritten code, that raised the signal by an address of which the table has no tag to read.
-//! * A page that was taken away is given back before anything but that access uses it: whoever faults there first brings it back, and tries again if it was the
-//!   runtime or a test.
+//! * A page that was taken away is given back before anything but that access uses it: the first signal that an instruction raises brings it back, and the
+//!   instruction is tried again if it was the runtime's or a test and the page its cause.
 //!
 //! Limits: in a program whose libraries are not rewritten, run on one node, the C library's calls do not pass the gate, and nothing is installed. Two threads that stray into
 //! the tag table at the same moment may read it.
@@ -23,7 +23,8 @@ use crate::modules::MODULES;
 use crate::resume::GREGS;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_EFL, REG_RIP, Ucontext};
-use crate::{abi, segment};
+use crate::{abi, segment, vsib};
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Both signals.
@@ -34,13 +35,14 @@ const ZF: u64 = 1 << 6;
 /// Longest tag test: prefix, opcode, ModRM, SIB, disp32, imm32.
 const TEST_BYTES: usize = 12;
 const PAGE: u64 = 4096;
+const TABLE: Range<u64> = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
 static OWNER: AtomicU64 = AtomicU64::new(0);
-/// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access (each
-/// leads to two pages at most).
-static ARMED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+/// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access, and a
+/// gather has several addresses; each leads to two pages at most.
+static ARMED: [AtomicU64; 2 * vsib::MAX_LANES] = [const { AtomicU64::new(0) }; 2 * vsib::MAX_LANES];
 /// The place of [`ARMED`] that is used next.
 static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
 
@@ -166,13 +168,16 @@ impl TagTest {
 
 /// Whether the table has the tag, and it can be read, as long as its page is not taken away.
 fn is_readable(tag: u64) -> bool {
-    let table = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
-    table.contains(&tag) && !segment::HIDDEN_TAGS.contains(&tag)
+    TABLE.contains(&tag) && !segment::HIDDEN_TAGS.contains(&tag)
 }
 
 /// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
 pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
-    if bit(signal) & SIGNALS == 0 || info.si_code <= 0 {
+    if info.si_code <= 0 {
+        return false;
+    }
+    if bit(signal) & SIGNALS == 0 {
+        give_all_back();
         return false;
     }
     let at = context.gregs[REG_RIP];
@@ -191,7 +196,10 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     // SAFETY: the kernel fills the address in for these signals.
     let address = unsafe { info.si_addr() } as u64;
-    if disarm(address) {
+    let was_armed = is_armed(address & !(PAGE - 1));
+    // Whatever the access has raised, by whatever address: the handler may need the runtime while it blocks this signal.
+    give_all_back();
+    if was_armed {
         let (text, bytes) = signals::runtime();
         if test.is_some() || at.wrapping_sub(text) < bytes {
             return true;
@@ -205,10 +213,9 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
 
 /// Whether the program has nothing there but what it has been allocated, without the runtime.
 fn is_runtimes(address: u64) -> bool {
-    let table = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
     let contexts = abi::CONTEXT_SHARED..abi::CONTEXT_PRIVATE + abi::CONTEXT_BYTES;
     let segments = abi::SEGMENT_BASE - segment::GUARD_BYTES..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
-    table.contains(&address) || contexts.contains(&address) || segments.contains(&address)
+    TABLE.contains(&address) || contexts.contains(&address) || segments.contains(&address)
 }
 
 /// Takes away the pages of the tag table to which the addresses lead whose tag, and the next one, lie at `tag`.
@@ -216,32 +223,38 @@ fn is_runtimes(address: u64) -> bool {
 fn arm(tag: u64) {
     let first = tag.wrapping_sub(abi::TAG_TABLE_BASE) << abi::BLOCK_SHIFT;
     for address in [first, first.wrapping_add(abi::BLOCK_BYTES)] {
-        let page = address & !(PAGE - 1);
-        let inside = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
-        if !inside.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
-            continue;
+        arm_page(address & !(PAGE - 1));
+    }
+}
+
+/// As a tag test of that range does, for a range that the runtime has made accessible: an access to the tag table raises its signal.
+pub fn keep_away(first: u64, bytes: u64) {
+    let last = first.wrapping_add(bytes.wrapping_sub(1));
+    if [first, last].iter().any(|address| TABLE.contains(address)) && INSTALLED.load(Ordering::Relaxed) {
+        for address in [first, last] {
+            arm_page(address & !(PAGE - 1));
         }
-        let armed = &ARMED[NEXT_ARMED.fetch_add(1, Ordering::Relaxed) % ARMED.len()];
-        give_back(armed.swap(0, Ordering::Relaxed));
-        // SAFETY: a page of the table, which `give_back` restores.
-        if unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok() {
-            armed.store(page, Ordering::Relaxed);
-        }
+    }
+}
+
+fn arm_page(page: u64) {
+    if !TABLE.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
+        return;
+    }
+    let armed = &ARMED[NEXT_ARMED.fetch_add(1, Ordering::Relaxed) % ARMED.len()];
+    give_back(armed.swap(0, Ordering::Relaxed));
+    // SAFETY: a page of the table, which `give_back` restores.
+    if unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok() {
+        armed.store(page, Ordering::Relaxed);
     }
 }
 
 fn is_armed(page: u64) -> bool {
-    ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == page)
+    page != 0 && ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == page)
 }
 
-/// Gives the pages back if the address lies in one.
-fn disarm(address: u64) -> bool {
-    let page = address & !(PAGE - 1);
-    if page == 0 || !is_armed(page) {
-        return false;
-    }
+fn give_all_back() {
     ARMED.iter().for_each(|armed| give_back(armed.swap(0, Ordering::Relaxed)));
-    true
 }
 
 fn give_back(page: u64) {

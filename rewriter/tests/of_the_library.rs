@@ -18,6 +18,8 @@ const NEED: &[(&str, &str)] = &[
     ("elf_write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
     ("elf_write::frames::tests::damage::damaged_tables_are_errors", "g++"),
     ("elf_write::frames::tests::damage::random_bytes_are_errors", "g++"),
+    ("verify::tests::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
+    ("verify::tests::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
     ("verify::tests::unwinding::a_file_without_section_headers_keeps_its_frames", "g++"),
     ("verify::tests::unwinding::an_lsda_right_behind_the_frames_is_one", "g++"),
     ("verify::tests::unwinding::finds_every_changed_byte_of_the_frame_tables_that_matters", "g++"),

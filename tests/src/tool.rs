@@ -44,11 +44,12 @@ pub struct Mode {
 
 impl Mode {
     /// The modes in which each case is run.
-    pub const USUAL: [Mode; 4] = [
-        Mode { checks: "all", poll: "backedge", count: false },
+    pub const USUAL: [Mode; 2] =
+        [Mode { checks: "all", poll: "backedge", count: false }, Mode { checks: "none", poll: "none", count: false }];
+    /// The modes that are added in two configurations of a case.
+    pub const PARTIAL: [Mode; 2] = [
         Mode { checks: "loads", poll: "backedge", count: false },
         Mode { checks: "stores", poll: "backedge", count: false },
-        Mode { checks: "none", poll: "none", count: false },
     ];
     /// The modes that are added once per case.
     pub const RARE: [Mode; 3] = [

@@ -396,3 +396,29 @@ fn moves(i: &Insn) -> i64 {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expressions come from the file. One that asked for memory, or for a frame base, ended the audit with a panic.
+    #[test]
+    fn an_expression_that_cannot_be_evaluated_is_none() {
+        // DW_OP_breg7 8: rsp + 8.
+        assert_eq!(frame_above_rsp(&[0x77, 8], 0), Some(8));
+        // Every operation without operands and with zeros behind it, alone and with values to work on.
+        for op in 0..=u8::MAX {
+            for before in [&[][..], &[0x30, 0x31], &[0x77, 0, 0x30]] {
+                let expression = [before, &[op], &[0; 8]].concat();
+                for end in 0..=expression.len() {
+                    let _ = frame_above_rsp(&expression[..end], 0x1000);
+                    let _ = same_expression(&expression[..end], &expression, 8);
+                }
+            }
+        }
+        // DW_OP_skip -3: for ever; DW_OP_call_frame_cfa; DW_OP_fbreg 0; DW_OP_deref of rsp.
+        for endless in [&[0x2f, 0xfd, 0xff][..], &[0x9c], &[0x91, 0], &[0x77, 0, 0x06]] {
+            assert_eq!(frame_above_rsp(endless, 0), None, "{endless:x?}");
+        }
+    }
+}

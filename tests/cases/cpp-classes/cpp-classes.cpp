@@ -1,4 +1,4 @@
-//# flags: -O0 | -O1 | -O2 | -O3 | -Os
+//# flags: -O0 | -O2 | -Os
 //# link: -pie | -no-pie | -pie -s
 /* Virtual calls through multiple and virtual bases, pointers to members, dynamic_cast and typeid, static initialisation, lambdas,
  * std::function, templates, containers, streams, coroutine-free C++20 algorithms. */

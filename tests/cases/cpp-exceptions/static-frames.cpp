@@ -1,4 +1,5 @@
-//# flags: -O2 | -O1
+//# flags: -O2
+//# compilers: gcc
 //# link: -static | -static-pie | -static -s | -static -Wl,--eh-frame-hdr | -no-pie -static-libgcc -static-libstdc++
 /* Exceptions in static programs. gcc links them without a header that leads to the frames: the start-up code tells the unwinder
  * where the old ones are, in which it finds no frame of new code. */

@@ -1,5 +1,5 @@
-//# flags: -C opt-level=0 | -C opt-level=1 | -C opt-level=3 | -C opt-level=s
-//# link: -C strip=none | -C strip=symbols | -C relocation-model=static
+//# flags: -C opt-level=0 | -C opt-level=3 | -C opt-level=s
+//# link: -C strip=none | -C relocation-model=static
 // Collections, iterators, strings, closures, trait objects, matches, threads and channels.
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;

@@ -1,5 +1,6 @@
 //# flags: -O0 | -O2
 //# link: -pie | -static
+//# compilers: gcc
 //# nodes: 2 3
 /* The C++ standard library on shared memory: algorithms, strings, streams and containers that read what another node wrote last, and containers that live
  * in shared memory and that the nodes change in turn. Much of this is code of libstdc++ itself: the insertion into a tree, the hook of a list,

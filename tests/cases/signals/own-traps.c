@@ -1,5 +1,6 @@
-//# flags: -O0 | -O2
+//# flags: -O2
 //# link: -pie | -static
+//# compilers: gcc
 //# nodes: 2 3
 /* A handler of SIGTRAP: for breakpoints of the program's own, for what it sends itself, and for what a timer sends it anywhere. It uses shared memory, of which
  * other nodes take copies away all the time; in between the program counts in the same memory, and nothing may be lost. One that is sent while the handler

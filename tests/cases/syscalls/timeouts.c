@@ -1,6 +1,8 @@
-//# flags: -O0 | -O2
+//# flags: -O2
 //# link: -pie | -static
+//# compilers: gcc
 //# nodes: 2 3
+//# checks: all
 /* A timeout goes on however often peers call the node meanwhile: node 0 sleeps while the others ask it for one block after the other, many times in
  * each of its waits. */
 #define _GNU_SOURCE

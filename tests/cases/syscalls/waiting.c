@@ -1,8 +1,9 @@
 //# uses: blizzard
-//# flags: -O0 | -O2 -fno-tree-loop-distribute-patterns
+//# flags: -O2 -fno-tree-loop-distribute-patterns
 //# link: -pie | -no-pie
 //# compilers: gcc
 //# nodes: 2 3
+//# checks: all
 /* A node that waits in the kernel gives its blocks to the others meanwhile, and notices nothing of it: no call ends early, none is interrupted
  * but by the node's own signals, none starts its timeout again. All nodes but node 0 wait in one call after the other; node 0 uses their
  * blocks until they say that they are back, which is at the same time the only way for it to get on: were the timeouts started again with each

@@ -6,7 +6,7 @@
 //!
 //! Input: functions. Output: the lines and the exit status of a Rust test program, and a record of the results for [`totals`].
 //!
-//! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure.
+//! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure. `BLIZZARD_TEST_TIMES=FILE` adds a line for each test to FILE: seconds and name.
 
 pub mod built;
 pub mod needs;
@@ -18,11 +18,17 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use needs::Skipped;
 pub use needs::{need, need_cpu, shell_command, skip, tool};
 use records::Record;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The environment variable under which a skip is a failure.
 pub const REQUIRE_ALL: &str = "BLIZZARD_TEST_REQUIRE_ALL";
+/// The environment variable that names the file of times.
+const TIMES: &str = "BLIZZARD_TEST_TIMES";
 
 /// One test: its name and what it does.
 pub struct Test {
@@ -104,7 +110,7 @@ pub fn run(program: &str, tests: Vec<Test>) -> ! {
 fn trial(test: Test, required: bool, all: Arc<Mutex<Vec<String>>>) -> Trial {
     let Test { name, long, run } = test;
     let of_record = name.clone();
-    let body = move || match catch_unwind(AssertUnwindSafe(run)) {
+    let body = move || match timed(&of_record, || catch_unwind(AssertUnwindSafe(run))) {
         Ok(result) => result.map(|()| Completion::Completed),
         Err(payload) => match payload.downcast::<Skipped>() {
             Ok(skipped) if required => Err(Failed::from(format!("{REQUIRE_ALL} is set, and this test {skipped}"))),
@@ -116,4 +122,19 @@ fn trial(test: Test, required: bool, all: Arc<Mutex<Vec<String>>>) -> Trial {
         },
     };
     Trial::ignorable_test(name, body).with_kind(if long { "long" } else { "" }).with_ignored_flag(long)
+}
+
+/// Calls the function, and adds a line to the file of times if there is one.
+fn timed<R>(name: &str, run: impl FnOnce() -> R) -> R {
+    let begun = Instant::now();
+    let result = run();
+    if let Some(path) = std::env::var_os(TIMES) {
+        let line = format!("{:8.2} {name}\n", begun.elapsed().as_secs_f64());
+        let written =
+            OpenOptions::new().create(true).append(true).open(&path).and_then(|mut f| f.write_all(line.as_bytes()));
+        if let Err(e) = written {
+            eprintln!("{TIMES}: {}: {e}", Path::new(&path).display());
+        }
+    }
+    result
 }

@@ -4,6 +4,8 @@
 //! a filter list with another end passed. The places are chosen by a seed. The table that the test prints (`--nocapture`)
 //! says for each program and part how many were changed, found, and harmless for which reason.
 
+use super::super::effects::Flow;
+use super::super::frames::Fde;
 use super::super::module::Module;
 use super::super::original::Original;
 use super::super::{Audit, Unwinding, cfi, decode, oldcode, sites, verify_with};
@@ -251,4 +253,92 @@ fn a_file_without_section_headers_keeps_its_frames() {
     let of_frames = audit.open.iter().find(|f| f.reason.contains("no frame describes"));
     assert_eq!(of_frames, None);
     assert!(audit.frames.is_some_and(|f| f.calls > 10), "{audit}");
+}
+
+/// Calls that do not come back, with what stops the program if they do after all right behind them; and a loop that has a copy.
+const ENDS: &str = r#"
+#include <cstdlib>
+#include <cstring>
+struct Noisy { int *p; ~Noisy() { *p += 1; } };
+__attribute__((noinline)) extern "C" int counts(const char *p, int *table, const char *end) {
+    do ++table[(unsigned char)*p]; while (++p != end);
+    return table['a'];
+}
+__attribute__((noinline, noreturn)) static void gives_up(int *p) { Noisy n{p}; std::exit(*p == 0); }
+__attribute__((noinline)) static int may_throw(int *p) { if (*p == 77) throw 1; return *p; }
+int main(int n, char **v) {
+    static int table[256];
+    int sum = counts(v[0], table, v[0] + std::strlen(v[0]));
+    try { sum += may_throw(&n); } catch (int) { return 2; }
+    if (sum == 12345) return 3;
+    gives_up(table);
+}
+"#;
+
+/// Where the byte at `va` stands in the file that `m` was read from.
+fn offset(m: &Module, file: &[u8], va: u64) -> usize {
+    m.bytes_at(va, 1).expect("in the file").as_ptr() as usize - file.as_ptr() as usize
+}
+
+fn word(file: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Who interrupts the program where it stops behind such a call looks for a frame there. One that ended with the call passed.
+#[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
+fn a_frame_that_ends_with_a_call_that_does_not_return_is_found() {
+    let s = Subject::new("ends", compiled("c++", "p.cpp", ENDS, &["-O2"]), false, 0);
+    let frames = Frames::of(&s);
+    let m = Module::read(&s.output, s.name).expect("read module");
+    let (mut shortened, mut missed) = (0, Vec::new());
+    for f in &m.frames.list {
+        // What stops the program stands last in the frame, behind a call.
+        let last = frames.text.insns.iter().rposition(|i| i.end() == f.to && i.flow == Flow::Stop);
+        let Some((k, call)) = last.and_then(|k| Some((k, frames.text.insns.get(k.checked_sub(1)?)?))) else { continue };
+        if !matches!(call.flow, Flow::Call | Flow::CallInd) {
+            continue;
+        }
+        let range = offset(&m, &s.output, f.record) + 12;
+        let bytes = word(&s.output, range);
+        assert_eq!(u64::from(bytes), f.to - f.from, "the record's range is where it is looked for");
+        let mut mutant = s.output.clone();
+        let shorter = bytes - u32::from(frames.text.insns[k].len);
+        mutant[range..range + 4].copy_from_slice(&shorter.to_le_bytes());
+        shortened += 1;
+        if frames.finds(&mutant).is_none() {
+            missed.push(f.from);
+        }
+    }
+    assert!(shortened > 0, "no call at a frame's end");
+    assert!(missed.is_empty(), "not found: {missed:x?}");
+}
+
+/// A record of a loop's copy that names a common record with another personality is found: nothing is called in a copy, but the personality would be. It passed.
+#[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
+fn another_common_record_for_the_copy_of_a_loop_is_found() {
+    let s = Subject::new("copies", compiled("c++", "p.cpp", ENDS, &["-O2"]), false, 0);
+    let frames = Frames::of(&s);
+    let m = Module::read(&s.output, s.name).expect("read module");
+    let common = |f: &Fde| {
+        let at = offset(&m, &s.output, f.record) + 4;
+        (f.record + 4 - u64::from(word(&s.output, at)), at)
+    };
+    let all: BTreeMap<u64, String> = m.frames.list.iter().map(|f| (common(f).0, format!("{:?}", f.kind))).collect();
+    let (mut changed, mut missed) = (0, Vec::new());
+    for f in m.frames.list.iter().filter(|f| frames.cold.contains(f.from)) {
+        let (own, at) = common(f);
+        let with_another = |kind: &str| *kind != all[&own] && !kind.starts_with("(None");
+        for (&other, kind) in all.iter().filter(|(_, kind)| with_another(kind)) {
+            let mut mutant = s.output.clone();
+            mutant[at..at + 4].copy_from_slice(&((f.record + 4).wrapping_sub(other) as u32).to_le_bytes());
+            changed += 1;
+            if frames.finds(&mutant).is_none() {
+                missed.push(format!("{:x}: {kind} in place of {}", f.from, all[&own]));
+            }
+        }
+    }
+    assert!(changed > 0, "no copy of a loop, or one common record: {all:?}");
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }

@@ -242,7 +242,7 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
         libc::SYS_rt_sigprocmask => {
             let mut mask = signals::hold();
             // SAFETY: the program's pointers.
-            let result = unsafe { sigprocmask(&mut mask, args) };
+            let result = unsafe { signals::sigprocmask(&mut mask, args, 0) };
             signals::set_mask(mask);
             sent_traps::let_in();
             Outcome::Done(result)
@@ -262,25 +262,4 @@ unsafe fn decide(nr: i64, args: [u64; 6], caller: Caller) -> Outcome {
             made.map(Outcome::Done).or_else(|| waits::with_mask(nr, &args, RESERVED)).unwrap_or(plain)
         },
     }
-}
-
-/// `rt_sigprocmask` on the mask that the program continues with. A pointer that leads nowhere is told of as the kernel does.
-///
-/// # Safety
-/// `args` are the program's.
-unsafe fn sigprocmask(mask: &mut u64, [how, set, old, mask_bytes, ..]: [u64; 6]) -> i64 {
-    let (mut wanted, mut before) = ([0; 8], 0u64);
-    if set != 0 && sys::read_own_memory(set, &mut wanted).is_err() {
-        return -i64::from(libc::EFAULT);
-    }
-    let from = if set == 0 { 0 } else { &raw const wanted as u64 };
-    // SAFETY: two words of this function's.
-    let result = sent_traps::with_mask(mask, |mask| unsafe {
-        signals::sigprocmask(mask, [how, from, &raw mut before as u64, mask_bytes], 0)
-    });
-    // SAFETY: the program says that it may be written there.
-    if result == 0 && old != 0 && unsafe { sys::write_own_memory(old, &before.to_ne_bytes()) }.is_err() {
-        return -i64::from(libc::EFAULT);
-    }
-    result
 }

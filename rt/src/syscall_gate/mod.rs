@@ -222,10 +222,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         }
         libc::SYS_rt_sigprocmask => {
             // SAFETY: the program's pointers, accessible now.
-            Outcome::Done(sent_traps::with_mask(mask, |mask| unsafe {
-                let reserved = signals::RESERVED & !signals::bit(libc::SIGTRAP);
-                signals::sigprocmask(mask, [args[0], args[1], args[2], args[3]], reserved)
-            }))
+            Outcome::Done(unsafe { signals::sigprocmask(mask, args, signals::RESERVED & !signals::bit(libc::SIGTRAP)) })
         }
         libc::SYS_getrlimit | libc::SYS_setrlimit | libc::SYS_prlimit64 => {
             // SAFETY: the program's pointers, accessible now.

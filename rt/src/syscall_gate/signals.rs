@@ -248,30 +248,37 @@ pub(super) fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) ->
     }
 }
 
-/// `rt_sigprocmask` as the program calls it, on the mask that its context will have when the handler returns.
+/// `rt_sigprocmask` as the program calls it, on the mask that it continues with. A pointer that leads nowhere is told of as the kernel does.
 ///
 /// # Safety
-/// `set` and `old` are null or the program's pointers to masks.
-pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes]: [u64; 4], reserved: u64) -> i64 {
+/// The arguments are the program's.
+pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes, ..]: [u64; 6], reserved: u64) -> i64 {
     if mask_bytes != 8 {
         return -i64::from(libc::EINVAL);
     }
-    let before = *current;
-    if set != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        let set = unsafe { (set as *const u64).read_unaligned() };
-        let unblockable = reserved | bit(libc::SIGKILL) | bit(libc::SIGSTOP);
-        *current = !unblockable
-            & match how as i32 {
-                libc::SIG_BLOCK => before | set,
-                libc::SIG_UNBLOCK => before & !set,
-                libc::SIG_SETMASK => set,
-                _ => return -i64::from(libc::EINVAL),
-            };
+    let mut wanted = [0; 8];
+    if set != 0 && sys::read_own_memory(set, &mut wanted).is_err() {
+        return -i64::from(libc::EFAULT);
     }
-    if old != 0 {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe { (old as *mut u64).write_unaligned(before) };
+    let wanted = u64::from_ne_bytes(wanted);
+    let unblockable = reserved | bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+    let replaced = sent_traps::with_mask(current, |mask| {
+        let before = *mask;
+        if set != 0 {
+            *mask = !unblockable
+                & match how as i32 {
+                    libc::SIG_BLOCK => before | wanted,
+                    libc::SIG_UNBLOCK => before & !wanted,
+                    libc::SIG_SETMASK => wanted,
+                    _ => return None,
+                };
+        }
+        Some(before)
+    });
+    let Some(before) = replaced else { return -i64::from(libc::EINVAL) };
+    // SAFETY: the program says that it may be written there.
+    if old != 0 && unsafe { sys::write_own_memory(old, &before.to_ne_bytes()) }.is_err() {
+        return -i64::from(libc::EFAULT);
     }
     0
 }
@@ -428,22 +435,24 @@ mod tests {
         let mut mask = 0x10;
         let (set, mut old) = (u64::MAX, 0u64);
         let (set_at, old_at) = (&raw const set as u64, &raw mut old as u64);
-        // SAFETY: live words.
-        unsafe {
-            assert_eq!(sigprocmask(&mut mask, [libc::SIG_SETMASK as u64, set_at, old_at, 8], RESERVED), 0);
-            assert_eq!(old, 0x10);
-            assert_eq!(mask & (RESERVED | bit(libc::SIGKILL)), 0);
-            assert_ne!(mask & bit(libc::SIGINT), 0);
-            assert_eq!(sigprocmask(&mut mask, [libc::SIG_UNBLOCK as u64, set_at, 0, 8], RESERVED), 0);
-            assert_eq!(mask, 0);
-            assert_eq!(sigprocmask(&mut mask, [77, set_at, 0, 8], RESERVED), -i64::from(libc::EINVAL));
-            assert_eq!(sigprocmask(&mut mask, [0, 0, old_at, 16], RESERVED), -i64::from(libc::EINVAL));
-            assert_eq!(
-                sigprocmask(&mut mask, [77, 0, old_at, 8], RESERVED),
-                0,
-                "only asked: the operation does not matter"
-            );
-        }
+        // SAFETY: live words, and addresses where nothing is.
+        let call = |mask: &mut u64, how: i32, set: u64, old: u64, bytes: u64| unsafe {
+            sigprocmask(mask, [how as u64, set, old, bytes, 0, 0], RESERVED)
+        };
+        assert_eq!(call(&mut mask, libc::SIG_SETMASK, set_at, old_at, 8), 0);
+        assert_eq!(old, 0x10);
+        assert_eq!(mask & (RESERVED | bit(libc::SIGKILL)), 0);
+        assert_ne!(mask & bit(libc::SIGINT), 0);
+        assert_eq!(call(&mut mask, libc::SIG_UNBLOCK, set_at, 0, 8), 0);
+        assert_eq!(mask, 0);
+        assert_eq!(call(&mut mask, 77, set_at, 0, 8), -i64::from(libc::EINVAL));
+        assert_eq!(call(&mut mask, 0, 0, old_at, 16), -i64::from(libc::EINVAL));
+        assert_eq!(call(&mut mask, 77, 0, old_at, 8), 0, "only asked: the operation does not matter");
+        // As the kernel: nothing is changed where the new mask cannot be read, and all of it where the old one cannot be written.
+        assert_eq!(call(&mut mask, libc::SIG_SETMASK, 8, old_at, 8), -i64::from(libc::EFAULT));
+        assert_eq!(mask, 0);
+        assert_eq!(call(&mut mask, libc::SIG_SETMASK, set_at, 8, 8), -i64::from(libc::EFAULT));
+        assert_ne!(mask & bit(libc::SIGINT), 0);
     }
 
     #[test]

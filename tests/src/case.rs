@@ -150,20 +150,21 @@ impl Case {
         if std::env::var_os("BLIZZARD_TESTS_ORIGINALS").is_some() {
             return;
         }
-        // Checks of loads or of stores alone are inserted by the same code as all checks.
-        let partial = if number < 2 { &Mode::PARTIAL[..] } else { &[] };
+        // Two configurations are enough for these: what differs between compilers is in the plain runs. Checks of loads or of stores alone are inserted
+        // by the same code as all checks.
+        let several = number < 2;
+        let partial = if several { &Mode::PARTIAL[..] } else { &[] };
         let rare = if number == 0 { &Mode::RARE[..] } else { &[] };
         let modes = Mode::USUAL.iter().chain(partial).chain(rare);
         for mode in modes {
             let result = work
                 .sub(&format!("{number}/{}", mode.name()))
-                .and_then(|folder| self.run_mode(&program, &folder.join("prog"), *mode, &originals));
+                .and_then(|folder| self.run_mode(&program, &folder.join("prog"), *mode, several, &originals));
             if let Err(e) = result {
                 fail(&mode.name(), e);
             }
         }
-        // Two configurations are enough: what differs between compilers is in the plain runs.
-        let shared = if number < 2 { &self.directives.shared[..] } else { &[] };
+        let shared = if several { &self.directives.shared[..] } else { &[] };
         for nodes in shared {
             let result = work.sub(&format!("{number}/shared")).and_then(|folder| {
                 let program = folder.join("prog");
@@ -262,7 +263,15 @@ impl Case {
         Ok(outcomes)
     }
 
-    fn run_mode(&self, program: &Path, output: &Path, mode: Mode, originals: &[Outcome]) -> Result<(), String> {
+    /// Rewrites the program, and runs the result. `several`: on several nodes, too.
+    fn run_mode(
+        &self,
+        program: &Path,
+        output: &Path,
+        mode: Mode,
+        several: bool,
+        originals: &[Outcome],
+    ) -> Result<(), String> {
         let d = &self.directives;
         if d.all_checks_only && mode.checks != Mode::ALL.checks {
             return Ok(());
@@ -285,7 +294,8 @@ impl Case {
             self.compare(&outcome, original, (output, program))?;
         }
         if mode == Mode::ALL {
-            for nodes in std::iter::once(&1).chain(&d.nodes) {
+            let nodes = if several { &d.nodes[..] } else { &[] };
+            for nodes in std::iter::once(&1).chain(nodes) {
                 self.compare_nodes(output, *nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
             }
         }

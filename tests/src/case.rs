@@ -110,8 +110,9 @@ impl Case {
     pub fn run(&self) -> Result<(), String> {
         let work = WorkDir::new(&self.name)?;
         let mut failures = Vec::new();
-        for (number, config) in self.configs().iter().enumerate() {
-            self.run_config(number, config, &work, &mut failures);
+        let configs = self.configs();
+        for (number, config) in configs.iter().enumerate() {
+            self.run_config((number, number + 1 == configs.len()), config, &work, &mut failures);
         }
         if failures.is_empty() {
             return Ok(());
@@ -136,7 +137,14 @@ impl Case {
         chosen.into_iter().map(config).collect()
     }
 
-    fn run_config(&self, number: usize, config: &Config, work: &WorkDir, failures: &mut Vec<(String, String)>) {
+    /// `number`: of the configuration, and whether it is the last.
+    fn run_config(
+        &self,
+        (number, is_last): (usize, bool),
+        config: &Config,
+        work: &WorkDir,
+        failures: &mut Vec<(String, String)>,
+    ) {
         let mut fail = |what: &str, e: String| failures.push((format!("{} {what}", config.name), e));
         let prepared = work.sub(&format!("{number}/original")).and_then(|folder| {
             let program = folder.join("prog");
@@ -150,9 +158,9 @@ impl Case {
         if std::env::var_os("BLIZZARD_TESTS_ORIGINALS").is_some() {
             return;
         }
-        // Two configurations are enough for these: what differs between compilers is in the plain runs. Checks of loads or of stores alone are inserted
+        // These configurations are enough: of compilers, flags and links each differs once among them. Checks of loads or of stores alone are inserted
         // by the same code as all checks.
-        let several = number < 2;
+        let several = number < 2 || is_last;
         let partial = if several { &Mode::PARTIAL[..] } else { &[] };
         let rare = if number == 0 { &Mode::RARE[..] } else { &[] };
         let modes = Mode::USUAL.iter().chain(partial).chain(rare);

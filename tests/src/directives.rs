@@ -18,7 +18,7 @@
 //! | `stderr: same`, `ignore`, `mentions A B` | compared (default), not compared, or both runs must contain the words |
 //! | `needs-cpu: avx2 fma` | skipped, visibly, on a processor without these flags |
 //! | `uses: blizzard` | compiled against `blizzard.h` |
-//! | `nodes: 2 4` | also run on so many nodes, in two configurations; standard output must stay that of the plain program |
+//! | `nodes: 2 4` | also run on so many nodes, in three configurations; standard output must stay that of the plain program |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |

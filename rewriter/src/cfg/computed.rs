@@ -283,6 +283,11 @@ fn is_argument(reg: Register) -> bool {
     matches!(reg, Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9)
 }
 
+/// What `add` and `sub` may have in place of a register or memory.
+fn is_addend(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
+}
+
 fn is_immediate(kind: OpKind) -> bool {
     matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
@@ -380,8 +385,10 @@ pub fn return_of(image: &Image, insns: &Insns, ret: InsnId) -> Return {
             Mnemonic::Mov if on_rsp => return Return::Switched,
             Mnemonic::Lea if on_rsp && base == Some(Register::RBP) => return Return::Ordinary,
             Mnemonic::Lea if on_rsp && base == Some(Register::RSP) => above -= insn.memory_displacement64() as i64,
-            Mnemonic::Add if on_rsp && is_immediate(insn.op1_kind()) => above -= insn.immediate(1) as i64,
-            Mnemonic::Sub if on_rsp && is_immediate(insn.op1_kind()) => above += insn.immediate(1) as i64,
+            Mnemonic::Add if on_rsp && is_addend(insn.op1_kind()) => above -= insn.immediate(1) as i64,
+            Mnemonic::Sub if on_rsp && is_addend(insn.op1_kind()) => above += insn.immediate(1) as i64,
+            Mnemonic::Inc if on_rsp => above -= 1,
+            Mnemonic::Dec if on_rsp => above += 1,
             Mnemonic::Lea | Mnemonic::Pop if on_rsp => return Return::Switched,
             Mnemonic::Xchg if on_rsp || insn.op1_register() == Register::RSP => return Return::Switched,
             Mnemonic::Mov if base == Some(Register::RSP) && insn.op0_kind() == OpKind::Memory => {

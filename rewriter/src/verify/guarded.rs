@@ -88,7 +88,8 @@ pub(super) fn targets_of(
                 v.push(Target { lin: operand()?, size: 64, access: Access::Load, masked: false });
             }
             if cx.check_stores {
-                v.push(Target { lin: register(access.r0)?, size: 64, access: Access::Store, masked: false });
+                // One byte: the line is aligned, else the instruction faults (SDM, MOVDIR64B and ENQCMD), so its first tag speaks for all of it.
+                v.push(Target { lin: register(access.r0)?, size: 1, access: Access::Store, masked: false });
             }
             Ok((CHECK, v))
         }

@@ -12,6 +12,7 @@
 
 use super::audit::Audit;
 use super::decode::Code;
+use super::effects::Flow;
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::pushed;
@@ -44,7 +45,13 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     for b in (0..n).filter(|&b| !polled[b] && g.ends[b] == End::Ret) {
         let range = g.range(b, text);
         let last = range.end - 1;
-        let body = (range.start..last).filter(|&k| !get(&sites.inserted, k)).map(|k| &text.insns[k]);
+        let own = |k: usize| !get(&sites.inserted, k);
+        // A label in between changes nothing: back to where a block neither polls nor ends with a jump or call.
+        let runs_on = |b: usize| {
+            !polled[b] && g.range(b, text).rev().find(|&k| own(k)).is_none_or(|k| text.insns[k].flow == Flow::Next)
+        };
+        let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
+        let body = (g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]);
         if pushed::leads_to_pushed(body) {
             let va = text.insns[last].va;
             audit.finding(

@@ -34,6 +34,8 @@ pub enum Len {
     Bytes(u32),
     /// The value of an argument, 64 bits.
     Arg(u8),
+    /// The same, of a call that the kernel refuses where the number is negative.
+    Count(u8),
     /// The value of an argument of type `int`; the kernel looks at no more of the register.
     Int(u8),
     /// An argument of type `int`, times an element's bytes.
@@ -236,6 +238,8 @@ pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {
         .map_or(Ok(()), |&(first, _)| Err(addr.max(first)))
 }
 
+/// What the kernel transfers at most in one call (MAX_RW_COUNT).
+const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Longest string looked at: an argument of a new program (MAX_ARG_STRLEN); paths are shorter.
 const STRING_MAX: u64 = 128 << 10;
 
@@ -278,6 +282,7 @@ impl Visitor<'_> {
 
     /// The kernel reads these bytes, or with `store` writes them.
     fn put(&mut self, addr: u64, bytes: u64, store: bool) {
+        let bytes = bytes.min(TRANSFER_MAX);
         if addr != 0 && self.touches_segment(addr, bytes) {
             (self.found)(Range { addr, bytes, store });
         }
@@ -319,6 +324,8 @@ impl Visitor<'_> {
         Ok(match len {
             Len::Bytes(bytes) => bytes.into(),
             Len::Arg(i) => self.args[usize::from(i)],
+            Len::Count(i) if (self.args[usize::from(i)] as i64) < 0 => return Err(Stop::Refused),
+            Len::Count(i) => self.args[usize::from(i)],
             Len::Int(i) => self.int(i),
             Len::Times(i, bytes) => self.int(i) * u64::from(bytes),
             Len::TimesLong(i, bytes) => self.args[usize::from(i)].saturating_mul(bytes.into()),

@@ -119,6 +119,9 @@ fn a_return_used_as_a_jump_needs_one() {
         "xchg rsp, rax\n ret",
         "pop rsp\n ret",
         "push rax\n ret 8",
+        // A label in between: something else leads to the return, too.
+        "test esi, esi\n jz e2\n sub rsp, 8\ne2: ret",
+        "add rsp, -8\n test esi, esi\ne2: ret",
     ] {
         Program { flags: 4, ..polling(&format!("<poll> {jump}")) }.accepted();
         Program { flags: 4, ..not_polling(&format!("c2: {jump}")) }.found("a return to what was pushed");

@@ -11,7 +11,7 @@ use super::Layout::{
     PerfAttr, Prctl, Seccomp, Semctl, SetSockopt, Shmctl, SignalStack, SigsetPair, Sized, Strings, TwoWaiters, Waiters,
     XattrIn, XattrOut,
 };
-use super::Len::{Arg as By, At, Bits, Bytes, Int, Pages, Plus, Times, TimesLong};
+use super::Len::{Arg as By, At, Bits, Bytes, Count, Int, Pages, Plus, Times, TimesLong};
 
 const STAT: u32 = 144;
 /// Also `struct timeval`.
@@ -64,8 +64,8 @@ macro_rules! call {
 /// The table, by ascending number.
 #[rustfmt::skip]
 pub static CALLS: &[Call] = &[
-    call!(0 read, Num, Out(By(2))),
-    call!(1 write, Num, In(By(2))),
+    call!(0 read, Num, Out(Count(2))),
+    call!(1 write, Num, In(Count(2))),
     call!(2 open, Str),
     call!(3 close),
     call!(4 stat, Str, Out(Bytes(STAT))),
@@ -81,8 +81,8 @@ pub static CALLS: &[Call] = &[
     call!(14 rt_sigprocmask, Num, In(By(3)), Out(By(3))),
     call!(15 rt_sigreturn),
     call!(16 ioctl, Num, Num, L(Ioctl)),
-    call!(17 pread64, Num, Out(By(2))),
-    call!(18 pwrite64, Num, In(By(2))),
+    call!(17 pread64, Num, Out(Count(2))),
+    call!(18 pwrite64, Num, In(Count(2))),
     call!(19 readv, Num, L(IovOut(2))),
     call!(20 writev, Num, L(IovIn(2))),
     call!(21 access, Str),

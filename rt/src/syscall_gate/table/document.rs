@@ -22,7 +22,8 @@ and what it writes is made writable. *argument n* counts from 1. A dash is a num
 * **own pages** means: private, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
   guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces; a mere hint finds another place.
 * What the kernel would use after the call is over (asynchronous transfers, stacks, lists that it walks at exit) is private.
-* Where a count or size is out of the kernel's range, the kernel refuses the call as always.
+* Where a count or size is out of the kernel's range, the kernel refuses the call as always. It transfers at most 2 GiB less a page; more is taken for so much, all of which must be
+  allocated if the memory is shared.
 
 Handled by the gate itself, whatever their row says: `exit` and `exit_group` end the node; `fork`, `vfork` and `clone` without a thread
 start a process that takes no part in the run; threads are refused; `rt_sigaction`, `rt_sigprocmask`, `rt_sigreturn` and the calls with a signal mask keep
@@ -32,7 +33,7 @@ the runtime's own signals; `futex` on a shared word gives way instead of sleepin
 fn length(len: Len) -> String {
     match len {
         Len::Bytes(bytes) => bytes.to_string(),
-        Len::Arg(i) | Len::Int(i) => format!("argument {}", i + 1),
+        Len::Arg(i) | Len::Count(i) | Len::Int(i) => format!("argument {}", i + 1),
         Len::Times(i, bytes) | Len::TimesLong(i, bytes) => format!("argument {} × {bytes}", i + 1),
         Len::Plus(i, bytes) => format!("argument {} + {bytes}", i + 1),
         Len::At(i) => format!("as argument {} points to", i + 1),

@@ -137,6 +137,9 @@ impl Visitor<'_> {
             self.read(addr + done * IOVEC_BYTES, chunk.as_flattened_mut())?;
             for vector in chunk.iter() {
                 let [base, bytes] = pair(vector);
+                if (bytes as i64) < 0 {
+                    return Err(Stop::Refused);
+                }
                 match buffers {
                     Buffers::Remote if bytes > 0 => self.keep_out(base)?,
                     Buffers::Remote => {}

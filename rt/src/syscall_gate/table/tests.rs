@@ -40,6 +40,24 @@ fn with_one_node_user_managed_memory_alone_matters() {
     assert_eq!(ranges(9999, [S, USER, 0, 0, 0, 0]), Err((1, USER)));
 }
 
+/// The kernel refuses a negative count, or takes it for the most that it transfers. The gate looked at 2^58 blocks, and the run hung.
+#[test]
+fn counts_beyond_the_kernels_range_name_no_more_than_it_transfers() {
+    for nr in [libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_pwrite64] {
+        assert_eq!(ranges(nr, [0, S, u64::MAX, 0, 0, 0]), Ok(vec![]));
+        assert_eq!(ranges(nr, [0, S, i64::MAX as u64, 0, 0, 0]).map(|r| r[0].1), Ok(TRANSFER_MAX));
+    }
+    for (nr, args) in [
+        (libc::SYS_recvfrom, [0, S, u64::MAX, 0, 0, 0]),
+        (libc::SYS_getcwd, [S, u64::MAX, 0, 0, 0, 0]),
+        (libc::SYS_getrandom, [S, u64::MAX, 0, 0, 0, 0]),
+    ] {
+        assert_eq!(ranges(nr, args), Ok(vec![(S, TRANSFER_MAX, true)]), "{nr}");
+    }
+    let parts = [[S, 8], [S + 64, u64::MAX], [S + 128, 8]];
+    assert_eq!(ranges(libc::SYS_writev, [1, at(&parts), 3, 0, 0, 0]), Ok(vec![(S, 8, false)]));
+}
+
 #[test]
 fn the_table_is_sorted_by_number() {
     assert!(CALLS.is_sorted_by(|a, b| a.nr < b.nr));

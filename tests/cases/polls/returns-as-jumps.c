@@ -1,0 +1,46 @@
+//# flags: -O2
+//# link: -pie | -no-pie
+//# compilers: gcc
+//# nodes: 2
+//# timeout: 60
+/* Loops that go round by a `ret`: to the return address that is still there when rsp has been lowered again. Of `add` and `sub` with a small number and of `dec`
+ * the rewriter did not know that they lower rsp, so these had no poll: a signal that was put off was never handled. A label in front of the `ret` hid it
+ * from verify. */
+#include "blizzard.h"
+#include <signal.h>
+#include <stdio.h>
+#include <sys/time.h>
+
+volatile int stop;
+
+#define LOOP(name, lower)                                                                                                            \
+    void name(void);                                                                                                                 \
+    __asm__(".text\n.type " #name ", @function\n" #name ": .cfi_startproc\n call 3f\n1: cmpl $0, stop(%rip)\n jne 2f\n " lower      \
+            "\n3: ret\n2: ret\n.cfi_endproc\n.size " #name ", .-" #name "\n.globl " #name);
+LOOP(by_sub, "sub $8, %rsp")
+LOOP(by_add, "add $-8, %rsp")
+LOOP(by_large_sub, "sub $0x1008, %rsp; add $0x1000, %rsp")
+LOOP(by_lea, "lea -8(%rsp), %rsp")
+LOOP(by_dec, "dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp")
+LOOP(by_push, "lea 1b(%rip), %rax; push %rax")
+
+static void handle(int number) {
+    (void)number;
+    stop = 1;
+}
+
+int main(void) {
+    static const struct { const char *name; void (*run)(void); } LOOPS[] = {
+        {"sub", by_sub}, {"add", by_add}, {"large sub", by_large_sub}, {"lea", by_lea}, {"dec", by_dec}, {"push", by_push},
+    };
+    signal(SIGALRM, handle);
+    for (unsigned i = 0; i < sizeof LOOPS / sizeof *LOOPS; i++) {
+        stop = 0;
+        const struct itimerval after = {.it_value = {.tv_usec = 5000}};
+        setitimer(ITIMER_REAL, &after, NULL);
+        LOOPS[i].run();
+        if (bz_node() == 0) printf("%s: handled\n", LOOPS[i].name);
+    }
+    bz_barrier();
+    return 0;
+}

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCKS = 40000, BLOCK_WORDS = 64 / 8, WAIT_MS = 300, EACH_US = 5000 };
+enum { BLOCKS = 40000, BLOCK_WORDS = 64 / 8, WAIT_MS = 200, EACH_US = 5000 };
 static uint64_t *blocks, *over;
 
 static int64_t now_ms(void) {

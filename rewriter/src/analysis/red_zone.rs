@@ -14,11 +14,11 @@
 use super::facts::Facts;
 use super::frames;
 use crate::cfg::{BlockId, Cfg, Components, End};
-use crate::disasm::Insns;
+use crate::disasm::{InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How an instruction uses rsp, apart from what pushes, calls and returns do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum Use {
     Address,
     /// It copies rsp to a register.
     Copy,
+    /// It lowers rsp, and writes nothing to what lies above it then.
+    Lowers,
 }
 
 /// Whether an instruction that differs from `insn` in its displacement only may use rsp.
@@ -61,8 +63,11 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
         let source = (1..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
         let by_itself =
             matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And) && !far;
-        let lowers = lea && insn.memory_index() == Register::None;
-        return (!moves || source || !by_itself && !lowers).then_some(Use::Below);
+        let steps = lea && insn.memory_index() == Register::None;
+        if !moves || source || !by_itself && !steps {
+            return Some(Use::Below);
+        }
+        return (step_of(insn) == Some(Step::Down)).then_some(Use::Lowers);
     }
     match (far, lea) {
         _ if below => Some(Use::Named),
@@ -71,6 +76,54 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
         (false, false) => None,
         _ => Some(Use::Address),
     }
+}
+
+/// Where an explicit change of rsp leads it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Up,
+    Down,
+}
+
+/// What an instruction that is no push, call or return does to rsp. From the frame pointer or another register it is taken to come from below.
+fn step_of(insn: &Instruction) -> Option<Step> {
+    let signed = |n: i64, up: bool| if (n > 0) == up { Step::Up } else { Step::Down };
+    let immediate = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    match insn.mnemonic() {
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => return Some(Step::Up),
+        _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => return None,
+        Mnemonic::Lea if insn.memory_base() == Register::RSP => {
+            return Some(signed(insn.memory_displacement64() as i64, true));
+        }
+        Mnemonic::Add if immediate => return Some(signed(insn.immediate(1) as i64, true)),
+        Mnemonic::Sub if immediate => return Some(signed(insn.immediate(1) as i64, false)),
+        Mnemonic::Sub | Mnemonic::And => return Some(Step::Down),
+        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => return Some(Step::Up),
+        _ => None,
+    }
+}
+
+/// Whether a way within the function leads to the instruction `lowers` from one that raises rsp. What was in use in between, below rsp, is so still.
+fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> bool {
+    let raises = |block: BlockId, stop: InsnId| {
+        let first = cfg.blocks[block.ix()].first;
+        (first.0..stop.0).any(|i| step_of(&insns.decode(image, InsnId(i))) == Some(Step::Up))
+    };
+    let here = cfg.block_of(lowers);
+    if raises(here, lowers) {
+        return true;
+    }
+    let mut seen = BTreeSet::new();
+    let mut work: Vec<BlockId> = cfg.preds(here).collect();
+    while let Some(b) = work.pop() {
+        if seen.insert(b) {
+            if raises(b, cfg.blocks[b.ix()].stop) {
+                return true;
+            }
+            work.extend(cfg.preds(b));
+        }
+    }
+    false
 }
 
 /// The result.
@@ -105,6 +158,7 @@ impl RedZone {
         }
         let mut below = vec![false; n + insns.starts.len()];
         let (mut named, mut address, mut copies) = (below.clone(), below.clone(), below.clone());
+        let mut lowered = 0usize;
         let mut calls = vec![false; functions.len()];
         let mut takes = calls.clone();
         for &(id, how) in &facts.rsp_uses {
@@ -112,6 +166,11 @@ impl RedZone {
             match how {
                 Use::Named => named[group(b)] = true,
                 Use::Below => below[group(b)] = true,
+                Use::Lowers => {
+                    let raised = !below[group(b)] && is_raised_before(image, insns, cfg, id);
+                    below[group(b)] |= raised;
+                    lowered += usize::from(raised);
+                }
                 Use::Address | Use::Copy => {
                     address[group(b)] = true;
                     copies[group(b)] |= how == Use::Copy;
@@ -151,6 +210,10 @@ impl RedZone {
         }
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
             callees.iter().for_each(|&(from, to)| named[to as usize] |= named[from as usize]);
+        }
+        if std::env::var_os("RZ").is_some() {
+            let indirect = cfg.ids().filter(|b| named[group(*b)] && matches!(cfg.blocks[b.ix()].end(), End::UnknownCall | End::DescriptorCall)).count();
+            eprintln!("lowered {lowered} of {} functions; named with indirect calls {indirect}", functions.len());
         }
         let free = |b: BlockId| {
             let f = function[b.ix()] as usize;

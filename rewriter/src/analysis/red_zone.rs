@@ -5,7 +5,8 @@
 //! function is a connected part of the graph together with all other code between the same function starts.
 //!
 //! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says. Of places that are
-//! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use.
+//! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use. What rsp has been raised over may be in use
+//! where it is lowered again, other than by a push or call, which write what they uncover.
 //! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too.
 //!
 //! **What is believed**: an address at or above rsp, made by `lea` or used with an index, belongs to an object there. In a function that
@@ -158,7 +159,6 @@ impl RedZone {
         }
         let mut below = vec![false; n + insns.starts.len()];
         let (mut named, mut address, mut copies) = (below.clone(), below.clone(), below.clone());
-        let mut lowered = 0usize;
         let mut calls = vec![false; functions.len()];
         let mut takes = calls.clone();
         for &(id, how) in &facts.rsp_uses {
@@ -167,9 +167,8 @@ impl RedZone {
                 Use::Named => named[group(b)] = true,
                 Use::Below => below[group(b)] = true,
                 Use::Lowers => {
-                    let raised = !below[group(b)] && is_raised_before(image, insns, cfg, id);
-                    below[group(b)] |= raised;
-                    lowered += usize::from(raised);
+                    let below = &mut below[group(b)];
+                    *below = *below || is_raised_before(image, insns, cfg, id);
                 }
                 Use::Address | Use::Copy => {
                     address[group(b)] = true;
@@ -210,10 +209,6 @@ impl RedZone {
         }
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
             callees.iter().for_each(|&(from, to)| named[to as usize] |= named[from as usize]);
-        }
-        if std::env::var_os("RZ").is_some() {
-            let indirect = cfg.ids().filter(|b| named[group(*b)] && matches!(cfg.blocks[b.ix()].end(), End::UnknownCall | End::DescriptorCall)).count();
-            eprintln!("lowered {lowered} of {} functions; named with indirect calls {indirect}", functions.len());
         }
         let free = |b: BlockId| {
             let f = function[b.ix()] as usize;
@@ -263,13 +258,22 @@ mod tests {
         for code in below {
             assert_eq!(of(code), Some(Use::Below), "{code:x?}");
         }
-        let none: [&[u8]; 11] = [
-            // sub rsp, 40; add rsp, 40; and rsp, -16; mov rsp, rbp; lea rsp, [rsp-128]; mov rax, [rsp+8]; mov [rsp], rax
+        // sub rsp, 40; add rsp, -40; sub rsp, rax; and rsp, -16; lea rsp, [rsp-128]
+        let lowers: [&[u8]; 5] = [
             &[0x48, 0x83, 0xec, 0x28],
-            &[0x48, 0x83, 0xc4, 0x28],
+            &[0x48, 0x83, 0xc4, 0xd8],
+            &[0x48, 0x29, 0xc4],
             &[0x48, 0x83, 0xe4, 0xf0],
-            &[0x48, 0x89, 0xec],
             &[0x48, 0x8d, 0x64, 0x24, 0x80],
+        ];
+        for code in lowers {
+            assert_eq!(of(code), Some(Use::Lowers), "{code:x?}");
+        }
+        let none: [&[u8]; 9] = [
+            // add rsp, 40; mov rsp, rbp; lea rsp, [rsp+16]; mov rax, [rsp+8]; mov [rsp], rax
+            &[0x48, 0x83, 0xc4, 0x28],
+            &[0x48, 0x89, 0xec],
+            &[0x48, 0x8d, 0x64, 0x24, 0x10],
             &[0x48, 0x8b, 0x44, 0x24, 0x08],
             &[0x48, 0x89, 0x04, 0x24],
             // push rax; pop rcx; ret; leave

@@ -3,6 +3,7 @@
 //! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
 //! names a place below rsp, directly or relative to a copy of rsp ([`below`]); if its function calls something, or makes no address on the stack and
 //! forms none with an index; and if no caller, nor its callers, name a place below their own rsp.
+//! What rsp has been raised over may be in use where it is lowered again.
 //! Believed: an address at or above rsp belongs to an object there. Source: psABI section 3.2.2.
 
 use super::audit::Audit;
@@ -37,10 +38,13 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         return;
     }
     let mut parts = vec![Part::default(); g.starts.len()];
+    // Instructions that lower rsp, with their blocks.
+    let mut lowers: Vec<(usize, usize)> = Vec::new();
     let mut functions: HashMap<u64, Function> = HashMap::new();
     for b in 0..g.starts.len() {
         let part = &mut parts[g.component[b] as usize];
-        for i in g.range(b, text).filter(|&k| !get(&sites.inserted, k)).map(|k| &text.insns[k]) {
+        for k in g.range(b, text).filter(|&k| !get(&sites.inserted, k)) {
+            let i = &text.insns[k];
             let function = m.function_at(i.va).map(|f| f.0);
             let mut in_function = function.map(|f| functions.entry(f).or_default());
             match use_of(i) {
@@ -51,6 +55,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     part.copies |= matches!(how, Use::Copy);
                     in_function.iter_mut().for_each(|f| f.address = true);
                 }
+                None if explicit_step(i).is_some_and(|up| !up) => lowers.push((b, k)),
                 None => {}
             }
             if matches!(i.flow, Flow::Call | Flow::CallInd) {
@@ -75,6 +80,13 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     let mut asked: BTreeSet<usize> = BTreeSet::new();
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         asked.insert(part_of(g.block_of(s.access)));
+    }
+    let raised = Raised::new(text, sites, g, &lowers);
+    for &(b, k) in &lowers {
+        let part = part_of(b);
+        if asked.contains(&part) && !parts[part].below {
+            parts[part].below = raised.before(b, k);
+        }
     }
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for b in (0..g.starts.len()).filter(|&b| parts[part_of(b)].copies && asked.contains(&part_of(b))) {
@@ -102,6 +114,70 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
             );
         }
     }
+}
+
+/// Where rsp has been raised: what it was raised over is still in use where it is lowered again, but by a push or call, which write what they uncover.
+struct Raised<'x> {
+    text: &'x Code,
+    sites: &'x Sites,
+    g: &'x Graph,
+    /// Blocks with what leads to them, sorted.
+    preds: Vec<(u32, u32)>,
+}
+
+impl<'x> Raised<'x> {
+    fn new(text: &'x Code, sites: &'x Sites, g: &'x Graph, lowers: &[(usize, usize)]) -> Raised<'x> {
+        let mut preds: Vec<(u32, u32)> = Vec::new();
+        if !lowers.is_empty() {
+            preds.extend((0..g.starts.len()).flat_map(|b| g.succ(b).iter().map(move |&to| (to, b as u32))));
+            preds.sort_unstable();
+        }
+        Raised { text, sites, g, preds }
+    }
+
+    /// Whether a way leads to instruction `k` of block `b` from one that raises rsp.
+    fn before(&self, b: usize, k: usize) -> bool {
+        let raises = |range: std::ops::Range<usize>| {
+            range.filter(|&k| !get(&self.sites.inserted, k)).any(|k| raises(&self.text.insns[k]))
+        };
+        if raises(self.g.range(b, self.text).start..k) {
+            return true;
+        }
+        let mut seen = BTreeSet::new();
+        let mut work = vec![b as u32];
+        while let Some(to) = work.pop() {
+            let first = self.preds.partition_point(|p| p.0 < to);
+            for &(_, from) in self.preds[first..].iter().take_while(|p| p.0 == to) {
+                if seen.insert(from) {
+                    if raises(self.g.range(from as usize, self.text)) {
+                        return true;
+                    }
+                    work.push(from);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Whether an instruction that is no push, pop or call raises rsp, or lowers it; `None` if it does not change it.
+fn explicit_step(i: &Insn) -> Option<bool> {
+    if i.r0 != RSP || i.r0_bytes != 8 {
+        return None;
+    }
+    match (i.op, i.ext, &i.mem) {
+        (0x81 | 0x83, 0, None) => Some(i.imm > 0),
+        (0x81 | 0x83, 5, None) => Some(i.imm < 0),
+        (0x81 | 0x83, 4, None) | (0x21 | 0x23 | 0x29 | 0x2b, ..) => Some(false),
+        (0x8d, _, Some(m)) if m.base == RSP && m.index == NONE => Some(m.disp > 0),
+        (0x01 | 0x03 | 0x89 | 0x8b | 0x8d, ..) => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether it raises rsp, pops and `leave` included.
+fn raises(i: &Insn) -> bool {
+    matches!(i.op, 0x58..=0x5f | 0x8f | 0x9d | 0xc9) || explicit_step(i) == Some(true)
 }
 
 /// How an instruction uses rsp, apart from what pushes, calls and returns do.

@@ -47,6 +47,11 @@ fn accepts_a_register_in_the_red_zone() {
 #[test]
 fn finds_values_of_the_program_in_the_red_zone() {
     for more in [
+        // What rsp was raised over, and is lowered to again.
+        "lea rsp, [rsp+24]\n nop\n lea rsp, [rsp-24]",
+        "pop rdx\n pop rdx\n sub rsp, 16",
+        "add rsp, 16\n test rdx, rdx\n jz q\n nop\nq: add rsp, -16",
+        "add rsp, 16\n nop\n and rsp, -32",
         "mov [rsp-24], rax",
         "mov rax, [rsp-8]",
         "mov rax, [rsp+rax*8]",

@@ -91,15 +91,13 @@ fn step_of(insn: &Instruction) -> Option<Step> {
     let signed = |n: i64, up: bool| if (n > 0) == up { Step::Up } else { Step::Down };
     let immediate = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
     match insn.mnemonic() {
-        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => return Some(Step::Up),
-        _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => return None,
-        Mnemonic::Lea if insn.memory_base() == Register::RSP => {
-            return Some(signed(insn.memory_displacement64() as i64, true));
-        }
-        Mnemonic::Add if immediate => return Some(signed(insn.immediate(1) as i64, true)),
-        Mnemonic::Sub if immediate => return Some(signed(insn.immediate(1) as i64, false)),
-        Mnemonic::Sub | Mnemonic::And => return Some(Step::Down),
-        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => return Some(Step::Up),
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => Some(Step::Up),
+        _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => None,
+        Mnemonic::Lea if insn.memory_base() == Register::RSP => Some(signed(insn.memory_displacement64() as i64, true)),
+        Mnemonic::Add if immediate => Some(signed(insn.immediate(1) as i64, true)),
+        Mnemonic::Sub if immediate => Some(signed(insn.immediate(1) as i64, false)),
+        Mnemonic::Sub | Mnemonic::And => Some(Step::Down),
+        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => Some(Step::Up),
         _ => None,
     }
 }

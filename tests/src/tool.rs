@@ -46,7 +46,7 @@ impl Mode {
     /// The modes in which each case is run.
     pub const USUAL: [Mode; 2] =
         [Mode { checks: "all", poll: "backedge", count: false }, Mode { checks: "none", poll: "none", count: false }];
-    /// The modes that are added in two configurations of a case.
+    /// The modes that are added in three configurations of a case.
     pub const PARTIAL: [Mode; 2] = [
         Mode { checks: "loads", poll: "backedge", count: false },
         Mode { checks: "stores", poll: "backedge", count: false },

@@ -173,7 +173,8 @@ fn is_readable(tag: u64) -> bool {
 
 /// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
 pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
-    if info.si_code <= 0 {
+    // A signal that somebody sent (SIGCHLD has a positive code, too) may come between a test and its access, which still needs the pages gone.
+    if info.si_code <= 0 || bit(signal) & signals::SYNCHRONOUS == 0 {
         return false;
     }
     if bit(signal) & SIGNALS == 0 {

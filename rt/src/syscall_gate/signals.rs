@@ -45,7 +45,8 @@ pub const fn bit(signal: i32) -> u64 {
 /// Signals that must reach the runtime whenever the program runs, with several nodes.
 pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGNAL);
 /// Signals that an instruction raises: never put off when it did.
-const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
+pub(super) const SYNCHRONOUS: u64 =
+    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
 /// What is blocked while the runtime's own handlers run.
 pub const BLOCK_ALL: u64 = !SYNCHRONOUS;
 

@@ -371,7 +371,9 @@ pub fn return_of(image: &Image, insns: &Insns, ret: InsnId) -> Return {
     let mut above = 0i64;
     let mut behind = ret;
     while let Some(id) = behind.0.checked_sub(1).map(InsnId) {
-        if insns.next(id) != Some(behind) || insns.flow(id) != Flow::Next {
+        // A call of what follows pushes its own address, no more.
+        let calls_next = insns.flow(id) == Flow::Call && insns.target(id) == Some(behind);
+        if insns.next(id) != Some(behind) || (insns.flow(id) != Flow::Next && !calls_next) {
             return Return::Ordinary;
         }
         let insn = insns.decode(image, id);

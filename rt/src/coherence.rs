@@ -476,6 +476,10 @@ impl Node {
             Kind::Stache => {}
             Kind::Mcm => self.mcm_idle(idled),
         }
+        #[cfg(test)]
+        if self.coherence.bag.as_ref().is_some_and(|bag| !bag.is_empty()) {
+            self.transport.limit_sleep(shuffle::NAP_NS);
+        }
     }
 
     /// After how many looks in vain the protocol wants [`Node::protocol_idle`] to be called.

@@ -9,6 +9,9 @@ use crate::node::Node;
 use crate::transport::Message;
 use std::vec::Vec;
 
+/// The longest sleep of a node that has messages in its bag: nobody wakes it for them.
+pub const NAP_NS: u64 = 20_000;
+
 /// The messages that have arrived and not been handled.
 pub struct Bag {
     messages: Vec<Message>,

@@ -4,13 +4,11 @@
 //! rewriter is a large Rust program with threads, unwinding and jump tables of every kind, and its tests say whether each part still does what
 //! it did.
 
-#[path = "../tests/executable/mod.rs"]
-mod executable;
-
 use crate::cache::Cache;
 use crate::closure::{Cached, Source, libraries_of};
 use crate::options::Options;
 use crate::{marker, pipeline};
+use blizzard_test_harness::executable;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

@@ -20,7 +20,7 @@ fn build() -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os("BLIZZARD") {
         return Ok(PathBuf::from(given));
     }
-    built::program("blizzard", "as_they_are")
+    built::program("blizzard", "programs")
 }
 
 /// A `blizzard` command with `arguments`. Signals have their default actions in it: who starts tests in the background, or

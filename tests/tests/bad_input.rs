@@ -1,8 +1,6 @@
 //! Inputs that are no programs, or damaged ones: each is one clear error, soon, and nothing is written.
 
-#[path = "../../rewriter/tests/executable/mod.rs"]
-mod executable;
-
+use blizzard_test_harness::executable;
 use blizzard_test_harness::tool;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Ending, Outcome, run};

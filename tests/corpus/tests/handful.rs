@@ -1,9 +1,7 @@
 //! A handful of programs that every Debian system has, through the command that users have.
 
-#[path = "../../../rewriter/tests/executable/mod.rs"]
-mod executable;
-
 use blizzard_corpus::inside::namespaces;
+use blizzard_test_harness::executable;
 use blizzard_test_harness::needs::{need, need_system};
 use std::process::Command;
 

@@ -9,6 +9,7 @@
 //! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure. `BLIZZARD_TEST_TIMES=FILE` adds a line for each test to FILE: seconds and name.
 
 pub mod built;
+pub mod executable;
 pub mod needs;
 mod records;
 pub mod totals;
@@ -42,6 +43,12 @@ impl Test {
     /// A test that fails by its result, or by a panic.
     pub fn new(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Test {
         Test { name: name.into(), long: false, run: Box::new(run) }
+    }
+
+    /// The same test, named as one of a module.
+    #[must_use]
+    pub fn of(self, module: &str) -> Test {
+        Test { name: format!("{module}::{}", self.name), ..self }
     }
 
     /// The same test, among those that take minutes.

@@ -1,0 +1,476 @@
+//! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
+
+use blizzard_test_harness::needs;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+pub fn tests() -> Vec<blizzard_test_harness::Test> {
+    blizzard_test_harness::list![
+        misuse_is_status_2_and_names_the_option,
+        bad_input_is_one_clear_error_and_nothing_is_written,
+        an_output_that_cannot_be_written_leaves_nothing,
+        the_output_runs_and_keeps_the_permissions,
+        rewriting_replaces_an_older_output_even_while_it_runs,
+        verify_and_inspect_report,
+        a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
+        a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
+        statistics_take_the_place_of_no_pipe_or_link,
+        statistics_count_exactly_in_a_counting_rewrite,
+        config_compiles_a_program_that_runs_plain_and_on_nodes,
+        several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
+        nodes_that_wait_for_a_dead_one_are_ended,
+        output_that_cannot_be_written_fails_the_run,
+        limits_that_a_run_meets_are_named,
+        a_program_with_a_small_stack_starts,
+        help_that_cannot_be_written_is_an_error,
+        the_demonstration_shows_equal_checksums_and_misses,
+        without_a_compiler_the_demonstration_says_so_in_one_line,
+    ]
+}
+
+/// A folder with a compiled program, and a cache of its own.
+struct Bench {
+    folder: TempDir,
+}
+
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static unsigned table[97];
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        for (char *c = argv[i]; *c; c++) table[(unsigned char)*c % 97] += (unsigned)i;
+    unsigned sum = 0;
+    for (int i = 0; i < 97; i++) sum = sum * 31 + table[i];
+    printf("%s %u\n", strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0], sum);
+    return argc > 1 ? atoi(argv[1]) : 0;
+}
+"#;
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Bench { folder: tempfile::tempdir().unwrap() };
+        fs::write(bench.at("prog.c"), PROGRAM).unwrap();
+        let status = Command::new("cc").arg("-O2").arg(bench.at("prog.c")).arg("-o").arg(bench.at("prog")).status();
+        assert!(status.unwrap().success(), "the tests need a C compiler");
+        bench
+    }
+
+    /// Compiles `<name>.c` against blizzard.h.
+    fn compile_shared(&self, name: &str) {
+        let flags = |what| self.run(&["config", what]).0.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut cc = Command::new("cc");
+        cc.arg("-O2").args(flags("--cflags")).arg(self.at(&format!("{name}.c"))).args(flags("--libs"));
+        assert!(cc.arg("-o").arg(self.at(name)).status().unwrap().success());
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn blizzard(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        command
+    }
+
+    /// How many files of the cache have a name that begins so.
+    fn cached(&self, name: &str) -> usize {
+        let entries = fs::read_dir(self.at("cache")).unwrap().map(|e| e.unwrap());
+        let entries = entries.filter(|e| e.file_name().len() == 64);
+        let files = entries.flat_map(|e| fs::read_dir(e.path()).unwrap().map(|f| f.unwrap().file_name()));
+        files.filter(|file| file.to_str().unwrap().starts_with(name)).count()
+    }
+
+    fn run(&self, args: &[&str]) -> (String, String, i32) {
+        text(self.blizzard().args(args).output().unwrap())
+    }
+
+    /// Everything in the folder, with sizes: to see that a command changed nothing.
+    fn contents(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|e| e.unwrap())
+            .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len()))
+            .collect();
+        all.sort();
+        all
+    }
+}
+
+fn text(output: Output) -> (String, String, i32) {
+    let utf8 = |bytes| String::from_utf8(bytes).unwrap();
+    (utf8(output.stdout), utf8(output.stderr), output.status.code().expect("blizzard exits by itself"))
+}
+
+fn plain(program: &Path, args: &[&str]) -> (String, String, i32) {
+    text(Command::new(program).args(args).output().unwrap())
+}
+
+fn misuse_is_status_2_and_names_the_option() {
+    let bench = Bench::new();
+    for args in [&["run", "-n", "0", "--", "./prog"][..], &["rewrite", "prog"], &["frobnicate"], &[]] {
+        let (out, err, status) = bench.run(args);
+        assert_eq!((out.as_str(), status), ("", 2), "{args:?}: {err}");
+        assert!(err.starts_with("blizzard: "), "{args:?}: {err}");
+    }
+    let (_, err, _) = bench.run(&["run", "-n", "65", "--", "./prog"]);
+    assert!(err.contains("1 to 64"), "{err}");
+}
+
+fn bad_input_is_one_clear_error_and_nothing_is_written() {
+    let bench = Bench::new();
+    let prog = fs::read(bench.at("prog")).unwrap();
+    fs::write(bench.at("empty"), b"").unwrap();
+    fs::write(bench.at("text"), b"just some text, longer than an ELF header, to be sure of that, and more\n").unwrap();
+    fs::write(bench.at("script"), b"#!/bin/sh\n").unwrap();
+    fs::write(bench.at("head"), &prog[..40]).unwrap();
+    fs::write(bench.at("half"), &prog[..prog.len() / 2]).unwrap();
+    let with = |at: usize, value: u8| {
+        let mut bytes = prog.clone();
+        bytes[at] = value;
+        bytes
+    };
+    fs::write(bench.at("arm"), with(18, 183)).unwrap();
+    fs::write(bench.at("elf32"), with(4, 1)).unwrap();
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "again"]).2, 0);
+    let before = bench.contents();
+    for name in ["absent", "empty", "text", "script", "head", "half", "arm", "elf32", "again", ".", "/dev/null"] {
+        for args in [&["rewrite", name, "-o", "out"][..], &["inspect", name]] {
+            if name == "again" && args[0] == "inspect" {
+                continue;
+            }
+            let (out, err, status) = bench.run(args);
+            assert_eq!((out.as_str(), status), ("", 1), "{args:?}: {err}");
+            assert!(err.starts_with("blizzard: error: "), "{args:?}: {err}");
+            assert!(err.contains(name), "{args:?}: {err}");
+            assert_eq!(err.matches("error:").count(), 1, "{args:?}: {err}");
+        }
+    }
+    assert_eq!(bench.contents(), before);
+}
+
+fn an_output_that_cannot_be_written_leaves_nothing() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("dir")).unwrap();
+    let before = bench.contents();
+    for out in ["prog", "./prog", "dir", "absent/out", "/dev/null"] {
+        let (_, err, status) = bench.run(&["rewrite", "prog", "-o", out]);
+        assert_eq!(status, 1, "{out}: {err}");
+        assert!(err.starts_with("blizzard: error: ") && err.contains(out), "{out}: {err}");
+    }
+    // The libraries are good all the same.
+    let _ = fs::remove_dir_all(bench.at("cache"));
+    assert_eq!(bench.contents(), before);
+}
+
+fn the_output_runs_and_keeps_the_permissions() {
+    let bench = Bench::new();
+    for (mode, expected) in [(0o755, 0o755), (0o700, 0o700), (0o644, 0o755), (0o4755, 0o755)] {
+        fs::set_permissions(bench.at("prog"), fs::Permissions::from_mode(mode)).unwrap();
+        let (out, err, status) = bench.run(&["rewrite", "prog", "-o", "out"]);
+        assert_eq!((out.as_str(), err.as_str(), status), ("", "", 0));
+        assert_eq!(fs::metadata(bench.at("out")).unwrap().permissions().mode() & 0o7777, expected, "{mode:o}");
+    }
+    let (out, err, status) = plain(&bench.at("out"), &["5", "abc"]);
+    let (expected, _, _) = plain(&bench.at("prog"), &["5", "abc"]);
+    assert_eq!((out, err.as_str(), status), (expected.replace("prog ", "out "), "", 5));
+}
+
+fn rewriting_replaces_an_older_output_even_while_it_runs() {
+    let bench = Bench::new();
+    // By another process: a descriptor of this one could be held by a child of another test when the copy is to be executed.
+    assert!(Command::new("cp").arg("/bin/sleep").arg(bench.at("out")).status().unwrap().success());
+    let mut running = Command::new(bench.at("out")).arg("1000").spawn().unwrap();
+    let (_, err, status) = bench.run(&["rewrite", "prog", "-o", "out"]);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert_eq!(plain(&bench.at("out"), &[]).2, 0);
+}
+
+fn verify_and_inspect_report() {
+    let bench = Bench::new();
+    let (_, err, status) = bench.run(&["verify", "prog"]);
+    assert_eq!(status, 1);
+    assert!(err.starts_with("blizzard: error: "), "{err}");
+    let (out, _, status) = bench.run(&["inspect", "prog", "--json"]);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let main = json["functions"].as_array().unwrap().iter().find(|f| f["name"] == "main").expect("main is a function");
+    assert!(main["accesses"]["checked_loads"].as_u64().unwrap() > 0, "{main}");
+    assert!(bench.run(&["inspect", "prog"]).0.contains("  main\n"));
+
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
+    let (out, _, _) = bench.run(&["verify", "out", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
+}
+
+fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {
+    let bench = Bench::new();
+    let expected = plain(&bench.at("prog"), &["3", "xyz"]);
+    let start = || {
+        let mut command = bench.blizzard();
+        command.args(["run", "--", "./prog", "3", "xyz"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let runs: Vec<_> = (0..8).map(|_| start()).collect();
+    for run in runs {
+        assert_eq!(text(run.wait_with_output().unwrap()), expected);
+    }
+    assert_eq!(bench.cached("prog"), 1);
+    assert_eq!(bench.cached("libc"), 1);
+    // Nothing but whole entries and links: no temporary file is left. With the program its loader, libc, and libgcc_s, which libc opens.
+    let (out, _, status) = bench.run(&["cache", "list"]);
+    assert_eq!(status, 0);
+    assert!(out.lines().last().unwrap().starts_with("4 files"), "{out}");
+    assert_eq!(bench.run(&["cache", "clean", "--unused-days", "1"]).0, "removed 0 files (0.0 MB)\n");
+    assert!(bench.run(&["cache", "clean"]).0.starts_with("removed 4 files"));
+    assert_eq!(fs::read_dir(bench.at("cache")).unwrap().count(), 0);
+}
+
+fn a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
+    let (out, _, status) = bench.run(&["run", "--", "./out", "2"]);
+    assert!(out.starts_with("out "), "{out}");
+    assert_eq!(status, 2);
+    assert_eq!(bench.cached("out") + bench.cached("prog"), 0, "only libraries are kept in the cache");
+    let output = bench.blizzard().args(["run", "--", "out", "4"]).env("PATH", bench.folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let (_, err, status) = bench.run(&["run", "--", "no-such-program"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("no-such-program: no such program in PATH"), "{err}");
+}
+
+/// As root, `--stats /dev/null` put a file in the place of the device, and `--stats /dev/stdout` one in the place of the link.
+fn statistics_take_the_place_of_no_pipe_or_link() {
+    use std::os::unix::fs::FileTypeExt;
+    let bench = Bench::new();
+    let pipe = bench.at("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    let (_, err, status) = bench.run(&["run", "--stats", "pipe", "--", "./prog"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(reader.join().unwrap().contains("wall_seconds"));
+
+    fs::write(bench.at("old.json"), "old").unwrap();
+    std::os::unix::fs::symlink("old.json", bench.at("link")).unwrap();
+    let (_, err, status) = bench.run(&["run", "--stats", "link", "--", "./prog"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(bench.at("link").is_symlink());
+    assert!(fs::read_to_string(bench.at("old.json")).unwrap().contains("wall_seconds"));
+}
+
+fn statistics_count_exactly_in_a_counting_rewrite() {
+    let bench = Bench::new();
+    let counters = |args: &[&str]| {
+        let mut all = vec!["run", "--stats", "stats.json"];
+        all.extend(args);
+        let (_, err, status) = bench.run(&all);
+        assert_eq!((err.as_str(), status), ("", 0));
+        let text = fs::read_to_string(bench.at("stats.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let stats = counters(&["--", "./prog"]);
+    assert_eq!(stats["totals"]["load_checks"], 0);
+    assert_eq!(stats["options"]["counting"], false);
+    assert_eq!(stats["per_node"][0]["exit_status"], 0);
+    // Of the program alone: what libraries do with an argument need not grow evenly, nor do tests for several iterations.
+    let stats = counters(&["--count", "--no-strips", "--no-libraries", "--", "./prog", "0", "aaaa"]);
+    let more = counters(&["--count", "--no-strips", "--no-libraries", "--", "./prog", "0", "aaaaaaaa"]);
+    let loads = |stats: &serde_json::Value| stats["totals"]["load_checks"].as_u64().unwrap();
+    assert!(loads(&stats) > 0);
+    // Each further character costs the program the same checks.
+    let (short, long) = (loads(&stats), loads(&more));
+    assert_eq!((long - short) % 4, 0, "{short} {long}");
+    assert!(long > short);
+    let (_, err, status) = bench.run(&["run", "--stats", "absent/stats.json", "--", "./prog"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("absent/stats.json"), "{err}");
+}
+
+fn config_compiles_a_program_that_runs_plain_and_on_nodes() {
+    let bench = Bench::new();
+    fs::write(
+        bench.at("sum.c"),
+        "#include <blizzard.h>\n#include <stdio.h>\nint main(void) {\n\
+         if (bz_node() == 0) bz_publish(0, bz_alloc(8));\n uint64_t *p = bz_lookup(0);\n\
+         bz_fetch_add_u64(p, bz_node() + 1);\n bz_barrier();\n\
+         uint64_t sum = *p;\n printf(\"%u of %u: %u\\n\", bz_node(), bz_nodes(), (unsigned)sum);\n return 0; }\n",
+    )
+    .unwrap();
+    bench.compile_shared("sum");
+    assert_eq!(plain(&bench.at("sum"), &[]), ("0 of 1: 1\n".into(), String::new(), 0));
+    let (out, err, status) = bench.run(&["run", "-n", "3", "--", "./sum"]);
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, err.as_str(), status), (vec!["0 of 3: 6", "1 of 3: 6", "2 of 3: 6"], "", 0));
+}
+
+fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line() {
+    let bench = Bench::new();
+    for (options, part) in [(["--checks", "stores"], "loads are not checked"), (["--poll", "none"], "does not poll")] {
+        let [option, value] = options;
+        assert_eq!(bench.run(&["rewrite", "prog", "-o", "out", option, value]).2, 0);
+        for args in [&["./out", "0"][..], &[option, value, "--", "./prog", "0"]] {
+            let run = |nodes: &str| bench.run(&[&["run", "-n", nodes], args].concat());
+            let (out, err, status) = run("2");
+            assert_eq!((out.as_str(), status), ("", 1), "{err}");
+            let (line, help) = err.split_once('\n').unwrap();
+            assert!(line.starts_with("blizzard: error: ./") && line.contains(part), "{err}");
+            assert!(help.contains("--allow-incomplete"), "{err}");
+            let (out, err, status) = bench.run(&[&["run", "--allow-incomplete", "-n", "2"], args].concat());
+            assert_eq!((out.lines().count(), err.as_str(), status), (2, "", 0));
+            let (_, err, status) = run("1");
+            assert_eq!((err.as_str(), status), ("", 0), "one node needs neither");
+        }
+    }
+}
+
+fn nodes_that_wait_for_a_dead_one_are_ended() {
+    let bench = Bench::new();
+    // Node 1 ends in the way that the argument names; the others wait for it, in the runtime and in a computation.
+    fs::write(
+        bench.at("wait.c"),
+        r#"
+#include <blizzard.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    bz_barrier();
+    if (bz_node() == 1) {
+        if (argv[1][0] == 'e') exit(7);
+        if (argv[1][0] == 'k') kill(getpid(), SIGKILL);
+        if (argv[1][0] == '_') _exit(0);
+        *(volatile int *)8 = 1;
+    }
+    if (bz_node() == 2) for (volatile unsigned i = 0;; i++) {}
+    bz_barrier();
+    return 0;
+}
+"#,
+    )
+    .unwrap();
+    bench.compile_shared("wait");
+    for (how, status, says) in [
+        ("exit", 7, "node 1 exited with status 7"),
+        ("kill", 128 + 9, "node 1 was killed by signal 9 (SIGKILL)"),
+        ("_exit", 1, "node 1"),
+        ("segv", 128 + 11, "node 1 was killed by signal 11 (SIGSEGV)"),
+    ] {
+        let (out, err, got) = bench.run(&["run", "-n", "4", "--", "./wait", how]);
+        assert_eq!((out.as_str(), got), ("", status), "{how}: {err}");
+        assert!(err.starts_with("blizzard: error: ") && err.contains(says), "{how}: {err}");
+    }
+}
+
+/// Runs `blizzard run` on the program under limits that a shell sets.
+fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i32) {
+    let blizzard = bench.blizzard();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("{limits} && {}", needs::without_raising_limits()), "sh"])
+        .arg(blizzard.get_program())
+        .arg("run")
+        .args(args);
+    shell.current_dir(bench.folder.path()).env("BLIZZARD_CACHE", bench.at("cache")).stdin(Stdio::null());
+    text(shell.output().unwrap())
+}
+
+/// What a node printed was lost without a word when the disk was full: only a reader that has gone away was thought of.
+fn output_that_cannot_be_written_fails_the_run() {
+    let bench = Bench::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let run = |stdout: Stdio, args: &[&str]| {
+        let output = bench.blizzard().args(["run", "-n", "2", "--", "./prog"]).args(args).stdout(stdout).output();
+        text(output.unwrap())
+    };
+    let (_, err, status) = run(full().into(), &[]);
+    assert_eq!(status, 1, "{err}");
+    assert!(
+        err.starts_with("blizzard: error: cannot write the nodes' standard output\n  caused by: No space"),
+        "{err}"
+    );
+    // A node that fails gives the status all the same.
+    let (_, err, status) = run(full().into(), &["5"]);
+    assert_eq!(status, 5, "{err}");
+    assert!(err.contains("standard output") && err.contains("exited with status 5"), "{err}");
+    // Whoever wants no more output has lost nothing.
+    let (gone, writer) = std::io::pipe().unwrap();
+    drop(gone);
+    let (_, err, status) = run(writer.into(), &[]);
+    assert!(err.is_empty() && matches!(status, 0 | 141), "{status}: {err}");
+}
+
+/// Threads that could not be started were a panic of the launcher, which could hang; a limit of file sizes ended it by SIGXFSZ.
+fn limits_that_a_run_meets_are_named() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["run", "--", "./prog"]).2, 0);
+    for (limits, nodes, words) in [
+        // Less than what the nodes share takes.
+        ("ulimit -f 1000", "2", &["ulimit -f", "the memory that the nodes share"][..]),
+        ("ulimit -n 12", "8", &["cannot start node", "ulimit -n"]),
+        // Room for 128 small stacks besides the launcher, but not for large ones; and too little for a node.
+        ("ulimit -v 250000", "64", &["tag table", "ulimit -v"]),
+        ("ulimit -d 60000", "16", &["shared segment", "-d unlimited"]),
+    ] {
+        let (_, err, status) = run_limited(&bench, limits, &["-n", nodes, "--", "./prog"]);
+        assert!(matches!(status, 1 | 127), "{limits}: {status}: {err}");
+        assert!(words.iter().all(|word| err.contains(word)), "{limits}: {err}");
+        assert!(!err.contains("panicked"), "{limits}: {err}");
+    }
+}
+
+/// The runtime started on the program's stack, and took 220 KiB of it.
+fn a_program_with_a_small_stack_starts() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["rewrite", "./prog", "-o", "small"]).2, 0);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -s 128 && exec ./small 7"]).current_dir(bench.folder.path()).stdin(Stdio::null());
+    let (out, err, status) = text(shell.output().unwrap());
+    assert_eq!((out.starts_with("small "), status), (true, 7), "{err}");
+}
+
+fn help_that_cannot_be_written_is_an_error() {
+    for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Bench::new().blizzard().args(args).stdout(full).output().unwrap();
+        let (_, err, status) = text(output);
+        assert!(status == 1 && err.contains("cannot write to standard output"), "{args:?}: {status}: {err}");
+    }
+}
+
+fn the_demonstration_shows_equal_checksums_and_misses() {
+    let bench = Bench::new();
+    let (out, err, status) =
+        bench.run(&["demo", "--nodes", "1,2,3", "--graph-nodes", "1920", "--iters", "3", "--runs", "1"]);
+    assert_eq!((err.as_str(), status), ("", 0), "{out}");
+    let row = |name: &str| {
+        let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));
+        line.replace(',', "").split_whitespace().skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    // Checks executed, misses, messages, bytes.
+    let (one, two) = (row("1 node "), row("2 nodes "));
+    assert!(one[0] > 0 && one[1] == 0, "{out}");
+    assert!(two.iter().all(|&n| n > 0), "{out}");
+    assert!(out.contains("all checksums are 0x"), "{out}");
+}
+
+fn without_a_compiler_the_demonstration_says_so_in_one_line() {
+    let bench = Bench::new();
+    let output = bench.blizzard().arg("demo").env("PATH", bench.at("nowhere")).env_remove("CC").output().unwrap();
+    let (out, err, status) = text(output);
+    assert_eq!((out.as_str(), status, err.lines().count()), ("", 1, 1), "{err}");
+    assert!(err.contains("C compiler"), "{err}");
+}

@@ -1,0 +1,102 @@
+//! Unit tests of the library that need more than a C compiler, or that take minutes.
+//!
+//! Rust's own harness cannot skip a test that has begun. Such a unit test is `#[ignore]`d in its module; this program, which can, runs it in
+//! the library's test executable by its full name.
+
+use blizzard_test_harness::needs::{need, need_file};
+use blizzard_test_harness::{Test, built};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Programs that unit tests need.
+const NEED: &[(&str, &str)] = &[
+    ("cli::compiler::tests::the_flags_keep_clang_from_making_library_calls", "clang"),
+    ("cli::debug_file::tests::the_file_is_known_by_its_build_id_or_its_checksum", "objcopy"),
+    ("cli::debug_file::tests::programs_that_need_or_name_none_are_told_so", "objcopy"),
+    ("elf_write::frames::tests::cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site", "g++"),
+    ("elf_write::frames::tests::cpp_programs_of_clang_keep_every_row_and_call_site", "clang++"),
+    ("elf_write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
+    ("elf_write::frames::tests::damage::damaged_tables_are_errors", "g++"),
+    ("elf_write::frames::tests::damage::random_bytes_are_errors", "g++"),
+    ("verify::tests::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
+    ("verify::tests::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
+    ("verify::tests::unwinding::a_file_without_section_headers_keeps_its_frames", "g++"),
+    ("verify::tests::unwinding::an_lsda_right_behind_the_frames_is_one", "g++"),
+    ("verify::tests::unwinding::finds_every_changed_byte_of_the_frame_tables_that_matters", "g++"),
+    ("optimise::tests::loops_whose_faults_are_caught_run_in_no_copies", "g++"),
+];
+
+/// The library in Debian's package libstdc++6.
+const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+
+const NEED_LIBSTDCXX: &[&str] = &[
+    "elf_write::frames::tests::an_installed_cpp_library_keeps_every_row_and_call_site",
+    "elf_write::frames::tests::landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text",
+];
+
+/// Minutes; the second needs g++.
+const OWN_TESTS: &str = "own_tests::the_rewritten_rewriter_passes_its_own_tests";
+const SYSTEMATIC: &str = "verify::tests::systematic::finds_every_planted_fault";
+
+/// Started by hand.
+const MEASUREMENTS: &[&str] = &[
+    "elf_write::frames::tests::every_installed_file_keeps_every_row_and_call_site",
+    "elf_write::frames::tests::speed_on_large_files",
+];
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = vec![
+        Test::new("every_ignored_unit_test_is_here", || {
+            every_ignored_unit_test_is_here();
+            Ok(())
+        }),
+        Test::new(OWN_TESTS, || {
+            run(OWN_TESTS);
+            Ok(())
+        })
+        .long(),
+        Test::new(SYSTEMATIC, || {
+            need("g++");
+            run(SYSTEMATIC);
+            Ok(())
+        })
+        .long(),
+    ];
+    for (name, program) in NEED {
+        tests.push(Test::new(*name, || {
+            need(program);
+            run(name);
+            Ok(())
+        }));
+    }
+    for name in NEED_LIBSTDCXX {
+        tests.push(Test::new(*name, || {
+            need_file(LIBSTDCXX, "libstdc++6");
+            run(name);
+            Ok(())
+        }));
+    }
+    tests
+}
+
+fn executable() -> Command {
+    let mut command = Command::new(built::unit_tests("blizzard").unwrap());
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+fn run(name: &str) {
+    let output = executable().args(["--exact", name, "--ignored", "--nocapture"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// An ignored test that nobody runs would be a test no more.
+fn every_ignored_unit_test_is_here() {
+    let output = executable().args(["--list", "--ignored"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ignored: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let named = NEED.iter().map(|row| row.0).chain(NEED_LIBSTDCXX.iter().copied());
+    let known: BTreeSet<&str> = named.chain([OWN_TESTS, SYSTEMATIC]).chain(MEASUREMENTS.iter().copied()).collect();
+    assert_eq!(ignored, known);
+}

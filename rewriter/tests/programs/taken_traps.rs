@@ -1,0 +1,143 @@
+//! How many traps rewritten programs take, counted by the runtime: each costs a microsecond or more.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+pub fn tests() -> Vec<blizzard_test_harness::Test> {
+    blizzard_test_harness::list![
+        operations_of_an_interpreter_have_springboards_of_many_jumps,
+        a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
+        tables_of_the_large_model_are_recognised,
+    ]
+}
+
+const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
+
+/// Traps of a program built with `flags`, only it rewritten, relocated and with all checks; it must print the same as the original, and pass the audit.
+fn traps(compiler: &str, source: &str, flags: &[&str]) -> [u64; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (program, rewritten) = (path("prog"), path("rewritten"));
+    std::fs::write(path("prog.c"), source).unwrap();
+    let status =
+        blizzard_test_harness::tool(compiler).args(flags).arg("-o").arg(&program).arg(path("prog.c")).status().unwrap();
+    assert!(status.success(), "{compiler} {flags:?}");
+    let plain = Command::new(&program).output().unwrap();
+    ["none", "all"].map(|checks| {
+        let options = ["--no-libraries", "--checks", checks];
+        blizzard(folder.path(), &[&["rewrite", "prog", "-o", "rewritten"], &options[..]].concat());
+        blizzard(folder.path(), &["verify", "--original", "prog", "rewritten"]);
+        let run = blizzard(folder.path(), &["run", "--stats", "stats", "--", "./rewritten"]);
+        assert_eq!((plain.status.code(), &plain.stdout), (run.status.code(), &run.stdout), "{compiler} {flags:?}");
+        let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(path("stats")).unwrap()).unwrap();
+        std::fs::remove_file(&rewritten).unwrap();
+        stats["totals"]["traps"].as_u64().unwrap()
+    })
+}
+
+fn blizzard(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(BLIZZARD);
+    let output =
+        command.args(arguments).current_dir(folder).env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// An interpreter in assembly whose function holds a label, so that a computed jump may lead to each of its instructions: none of its operations has room for
+/// a long jump, and the long instructions are up to 320 bytes away.
+fn operations(count: usize) -> String {
+    let mut out = String::from(
+        "__asm__(\".text\\n.globl interpret\\n.type interpret, @function\\n.balign 16\\ninterpret: .cfi_startproc\\n\"
+        \"lea inside(%rip), %rax\\n mov %rax, (%rsi)\\n xor %eax, %eax\\n movzbl (%rdi), %ecx\\n inc %rdi\\n jmp *(%rdx,%rcx,8)\\n\"\n",
+    );
+    for k in 0..count {
+        let step = "movzbl (%rdi), %ecx\\n inc %rdi\\n jmp *(%rdx,%rcx,8)";
+        writeln!(out, "\"op{k}: add ${k}, %rax\\n xor %rsi, %rax\\n {step}\\n\"").unwrap();
+    }
+    out.push_str("\"inside: xor %rsi, %rax\\n ret\\n .rept 60\\n movabs $0x1122334455667788, %rax\\n .endr\\n ret\\n.cfi_endproc\\n\"\n");
+    out.push_str("\".data\\n.balign 8\\n.globl table\\ntable:");
+    (0..count).for_each(|k| write!(out, " .quad op{k}\\n").unwrap());
+    out.push_str(" .quad inside\\n.text\\n\");\n");
+    write!(
+        out,
+        "#include <stdio.h>
+        extern long interpret(const unsigned char *, void **, void **);
+        extern void *table[];
+        int main(void) {{
+            unsigned char code[1001];
+            for (int i = 0; i < 1000; i++) code[i] = i % {count};
+            code[1000] = {count};
+            void *label;
+            printf(\"%d\\n\", interpret(code, &label, table) != (long)&label);
+            return 0;
+        }}"
+    )
+    .unwrap();
+    out
+}
+
+fn operations_of_an_interpreter_have_springboards_of_many_jumps() {
+    // LuaJIT's reads of upvalues: 242,784 traps.
+    for kind in ["-pie", "-no-pie"] {
+        let flags = ["-O1", "-fno-ipa-ra", kind];
+        assert_eq!(traps("gcc", &operations(20), &flags), [0, 0], "{kind}");
+    }
+}
+
+/// Functions that only data name: one is a `ret` of a byte among zeros, and a word seems to name the second byte of the other.
+const PASCAL: &str = r#"
+__asm__(".text\n.balign 16\n  .skip 16, 0\n"
+        "empty: ret\n  .skip 15, 0\n"
+        "before: mov %edi, %eax\n  .rept 8\n  add $3, %eax\n  .endr\n  ret\n  .skip 5, 0\n"
+        "pushes: push %rbx\n  push %r12\n  mov %rdi, %rbx\n  lea 1(%rbx), %rax\n  pop %r12\n  pop %rbx\n  ret\n"
+        ".data\n.balign 8\n.globl table\ntable: .quad empty, pushes, before, pushes + 1\n.text\n");
+#include <stdio.h>
+extern long (*volatile table[])(long);
+int main(void) {
+    long sum = 0;
+    for (long i = 0; i < 1000; i++) table[0](i), sum += table[1](i), sum += table[2](i);
+    printf("%ld\n", sum);
+    return 0;
+}
+"#;
+
+fn a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement() {
+    // Free Pascal's compiler: 10,223 traps at an empty function, 73 at one whose second byte a word of data seems to name.
+    assert_eq!(traps("gcc", PASCAL, &["-O1", "-fno-pie", "-no-pie"]), [0, 0]);
+}
+
+/// Switches whose tables stand at sums of an address and numbers, or hold 64-bit distances.
+fn switches() -> String {
+    let case = |k: usize| format!("case {k}: sink += {}; a = a * {} + {k}; break;\n", 7 * k, k + 3);
+    let cases: String = (0..24).map(case).collect();
+    format!(
+        "#include <stdio.h>
+        volatile long sink;
+        __attribute__((noinline)) long one(long x, long a) {{ switch (x) {{ {cases} default: a--; }} return a; }}
+        __attribute__((noinline)) long two(long x, long a) {{
+            for (int i = 0; i < 6; i++) switch ((x + i) % 24) {{ {cases} }}
+            return a;
+        }}
+        int main(void) {{
+            long a = 1;
+            for (long i = 0; i < 1000; i++) a = two(i % 13, one(i % 30, a));
+            printf(\"%ld %ld\\n\", a, sink);
+            return 0;
+        }}"
+    )
+}
+
+fn tables_of_the_large_model_are_recognised() {
+    // 16,134 traps.
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        let flags = [level, "-mcmodel=large", "-fpie", "-pie"];
+        // At -O0 `main` has no room for a springboard.
+        let most = u64::from(level == "-O0");
+        assert!(traps("gcc", &switches(), &flags).iter().all(|n| *n <= most), "gcc {level}");
+    }
+    for level in ["-O1", "-O2"] {
+        let flags = [level, "-mcmodel=large", "-fpie", "-pie"];
+        assert_eq!(traps("clang", &switches(), &flags), [0, 0], "clang {level}");
+    }
+}

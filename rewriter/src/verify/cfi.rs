@@ -17,8 +17,8 @@ use super::module::Module;
 use super::original::Original;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
+use foldhash::{HashMap, HashMapExt};
 use gimli::{BaseAddresses, EvaluationResult, LittleEndian, Location, Operation, Register, Value};
-use std::collections::HashMap;
 
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 

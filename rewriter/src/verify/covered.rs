@@ -23,7 +23,7 @@ use super::strips::{Limit, Test};
 use super::symbolic::Lin;
 use crate::ids::Vaddr;
 use blizzard_rt::abi::{self, claim_reason};
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 /// By instruction: the reason, in a word.
 pub type Covered = HashMap<usize, &'static str>;

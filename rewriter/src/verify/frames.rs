@@ -6,11 +6,11 @@
 //! **Invariant:** what is not understood is an error. Source: LSB core (`.eh_frame`), DWARF 5 section 6.4.
 
 use super::lsda::Lsda;
+use foldhash::HashSet;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, FrameDescriptionEntry, LittleEndian, Pointer,
     Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
 };
-use std::collections::HashSet;
 use std::rc::Rc;
 
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;

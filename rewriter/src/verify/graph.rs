@@ -10,7 +10,7 @@ use super::module::{Module, Pad};
 use super::returns::Returns;
 use super::sites::{Sites, get};
 use super::tables::{Table, Tables, through_constant};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

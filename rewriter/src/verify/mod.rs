@@ -71,6 +71,7 @@ use crate::ids::Vaddr;
 use blizzard_rt::abi::{self, module_flags};
 use decode::{ADDR32, Code, Insn, NONE, RIP, STACK};
 use effects::{Access, Flow, RSP, Touch, bit};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use graph::Graph;
 use live::{Assumptions, Live, Set};
 use module::Module;
@@ -79,7 +80,6 @@ use original::Original;
 use returns::Returns;
 use sites::{Kind, Site, Sites, get};
 use stack::Stack;
-use std::collections::{HashMap, HashSet};
 
 /// Audits the rewritten file `file`; `name` is used in messages.
 ///

@@ -11,7 +11,7 @@ use super::effects::{Flow, RBP, RSP, bit};
 use super::graph::{End, Graph};
 use super::kept;
 use super::sites::{Sites, get};
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 /// Ways into blocks followed for one target.
 const MOST_WAYS: usize = 256;

@@ -24,10 +24,11 @@ use super::sites::{Sites, get};
 use super::tables::{Ends, Tables};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
+use foldhash::{HashMap, HashMapExt};
 use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 const TRAP: u8 = 0xcc;
 const HLT: u16 = 0xf4;

@@ -14,7 +14,8 @@ use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use foldhash::{HashMap, HashMapExt};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the code of one part does.
 #[derive(Clone, Copy, Default)]

@@ -15,7 +15,8 @@ use super::live::CALLEE_SAVED;
 use super::module::Module;
 use super::returns::Returns;
 use super::sites::{Sites, get};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Most instructions that one search visits.

@@ -7,7 +7,8 @@
 //! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says. Of places that are
 //! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use. What rsp has been raised over may be in use
 //! where it is lowered again, other than by a push or call, which write what they uncover.
-//! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too.
+//! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
+//! place to a call through a pointer, all keep off that such a call may lead to in this file.
 //!
 //! **What is believed**: an address at or above rsp, made by `lea` or used with an index, belongs to an object there. In a function that
 //! calls nothing not even that is believed: the end of an object below rsp looks the same.
@@ -60,6 +61,15 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
     let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
     let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
     let far = based && (insn.memory_index() != Register::None || (insn.memory_displacement64() as i64) < 0);
+    // `lock or [rsp-64], 0`: a fence, whatever lies there.
+    if below
+        && insn.has_lock_prefix()
+        && insn.mnemonic() == Mnemonic::Or
+        && insn.op1_kind() != OpKind::Register
+        && insn.immediate(1) == 0
+    {
+        return None;
+    }
     if named {
         let source = (1..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
         let by_itself =
@@ -125,6 +135,22 @@ fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> 
     false
 }
 
+/// Whether a way leads from one of the blocks to a call through a pointer, also from what they call. A jump out of a function ends it: nothing of its own is
+/// in use then. `function`: by block.
+fn calls_unknown(cfg: &Cfg, function: &[u32], mut work: Vec<BlockId>) -> bool {
+    let mut seen: BTreeSet<BlockId> = work.iter().copied().collect();
+    while let Some(b) = work.pop() {
+        let callee = match cfg.blocks[b.ix()].end() {
+            End::UnknownCall | End::DescriptorCall => return true,
+            End::Call(callee) => Some(callee),
+            _ => None,
+        };
+        let inside = cfg.succ(b).iter().copied().filter(|to| function[to.ix()] == function[b.ix()]);
+        work.extend(inside.chain(callee).filter(|&to| seen.insert(to)));
+    }
+    false
+}
+
 /// The result.
 #[derive(Debug, Default)]
 pub struct RedZone {
@@ -133,6 +159,9 @@ pub struct RedZone {
 }
 
 const NOWHERE: u32 = u32::MAX;
+
+/// No object that reaches into the red zone begins so many bytes below rsp.
+const DEEPEST: i64 = 4096;
 
 impl RedZone {
     /// Looks at all functions. `functions`: where they begin and end, as the frames say.
@@ -205,6 +234,11 @@ impl RedZone {
                 below[group(blocks[0])] = true;
             }
         }
+        let is_near = |id| insns.decode(image, id).memory_displacement64() as i64 >= -DEEPEST;
+        let uses = facts.rsp_uses.iter().filter(|u| u.1 == Use::Named && is_near(u.0)).map(|u| cfg.block_of(u.0));
+        if calls_unknown(cfg, &function, uses.collect()) {
+            cfg.ids().filter(|b| cfg.root[b.ix()]).for_each(|b| named[group(b)] = true);
+        }
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
             callees.iter().for_each(|&(from, to)| named[to as usize] |= named[from as usize]);
         }
@@ -267,7 +301,9 @@ mod tests {
         for code in lowers {
             assert_eq!(of(code), Some(Use::Lowers), "{code:x?}");
         }
-        let none: [&[u8]; 9] = [
+        let none: [&[u8]; 10] = [
+            // lock or dword [rsp-64], 0
+            &[0xf0, 0x83, 0x4c, 0x24, 0xc0, 0],
             // add rsp, 40; mov rsp, rbp; lea rsp, [rsp+16]; mov rax, [rsp+8]; mov [rsp], rax
             &[0x48, 0x83, 0xc4, 0x28],
             &[0x48, 0x89, 0xec],

@@ -2,13 +2,14 @@
 //!
 //! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
 //! names a place below rsp, directly or relative to a copy of rsp ([`below`]); if its function calls something, or makes no address on the stack and
-//! forms none with an index; and if no caller, nor its callers, name a place below their own rsp.
+//! forms none with an index; and if no caller, nor its callers, name a place below their own rsp. What calls through a pointer after it has named such a place
+//! may be a caller of all that unknown code may call.
 //! What rsp has been raised over may be in use where it is lowered again.
 //! Believed: an address at or above rsp belongs to an object there. Source: psABI section 3.2.2.
 
 use super::audit::Audit;
 use super::below;
-use super::decode::{Code, Insn, NONE};
+use super::decode::{Code, Insn, NONE, PREFIXED};
 use super::effects::{Flow, RSP};
 use super::graph::{End, Graph};
 use super::module::Module;
@@ -41,6 +42,8 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     let mut parts = vec![Part::default(); g.starts.len()];
     // Instructions that lower rsp, with their blocks.
     let mut lowers: Vec<(usize, usize)> = Vec::new();
+    // Blocks that name a place below rsp.
+    let mut names: Vec<usize> = Vec::new();
     let mut functions: HashMap<u64, Function> = HashMap::new();
     for b in 0..g.starts.len() {
         let part = &mut parts[g.component[b] as usize];
@@ -49,7 +52,13 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
             let function = m.function_at(i.va).map(|f| f.0);
             let mut in_function = function.map(|f| functions.entry(f).or_default());
             match use_of(i) {
-                Some(Use::Named) => part.named = true,
+                Some(Use::Named) => {
+                    part.named = true;
+                    // An object that reaches up into the 128 bytes does not begin a page below.
+                    if i.mem.is_some_and(|m| m.disp >= -4096) {
+                        names.push(b);
+                    }
+                }
                 Some(Use::Below) => part.below = true,
                 Some(how @ (Use::Address | Use::Copy)) => {
                     part.address = true;
@@ -68,6 +77,9 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         }
     }
     let part_of = |b: usize| g.component[b] as usize;
+    if calls_unknown(g, |b| m.function_at(text.insns[g.starts[b] as usize].va).map(|f| f.0), names) {
+        g.roots.iter().for_each(|&b| parts[part_of(b as usize)].named = true);
+    }
     let callees: Vec<(usize, usize)> = (0..g.starts.len())
         .filter_map(|b| match g.ends[b] {
             End::Call(Some(callee)) => Some((part_of(b), part_of(callee as usize))),
@@ -115,6 +127,26 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
             );
         }
     }
+}
+
+/// Whether what begins with these blocks may call through a pointer, itself or by what it calls. `function`: the one that a block is in; whoever jumps out
+/// of it keeps nothing any more.
+fn calls_unknown(g: &Graph, function: impl Fn(usize) -> Option<u64>, from: Vec<usize>) -> bool {
+    let mut seen = vec![false; g.starts.len()];
+    let mut work = from;
+    while let Some(b) = work.pop() {
+        if std::mem::replace(&mut seen[b], true) {
+            continue;
+        }
+        match g.ends[b] {
+            End::CallInd { .. } => return true,
+            End::Call(Some(callee)) => work.push(callee as usize),
+            _ => {}
+        }
+        let here = function(b);
+        work.extend(g.succ(b).iter().map(|&to| to as usize).filter(|&to| function(to) == here));
+    }
+    false
 }
 
 /// Where rsp has been raised: what it was raised over is still in use where it is lowered again, but by a push or call, which write what they uncover.
@@ -211,6 +243,8 @@ fn use_of(i: &Insn) -> Option<Use> {
         return (!moves || !only_changes).then_some(Use::Below);
     }
     match (based, i.op) {
+        // `lock or [rsp-64], 0`: a fence.
+        (Some(m), 0x81 | 0x83) if i.ext == 1 && i.imm == 0 && i.has(PREFIXED) && m.index == NONE => None,
         // enter
         (_, 0xc8) => Some(Use::Below),
         (Some(m), _) if far && m.index == NONE => Some(Use::Named),

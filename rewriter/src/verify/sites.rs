@@ -170,7 +170,7 @@ pub fn find(cx: &Context) -> Sites {
     let mut free_from = 0;
     let mut i = 0;
     while i < n {
-        if !is_probe(cx, &cx.text.insns[i], cx.text.insns.get(i + 1)) {
+        if !is_probe(cx, &cx.text.insns[i], &cx.text.insns[i + 1..]) {
             i += 1;
             continue;
         }
@@ -201,14 +201,11 @@ pub fn find(cx: &Context) -> Sites {
 }
 
 /// Instructions that only inserted code contains: they decide a check or poll.
-fn is_probe(cx: &Context, i: &Insn, next: Option<&Insn>) -> bool {
+fn is_probe(cx: &Context, i: &Insn, next: &[Insn]) -> bool {
+    // The program may test bits of addresses, too, but its branches lead into no stubs.
+    let to_stub = |n: Option<&Insn>| n.is_some_and(|n| n.flow == Flow::Cond && cx.cold.contains(n.target));
     match (i.op, &i.mem) {
-        // The program may test such bits, too, but its branches lead into no stubs.
-        (0x1ba, None) => {
-            i.ext == 4
-                && i.imm == i64::from(abi::PRIVATE_BIT)
-                && next.is_some_and(|n| n.flow == Flow::Cond && cx.cold.contains(n.target))
-        }
+        (0x1ba, None) => i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && to_stub(next.first()),
         (0x3b, Some(_)) => strips::compared(i).is_some(),
         (0xf6 | 0xf7, Some(m)) => {
             i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == super::decode::NONE
@@ -221,12 +218,13 @@ fn is_probe(cx: &Context, i: &Insn, next: Option<&Insn>) -> bool {
         (0xc1, None) => {
             i.ext == 5
                 && i.imm == i64::from(abi::SEGMENT_SHIFT)
-                && next.is_some_and(|n| {
+                && next.first().is_some_and(|n| {
                     matches!(n.op, 0x81 | 0x83)
                         && n.ext == 7
                         && n.r0 == i.r0
                         && n.imm == (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64
                 })
+                && to_stub(next.get(1))
         }
         _ => false,
     }

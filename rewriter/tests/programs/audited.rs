@@ -15,6 +15,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
         nothing_is_known_behind_an_instruction_that_becomes_undefined,
         what_lies_between_two_bytes_a_block_apart_lies_in_the_block_of_one_of_them,
         a_sum_of_two_registers_has_one_name,
+        a_test_whether_an_address_is_shared_is_the_programs,
         a_fence_reads_no_register,
         a_frame_that_leaves_its_expression_by_a_register_alone_is_followed,
         overlapping_code_that_goes_on_under_a_springboard_is_followed,
@@ -67,6 +68,14 @@ fn a_copy_of_rax_in_front_of_a_check_is_the_programs() {
     // Flags are live, so the check saves them through rax.
     let body = format!("cmp rcx, rdx\nmov rdi, rax\nmov rsi, [rcx + 16]\nlahf\n{}", use_all_but(&["rdi"]));
     assert_eq!(findings(&function(&body)), [""; 0]);
+}
+
+fn a_test_whether_an_address_is_shared_is_the_programs() {
+    // The rewriter itself asks so; its jump leads into no stub.
+    for test in ["cmp edx, 0x20\njne 1f", "cmp edx, 0x20\nje 1f"] {
+        let body = format!("mov rdx, [rdi]\nshr rdx, 40\n{test}\nmov [rsi], rax\n1:");
+        assert_eq!(findings(&function(&body)), [""; 0]);
+    }
 }
 
 fn a_load_from_a_constant_address_of_the_runtime_is_the_programs() {

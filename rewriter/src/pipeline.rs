@@ -7,9 +7,9 @@ use crate::analysis::narrow::NarrowRegs;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
-use crate::cfg::computed::{Computed, return_of};
+use crate::cfg::computed::{Computed, Return, return_of};
 use crate::cfg::jump_tables::{self, JumpTable};
-use crate::cfg::{Cfg, End};
+use crate::cfg::{Cfg, End, pushed};
 use crate::closure::Source;
 use crate::disasm::{Explorer, InsnId, Insns};
 use crate::elf_write::{self, Program, direct, frames};
@@ -116,6 +116,12 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let return_of = |id| return_of(&image, &insns, id);
     let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, return_of, frame);
+    let pushed = pushed::find(&image, &insns, &cfg);
+    if !pushed.returns.is_empty() {
+        let return_of = |id| if pushed.returns.contains(&id) { Return::Pushed } else { return_of(id) };
+        cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, return_of, frame);
+    }
+    cfg.add_switched(&pushed.calls);
     cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);

@@ -8,6 +8,7 @@
 pub mod computed;
 mod entries;
 pub mod jump_tables;
+pub mod pushed;
 mod returns;
 
 use crate::analysis::{Grouped, group};
@@ -18,6 +19,7 @@ use crate::ids::Vaddr;
 use crate::ranks::{Ranks, is_set, set};
 use computed::Return;
 use jump_tables::JumpTable;
+use std::collections::BTreeSet;
 
 /// Index into [`Cfg::blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -132,7 +134,8 @@ pub struct Cfg {
     pub component: Vec<u32>,
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
-    /// Blocks that return on a stack that they have just chosen: no activation of the graph need have called them. Ascending.
+    /// Blocks that return on a stack that they have just chosen, and blocks that jump to a function with another return address in front of their own: what
+    /// comes next, no call of the graph need have led to. Ascending.
     pub switched: Vec<BlockId>,
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
@@ -313,6 +316,13 @@ impl Cfg {
     pub fn preds(&self, b: BlockId) -> impl DoubleEndedIterator<Item = BlockId> + ExactSizeIterator {
         let range = self.preds_from.get(b.ix()) as usize..self.preds_from.get(b.ix() + 1) as usize;
         self.preds[range].iter().map(|p| BlockId(*p))
+    }
+
+    /// Adds blocks that end with these instructions, jumps, to those that lead to what was put on the stack.
+    pub fn add_switched(&mut self, jumps: &BTreeSet<InsnId>) {
+        let blocks: Vec<BlockId> = jumps.iter().map(|&jump| self.block_of(jump)).collect();
+        self.switched.extend(blocks);
+        self.switched.sort_unstable();
     }
 
     /// Adds the landing pads of the frames that have some.

@@ -15,7 +15,7 @@ use super::decode::Code;
 use super::effects::Flow;
 use super::graph::{End, Graph};
 use super::module::Module;
-use super::pushed;
+use super::pushed::{self, Depths};
 use super::sites::{Kind, Sites, get};
 use crate::ids::Vaddr;
 
@@ -42,7 +42,8 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         let va = text.insns[g.range(b, text).end - 1].va;
         audit.finding(Vaddr(va), m.place(va), "a jump to an unknown place has no poll in front of it");
     }
-    for b in (0..n).filter(|&b| !polled[b] && g.ends[b] == End::Ret) {
+    let depths = Depths::new(m, text, sites, g);
+    for b in (0..n).filter(|&b| !polled[b] && matches!(g.ends[b], End::Ret | End::Jump(_))) {
         let range = g.range(b, text);
         let last = range.end - 1;
         let own = |k: usize| !get(&sites.inserted, k);
@@ -52,7 +53,8 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         };
         let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
         let body = (g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]);
-        if pushed::leads_to_pushed(body) {
+        let shown = g.ends[b] == End::Ret && pushed::leads_to_pushed(body);
+        if shown || depths.leads_to_pushed(text, sites, g, b) {
             let va = text.insns[last].va;
             audit.finding(
                 Vaddr(va),

@@ -5,7 +5,7 @@
 //# timeout: 60
 /* Loops that go round by a `ret`: to the return address that is still there when rsp has been lowered again. Of `add` and `sub` with a small number and of `dec`
  * the rewriter did not know that they lower rsp, so these had no poll: a signal that was put off was never handled. A label in front of the `ret` hid it
- * from verify. */
+ * from verify, and a branch in front of it from both. */
 #include "blizzard.h"
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +22,8 @@ LOOP(by_add, "add $-8, %rsp")
 LOOP(by_large_sub, "sub $0x1008, %rsp; add $0x1000, %rsp")
 LOOP(by_lea, "lea -8(%rsp), %rsp")
 LOOP(by_dec, "dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp; dec %rsp")
+LOOP(by_jump, "lea -8(%rsp), %rsp; jmp 3f; nop")
+LOOP(by_ways, "xor %eax, %eax; test %eax, %eax; jne 4f; push $0; jmp 5f; 4: push $1; 5: lea 1b(%rip), %rcx; xchg %rcx, (%rsp); jmp 3f; nop")
 LOOP(by_push, "lea 1b(%rip), %rax; push %rax")
 
 static void handle(int number) {
@@ -31,7 +33,7 @@ static void handle(int number) {
 
 int main(void) {
     static const struct { const char *name; void (*run)(void); } LOOPS[] = {
-        {"sub", by_sub}, {"add", by_add}, {"large sub", by_large_sub}, {"lea", by_lea}, {"dec", by_dec}, {"push", by_push},
+        {"sub", by_sub}, {"add", by_add}, {"large sub", by_large_sub}, {"lea", by_lea}, {"dec", by_dec}, {"push", by_push}, {"jump", by_jump}, {"ways", by_ways},
     };
     signal(SIGALRM, handle);
     for (unsigned i = 0; i < sizeof LOOPS / sizeof *LOOPS; i++) {

@@ -122,6 +122,13 @@ fn a_return_used_as_a_jump_needs_one() {
         // A label in between: something else leads to the return, too.
         "test esi, esi\n jz e2\n sub rsp, 8\ne2: <poll> ret",
         "add rsp, -8\n <poll> test esi, esi\ne2: ret",
+        // A branch in between.
+        "push rax\n jmp out\n nop\nout: <poll> ret",
+        "mov [rsp], rax\n jmp out\n nop\nout: <poll> ret",
+        "push rbx\n test esi, esi\n jz e2\n nop\ne2: <poll> ret",
+        "push rbx\n test esi, esi\n jz e2\n mov [rsp+8], rax\ne2: pop rbx\n <poll> ret",
+        // To a function that returns to what was pushed.
+        "call g\n push rax\n <poll> jmp g\n nop\ng: ret",
     ] {
         let polls = if jump.contains("<poll>") { jump.to_string() } else { format!("<poll> {jump}") };
         Program { flags: 4, ..polling(&polls) }.accepted();
@@ -133,6 +140,8 @@ fn a_return_used_as_a_jump_needs_one() {
         "sub rsp, 8\n mov [rsp], rax\n add rsp, 8\n ret",
         "leave\n ret",
         "mov rsp, rbp\n pop rbp\n ret",
+        "push rbx\n test esi, esi\n jz e2\n nop\ne2: pop rbx\n ret",
+        "call g\n nop\n jmp g\n nop\ng: ret",
     ] {
         Program { flags: 4, ..not_polling(&format!("c2: {ordinary}")) }.accepted();
     }

@@ -4,12 +4,13 @@ use crate::analysis::conventions;
 use crate::analysis::facts::Facts;
 use crate::analysis::liveness::Liveness;
 use crate::analysis::narrow::NarrowRegs;
+use crate::analysis::pushed;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
 use crate::cfg::computed::{Computed, Return, return_of};
 use crate::cfg::jump_tables::{self, JumpTable};
-use crate::cfg::{Cfg, End, pushed};
+use crate::cfg::{Cfg, End};
 use crate::closure::Source;
 use crate::disasm::{Explorer, InsnId, Insns};
 use crate::elf_write::{self, Program, direct, frames};
@@ -116,7 +117,9 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let return_of = |id| return_of(&image, &insns, id);
     let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, return_of, frame);
-    let pushed = pushed::find(&image, &insns, &cfg);
+    image.give_back();
+    let facts = Facts::gather(&image, &insns);
+    let pushed = pushed::find(&image, &insns, &facts, &cfg);
     if !pushed.returns.is_empty() {
         let return_of = |id| if pushed.returns.contains(&id) { Return::Pushed } else { return_of(id) };
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, return_of, frame);
@@ -125,8 +128,6 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
-    image.give_back();
-    let facts = Facts::gather(&image, &insns);
     image.give_back();
     cfg.leave_padding_out(|id| facts.is_nop(id));
     Ok(Analysed { image, insns, cfg, computed, facts, frames: ranges })

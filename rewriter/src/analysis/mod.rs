@@ -11,6 +11,7 @@ pub mod kept;
 pub mod liveness;
 pub mod named_calls;
 pub mod narrow;
+pub mod pushed;
 pub mod red_zone;
 pub mod regs;
 pub mod stack;

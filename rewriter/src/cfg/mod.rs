@@ -8,7 +8,6 @@
 pub mod computed;
 mod entries;
 pub mod jump_tables;
-pub mod pushed;
 mod returns;
 
 use crate::analysis::{Grouped, group};

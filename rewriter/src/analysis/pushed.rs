@@ -1,12 +1,14 @@
-//! Cfg -> returns that take a word which their function has put there, on whatever way.
+//! Cfg, Facts -> returns that take a word which their function has put there, on whatever way.
 //!
-//! Input: a graph in which each return counts as what the instructions in front of it show ([`super::computed::return_of`], which stops at a branch).
+//! Input: a graph in which each return counts as what the instructions in front of it show ([`crate::cfg::computed::return_of`], which stops at a branch).
 //! Output: the returns that are indirect jumps none the less: `push x; jmp 1f; ...; 1: ret`; and the jumps to functions with something pushed, which are
 //! calls in other words. A forward analysis of heights: bytes by which rsp is higher than where its function was entered, if all ways agree. The return
 //! address lies at height 0.
 //! **Invariant**: an ordinary return happens at height 0, and nobody has written to the word there.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
+use super::facts::Facts;
+use super::red_zone;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::image::Image;
@@ -40,7 +42,8 @@ pub struct Pushed {
 }
 
 /// Looks at all functions.
-pub fn find(image: &Image, insns: &Insns, cfg: &Cfg) -> Pushed {
+pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
+    let code = Code::new(image, insns, facts);
     let entries = entries(insns, cfg);
     let entry = State::Known(Frame { height: 0, written: false });
     let mut states: Vec<State> = entries.iter().map(|&e| if e { entry } else { State::Unseen }).collect();
@@ -52,7 +55,7 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg) -> Pushed {
         let returns = matches!(insns.flow(last), Flow::Call | Flow::IndirectCall) && !calls_next(insns, last);
         let stop = if returns || block.end() == End::Ret { last } else { block.stop };
         let behind = match states[b.ix()] {
-            State::Known(frame) => walk(image, insns, frame, block.first, stop),
+            State::Known(frame) => code.walk(frame, block.first, stop),
             _ => None,
         };
         let is_pushed = behind.is_some_and(|f| f.height < 0 || (f.height == 0 && f.written));
@@ -117,14 +120,49 @@ fn calls_next(insns: &Insns, call: InsnId) -> bool {
     insns.flow(call) == Flow::Call && insns.target(call) == insns.next(call)
 }
 
-/// What is known behind the instructions; `None`: nothing.
-fn walk(image: &Image, insns: &Insns, mut frame: Frame, first: InsnId, stop: InsnId) -> Option<Frame> {
-    for i in first.0..stop.0 {
-        let insn = insns.decode(image, InsnId(i));
-        frame.written |= writes_at_rsp(&insn).is_some_and(|displacement| i64::from(frame.height) + displacement == 0);
-        frame.height = frame.height.checked_add(step(&insn)?)?;
+/// What an instruction of one kind does to rsp.
+#[derive(Clone, Copy)]
+enum Moves {
+    /// It raises rsp by so much, and names it nowhere.
+    By(i32),
+    /// It must be looked at.
+    Look,
+}
+
+struct Code<'x> {
+    image: &'x Image<'x>,
+    insns: &'x Insns,
+    facts: &'x Facts,
+    /// By kind.
+    moves: Vec<Moves>,
+}
+
+impl<'x> Code<'x> {
+    fn new(image: &'x Image, insns: &'x Insns, facts: &'x Facts) -> Code<'x> {
+        let of = |insn: &Instruction| match insn.mnemonic() {
+            Mnemonic::Leave => Moves::Look,
+            _ if red_zone::may_use(insn) => Moves::Look,
+            _ => Moves::By(insn.stack_pointer_increment()),
+        };
+        Code { image, insns, facts, moves: facts.kinds().iter().map(|kind| of(&kind.sample)).collect() }
     }
-    Some(frame)
+
+    /// What is known behind the instructions; `None`: nothing.
+    fn walk(&self, mut frame: Frame, first: InsnId, stop: InsnId) -> Option<Frame> {
+        for id in (first.0..stop.0).map(InsnId) {
+            let by = match self.moves[self.facts.kind(id).ix()] {
+                Moves::By(by) => by,
+                Moves::Look => {
+                    let insn = self.insns.decode(self.image, id);
+                    let at = writes_at_rsp(&insn).map(|displacement| i64::from(frame.height) + displacement);
+                    frame.written |= at == Some(0);
+                    step(&insn)?
+                }
+            };
+            frame.height = frame.height.checked_add(by)?;
+        }
+        Some(frame)
+    }
 }
 
 /// By how much the instruction raises rsp; `None`: nobody knows.

@@ -367,7 +367,7 @@ fn loops_run_in_copies() {
         (format!("1: mov rax, [rdi]\n mov [rsp-8], rax\n lea rcx, [rax+rdx]\n add rdi, 8\n {tail}"), 1),
         // What means something else elsewhere, or moves rsp.
         (format!("1: mov rax, [rdi]\n mov rcx, [rip+memory]\n add rdi, 8\n {tail}"), 0),
-        (format!("1: mov rax, [rdi]\n push rax\n add rdi, 8\n {tail}"), 0),
+        (format!("1: mov rax, [rdi]\n push rax\n pop rcx\n add rdi, 8\n {tail}"), 0),
         // What other addresses hold is exempt for other reasons.
         (format!("lea r8, [rsp-64]\n1: mov rax, [rdi]\n mov [r8], rax\n add rdi, 8\n {tail}"), 0),
         // No condition.

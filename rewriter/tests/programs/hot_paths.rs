@@ -393,7 +393,7 @@ fn what_a_function_only_hands_on_is_no_computed_target() {
         "lea rax, [rip + g]\nlea rcx, [rip + outside2]\ntest edi, edi\ncmove rax, rcx",
         "mov rax, [rdi]\nror rax, 0x11\nxor rax, fs:[0x30]",
         // Padding leads nowhere: qpdf's pipelines, 32,000 traps.
-        "mov rax, [rdi]\ntest esi, esi\njne 1f\nret\nnop dword ptr [rax + rax]\n.p2align 4\n1: inc esi",
+        "mov rax, [rdi]\ntest esi, esi\njne 1f\npop rbx\nret\nnop dword ptr [rax + rax]\n.p2align 4\n1: inc esi",
         // Ruby's interpreter calls setjmp in the compiler's own form: 1.6 million traps.
         "lea rax, [rip + 1f]\nmov [rbx], rbp\nmov [rbx + 8], rax\nmov [rbx + 16], rsp\n1: mov rax, [rdi]",
     ] {

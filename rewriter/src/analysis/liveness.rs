@@ -176,7 +176,7 @@ impl<'x> Solver<'x> {
             entered: entered(cfg),
             wild,
             wild_of,
-            switched: conventions.switched.iter().copied().collect(),
+            switched: conventions.switched.iter().chain(&cfg.switched).copied().collect(),
             to_one: conventions.named.to_one().collect(),
             named: conventions.named.to_any.iter().copied().collect(),
             named_needed: RegSet::NONE,

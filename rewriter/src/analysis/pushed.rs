@@ -15,21 +15,38 @@ use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// What is known where a block begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// No way has been followed to it.
-    Unseen,
-    Known(Frame),
-    /// Ways differ, or one is not understood.
-    Unknown,
-}
-
+/// What is known at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Frame {
-    height: i32,
+    /// By how much rsp is higher than at the entry; `None`: ways differ, or nobody knows.
+    height: Option<i32>,
+    /// The height that rbp holds, if it was made from rsp.
+    rbp: Option<i32>,
     /// The return address may have been written over.
     written: bool,
+}
+
+const ENTRY: Frame = Frame { height: Some(0), rbp: None, written: false };
+
+impl Frame {
+    /// What is known where two ways meet.
+    fn meet(self, other: Frame) -> Frame {
+        Frame {
+            height: self.height.filter(|_| self.height == other.height),
+            rbp: self.rbp.filter(|_| self.rbp == other.rbp),
+            written: self.written || other.written,
+        }
+    }
+
+    /// Whether a return takes what the function has put there.
+    fn is_pushed(self) -> bool {
+        self.height.is_some_and(|height| height < 0 || (height == 0 && self.written))
+    }
+
+    /// Whether a return takes the function's own return address.
+    fn is_at_entry(self) -> bool {
+        self.height == Some(0) && !self.written
+    }
 }
 
 /// What is found.
@@ -39,56 +56,61 @@ pub struct Pushed {
     pub returns: BTreeSet<InsnId>,
     /// Jumps to where a function begins, with something in front of the return address.
     pub calls: BTreeSet<InsnId>,
+    /// Returns of which it is not known: ways differ, rsp comes from elsewhere, or a caller's frame is left, too.
+    pub doubtful: BTreeSet<InsnId>,
+    /// Jumps through a register or memory with the return address taken off: returns in other words.
+    pub jumps: BTreeSet<InsnId>,
 }
 
 /// Looks at all functions.
 pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
     let code = Code::new(image, insns, facts);
     let entries = entries(insns, cfg);
-    let entry = State::Known(Frame { height: 0, written: false });
-    let mut states: Vec<State> = entries.iter().map(|&e| if e { entry } else { State::Unseen }).collect();
+    let mut frames: Vec<Option<Frame>> = entries.iter().map(|entry| entry.then_some(ENTRY)).collect();
     let mut work: Vec<BlockId> = cfg.ids().filter(|b| entries[b.ix()]).collect();
     let mut found = Pushed::default();
     while let Some(b) = work.pop() {
+        let Some(before) = frames[b.ix()] else { continue };
         let block = &cfg.blocks[b.ix()];
         let last = InsnId(block.stop.0 - 1);
         let returns = matches!(insns.flow(last), Flow::Call | Flow::IndirectCall) && !calls_next(insns, last);
         let stop = if returns || block.end() == End::Ret { last } else { block.stop };
-        let behind = match states[b.ix()] {
-            State::Known(frame) => code.walk(frame, block.first, stop),
-            _ => None,
-        };
-        let is_pushed = behind.is_some_and(|f| f.height < 0 || (f.height == 0 && f.written));
-        if block.end() == End::Ret {
-            found.returns.remove(&last);
-            if is_pushed {
-                found.returns.insert(last);
+        let behind = code.walk(before, block.first, stop);
+        match block.end() {
+            End::Ret => {
+                let _ = (found.returns.remove(&last), found.doubtful.remove(&last));
+                if behind.is_pushed() {
+                    found.returns.insert(last);
+                } else if !behind.is_at_entry() {
+                    found.doubtful.insert(last);
+                }
+                continue;
             }
-            continue;
+            End::FramedJmp => {
+                found.jumps.remove(&last);
+                if behind.height.is_some_and(|height| height > 0) {
+                    found.jumps.insert(last);
+                }
+            }
+            _ => {}
         }
-        found.calls.remove(&last);
         for &to in cfg.succ(b) {
             // What calls never come back to is reached by other ways.
-            let is_other = cfg.preds(to).len() > 1 || entries[to.ix()] || is_start(insns, cfg, to);
+            let is_entry = entries[to.ix()];
+            let is_other = cfg.preds(to).len() > 1 || is_entry || is_start(insns, cfg, to);
             if returns && is_other {
                 continue;
             }
-            if entries[to.ix()] {
-                let jumps = insns.flow(last) == Flow::Jmp && cfg.blocks[to.ix()].end() != End::GotJmp;
-                if jumps && is_pushed {
-                    found.calls.insert(last);
+            if is_entry {
+                // A tail call, as far as is known, or through the PLT.
+                if !behind.is_pushed() || cfg.blocks[to.ix()].end() == End::GotJmp {
+                    continue;
                 }
-                continue;
+                found.calls.insert(last);
             }
-            let met = match (states[to.ix()], behind) {
-                (State::Unseen, Some(frame)) => State::Known(frame),
-                (State::Known(known), Some(frame)) if known.height == frame.height => {
-                    State::Known(Frame { written: known.written || frame.written, ..known })
-                }
-                _ => State::Unknown,
-            };
-            if states[to.ix()] != met {
-                states[to.ix()] = met;
+            let met = frames[to.ix()].map_or(behind, |known| known.meet(behind));
+            if frames[to.ix()] != Some(met) {
+                frames[to.ix()] = Some(met);
                 work.push(to);
             }
         }
@@ -141,59 +163,104 @@ impl<'x> Code<'x> {
     fn new(image: &'x Image, insns: &'x Insns, facts: &'x Facts) -> Code<'x> {
         let of = |insn: &Instruction| match insn.mnemonic() {
             Mnemonic::Leave => Moves::Look,
-            _ if red_zone::may_use(insn) => Moves::Look,
+            _ if red_zone::may_use(insn) || names_rbp(insn) => Moves::Look,
             _ => Moves::By(insn.stack_pointer_increment()),
         };
         Code { image, insns, facts, moves: facts.kinds().iter().map(|kind| of(&kind.sample)).collect() }
     }
 
-    /// What is known behind the instructions; `None`: nothing.
-    fn walk(&self, mut frame: Frame, first: InsnId, stop: InsnId) -> Option<Frame> {
+    /// What is known behind the instructions.
+    fn walk(&self, mut frame: Frame, first: InsnId, stop: InsnId) -> Frame {
         for id in (first.0..stop.0).map(InsnId) {
-            let by = match self.moves[self.facts.kind(id).ix()] {
-                Moves::By(by) => by,
-                Moves::Look => {
-                    let insn = self.insns.decode(self.image, id);
-                    let at = writes_at_rsp(&insn).map(|displacement| i64::from(frame.height) + displacement);
-                    frame.written |= at == Some(0);
-                    step(&insn)?
-                }
-            };
-            frame.height = frame.height.checked_add(by)?;
+            match self.moves[self.facts.kind(id).ix()] {
+                Moves::By(0) => {}
+                Moves::By(by) => frame.moved(by),
+                Moves::Look => frame.step(&self.insns.decode(self.image, id)),
+            }
         }
-        Some(frame)
+        frame
     }
 }
 
-/// By how much the instruction raises rsp; `None`: nobody knows.
-fn step(insn: &Instruction) -> Option<i32> {
-    let on_rsp = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
-    let constant = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-    let by = match insn.mnemonic() {
-        Mnemonic::Leave | Mnemonic::Enter => return None,
-        Mnemonic::Xchg if insn.op1_register() == Register::RSP => return None,
-        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push if on_rsp => i64::from(insn.stack_pointer_increment()),
-        Mnemonic::Add if on_rsp && constant => insn.immediate(1) as i64,
-        Mnemonic::Sub if on_rsp && constant => (insn.immediate(1) as i64).checked_neg()?,
-        Mnemonic::Inc if on_rsp => 1,
-        Mnemonic::Dec if on_rsp => -1,
-        Mnemonic::Lea if on_rsp && insn.memory_base() == Register::RSP && insn.memory_index() == Register::None => {
-            insn.memory_displacement64() as i64
-        }
-        _ if on_rsp => return None,
-        _ => i64::from(insn.stack_pointer_increment()),
-    };
-    i32::try_from(by).ok()
+/// A height and a number of bytes.
+fn sum(height: Option<i32>, by: i64) -> Option<i32> {
+    i32::try_from(i64::from(height?).checked_add(by)?).ok()
 }
 
-/// The displacement of the place relative to rsp that the instruction writes to.
-fn writes_at_rsp(insn: &Instruction) -> Option<i64> {
-    let writes = matches!(
+impl Frame {
+    /// rsp is raised, or lowered by what is pushed.
+    fn moved(&mut self, by: i32) {
+        let before = self.height;
+        self.height = sum(before, i64::from(by));
+        // What is pushed may come to stand where the return address stood.
+        self.written |= by < 0 && before.is_some_and(|h| h > 0) && self.height.is_none_or(|h| h <= 0);
+    }
+
+    /// Follows an instruction that names rsp or rbp.
+    fn step(&mut self, insn: &Instruction) {
+        let register = |n: u32| {
+            (insn.op_count() > n && insn.op_kind(n) == OpKind::Register).then(|| insn.op_register(n).full_register())
+        };
+        let (to, from) = (register(0), register(1));
+        let constant = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        let displacement = insn.memory_displacement64() as i64;
+        let base = (insn.memory_index() == Register::None).then_some(insn.memory_base());
+        if let Some((base, displacement)) = writes_to_stack(insn) {
+            // What is popped into memory finds its place from rsp as it is then.
+            let popped = i64::from(insn.stack_pointer_increment().max(0));
+            let displacement = displacement + if base == Register::RSP { popped } else { 0 };
+            let at = if base == Register::RSP { self.height } else { self.rbp };
+            self.written |= sum(at, displacement) == Some(0);
+        }
+        match (insn.mnemonic(), to) {
+            (Mnemonic::Leave, _) => (self.height, self.rbp) = (sum(self.rbp, 8), None),
+            (Mnemonic::Enter, _) => (self.height, self.rbp) = (None, None),
+            (Mnemonic::Xchg, _) if to == Some(Register::RSP) || from == Some(Register::RSP) => self.height = None,
+            (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push, _) => self.moved(insn.stack_pointer_increment()),
+            (Mnemonic::Add, Some(Register::RSP)) if constant => {
+                self.height = sum(self.height, insn.immediate(1) as i64)
+            }
+            (Mnemonic::Sub, Some(Register::RSP)) if constant => {
+                self.height = sum(self.height, (insn.immediate(1) as i64).wrapping_neg());
+            }
+            (Mnemonic::Inc, Some(Register::RSP)) => self.height = sum(self.height, 1),
+            (Mnemonic::Dec, Some(Register::RSP)) => self.height = sum(self.height, -1),
+            (Mnemonic::Lea, Some(Register::RSP)) if base == Some(Register::RSP) => {
+                self.height = sum(self.height, displacement);
+            }
+            (Mnemonic::Lea, Some(Register::RSP)) if base == Some(Register::RBP) => {
+                self.height = sum(self.rbp, displacement);
+            }
+            (Mnemonic::Mov, Some(Register::RSP)) if from == Some(Register::RBP) => self.height = self.rbp,
+            (_, Some(Register::RSP)) => self.height = None,
+            (Mnemonic::Mov, Some(Register::RBP)) if from == Some(Register::RSP) => self.rbp = self.height,
+            (Mnemonic::Lea, Some(Register::RBP)) if base == Some(Register::RSP) => {
+                self.rbp = sum(self.height, displacement);
+            }
+            (_, Some(Register::RBP)) => {
+                self.rbp = None;
+                self.moved(insn.stack_pointer_increment());
+            }
+            _ => self.moved(insn.stack_pointer_increment()),
+        }
+    }
+}
+
+/// The place relative to rsp or rbp that the instruction writes to.
+fn writes_to_stack(insn: &Instruction) -> Option<(Register, i64)> {
+    let reads = matches!(
         insn.mnemonic(),
-        Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xchg | Mnemonic::Xor
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Call | Mnemonic::Jmp | Mnemonic::Nop
     );
-    let at_rsp =
-        insn.op0_kind() == OpKind::Memory || insn.op1_kind() == OpKind::Memory && insn.mnemonic() == Mnemonic::Xchg;
-    (writes && at_rsp && insn.memory_base() == Register::RSP && insn.memory_index() == Register::None)
-        .then(|| insn.memory_displacement64() as i64)
+    let to_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
+    let exchanged = insn.mnemonic() == Mnemonic::Xchg && insn.op1_kind() == OpKind::Memory;
+    let on_stack = matches!(insn.memory_base(), Register::RSP | Register::RBP) && insn.memory_index() == Register::None;
+    (!reads && (to_memory || exchanged) && on_stack).then(|| (insn.memory_base(), insn.memory_displacement64() as i64))
+}
+
+/// Whether an instruction that differs in its displacement only may write to a place relative to rbp, or to rbp itself.
+fn names_rbp(insn: &Instruction) -> bool {
+    let named = (0..insn.op_count())
+        .any(|n| insn.op_kind(n) == OpKind::Register && insn.op_register(n).full_register() == Register::RBP);
+    named || (insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory && insn.memory_base() == Register::RBP)
 }

@@ -78,15 +78,23 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
         if !moves || source || !by_itself && !steps {
             return Some(Use::Below);
         }
-        return (step_of(insn) == Some(Step::Down)).then_some(Use::Lowers);
+        // By a register: it may be negative.
+        let by_register = matches!(insn.mnemonic(), Mnemonic::Add) && insn.op1_kind() == OpKind::Register;
+        return (by_register || step_of(insn) == Some(Step::Down)).then_some(Use::Lowers);
     }
     match (far, lea) {
         _ if below => Some(Use::Named),
+        // A bit number in a register reaches to both sides.
+        _ if based && insn.op1_kind() == OpKind::Register && is_bit_test(insn) => Some(Use::Below),
         // The constant part is below, whatever the index is.
         (true, _) if (insn.memory_displacement64() as i64) < 0 => Some(Use::Below),
         (false, false) => None,
         _ => Some(Use::Address),
     }
+}
+
+fn is_bit_test(insn: &Instruction) -> bool {
+    matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
 }
 
 /// Where an explicit change of rsp leads it.
@@ -137,16 +145,20 @@ fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> 
 
 /// Whether a way leads from one of the blocks to a call through a pointer, also from what they call. A jump out of a function ends it: nothing of its own is
 /// in use then. `function`: by block.
-fn calls_unknown(cfg: &Cfg, function: &[u32], mut work: Vec<BlockId>) -> bool {
-    let mut seen: BTreeSet<BlockId> = work.iter().copied().collect();
-    while let Some(b) = work.pop() {
+fn calls_unknown(cfg: &Cfg, function: &[u32], from: impl Iterator<Item = BlockId>) -> bool {
+    // Blocks, and whether they are run for a call: then what their function jumps to is so, too.
+    let mut work: Vec<(BlockId, bool)> = from.map(|b| (b, false)).collect();
+    let mut seen: BTreeSet<(BlockId, bool)> = work.iter().copied().collect();
+    while let Some((b, called)) = work.pop() {
         let callee = match cfg.blocks[b.ix()].end() {
             End::UnknownCall | End::DescriptorCall => return true,
-            End::Call(callee) => Some(callee),
+            End::GotJmp | End::FramedJmp | End::UnknownJmp if called => return true,
+            End::Call(callee) => Some((callee, true)),
             _ => None,
         };
-        let inside = cfg.succ(b).iter().copied().filter(|to| function[to.ix()] == function[b.ix()]);
-        work.extend(inside.chain(callee).filter(|&to| seen.insert(to)));
+        let goes_on = |to: &BlockId| called || function[to.ix()] == function[b.ix()];
+        let next = cfg.succ(b).iter().copied().filter(goes_on).map(|to| (to, called));
+        work.extend(next.chain(callee).filter(|&to| seen.insert(to)));
     }
     false
 }
@@ -236,7 +248,7 @@ impl RedZone {
         }
         let is_near = |id| insns.decode(image, id).memory_displacement64() as i64 >= -DEEPEST;
         let uses = facts.rsp_uses.iter().filter(|u| u.1 == Use::Named && is_near(u.0)).map(|u| cfg.block_of(u.0));
-        if calls_unknown(cfg, &function, uses.collect()) {
+        if calls_unknown(cfg, &function, uses) {
             cfg.ids().filter(|b| cfg.root[b.ix()]).for_each(|b| named[group(b)] = true);
         }
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {

@@ -18,7 +18,6 @@ use crate::ids::Vaddr;
 use crate::ranks::{Ranks, is_set, set};
 use computed::Return;
 use jump_tables::JumpTable;
-use std::collections::BTreeSet;
 
 /// Index into [`Cfg::blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -133,8 +132,8 @@ pub struct Cfg {
     pub component: Vec<u32>,
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
-    /// Blocks that return on a stack that they have just chosen, and blocks that jump to a function with another return address in front of their own: what
-    /// comes next, no call of the graph need have led to. Ascending.
+    /// Blocks that return on a stack that they have just chosen, or of whose return it is not known that it leads to their caller, and blocks that jump to a
+    /// function with another return address in front of their own: what comes next, no call of the graph need have led to. Ascending.
     pub switched: Vec<BlockId>,
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
@@ -255,7 +254,10 @@ impl Cfg {
                 },
                 Flow::Ret => match return_of(last) {
                     Return::Ordinary => End::Ret,
-                    Return::Pushed => wild_jump(b, last, &mut sets),
+                    Return::Pushed => {
+                        wild_jump(b, last, &mut sets);
+                        End::UnknownJmp
+                    }
                     Return::Switched => {
                         switched.push(BlockId(b as u32));
                         End::Ret
@@ -317,11 +319,20 @@ impl Cfg {
         self.preds[range].iter().map(|p| BlockId(*p))
     }
 
-    /// Adds blocks that end with these instructions, jumps, to those that lead to what was put on the stack.
-    pub fn add_switched(&mut self, jumps: &BTreeSet<InsnId>) {
-        let blocks: Vec<BlockId> = jumps.iter().map(|&jump| self.block_of(jump)).collect();
+    /// Adds the blocks that these returns and jumps end to [`Cfg::switched`].
+    pub fn add_switched(&mut self, ends: impl Iterator<Item = InsnId>) {
+        let blocks: Vec<BlockId> = ends.map(|end| self.block_of(end)).collect();
         self.switched.extend(blocks);
         self.switched.sort_unstable();
+        self.switched.dedup();
+    }
+
+    /// Nothing is known of where these jumps lead.
+    pub fn set_unknown(&mut self, jumps: impl Iterator<Item = InsnId>) {
+        for jump in jumps {
+            let b = self.block_of(jump);
+            self.blocks[b.ix()].end = End::UnknownJmp.into();
+        }
     }
 
     /// Adds the landing pads of the frames that have some.

@@ -54,7 +54,7 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
         let body = (g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]);
         let shown = g.ends[b] == End::Ret && pushed::leads_to_pushed(body);
-        if shown || depths.leads_to_pushed(text, sites, g, b) {
+        if shown || depths.leads_elsewhere(text, sites, g, b) {
             let va = text.insns[last].va;
             audit.finding(
                 Vaddr(va),

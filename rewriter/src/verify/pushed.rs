@@ -8,7 +8,7 @@
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
 use super::decode::{Code, Insn, NONE};
-use super::effects::RSP;
+use super::effects::{Flow, RSP, Touch, bit};
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
@@ -80,32 +80,82 @@ fn step(i: &Insn) -> Option<Step> {
     })
 }
 
-/// How far a function's code has moved rsp down since it was entered, and whether the return address is another one.
+/// What a function's code has done to rsp since it was entered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Depth {
-    bytes: i64,
+    /// How far down it is; `None`: ways differ, or nobody knows.
+    bytes: Option<i64>,
+    /// How far down rbp points, if it was made from rsp.
+    rbp: Option<i64>,
+    /// The return address may be another one.
     overwritten: bool,
 }
 
+const ENTERED: Depth = Depth { bytes: Some(0), rbp: None, overwritten: false };
+
 impl Depth {
-    /// Whether a return takes what the function has put there.
+    fn join(self, other: Depth) -> Depth {
+        Depth {
+            bytes: self.bytes.filter(|_| self.bytes == other.bytes),
+            rbp: self.rbp.filter(|_| self.rbp == other.rbp),
+            overwritten: self.overwritten || other.overwritten,
+        }
+    }
+
+    /// A return takes what the function has put there.
     fn is_pushed(self) -> bool {
-        self.bytes > 0 || self.bytes == 0 && self.overwritten
+        self.bytes.is_some_and(|bytes| bytes > 0) || self.bytes == Some(0) && self.overwritten
+    }
+
+    /// What pushes and pops do.
+    fn down(&mut self, by: i64) {
+        let before = self.bytes;
+        self.bytes = before.map(|bytes| bytes + by);
+        self.overwritten |= by > 0 && before.is_some_and(|bytes| bytes < 0 && bytes + by >= 0);
+    }
+
+    fn follow(&mut self, i: &Insn) {
+        if let Some(m) = i.mem.filter(|m| matches!(m.base, RSP | RBP) && m.index == NONE && m.seg == 0)
+            && matches!(i.touch, Touch::Mem(access) if access.writes())
+        {
+            let at = if m.base == RSP { self.bytes } else { self.rbp };
+            let popped = if m.base == RSP && i.op == 0x8f { 8 } else { 0 };
+            self.overwritten |= at.is_some_and(|bytes| m.disp + popped == bytes);
+        }
+        let wide = i.r0_bytes == 8;
+        let to_rbp = i.fx.writes & bit(RBP) != 0;
+        match (i.op, &i.mem) {
+            (0xc9, _) => (self.bytes, self.rbp) = (self.rbp.map(|bytes| bytes - 8), None),
+            (0x8d, Some(m)) if i.r0 == RSP && m.index == NONE && m.base == RBP => {
+                self.bytes = self.rbp.map(|bytes| bytes - m.disp);
+            }
+            (0x89 | 0x8b, None) if i.r0 == RSP && wide && i.r1 == RBP => self.bytes = self.rbp,
+            (0x89 | 0x8b, None) if i.r0 == RBP && wide && i.r1 == RSP => self.rbp = self.bytes,
+            (0x8d, Some(m)) if i.r0 == RBP && wide && m.index == NONE && m.base == RSP => {
+                self.rbp = self.bytes.map(|bytes| bytes - m.disp);
+            }
+            _ => {
+                match step(i) {
+                    Some(Step::By(n)) if matches!(i.op, 0x81 | 0x83 | 0x8d) || i.op == 0xff && i.ext <= 1 => {
+                        self.bytes = self.bytes.map(|bytes| bytes - n);
+                    }
+                    Some(Step::By(n)) => self.down(-n),
+                    Some(Step::Frame | Step::Chosen) => self.bytes = None,
+                    None if matches!(i.flow, Flow::Call | Flow::CallInd | Flow::Ret) => {}
+                    None if i.fx.writes & bit(RSP) != 0 => self.bytes = None,
+                    None => {}
+                }
+                if to_rbp {
+                    self.rbp = None;
+                }
+            }
+        }
     }
 }
 
-/// Of a block's beginning.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Unseen,
-    At(Depth),
-    /// Ways differ.
-    No,
-}
-
-/// The depth at the beginning of each block, if all ways to it agree.
+/// What is known at the beginning of each block.
 pub(super) struct Depths {
-    at: Vec<Known>,
+    at: Vec<Option<Depth>>,
     entry: Vec<bool>,
 }
 
@@ -122,30 +172,26 @@ impl Depths {
                 _ => {}
             }
         }
-        let begin = Known::At(Depth { bytes: 0, overwritten: false });
-        let at = entry.iter().map(|&e| if e { begin } else { Known::Unseen }).collect();
+        let at = entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| entry[b]).collect();
         let mut ways = vec![0u32; n];
         (0..n).flat_map(|b| g.succ(b)).for_each(|&to| ways[to as usize] += 1);
         let mut depths = Depths { at, entry };
         while let Some(b) = work.pop() {
-            let behind = depths.behind(text, sites, g, b);
+            let Some(behind) = depths.behind(text, sites, g, b) else { continue };
             let calls = matches!(g.ends[b], End::Call(_) | End::CallInd { .. });
             for &to in g.succ(b) {
                 let to = to as usize;
-                // Behind what does not come back stands something else.
-                if depths.entry[to] || calls && ways[to] > 1 {
+                // Behind what does not come back stands something else; an ordinary tail call begins anew.
+                let is_entry = depths.entry[to];
+                if calls && (is_entry || ways[to] > 1)
+                    || is_entry && !(behind.is_pushed() && g.ends[to] != End::GotJump)
+                {
                     continue;
                 }
-                let joined = match (depths.at[to], behind) {
-                    (Known::Unseen, Some(depth)) => Known::At(depth),
-                    (Known::At(k), Some(depth)) if k.bytes == depth.bytes => {
-                        Known::At(Depth { overwritten: k.overwritten || depth.overwritten, ..k })
-                    }
-                    _ => Known::No,
-                };
-                if depths.at[to] != joined {
-                    depths.at[to] = joined;
+                let joined = depths.at[to].map_or(behind, |known| known.join(behind));
+                if depths.at[to] != Some(joined) {
+                    depths.at[to] = Some(joined);
                     work.push(to);
                 }
             }
@@ -153,37 +199,28 @@ impl Depths {
         depths
     }
 
-    /// What is known where the block ends, in front of its return if it has one.
+    /// What is known where the block ends, in front of its return if it has one; `None`: nothing is seen to lead there.
     fn behind(&self, text: &Code, sites: &Sites, g: &Graph, b: usize) -> Option<Depth> {
-        let Known::At(mut depth) = self.at[b] else { return None };
+        let mut depth = self.at[b]?;
         for k in g.range(b, text).filter(|&k| !get(&sites.inserted, k)) {
-            let i = &text.insns[k];
-            let stack = i.mem.filter(|m| m.base == RSP && m.index == NONE && m.seg == 0);
-            let stores = matches!(i.op, 0x01 | 0x29 | 0x31 | 0x87 | 0x89 | 0xc7)
-                || matches!((i.op, i.ext), (0x81 | 0x83, 0 | 5 | 6) | (0xff, 0 | 1));
-            depth.overwritten |= stores && stack.is_some_and(|m| m.disp == depth.bytes);
-            match step(i) {
-                Some(Step::By(n)) => depth.bytes -= n,
-                Some(Step::Frame | Step::Chosen) => return None,
-                // Moved by what is not known; `cmp` and `test` move nothing.
-                None if i.r0 == RSP && i.r0_bytes == 8 && i.mem.is_none() && !matches!(i.op, 0x39 | 0x3b | 0x85) => {
-                    return None;
-                }
-                None => {}
-            }
+            depth.follow(&text.insns[k]);
         }
         // A call of what follows leaves its own address there.
-        depth.bytes += if g.ends[b] == End::Call(Some(b as u32 + 1)) { 8 } else { 0 };
+        if g.ends[b] == End::Call(Some(b as u32 + 1)) {
+            depth.down(8);
+        }
         Some(depth)
     }
 
-    /// Whether the block ends with a return that takes a word which its function has put there, or jumps to a function that will.
-    pub(super) fn leads_to_pushed(&self, text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
-        let ends_so = match g.ends[b] {
-            End::Ret => true,
-            End::Jump(to) => self.entry[to as usize] && g.ends[to as usize] != End::GotJump,
+    /// Whether the block ends with a return that is not proven to take the function's own return address, or jumps to a function with something pushed.
+    pub(super) fn leads_elsewhere(&self, text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
+        let behind = self.behind(text, sites, g, b);
+        match g.ends[b] {
+            End::Ret => behind.is_some_and(|d| d.bytes != Some(0) || d.overwritten),
+            End::Jump(to) => {
+                self.entry[to as usize] && g.ends[to as usize] != End::GotJump && behind.is_some_and(Depth::is_pushed)
+            }
             _ => false,
-        };
-        ends_so && self.behind(text, sites, g, b).is_some_and(Depth::is_pushed)
+        }
     }
 }

@@ -65,7 +65,12 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     part.copies |= matches!(how, Use::Copy);
                     in_function.iter_mut().for_each(|f| f.address = true);
                 }
-                None if explicit_step(i).is_some_and(|up| !up) => lowers.push((b, k)),
+                // What is added from a register may be negative.
+                None if explicit_step(i) == Some(false)
+                    || (i.r0 == RSP && i.r1 < 16 && matches!(i.op, 0x01 | 0x03)) =>
+                {
+                    lowers.push((b, k));
+                }
                 None => {}
             }
             if matches!(i.flow, Flow::Call | Flow::CallInd) {
@@ -132,19 +137,22 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
 /// Whether what begins with these blocks may call through a pointer, itself or by what it calls. `function`: the one that a block is in; whoever jumps out
 /// of it keeps nothing any more.
 fn calls_unknown(g: &Graph, function: impl Fn(usize) -> Option<u64>, from: Vec<usize>) -> bool {
-    let mut seen = vec![false; g.starts.len()];
-    let mut work = from;
-    while let Some(b) = work.pop() {
-        if std::mem::replace(&mut seen[b], true) {
+    // Blocks, and whether they belong to what was called.
+    let mut seen = [vec![false; g.starts.len()], vec![false; g.starts.len()]];
+    let mut work: Vec<(usize, bool)> = from.into_iter().map(|b| (b, false)).collect();
+    while let Some((b, called)) = work.pop() {
+        if std::mem::replace(&mut seen[usize::from(called)][b], true) {
             continue;
         }
         match g.ends[b] {
             End::CallInd { .. } => return true,
-            End::Call(Some(callee)) => work.push(callee as usize),
+            End::GotJump | End::Unresolved { .. } if called => return true,
+            End::Call(Some(callee)) => work.push((callee as usize, true)),
             _ => {}
         }
         let here = function(b);
-        work.extend(g.succ(b).iter().map(|&to| to as usize).filter(|&to| function(to) == here));
+        let next = g.succ(b).iter().map(|&to| to as usize);
+        work.extend(next.filter(|&to| called || function(to) == here).map(|to| (to, called)));
     }
     false
 }
@@ -248,6 +256,8 @@ fn use_of(i: &Insn) -> Option<Use> {
         // enter
         (_, 0xc8) => Some(Use::Below),
         (Some(m), _) if far && m.index == NONE => Some(Use::Named),
+        // bt, bts, btr, btc with a number in a register.
+        (Some(_), 0x1a3 | 0x1ab | 0x1b3 | 0x1bb) => Some(Use::Below),
         // The constant part is below, whatever the index is.
         (Some(m), _) if m.disp < 0 => Some(Use::Below),
         (Some(_), _) if far => Some(Use::Address),

@@ -58,7 +58,7 @@ pub struct Pushed {
     pub calls: BTreeSet<InsnId>,
     /// Returns of which it is not known: ways differ, rsp comes from elsewhere, or a caller's frame is left, too.
     pub doubtful: BTreeSet<InsnId>,
-    /// Jumps through a register or memory with the return address taken off: returns in other words.
+    /// Jumps through a register or memory with the return address taken off, returns in other words; through the GOT, with something pushed.
     pub jumps: BTreeSet<InsnId>,
 }
 
@@ -86,9 +86,12 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
                 }
                 continue;
             }
-            End::FramedJmp => {
+            // With a frame of its own it may lead to a place in the function, but not through the GOT.
+            end @ (End::FramedJmp | End::GotJmp) => {
                 found.jumps.remove(&last);
-                if behind.height.is_some_and(|height| height > 0) {
+                if behind.height.is_some_and(|height| height > 0 || end == End::GotJmp && height < 0)
+                    && !code.is_lazy_stub(b, cfg)
+                {
                     found.jumps.insert(last);
                 }
             }
@@ -103,7 +106,7 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
             }
             if is_entry {
                 // A tail call, as far as is known, or through the PLT.
-                if !behind.is_pushed() || cfg.blocks[to.ix()].end() == End::GotJmp {
+                if !behind.is_pushed() || code.is_lazy_stub(b, cfg) {
                     continue;
                 }
                 found.calls.insert(last);
@@ -167,6 +170,16 @@ impl<'x> Code<'x> {
             _ => Moves::By(insn.stack_pointer_increment()),
         };
         Code { image, insns, facts, moves: facts.kinds().iter().map(|kind| of(&kind.sample)).collect() }
+    }
+
+    /// Whether the block only pushes and jumps, as PLTs do that are bound at the first call.
+    fn is_lazy_stub(&self, b: BlockId, cfg: &Cfg) -> bool {
+        let block = &cfg.blocks[b.ix()];
+        (block.first.0..block.stop.0 - 1).all(|i| {
+            let insn = self.insns.decode(self.image, InsnId(i));
+            let pushes = insn.mnemonic() == Mnemonic::Push && insn.op0_kind() != OpKind::Register;
+            pushes || matches!(insn.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
+        })
     }
 
     /// What is known behind the instructions.

@@ -151,8 +151,8 @@ fn calls_unknown(cfg: &Cfg, function: &[u32], from: impl Iterator<Item = BlockId
     let mut seen: BTreeSet<(BlockId, bool)> = work.iter().copied().collect();
     while let Some((b, called)) = work.pop() {
         let callee = match cfg.blocks[b.ix()].end() {
-            End::UnknownCall | End::DescriptorCall => return true,
-            End::GotJmp | End::FramedJmp | End::UnknownJmp if called => return true,
+            End::UnknownCall | End::DescriptorCall | End::UnknownJmp => return true,
+            End::GotJmp | End::FramedJmp if called => return true,
             End::Call(callee) => Some((callee, true)),
             _ => None,
         };

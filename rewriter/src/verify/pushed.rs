@@ -185,7 +185,7 @@ impl Depths {
                 // Behind what does not come back stands something else; an ordinary tail call begins anew.
                 let is_entry = depths.entry[to];
                 if calls && (is_entry || ways[to] > 1)
-                    || is_entry && !(behind.is_pushed() && g.ends[to] != End::GotJump)
+                    || is_entry && (!behind.is_pushed() || only_pushes(text, sites, g, b))
                 {
                     continue;
                 }
@@ -217,10 +217,22 @@ impl Depths {
         let behind = self.behind(text, sites, g, b);
         match g.ends[b] {
             End::Ret => behind.is_some_and(|d| d.bytes != Some(0) || d.overwritten),
-            End::Jump(to) => {
-                self.entry[to as usize] && g.ends[to as usize] != End::GotJump && behind.is_some_and(Depth::is_pushed)
+            End::Jump(to) | End::Cond(to) => {
+                self.entry[to as usize] && behind.is_some_and(Depth::is_pushed) && !only_pushes(text, sites, g, b)
+            }
+            End::GotJump => {
+                behind.is_some_and(|d| d.bytes.is_some_and(|bytes| bytes != 0)) && !only_pushes(text, sites, g, b)
             }
             _ => false,
         }
     }
+}
+
+/// Whether the block, but for the jump that ends it, pushes numbers or words of memory: a PLT that is bound at the first call.
+fn only_pushes(text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
+    let range = g.range(b, text);
+    (range.start..range.end - 1)
+        .filter(|&k| !get(&sites.inserted, k))
+        .map(|k| &text.insns[k])
+        .all(|i| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some()) || i.is_nop())
 }

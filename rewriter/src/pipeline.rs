@@ -120,14 +120,6 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     image.give_back();
     let facts = Facts::gather(&image, &insns);
     let pushed = pushed::find(&image, &insns, &facts, &cfg);
-    eprintln!(
-        "DBG rets {} pushed {} calls {} doubtful {} {:x?}",
-        cfg.ids().filter(|b| cfg.blocks[b.ix()].end() == End::Ret).count(),
-        pushed.returns.len(),
-        pushed.calls.len(),
-        pushed.doubtful.len(),
-        pushed.doubtful.iter().take(8).map(|i| insns.va(*i).0).collect::<Vec<_>>()
-    );
     if !pushed.returns.is_empty() {
         let return_of = |id| if pushed.returns.contains(&id) { Return::Pushed } else { return_of(id) };
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, return_of, frame);

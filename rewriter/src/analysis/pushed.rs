@@ -227,7 +227,8 @@ impl Frame {
         }
         match (insn.mnemonic(), to) {
             (Mnemonic::Leave, _) => (self.height, self.rbp) = (sum(self.rbp, 8), None),
-            (Mnemonic::Enter, _) => (self.height, self.rbp) = (None, None),
+            // Pushes rbp, and points it there.
+            (Mnemonic::Enter, _) => (self.height, self.rbp) = (None, sum(self.height, -8)),
             (Mnemonic::Xchg, _) if to == Some(Register::RSP) || from == Some(Register::RSP) => self.height = None,
             (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push, _) => self.moved(insn.stack_pointer_increment()),
             (Mnemonic::Add, Some(Register::RSP)) if constant => {

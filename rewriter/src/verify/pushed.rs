@@ -126,6 +126,8 @@ impl Depth {
         let to_rbp = i.fx.writes & bit(RBP) != 0;
         match (i.op, &i.mem) {
             (0xc9, _) => (self.bytes, self.rbp) = (self.rbp.map(|bytes| bytes - 8), None),
+            // enter pushes rbp, and points it there.
+            (0xc8, _) => (self.bytes, self.rbp) = (None, self.bytes.map(|bytes| bytes + 8)),
             (0x8d, Some(m)) if i.r0 == RSP && m.index == NONE && m.base == RBP => {
                 self.bytes = self.rbp.map(|bytes| bytes - m.disp);
             }

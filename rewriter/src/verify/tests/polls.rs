@@ -122,24 +122,34 @@ fn a_return_used_as_a_jump_needs_one() {
         // A label in between: something else leads to the return, too.
         "test esi, esi\n jz e2\n sub rsp, 8\ne2: <poll> ret",
         "add rsp, -8\n <poll> test esi, esi\ne2: ret",
+        // rbp and rsp are whatever they are.
+        "leave\n ret",
+        "mov rsp, rbp\n pop rbp\n ret",
+        "sub rsp, rdi\n add rsp, rdi\n ret",
+        "push rbp\n mov rbp, rsp\n mov [rbp+8], rax\n leave\n ret",
+        "add rsp, 8\n push rax\n ret",
         // A branch in between.
         "push rax\n jmp out\n nop\nout: <poll> ret",
         "mov [rsp], rax\n jmp out\n nop\nout: <poll> ret",
         "push rbx\n test esi, esi\n jz e2\n nop\ne2: <poll> ret",
         "push rbx\n test esi, esi\n jz e2\n mov [rsp+8], rax\ne2: pop rbx\n <poll> ret",
-        // To a function that returns to what was pushed.
-        "call g\n push rax\n <poll> jmp g\n nop\ng: ret",
     ] {
         let polls = if jump.contains("<poll>") { jump.to_string() } else { format!("<poll> {jump}") };
         Program { flags: 4, ..polling(&polls) }.accepted();
         Program { flags: 4, ..not_polling(&format!("c2: {}", jump.replace("<poll>", "nop\n"))) }
             .found("a return to what was pushed");
     }
+    // To a function that returns to what was pushed: there, too.
+    for polls in ["call g\n push rax\n <poll> jmp g\n nop\ng: ret", "call g\n push rax\n jmp g\n nop\ng: <poll> ret"] {
+        Program { flags: 4, ..polling(polls) }.found("a return to what was pushed");
+    }
     for ordinary in [
         "push rbx\n pop rbx\n ret",
         "sub rsp, 8\n mov [rsp], rax\n add rsp, 8\n ret",
-        "leave\n ret",
-        "mov rsp, rbp\n pop rbp\n ret",
+        "push rbp\n mov rbp, rsp\n sub rsp, rdi\n leave\n ret",
+        "push rbp\n mov rbp, rsp\n and rsp, -32\n mov rsp, rbp\n pop rbp\n ret",
+        "push rbp\n lea rbp, [rsp-64]\n sub rsp, 80\n lea rsp, [rbp+64]\n pop rbp\n ret",
+        "enter 16, 0\n leave\n ret",
         "push rbx\n test esi, esi\n jz e2\n nop\ne2: pop rbx\n ret",
         "call g\n nop\n jmp g\n nop\ng: ret",
     ] {

@@ -175,11 +175,13 @@ impl<'x> Code<'x> {
     /// Whether the block only pushes and jumps, as PLTs do that are bound at the first call.
     fn is_lazy_stub(&self, b: BlockId, cfg: &Cfg) -> bool {
         let block = &cfg.blocks[b.ix()];
+        let mut pushes = false;
         (block.first.0..block.stop.0 - 1).all(|i| {
             let insn = self.insns.decode(self.image, InsnId(i));
-            let pushes = insn.mnemonic() == Mnemonic::Push && insn.op0_kind() != OpKind::Register;
-            pushes || matches!(insn.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
-        })
+            let push = insn.mnemonic() == Mnemonic::Push && insn.op0_kind() != OpKind::Register;
+            pushes |= push;
+            push || matches!(insn.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
+        }) && pushes
     }
 
     /// What is known behind the instructions.

@@ -43,9 +43,9 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         audit.finding(Vaddr(va), m.place(va), "a jump to an unknown place has no poll in front of it");
     }
     let depths = Depths::new(m, text, sites, g);
-    for b in
-        (0..n).filter(|&b| !polled[b] && matches!(g.ends[b], End::Ret | End::Jump(_) | End::Cond(_) | End::GotJump))
-    {
+    for b in (0..n).filter(|&b| {
+        !polled[b] && matches!(g.ends[b], End::Ret | End::Fall | End::Jump(_) | End::Cond(_) | End::GotJump)
+    }) {
         let range = g.range(b, text);
         let last = range.end - 1;
         let own = |k: usize| !get(&sites.inserted, k);

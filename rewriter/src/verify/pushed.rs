@@ -219,6 +219,7 @@ impl Depths {
         let behind = self.behind(text, sites, g, b);
         match g.ends[b] {
             End::Ret => behind.is_some_and(|d| d.bytes != Some(0) || d.overwritten),
+            End::Fall => self.entry.get(b + 1) == Some(&true) && behind.is_some_and(Depth::is_pushed),
             End::Jump(to) | End::Cond(to) => {
                 self.entry[to as usize] && behind.is_some_and(Depth::is_pushed) && !only_pushes(text, sites, g, b)
             }
@@ -233,8 +234,7 @@ impl Depths {
 /// Whether the block, but for the jump that ends it, pushes numbers or words of memory: a PLT that is bound at the first call.
 fn only_pushes(text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
     let range = g.range(b, text);
-    (range.start..range.end - 1)
-        .filter(|&k| !get(&sites.inserted, k))
-        .map(|k| &text.insns[k])
-        .all(|i| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some()) || i.is_nop())
+    let own = || (range.start..range.end - 1).filter(|&k| !get(&sites.inserted, k)).map(|k| &text.insns[k]);
+    let pushes = |i: &Insn| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some());
+    own().any(pushes) && own().all(|i| pushes(i) || i.is_nop())
 }

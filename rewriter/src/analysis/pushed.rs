@@ -1,8 +1,8 @@
 //! Cfg, Facts -> returns that take a word which their function has put there, on whatever way.
 //!
 //! Input: a graph in which each return counts as what the instructions in front of it show ([`crate::cfg::computed::return_of`], which stops at a branch).
-//! Output: the returns that are indirect jumps none the less: `push x; jmp 1f; ...; 1: ret`; and the jumps to functions with something pushed, which are
-//! calls in other words. A forward analysis of heights: bytes by which rsp is higher than where its function was entered, if all ways agree. The return
+//! Output: the returns that are indirect jumps none the less: `push x; jmp 1f; ...; 1: ret`. The returns of which that is not known. The jumps to functions
+//! with something pushed, which are calls in other words. The jumps with the return address taken off, which are returns. A forward analysis of heights: bytes by which rsp is higher than where its function was entered, if all ways agree. The return
 //! address lies at height 0.
 //! **Invariant**: an ordinary return happens at height 0, and nobody has written to the word there.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.

@@ -53,10 +53,11 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         let runs_on = |b: usize| {
             !polled[b] && g.range(b, text).rev().find(|&k| own(k)).is_none_or(|k| text.insns[k].flow == Flow::Next)
         };
-        let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
-        let body = (g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]);
-        let shown = g.ends[b] == End::Ret && pushed::leads_to_pushed(body);
-        if shown || depths.leads_elsewhere(text, sites, g, b) {
+        let shown = || {
+            let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
+            pushed::leads_to_pushed((g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]))
+        };
+        if g.ends[b] == End::Ret && shown() || depths.leads_elsewhere(text, sites, g, b) {
             let va = text.insns[last].va;
             audit.finding(
                 Vaddr(va),

@@ -8,7 +8,7 @@ use crate::analysis::pushed;
 use crate::analysis::red_zone::RedZone;
 use crate::analysis::stack::{StackRegs, is_got_jump};
 use crate::blocks;
-use crate::cfg::computed::{Computed, Return, return_of};
+use crate::cfg::computed::Computed;
 use crate::cfg::jump_tables::{self, JumpTable};
 use crate::cfg::{Cfg, End};
 use crate::closure::Source;
@@ -115,18 +115,17 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
             && insn.memory_displacement64() == 0
     };
     let got_jump = |id| is_got_jump(&image, &insns, id);
-    let return_of = |id| return_of(&image, &insns, id);
-    let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, return_of, frame);
+    let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, |_| false, frame);
+    cfg.add_pads(&insns, &frame_info.fdes);
     image.give_back();
     let facts = Facts::gather(&image, &insns);
     let pushed = pushed::find(&image, &insns, &facts, &cfg);
     if !pushed.returns.is_empty() {
-        let return_of = |id| if pushed.returns.contains(&id) { Return::Pushed } else { return_of(id) };
-        cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, return_of, frame);
+        cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, |id| pushed.returns.contains(&id), frame);
+        cfg.add_pads(&insns, &frame_info.fdes);
     }
     cfg.add_switched(pushed.calls.iter().chain(&pushed.doubtful).copied());
     cfg.set_unknown(pushed.jumps.iter().copied());
-    cfg.add_pads(&insns, &frame_info.fdes);
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);
     image.give_back();

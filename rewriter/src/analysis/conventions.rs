@@ -11,7 +11,6 @@
 //! * *Hand-written code that code of another convention enters* ([`super::bare`]).
 
 use super::bare;
-use super::dropped;
 use super::facts::Facts;
 use super::named_calls::{self, Named};
 use super::regs::RegSet;
@@ -30,8 +29,6 @@ pub struct Conventions {
     pub switched: Vec<BlockId>,
     /// Indirect calls and jumps that may know more of their callees than the ABI.
     pub named: Named,
-    /// Entries of functions that may take their return address off the stack.
-    pub dropping: Vec<BlockId>,
 }
 
 /// Whether an instruction loads rsp from memory that is not the frame's.
@@ -47,7 +44,6 @@ pub fn switches_stack(insn: &Instruction) -> bool {
 pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> Conventions {
     let mut found = Conventions {
         named: named_calls::find(image, insns, cfg, facts),
-        dropping: dropped::find(image, insns, cfg, facts),
         switched: bare::returns(image, insns, cfg, facts, frames),
         ..Conventions::default()
     };

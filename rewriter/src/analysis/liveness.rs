@@ -129,8 +129,6 @@ struct Solver<'x> {
     named: HashSet<BlockId>,
     named_needed: RegSet,
     roots: Vec<BlockId>,
-    /// Callees whose returns lead to the callers of their callers.
-    dropping: HashSet<BlockId>,
     /// Blocks to be visited.
     waiting: Waiting,
     /// What [`Solver::need`] has still to look at; empty outside.
@@ -181,7 +179,6 @@ impl<'x> Solver<'x> {
             named: conventions.named.to_any.iter().copied().collect(),
             named_needed: RegSet::NONE,
             roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
-            dropping: conventions.dropping.iter().copied().collect(),
             waiting: Waiting::all(n),
             needing: Vec::new(),
         };
@@ -213,7 +210,6 @@ impl<'x> Solver<'x> {
             self.needed[b.ix()] |= regs;
             match self.cfg.blocks[b.ix()].end() {
                 End::Ret => self.waiting.add(b.ix()),
-                End::Call(callee) if self.dropping.contains(&callee) => self.needing.push(callee),
                 End::FramedJmp | End::UnknownJmp => {
                     self.needing.extend(self.to_one.get(&b));
                     if self.named.contains(&b) {

@@ -3,7 +3,6 @@
 pub mod access;
 pub mod bare;
 pub mod conventions;
-pub mod dropped;
 pub mod effects;
 pub mod facts;
 mod frames;

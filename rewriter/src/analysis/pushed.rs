@@ -1,10 +1,11 @@
-//! Cfg, Facts -> returns that take a word which their function has put there, on whatever way.
+//! Cfg, Facts -> returns that take a word which their function has put there.
 //!
-//! Input: a graph in which each return counts as what the instructions in front of it show ([`crate::cfg::computed::return_of`], which stops at a branch).
-//! Output: the returns that are indirect jumps none the less: `push x; jmp 1f; ...; 1: ret`. The returns of which that is not known. The jumps to functions
-//! with something pushed, which are calls in other words. The jumps with the return address taken off, which are returns. A forward analysis of heights: bytes by which rsp is higher than where its function was entered, if all ways agree. The return
-//! address lies at height 0.
-//! **Invariant**: an ordinary return happens at height 0, and nobody has written to the word there.
+//! Input: a graph in which each return counts as one. Output: the returns that are indirect jumps in other words: `push x; ret`, `mov [rsp], x; ret`,
+//! `sub rsp, 8; ret`. The returns of which it is not known that they are none: `mov rsp, x; ret`. The jumps to functions with something pushed, which are
+//! calls in other words. The jumps with the return address taken off, which are returns. A forward analysis of heights: bytes by which rsp is higher than
+//! where its function was entered, if all ways agree. The return address lies at height 0.
+//! **Invariant**: an ordinary return happens at height 0, and nobody has written to the word there; that is proven on all ways from the entry of its
+//! function. Where nothing is seen to lead, nothing is proven.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
 use super::facts::Facts;
@@ -24,9 +25,12 @@ struct Frame {
     rbp: Option<i32>,
     /// The return address may have been written over.
     written: bool,
+    /// Nobody knows how code comes here: heights are those over where it came to.
+    lost: bool,
 }
 
-const ENTRY: Frame = Frame { height: Some(0), rbp: None, written: false };
+const ENTRY: Frame = Frame { height: Some(0), rbp: None, written: false, lost: false };
+const LOST: Frame = Frame { lost: true, ..ENTRY };
 
 impl Frame {
     /// What is known where two ways meet.
@@ -35,6 +39,7 @@ impl Frame {
             height: self.height.filter(|_| self.height == other.height),
             rbp: self.rbp.filter(|_| self.rbp == other.rbp),
             written: self.written || other.written,
+            lost: self.lost || other.lost,
         }
     }
 
@@ -43,20 +48,25 @@ impl Frame {
         self.height.is_some_and(|height| height < 0 || (height == 0 && self.written))
     }
 
+    /// Whether, as far as is known, a jump to a function hands the return address on.
+    fn may_tail_call(self) -> bool {
+        self.height.is_none_or(|height| height == 0 && !self.written)
+    }
+
     /// Whether a return takes the function's own return address.
     fn is_at_entry(self) -> bool {
-        self.height == Some(0) && !self.written
+        self.height == Some(0) && !self.written && !self.lost
     }
 }
 
 /// What is found.
 #[derive(Default)]
 pub struct Pushed {
-    /// Returns that are jumps, though the instructions in front of them do not show it.
+    /// Returns that are jumps.
     pub returns: BTreeSet<InsnId>,
-    /// Jumps to where a function begins, with something in front of the return address.
+    /// Jumps to where a function begins, with something in front of the return address or without it.
     pub calls: BTreeSet<InsnId>,
-    /// Returns of which it is not known: ways differ, rsp comes from elsewhere, or a caller's frame is left, too.
+    /// Returns of which it is not known: ways differ, rsp comes from elsewhere, a caller's frame is left, too, or no way is seen to lead there.
     pub doubtful: BTreeSet<InsnId>,
     /// Jumps through a register or memory with the return address taken off, returns in other words; through the GOT, with something pushed.
     pub jumps: BTreeSet<InsnId>,
@@ -69,8 +79,10 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
     let mut frames: Vec<Option<Frame>> = entries.iter().map(|entry| entry.then_some(ENTRY)).collect();
     let mut work: Vec<BlockId> = cfg.ids().filter(|b| entries[b.ix()]).collect();
     let mut found = Pushed::default();
-    while let Some(b) = work.pop() {
-        let Some(before) = frames[b.ix()] else { continue };
+    let mut unseen = cfg.ids();
+    loop {
+        let Some(b) = work.pop().or_else(|| unseen.find(|b| frames[b.ix()].is_none())) else { break };
+        let before = *frames[b.ix()].get_or_insert(LOST);
         let block = &cfg.blocks[b.ix()];
         let last = InsnId(block.stop.0 - 1);
         let returns = matches!(insns.flow(last), Flow::Call | Flow::IndirectCall) && !calls_next(insns, last);
@@ -97,16 +109,18 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
             }
             _ => {}
         }
-        for &to in cfg.succ(b) {
+        // What unwinds leaves rsp as it was at the call.
+        let pads = cfg.pads_of(b).iter().map(|&pad| (pad, true));
+        for (to, is_pad) in cfg.succ(b).iter().map(|&to| (to, false)).chain(pads) {
             // What calls never come back to is reached by other ways.
             let is_entry = entries[to.ix()];
             let is_other = cfg.preds(to).len() > 1 || is_entry || is_start(insns, cfg, to);
-            if returns && is_other {
+            if returns && is_other && !is_pad {
                 continue;
             }
             if is_entry {
                 // A tail call, as far as is known, or through the PLT.
-                if !behind.is_pushed() || code.is_lazy_stub(b, cfg) {
+                if behind.may_tail_call() || code.is_lazy_stub(b, cfg) {
                     continue;
                 }
                 found.calls.insert(last);

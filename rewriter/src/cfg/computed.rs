@@ -283,11 +283,6 @@ fn is_argument(reg: Register) -> bool {
     matches!(reg, Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9)
 }
 
-/// What `add` and `sub` may have in place of a register or memory.
-fn is_addend(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
-}
-
 fn is_immediate(kind: OpKind) -> bool {
     matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
@@ -352,61 +347,6 @@ fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components
         }
     }
     parts
-}
-
-/// Where a return leads, as far as the instructions that run into it show.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Return {
-    /// Behind the call of its activation.
-    Ordinary,
-    /// To a word that these instructions put there (`push x; ret`, `mov [rsp], x; ret`, `sub rsp, 8; ret`): an indirect jump in other words.
-    Pushed,
-    /// To a word of a stack that they took from something that is neither rsp nor rbp: another stack, or a frame that another register keeps.
-    Switched,
-}
-
-/// What kind of return `ret` is. Goes back until a branch.
-pub fn return_of(image: &Image, insns: &Insns, ret: InsnId) -> Return {
-    // By how much rsp was higher at the place looked at than it is at the return.
-    let mut above = 0i64;
-    let mut behind = ret;
-    while let Some(id) = behind.0.checked_sub(1).map(InsnId) {
-        // A call of what follows pushes its own address, no more.
-        let calls_next = insns.flow(id) == Flow::Call && insns.target(id) == Some(behind);
-        if insns.next(id) != Some(behind) || (insns.flow(id) != Flow::Next && !calls_next) {
-            return Return::Ordinary;
-        }
-        let insn = insns.decode(image, id);
-        let on_rsp = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
-        let base = (insn.memory_index() == Register::None).then_some(insn.memory_base());
-        match insn.mnemonic() {
-            Mnemonic::Leave => return Return::Ordinary,
-            Mnemonic::Mov if on_rsp && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RBP => {
-                return Return::Ordinary;
-            }
-            Mnemonic::Mov if on_rsp => return Return::Switched,
-            Mnemonic::Lea if on_rsp && base == Some(Register::RBP) => return Return::Ordinary,
-            Mnemonic::Lea if on_rsp && base == Some(Register::RSP) => above -= insn.memory_displacement64() as i64,
-            Mnemonic::Add if on_rsp && is_addend(insn.op1_kind()) => above -= insn.immediate(1) as i64,
-            Mnemonic::Sub if on_rsp && is_addend(insn.op1_kind()) => above += insn.immediate(1) as i64,
-            Mnemonic::Inc if on_rsp => above -= 1,
-            Mnemonic::Dec if on_rsp => above += 1,
-            Mnemonic::Lea | Mnemonic::Pop if on_rsp => return Return::Switched,
-            Mnemonic::Xchg if on_rsp || insn.op1_register() == Register::RSP => return Return::Switched,
-            Mnemonic::Mov if base == Some(Register::RSP) && insn.op0_kind() == OpKind::Memory => {
-                // rsp is as it was in front of it: the word at `above` bytes less is the return's.
-                if insn.memory_displacement64() as i64 == -above {
-                    return Return::Pushed;
-                }
-            }
-            _ => above -= i64::from(insn.stack_pointer_increment()),
-        }
-        if above > 0 {
-            return Return::Pushed;
-        }
-        behind = id;
-    }
-    Return::Ordinary
 }
 
 /// Whether the target of the jump at the end of `block` comes out of arithmetic, as far as the block shows it. One that

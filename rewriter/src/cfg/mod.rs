@@ -16,7 +16,6 @@ use crate::disasm::{Flow, InsnId, Insns};
 use crate::elf_write::frames::FdeInfo;
 use crate::ids::Vaddr;
 use crate::ranks::{Ranks, is_set, set};
-use computed::Return;
 use jump_tables::JumpTable;
 
 /// Index into [`Cfg::blocks`].
@@ -154,13 +153,13 @@ pub struct Cfg {
 impl Cfg {
     /// Builds the graph.
     /// `got_jump`: whether an indirect jump goes through the GOT. `descriptor_call`: whether an indirect call reads its target at rax.
-    /// `return_of`: where a return leads. `frame`: the code range of the frame that describes an address.
+    /// `is_jump`: whether a return is a jump in other words. `frame`: the code range of the frame that describes an address.
     pub fn build(
         insns: &Insns,
         tables: Vec<JumpTable>,
         got_jump: impl Fn(InsnId) -> bool,
         descriptor_call: impl Fn(InsnId) -> bool,
-        return_of: impl Fn(InsnId) -> Return,
+        is_jump: impl Fn(InsnId) -> bool,
         frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
     ) -> Cfg {
         let count = insns.len();
@@ -210,7 +209,6 @@ impl Cfg {
         succ_from.push(0);
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();
-        let mut switched = Vec::new();
         let mut wild_jump = |b: usize, last: InsnId, sets: &mut Components| {
             wild.push(b);
             match frame(insns.va(last)) {
@@ -252,17 +250,11 @@ impl Cfg {
                     None if got_jump(last) => End::GotJmp,
                     None => wild_jump(b, last, &mut sets),
                 },
-                Flow::Ret => match return_of(last) {
-                    Return::Ordinary => End::Ret,
-                    Return::Pushed => {
-                        wild_jump(b, last, &mut sets);
-                        End::UnknownJmp
-                    }
-                    Return::Switched => {
-                        switched.push(BlockId(b as u32));
-                        End::Ret
-                    }
-                },
+                Flow::Ret if is_jump(last) => {
+                    wild_jump(b, last, &mut sets);
+                    End::UnknownJmp
+                }
+                Flow::Ret => End::Ret,
                 Flow::Stop => End::Stop,
             };
             succ.extend(next);
@@ -294,7 +286,7 @@ impl Cfg {
             loop_head,
             component,
             unresolved,
-            switched,
+            switched: Vec::new(),
             pads,
             padded: Vec::new(),
             caught: Vec::new(),

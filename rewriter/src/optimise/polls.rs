@@ -366,7 +366,7 @@ mod tests {
             ("1: dec rdi\n jnz 1b", 1, 0),
             ("1: dec rdi\n jz 2f\n dec rsi\n jz 1b\n jmp 1b\n2: nop", 1, 0),
             // A rare part that jumps back, and no loop: gcc puts them behind the function.
-            ("test rdi, rdi\n jz 3f\n2: nop\n ret\n3: inc rsi\n jmp 2b", 0, 1),
+            ("test rdi, rdi\n jz 3f\n2: nop\n jmp 4f\n3: inc rsi\n jmp 2b\n4: nop", 0, 1),
             // Each iteration of the outer loop comes through the inner one.
             ("1: mov rcx, 5\n2: dec rcx\n jnz 2b\n dec rdi\n jnz 1b", 1, 1),
             // The inner one may be passed by.
@@ -389,7 +389,7 @@ mod tests {
         for (body, polls) in [
             ("dec rdi\n jz 1f\n call f\n call f\n1: nop", 1),
             ("dec rdi\n jz 1f\n call h\n1: ret\nh: call f", 1),
-            ("dec rdi\n jz 1f\n call h\n1: ret\nh: nop\n jmp f", 1),
+            ("dec rdi\n jz 1f\n call h\n1: ret\nh: dec rsi\n jz 2f\n jmp f\n2: nop", 1),
             // The loop around the call polls.
             ("dec rsi\n jz 2f\n1: dec rdi\n call f\n test rdi, rdi\n jnz 1b\n2: nop", 1),
             // No circle.
@@ -409,7 +409,7 @@ mod tests {
             // Behind the instruction that reads them.
             ("cmp rdi, 5\n1: setc al\n mov rcx, 1\n sub rdi, rcx\n jnz 1b", 1),
             // In front of the last that writes all of them, before a jump that may lead anywhere.
-            ("mov rcx, rdi\n and rcx, rsi\n mov rdx, rcx\n jmp rcx\n setc al", 1),
+            ("test rdi, rdi\n jz 1f\n mov rcx, rdi\n and rcx, rsi\n mov rdx, rcx\n jmp rcx\n1: setc al", 1),
             // At the head, where they are free.
             ("1: mov rcx, 1\n sub rdi, rcx\n jnz 1b", 0),
         ] {

@@ -18,6 +18,7 @@ _start:
  lea rdi, [rip + memory]
  mov rsi, rdi
  call f
+ call g
  mov eax, 60
  xor edi, edi
  syscall
@@ -473,7 +474,7 @@ fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
         ("mov rcx, rsp\n call g", 1),
         ("lea rcx, [rsp+rax*8]\n call g", 1),
         // A tail call is none.
-        ("lea rcx, [rsp+8]\n jmp g", 0),
+        ("lea rcx, [rsp+8]\n jz g", 0),
     ] {
         // A screen needs no register.
         let options = Options { screens: false, ..Options::default() };

@@ -8,13 +8,14 @@
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
 //! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`super::named`]) leads to one
 //! root, or to any, as far as liveness is concerned. What is needed behind a function also is behind a callee that takes its return address off the stack
-//! ([`super::dropped`]). An unresolved jump is a tail call, or leads to any block of its function.
+//! ([`super::dropped`]). An unresolved jump is a tail call, or leads to any block of its function. At a return that is not proven to be one
+//! ([`super::pushed`]) everything is live.
 
 use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
-use super::dropped;
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
 use super::graph::{End, Graph};
 use super::named::{self, Named};
+use super::pushed::Depths;
 use super::sites::{Sites, get};
 use std::collections::HashMap;
 
@@ -54,6 +55,7 @@ struct Wild {
 
 struct Solver<'x> {
     g: &'x Graph,
+    depths: &'x Depths,
     gens: Vec<Set>,
     kills: Vec<Set>,
     /// By block: what callers of the functions that run through it need.
@@ -67,8 +69,6 @@ struct Solver<'x> {
     named: Named,
     /// What is needed behind named functions.
     named_needed: Set,
-    /// Bitmap of entries of callees that take their return address off the stack.
-    dropping: Vec<u64>,
     live: Live,
     work: Vec<u32>,
     queued: Vec<bool>,
@@ -78,8 +78,15 @@ impl Live {
     /// Runs the analysis.
     ///
     /// `code`: as [`named::find`] wants it.
-    pub fn new(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>, assume: Assumptions) -> Live {
-        let mut s = Solver::new(g, text, sites, code);
+    pub fn new(
+        g: &Graph,
+        text: &Code,
+        sites: &Sites,
+        depths: &Depths,
+        code: &dyn Fn(u64) -> Option<u32>,
+        assume: Assumptions,
+    ) -> Live {
+        let mut s = Solver::new(g, text, sites, depths, code);
         for &b in &g.roots {
             s.need(b, RETURNED.into());
         }
@@ -131,10 +138,17 @@ fn pushes_address(i: &[Insn]) -> bool {
 }
 
 impl<'x> Solver<'x> {
-    fn new(g: &'x Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Solver<'x> {
+    fn new(
+        g: &'x Graph,
+        text: &Code,
+        sites: &Sites,
+        depths: &'x Depths,
+        code: &dyn Fn(u64) -> Option<u32>,
+    ) -> Solver<'x> {
         let n = g.starts.len();
         let mut s = Solver {
             g,
+            depths,
             gens: vec![0; n],
             kills: vec![0; n],
             needed: vec![0; n],
@@ -143,7 +157,6 @@ impl<'x> Solver<'x> {
             returns: Vec::new(),
             named: named::find(g, text, sites, code),
             named_needed: 0,
-            dropping: dropped::find(g, text, sites),
             live: Live { at_start: vec![0; n], at_end: vec![0; n] },
             work: (0..n as u32).collect(),
             queued: vec![true; n],
@@ -191,7 +204,6 @@ impl<'x> Solver<'x> {
             self.needed[k] |= regs;
             match g.ends[k] {
                 End::Ret => self.queue(b),
-                End::Call(Some(callee)) if get(&self.dropping, callee as usize) => work.push((callee, regs)),
                 End::Unresolved { .. } => {
                     work.extend(self.named.one.get(&b).map(|&root| (root, regs)));
                     if get(&self.named.any, k) {
@@ -237,6 +249,8 @@ impl<'x> Solver<'x> {
             End::Fall | End::Jump(_) | End::Cond(_) | End::Table(_) => after,
             End::Call(Some(c)) => self.live.at_start[c as usize],
             End::CallInd { through_rax: true } => call | (after & !Set::from(bit(RAX)) & 0xffff),
+            // What comes next knows more than the ABI says.
+            End::Ret | End::GotJump | End::Unresolved { .. } if self.depths.leads_elsewhere(b) => EVERYTHING,
             End::Call(None) | End::CallInd { .. } | End::GotJump => call,
             End::Unresolved { .. } if assume.jumps_are_tail_calls => tail_call,
             End::Unresolved { framed: true } => tail_call | wild.map_or(EVERYTHING, |w| w.live),

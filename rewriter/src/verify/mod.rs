@@ -19,7 +19,6 @@ mod complete;
 mod copies;
 mod covered;
 mod decode;
-mod dropped;
 mod dynamic;
 mod effects;
 mod eh_frame_hdr;
@@ -77,6 +76,7 @@ use live::{Assumptions, Live, Set};
 use module::Module;
 use oldcode::{At, Old};
 use original::Original;
+use pushed::Depths;
 use returns::Returns;
 use sites::{Kind, Site, Sites, get};
 use stack::Stack;
@@ -228,9 +228,10 @@ fn audit_against(
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     unless_settled!();
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
-    liveness(&m, &text, &sites, &old, &g, &mut audit);
+    let depths = Depths::new(&m, &text, &sites, &g);
+    liveness(&m, &text, &sites, &old, &g, &depths, &mut audit);
     if cx.polls {
-        polls::prove(&m, &text, &sites, &g, &mut audit);
+        polls::prove(&m, &text, &sites, &g, &depths, &mut audit);
     }
     Ok(audit)
 }
@@ -534,7 +535,7 @@ fn word(a: Access) -> &'static str {
 }
 
 /// What inserted code changes is dead where the program goes on.
-fn liveness(m: &Module, text: &Code, sites: &Sites, old: &Old, g: &Graph, audit: &mut Audit) {
+fn liveness(m: &Module, text: &Code, sites: &Sites, old: &Old, g: &Graph, depths: &Depths, audit: &mut Audit) {
     let code = |va: u64| {
         let section = m.sections.iter().any(|s| s.exec && va.wrapping_sub(s.va) < s.data.len() as u64);
         let new = if text.at(va).is_some() { Some(va) } else { old.new_address(m, va) };
@@ -542,7 +543,7 @@ fn liveness(m: &Module, text: &Code, sites: &Sites, old: &Old, g: &Graph, audit:
             new.and_then(|va| text.at(va)).map(|i| (i, g.block_of(i))).filter(|&(i, b)| g.starts[b] == i as u32);
         section.then(|| begin.map_or(named::NO_BLOCK, |(_, b)| b as u32))
     };
-    let live = |assume| Live::new(g, text, sites, &code, assume);
+    let live = |assume| Live::new(g, text, sites, depths, &code, assume);
     let strict = live(Assumptions { jumps_are_tail_calls: false, follow_returns: true });
     let mut doubtful: Vec<(usize, usize, Set)> = Vec::new();
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {

@@ -12,11 +12,10 @@
 
 use super::audit::Audit;
 use super::decode::Code;
-use super::effects::Flow;
 use super::graph::{End, Graph};
 use super::module::Module;
-use super::pushed::{self, Depths};
-use super::sites::{Kind, Sites, get};
+use super::pushed::Depths;
+use super::sites::{Kind, Sites};
 use crate::ids::Vaddr;
 
 /// The finding for a way without a poll that unknown code may begin and go on with.
@@ -31,7 +30,7 @@ enum State {
 }
 
 /// Looks for cycles.
-pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
+pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, depths: &Depths, audit: &mut Audit) {
     let n = g.starts.len();
     let mut polled = vec![false; n];
     for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, Kind::Poll | Kind::Strip)) {
@@ -42,29 +41,14 @@ pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         let va = text.insns[g.range(b, text).end - 1].va;
         audit.finding(Vaddr(va), m.place(va), "a jump to an unknown place has no poll in front of it");
     }
-    let depths = Depths::new(m, text, sites, g);
-    for b in (0..n).filter(|&b| {
-        !polled[b] && matches!(g.ends[b], End::Ret | End::Fall | End::Jump(_) | End::Cond(_) | End::GotJump)
-    }) {
-        let range = g.range(b, text);
-        let last = range.end - 1;
-        let own = |k: usize| !get(&sites.inserted, k);
-        // A label in between changes nothing: back to where a block neither polls nor ends with a jump or call.
-        let runs_on = |b: usize| {
-            !polled[b] && g.range(b, text).rev().find(|&k| own(k)).is_none_or(|k| text.insns[k].flow == Flow::Next)
-        };
-        let shown = || {
-            let first = (0..b).rev().take_while(|&b| runs_on(b)).last().unwrap_or(b);
-            pushed::leads_to_pushed((g.range(first, text).start..last).filter(|&k| own(k)).map(|k| &text.insns[k]))
-        };
-        if g.ends[b] == End::Ret && shown() || depths.leads_elsewhere(text, sites, g, b) {
-            let va = text.insns[last].va;
-            audit.finding(
-                Vaddr(va),
-                m.place(va),
-                "a return to what was pushed, or on a stack just chosen, has no poll in front of it",
-            );
-        }
+    let ends = |e: End| matches!(e, End::Ret | End::Fall | End::Jump(_) | End::Cond(_) | End::GotJump);
+    for b in (0..n).filter(|&b| !polled[b] && ends(g.ends[b]) && depths.leads_elsewhere(b)) {
+        let va = text.insns[g.range(b, text).end - 1].va;
+        audit.finding(
+            Vaddr(va),
+            m.place(va),
+            "a return to what was pushed, or on a stack just chosen, has no poll in front of it",
+        );
     }
     let next = |b: usize| -> Vec<u32> {
         let called = match g.ends[b] {

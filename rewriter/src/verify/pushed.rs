@@ -1,10 +1,9 @@
 //! Returns that are jumps in other words: to an address that the code has just pushed, or on a stack that it has just chosen.
 //!
-//! Input: decoded text without inserted instructions, the instructions of a block that ends with a return. Output: whether the word that the
-//! return takes was put there by the block. `push x; ret`, `mov [rsp], x; ret`, `sub rsp, 8; ret`, `mov rsp, x; ret`. With branches in between ([`Depths`]):
-//! whether a way from the function's entry leads to the return on which rsp is lower than at the entry, or the return address has been written over.
-//! **Invariant**: an ordinary return takes a word that lies above everything that the block has pushed and not popped, and rsp comes from
-//! rsp or, by `leave` and its kin, from rbp.
+//! Input: the graph, decoded text; inserted instructions are skipped. Output: [`Depths`], by block whether its end leads elsewhere than to where the function
+//! returns: `push x; ret`, `mov [rsp], x; ret`, `sub rsp, 8; ret`, `mov rsp, x; ret`. A forward analysis of how far rsp lies under the return address.
+//! **Invariant**: a return is ordinary only where on all ways from an entry of its function rsp is as it was there, and nothing was written to the word there. A
+//! return that no such way is seen to lead to is none.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
 use super::decode::{Code, Insn, NONE};
@@ -15,33 +14,6 @@ use super::sites::{Sites, get};
 
 /// The register that functions with a frame keep rsp in.
 const RBP: u8 = 5;
-
-/// Whether the return behind `body`, the block's own instructions in front of it, is a jump.
-pub(super) fn leads_to_pushed<'a>(body: impl Iterator<Item = &'a Insn>) -> bool {
-    // Heights are relative to rsp at the block's start.
-    let mut height = 0i64;
-    let mut highest = 0i64;
-    let mut stored: Vec<i64> = Vec::new();
-    let mut chosen = false;
-    for i in body {
-        if let Some(m) = i.mem.filter(|m| m.base == RSP && m.index == NONE && m.seg == 0)
-            && matches!(i.op, 0x89 | 0xc7)
-        {
-            stored.push(height + m.disp);
-        }
-        match step(i) {
-            Some(Step::By(n)) => height += n,
-            Some(Step::Frame) => (height, highest, chosen) = (0, 0, false),
-            Some(Step::Chosen) => chosen = true,
-            None => {}
-        }
-        if matches!(step(i), Some(Step::Frame)) {
-            stored.clear();
-        }
-        highest = highest.max(height);
-    }
-    chosen || height < highest || stored.contains(&height)
-}
 
 /// What an instruction does to rsp.
 enum Step {
@@ -92,6 +64,8 @@ struct Depth {
 }
 
 const ENTERED: Depth = Depth { bytes: Some(0), rbp: None, overwritten: false };
+/// Nothing is seen to lead there.
+const LOST: Depth = Depth { bytes: None, ..ENTERED };
 
 impl Depth {
     fn join(self, other: Depth) -> Depth {
@@ -102,9 +76,9 @@ impl Depth {
         }
     }
 
-    /// A return takes what the function has put there.
-    fn is_pushed(self) -> bool {
-        self.bytes.is_some_and(|bytes| bytes > 0) || self.bytes == Some(0) && self.overwritten
+    /// As far as is known, a jump to a function hands the return address on.
+    fn may_tail_call(self) -> bool {
+        self.bytes.is_none_or(|bytes| bytes == 0 && !self.overwritten)
     }
 
     /// What pushes and pops do.
@@ -155,17 +129,54 @@ impl Depth {
     }
 }
 
-/// What is known at the beginning of each block.
+/// Where blocks that seem to end a function do not.
 pub(super) struct Depths {
-    at: Vec<Option<Depth>>,
-    entry: Vec<bool>,
+    /// Bitmap of blocks.
+    elsewhere: Vec<u64>,
 }
 
 impl Depths {
     /// Goes forward from the entries of functions.
     pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph) -> Depths {
+        let solver = Solver::new(m, text, sites, g);
+        let at = solver.solve();
+        let mut elsewhere = vec![0; at.len() / 64 + 1];
+        for b in (0..at.len()).filter(|&b| solver.leads_elsewhere(b, at[b])) {
+            elsewhere[b / 64] |= 1 << (b % 64);
+        }
+        Depths { elsewhere }
+    }
+
+    /// Whether the block ends with a return that is not proven to take the function's own return address, with a jump through memory or a register that
+    /// has another one in front of it or none, or with a jump to a function with something pushed or without a return address.
+    pub(super) fn leads_elsewhere(&self, b: usize) -> bool {
+        get(&self.elsewhere, b)
+    }
+}
+
+struct Solver<'x> {
+    text: &'x Code,
+    sites: &'x Sites,
+    g: &'x Graph,
+    /// By block: whether a function begins there.
+    entry: Vec<bool>,
+    /// By block: how many it is a successor of, padding aside.
+    ways: Vec<u32>,
+}
+
+impl<'x> Solver<'x> {
+    fn new(m: &Module, text: &'x Code, sites: &'x Sites, g: &'x Graph) -> Solver<'x> {
         let n = g.starts.len();
+        let mut ways = vec![0; n];
+        let (padding, code): (Vec<usize>, Vec<usize>) = (0..n).partition(|&b| is_padding(text, g, b));
+        code.iter().flat_map(|&b| g.succ(b)).for_each(|&to| ways[to as usize] += 1);
+        for b in padding {
+            let used = ways[b] > 0;
+            g.succ(b).iter().filter(|_| used).for_each(|&to| ways[to as usize] += 1);
+        }
         let mut entry = vec![false; n];
+        g.roots.iter().map(|&b| b as usize).filter(|&b| ways[b] == 0).for_each(|b| entry[b] = true);
+        g.pad_blocks().for_each(|b| entry[b as usize] = false);
         for b in 0..n {
             let va = text.insns[g.starts[b] as usize].va;
             entry[b] |= m.function_at(va).is_some_and(|f| f.0 == va) && m.parts.binary_search(&va).is_err();
@@ -174,67 +185,77 @@ impl Depths {
                 _ => {}
             }
         }
-        let at = entry.iter().map(|&e| e.then_some(ENTERED)).collect();
-        let mut work: Vec<usize> = (0..n).filter(|&b| entry[b]).collect();
-        let mut ways = vec![0u32; n];
-        (0..n).flat_map(|b| g.succ(b)).for_each(|&to| ways[to as usize] += 1);
-        let mut depths = Depths { at, entry };
-        while let Some(b) = work.pop() {
-            let Some(behind) = depths.behind(text, sites, g, b) else { continue };
+        Solver { text, sites, g, entry, ways }
+    }
+
+    /// What is known at the beginning of each block; `None`: padding.
+    fn solve(&self) -> Vec<Option<Depth>> {
+        let (g, n) = (self.g, self.g.starts.len());
+        let kept = g.kept(self.text, &g.open());
+        let comes_back = |b: usize| kept[b] && !is_padding(self.text, g, b + 1);
+        let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
+        let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
+        let mut unseen = (0..n).filter(|&b| !is_padding(self.text, g, b));
+        loop {
+            let Some(b) = work.pop().or_else(|| unseen.find(|&b| at[b].is_none())) else { break };
+            let behind = self.behind(b, *at[b].get_or_insert(LOST));
             let calls = matches!(g.ends[b], End::Call(_) | End::CallInd { .. });
-            for &to in g.succ(b) {
-                let to = to as usize;
+            let on = g.succ(b).iter().map(|&to| to as usize).filter(|&to| {
                 // Behind what does not come back stands something else; an ordinary tail call begins anew.
-                let is_entry = depths.entry[to];
-                if calls && (is_entry || ways[to] > 1)
-                    || is_entry && (!behind.is_pushed() || only_pushes(text, sites, g, b))
-                {
-                    continue;
-                }
-                let joined = depths.at[to].map_or(behind, |known| known.join(behind));
-                if depths.at[to] != Some(joined) {
-                    depths.at[to] = Some(joined);
+                let is_entry = self.entry[to];
+                !(calls && (is_entry || self.ways[to] > 1)
+                    || is_entry && (behind.may_tail_call() || self.only_pushes(b)))
+            });
+            // What unwinds leaves rsp as it was at the call; so does a call that comes back against expectation.
+            let pad = g.pad(b).map(|to| to as usize);
+            for to in on.chain(pad).chain(comes_back(b).then_some(b + 1)) {
+                let joined = at[to].map_or(behind, |known| known.join(behind));
+                if at[to] != Some(joined) {
+                    at[to] = Some(joined);
                     work.push(to);
                 }
             }
         }
-        depths
+        at
     }
 
-    /// What is known where the block ends, in front of its return if it has one; `None`: nothing is seen to lead there.
-    fn behind(&self, text: &Code, sites: &Sites, g: &Graph, b: usize) -> Option<Depth> {
-        let mut depth = self.at[b]?;
-        for k in g.range(b, text).filter(|&k| !get(&sites.inserted, k)) {
-            depth.follow(&text.insns[k]);
+    /// What is known where the block ends, in front of its return if it has one.
+    fn behind(&self, b: usize, mut depth: Depth) -> Depth {
+        let g = self.g;
+        for k in g.range(b, self.text).filter(|&k| !get(&self.sites.inserted, k)) {
+            depth.follow(&self.text.insns[k]);
         }
         // A call of what follows leaves its own address there.
         if g.ends[b] == End::Call(Some(b as u32 + 1)) {
             depth.down(8);
         }
-        Some(depth)
+        depth
     }
 
-    /// Whether the block ends with a return that is not proven to take the function's own return address, or jumps to a function with something pushed.
-    pub(super) fn leads_elsewhere(&self, text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
-        let behind = self.behind(text, sites, g, b);
-        match g.ends[b] {
-            End::Ret => behind.is_some_and(|d| d.bytes != Some(0) || d.overwritten),
-            End::Fall => self.entry.get(b + 1) == Some(&true) && behind.is_some_and(Depth::is_pushed),
-            End::Jump(to) | End::Cond(to) => {
-                self.entry[to as usize] && behind.is_some_and(Depth::is_pushed) && !only_pushes(text, sites, g, b)
-            }
-            End::GotJump => {
-                behind.is_some_and(|d| d.bytes.is_some_and(|bytes| bytes != 0)) && !only_pushes(text, sites, g, b)
-            }
+    fn leads_elsewhere(&self, b: usize, at: Option<Depth>) -> bool {
+        let behind = at.map(|depth| self.behind(b, depth));
+        let calls = || behind.is_some_and(|d| !d.may_tail_call()) && !self.only_pushes(b);
+        match self.g.ends[b] {
+            End::Ret => behind.is_none_or(|d| d.bytes != Some(0) || d.overwritten),
+            End::Fall => self.entry.get(b + 1) == Some(&true) && calls(),
+            End::Jump(to) | End::Cond(to) => self.entry[to as usize] && calls(),
+            End::GotJump => behind.is_some_and(|d| d.bytes.is_some_and(|bytes| bytes != 0)) && !self.only_pushes(b),
+            End::Unresolved { .. } => behind.is_some_and(|d| d.bytes.is_some_and(|bytes| bytes < 0)),
             _ => false,
         }
     }
+
+    /// Whether the block, but for the jump that ends it, pushes numbers or words of memory: a PLT that is bound at the first call.
+    fn only_pushes(&self, b: usize) -> bool {
+        let range = self.g.range(b, self.text);
+        let own =
+            || (range.start..range.end - 1).filter(|&k| !get(&self.sites.inserted, k)).map(|k| &self.text.insns[k]);
+        let pushes = |i: &Insn| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some());
+        own().any(pushes) && own().all(|i| pushes(i) || i.is_nop())
+    }
 }
 
-/// Whether the block, but for the jump that ends it, pushes numbers or words of memory: a PLT that is bound at the first call.
-fn only_pushes(text: &Code, sites: &Sites, g: &Graph, b: usize) -> bool {
-    let range = g.range(b, text);
-    let own = || (range.start..range.end - 1).filter(|&k| !get(&sites.inserted, k)).map(|k| &text.insns[k]);
-    let pushes = |i: &Insn| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some());
-    own().any(pushes) && own().all(|i| pushes(i) || i.is_nop())
+/// Whether the block does nothing, as what lies between functions.
+fn is_padding(text: &Code, g: &Graph, b: usize) -> bool {
+    g.range(b, text).map(|k| &text.insns[k]).all(|i| i.is_int3() || i.is_nop())
 }

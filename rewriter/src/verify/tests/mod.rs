@@ -625,8 +625,7 @@ a1: mov [rdi], al
 b1: pop rbx
 d1: ret
 l1: mov eax, ebx
- pop rbx
- ret"
+ ud2"
     .into();
     p.accepted();
     p.with("push rbx", &(caught("d1", "l1", "l1") + "push rbx")).accepted();
@@ -728,13 +727,13 @@ fn a_table_entry_leads_to_an_old_address_only_behind_the_next_table() {
  add rax, rdx
  jmp rax
 L0: mov eax, 1
- ret
+ ud2
 L1: lea rdx, [rip+old1]
  movsxd rax, dword ptr [rdx+rdi*4+12]
  add rax, rdx
  jmp rax
 L2: mov eax, 2
- ret",
+ ud2",
         "",
     );
     p.flags = 6;
@@ -751,7 +750,7 @@ table1: .long L2 - old1, L0 - old1"
 
 #[test]
 fn a_way_into_the_padding_between_functions_is_found() {
-    let p = Program::new("mov eax, 1\n ret\n .balign 16, 0xcc\ng: mov eax, 2\n ret", "");
+    let p = Program::new("call g\n mov eax, 1\n ret\n .balign 16, 0xcc\ng: mov eax, 2\n ret", "");
     p.accepted();
     p.with("mov eax, 1\n ret", "mov eax, 1\n nop").found("padding");
     p.with("mov eax, 1\n ret", "mov eax, 1\n call g").found("padding");

@@ -135,7 +135,11 @@ fn a_return_used_as_a_jump_needs_one() {
         "push rbx\n test esi, esi\n jz e2\n mov [rsp+8], rax\ne2: pop rbx\n <poll> ret",
     ] {
         let polls = if jump.contains("<poll>") { jump.to_string() } else { format!("<poll> {jump}") };
-        Program { flags: 4, ..polling(&polls) }.accepted();
+        Program { flags: 4, ..polling(&polls.replace("<poll>", "<poll> test edx, edx\n")) }.accepted();
+        // Whoever comes next may look at the flags that the poll changes.
+        if !["sub ", "add ", "test "].iter().any(|writes| polls.contains(writes)) {
+            Program { flags: 4, ..polling(&polls) }.found("live here");
+        }
         Program { flags: 4, ..not_polling(&format!("c2: {}", jump.replace("<poll>", "nop\n"))) }
             .found("a return to what was pushed");
     }

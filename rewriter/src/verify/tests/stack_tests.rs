@@ -43,7 +43,7 @@ const ELSEWHERE: [&str; 17] = [
 ];
 
 fn tested(set: &str) -> Program {
-    Program { flags: 3, ..Program::new(&format!("{set}\n {TEST} ret"), STUB) }
+    Program { flags: 3, ..Program::new(&format!("{set}\n {TEST} test eax, eax\n ret"), STUB) }
 }
 
 /// Accesses through rsp are exempt. A program that put its stack into shared memory worked on a copy of its own, and nothing was said.
@@ -53,7 +53,8 @@ fn a_stack_pointer_from_elsewhere_is_tested() {
         assert_eq!(tested(set).accepted().stack_tests, 1, "{set}");
         Program { flags: 3, ..Program::new(&format!("{set}\n ret"), "") }.found(UNTESTED);
         // Behind another instruction it is too late.
-        Program { flags: 3, ..Program::new(&format!("{set}\n mov [rsp+8], rax\n {TEST} ret"), STUB) }.found(UNTESTED);
+        Program { flags: 3, ..Program::new(&format!("{set}\n mov [rsp+8], rax\n {TEST} test eax, eax\n ret"), STUB) }
+            .found(UNTESTED);
         // Who asks for no checks gets none.
         Program { flags: 0, ..Program::new(&format!("{set}\n ret"), "") }.accepted();
     }
@@ -80,7 +81,7 @@ fn what_keeps_rsp_on_its_stack_needs_no_test() {
 
 #[test]
 fn flags_that_are_live_are_kept() {
-    let body = "cmp edi, esi\n mov rsp, rax\n t1: mov rcx, rax\n lahf\n seto al\n bt rsp, 46\n jae s1\nb1: add al, 0x7f\n sahf\n mov rax, rcx\n jz g\ng: ret";
+    let body = "cmp edi, esi\n mov rsp, rax\n t1: mov rcx, rax\n lahf\n seto al\n bt rsp, 46\n jae s1\nb1: add al, 0x7f\n sahf\n mov rax, rcx\n jz g\ng: mov ecx, 1\n ret";
     Program { flags: 3, ..Program::new(body, STUB) }.accepted();
     let lost = format!("cmp edi, esi\n mov rsp, rax\n {TEST} jb g\ng: ret");
     Program { flags: 3, ..Program::new(&lost, STUB) }.found("inserted code changes CF");
@@ -107,9 +108,11 @@ fn a_test_that_lets_a_shared_stack_pass_is_found() {
     ] {
         assert!(STUB.contains(from), "{from}");
         let stub = STUB.replace(from, to);
-        Program { flags: 3, ..Program::new(&format!("mov rsp, rax\n {TEST} ret"), &stub) }.found(UNTESTED);
+        Program { flags: 3, ..Program::new(&format!("mov rsp, rax\n {TEST} test eax, eax\n ret"), &stub) }
+            .found(UNTESTED);
     }
     for test in ["t1: bt rsp, 46\n jb s1\nb1:", "t1: bt rsp, 45\n jae s1\nb1:", "t1: bt rcx, 46\n jae s1\nb1:"] {
-        Program { flags: 3, ..Program::new(&format!("mov rsp, rax\n {test} ret"), STUB) }.found(UNTESTED);
+        Program { flags: 3, ..Program::new(&format!("mov rsp, rax\n {test} test eax, eax\n ret"), STUB) }
+            .found(UNTESTED);
     }
 }

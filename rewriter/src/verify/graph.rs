@@ -107,6 +107,11 @@ impl Graph {
         reached
     }
 
+    /// Whether a block does nothing, as what lies between functions.
+    pub fn is_padding(&self, text: &Code, b: usize) -> bool {
+        self.range(b, text).map(|k| &text.insns[k]).all(|i| i.is_int3() || i.is_nop())
+    }
+
     /// Whether control may come to a block in ways that the graph does not show.
     pub fn open(&self) -> Vec<bool> {
         let mut open: Vec<bool> = self.component.iter().map(|&c| self.wild[c as usize]).collect();
@@ -114,15 +119,17 @@ impl Graph {
         open
     }
 
-    /// By block that ends in a call which does not come back: what stands behind it is the same function's, and nothing else leads there. If it came
-    /// back after all, what the convention keeps would be kept. So say the successors that must-analyses follow besides [`Graph::succ`].
+    /// By block that ends in a call which does not come back, or in a trap: what stands behind it is the same function's, and nothing else leads there. If it
+    /// came back after all, what the convention keeps would be kept; a signal's handler that steps over a trap keeps all. So say the successors that
+    /// must-analyses follow besides [`Graph::succ`].
     pub fn kept(&self, text: &Code, open: &[bool]) -> Vec<bool> {
         let reached = self.reached(open);
         let behind = |b: usize| {
             let end = self.range(b, text).end;
             b + 1 < reached.len() && !reached[b + 1] && text.insns[end - 1].end() == text.insns[end].va
         };
-        (0..reached.len()).map(|b| get(&self.no_return, b) && behind(b)).collect()
+        let stops = |b: usize| get(&self.no_return, b) || self.ends[b] == End::Stop;
+        (0..reached.len()).map(|b| stops(b) && behind(b) && !self.is_padding(text, b + 1)).collect()
     }
 
     /// Fills in successors and components.

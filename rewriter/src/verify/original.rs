@@ -634,10 +634,9 @@ impl Comparison<'_, '_> {
         let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
         let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
         let (end, was_end) = (start.checked_add(bytes)?, was.checked_add(was_bytes)?);
-        // The longest instruction has 15 bytes; instructions that overlap others may begin between. The last ones are meant.
-        let near = was.max(was_end.saturating_sub(15))..was_end;
-        let mut moved = near.clone().filter(|va| self.insns.contains_key(va) && self.map.contains_key(va));
-        let last = moved.next_back()?;
+        // Behind the last instruction there may be data. Instructions that overlap others may begin between; the longest has 15 bytes.
+        let last = (was..was_end).rev().find(|va| self.insns.contains_key(va) && self.map.contains_key(va))?;
+        let near = was.max(last.saturating_sub(15))..was_end.min(last + 15);
         let is_last = |va: u64, o: &Insn| va == last || va + u64::from(o.len) >= was_end;
         let ends_here = near.clone().any(|va| {
             let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);

@@ -168,7 +168,7 @@ impl<'x> Solver<'x> {
     fn new(m: &Module, text: &'x Code, sites: &'x Sites, g: &'x Graph) -> Solver<'x> {
         let n = g.starts.len();
         let mut ways = vec![0; n];
-        let (padding, code): (Vec<usize>, Vec<usize>) = (0..n).partition(|&b| is_padding(text, g, b));
+        let (padding, code): (Vec<usize>, Vec<usize>) = (0..n).partition(|&b| g.is_padding(text, b));
         code.iter().flat_map(|&b| g.succ(b)).for_each(|&to| ways[to as usize] += 1);
         for b in padding {
             let used = ways[b] > 0;
@@ -192,10 +192,9 @@ impl<'x> Solver<'x> {
     fn solve(&self) -> Vec<Option<Depth>> {
         let (g, n) = (self.g, self.g.starts.len());
         let kept = g.kept(self.text, &g.open());
-        let comes_back = |b: usize| kept[b] && !is_padding(self.text, g, b + 1);
         let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
-        let mut unseen = (0..n).filter(|&b| !is_padding(self.text, g, b));
+        let mut unseen = (0..n).filter(|&b| !g.is_padding(self.text, b));
         loop {
             let Some(b) = work.pop().or_else(|| unseen.find(|&b| at[b].is_none())) else { break };
             let behind = self.behind(b, *at[b].get_or_insert(LOST));
@@ -206,9 +205,10 @@ impl<'x> Solver<'x> {
                 !(calls && (is_entry || self.ways[to] > 1)
                     || is_entry && (behind.may_tail_call() || self.only_pushes(b)))
             });
-            // What unwinds leaves rsp as it was at the call; so does a call that comes back against expectation.
+            // What unwinds leaves rsp as it was at the call; so does a call that comes back against expectation, and a handler that
+            // steps over a trap.
             let pad = g.pad(b).map(|to| to as usize);
-            for to in on.chain(pad).chain(comes_back(b).then_some(b + 1)) {
+            for to in on.chain(pad).chain(kept[b].then_some(b + 1)) {
                 let joined = at[to].map_or(behind, |known| known.join(behind));
                 if at[to] != Some(joined) {
                     at[to] = Some(joined);
@@ -253,9 +253,4 @@ impl<'x> Solver<'x> {
         let pushes = |i: &Insn| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some());
         own().any(pushes) && own().all(|i| pushes(i) || i.is_nop())
     }
-}
-
-/// Whether the block does nothing, as what lies between functions.
-fn is_padding(text: &Code, g: &Graph, b: usize) -> bool {
-    g.range(b, text).map(|k| &text.insns[k]).all(|i| i.is_int3() || i.is_nop())
 }

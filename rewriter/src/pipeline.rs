@@ -119,12 +119,13 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     cfg.add_pads(&insns, &frame_info.fdes);
     image.give_back();
     let facts = Facts::gather(&image, &insns);
-    let pushed = pushed::find(&image, &insns, &facts, &cfg);
+    let pushed = pushed::find(&image, &insns, &facts, &cfg, frame);
     if !pushed.returns.is_empty() {
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, |id| pushed.returns.contains(&id), frame);
         cfg.add_pads(&insns, &frame_info.fdes);
     }
     cfg.add_switched(pushed.calls.iter().chain(&pushed.doubtful).copied());
+    cfg.called_by_returns = pushed.leave_more;
     cfg.set_unknown(pushed.jumps.iter().copied());
     let ranges: Vec<(Vaddr, Vaddr)> = frame_info.fdes.iter().map(|f| (f.start, f.end)).collect();
     let computed = Computed::solve(&image, &insns, &cfg, &ranges);

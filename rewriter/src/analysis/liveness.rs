@@ -184,7 +184,7 @@ impl<'x> Solver<'x> {
         };
         // Whoever enters from outside the module or through a pointer knows only the ABI.
         for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {
-            solver.need(b, RegSet::RETURNED);
+            solver.need(b, if cfg.called_by_returns { RegSet::ALL } else { RegSet::RETURNED });
         }
         for &b in &conventions.preserve_all {
             solver.need(b, RegSet::GPRS);

@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::red_zone;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
+use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
@@ -64,6 +65,8 @@ impl Frame {
 pub struct Pushed {
     /// Returns that are jumps.
     pub returns: BTreeSet<InsnId>,
+    /// One of them leaves another word pushed where the return address of a function lies: it is a call in other words.
+    pub leave_more: bool,
     /// Jumps to where a function begins, with something in front of the return address or without it.
     pub calls: BTreeSet<InsnId>,
     /// Returns of which it is not known: ways differ, rsp comes from elsewhere, a caller's frame is left, too, or no way is seen to lead there.
@@ -72,14 +75,24 @@ pub struct Pushed {
     pub jumps: BTreeSet<InsnId>,
 }
 
-/// Looks at all functions.
-pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
+/// Looks at all functions. `frame`: where the frame begins and ends that describes an address.
+pub fn find(
+    image: &Image,
+    insns: &Insns,
+    facts: &Facts,
+    cfg: &Cfg,
+    frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>,
+) -> Pushed {
     let code = Code::new(image, insns, facts);
-    let entries = entries(insns, cfg);
+    let entries = entries(insns, cfg, frame);
     let mut frames: Vec<Option<Frame>> = entries.iter().map(|entry| entry.then_some(ENTRY)).collect();
     let mut work: Vec<BlockId> = cfg.ids().filter(|b| entries[b.ix()]).collect();
     let mut found = Pushed::default();
-    let mut unseen = cfg.ids();
+    let is_padding = |b: &BlockId| {
+        let block = &cfg.blocks[b.ix()];
+        (block.first.0..block.stop.0).all(|i| facts.is_nop(InsnId(i)))
+    };
+    let mut unseen = cfg.ids().filter(|b| !is_padding(b));
     loop {
         let Some(b) = work.pop().or_else(|| unseen.find(|b| frames[b.ix()].is_none())) else { break };
         let before = *frames[b.ix()].get_or_insert(LOST);
@@ -91,8 +104,9 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
         match block.end() {
             End::Ret => {
                 let _ = (found.returns.remove(&last), found.doubtful.remove(&last));
-                if behind.is_pushed() {
+                if behind.is_pushed() || shows_pushed(image, insns, last) {
                     found.returns.insert(last);
+                    found.leave_more |= behind.height.is_some_and(|h| h < -8 || h == -8 && behind.written);
                 } else if !behind.is_at_entry() {
                     found.doubtful.insert(last);
                 }
@@ -136,8 +150,11 @@ pub fn find(image: &Image, insns: &Insns, facts: &Facts, cfg: &Cfg) -> Pushed {
 }
 
 /// By block: whether it is entered with its return address at rsp.
-fn entries(insns: &Insns, cfg: &Cfg) -> Vec<bool> {
-    let mut entries: Vec<bool> = cfg.ids().map(|b| cfg.root[b.ix()] && cfg.preds(b).len() == 0).collect();
+fn entries(insns: &Insns, cfg: &Cfg, frame: impl Fn(Vaddr) -> Option<(Vaddr, Vaddr)>) -> Vec<bool> {
+    // What something names inside a function is where an unknown jump may lead.
+    let is_inside = |b: BlockId| frame(insns.va(cfg.blocks[b.ix()].first)).is_some();
+    let is_root = |b: BlockId| cfg.root[b.ix()] && cfg.preds(b).len() == 0 && !is_inside(b);
+    let mut entries: Vec<bool> = cfg.ids().map(is_root).collect();
     for b in cfg.ids() {
         let block = &cfg.blocks[b.ix()];
         entries[b.ix()] |= is_start(insns, cfg, b) && insns.fragments.binary_search(&block.first).is_err();
@@ -209,6 +226,55 @@ impl<'x> Code<'x> {
         }
         frame
     }
+}
+
+/// Whether the instructions in front of `ret` put there what it takes, on the way that they show. Goes back until a branch.
+fn shows_pushed(image: &Image, insns: &Insns, ret: InsnId) -> bool {
+    // By how much rsp was higher at the place looked at than it is at the return.
+    let mut above = 0i64;
+    let mut behind = ret;
+    while let Some(id) = behind.0.checked_sub(1).map(InsnId) {
+        // A call of what follows pushes its own address, no more.
+        let calls_next = insns.flow(id) == Flow::Call && insns.target(id) == Some(behind);
+        if insns.next(id) != Some(behind) || (insns.flow(id) != Flow::Next && !calls_next) {
+            return false;
+        }
+        let insn = insns.decode(image, id);
+        let on_rsp = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
+        let base = (insn.memory_index() == Register::None).then_some(insn.memory_base());
+        match insn.mnemonic() {
+            Mnemonic::Leave => return false,
+            Mnemonic::Mov if on_rsp && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RBP => {
+                return false;
+            }
+            Mnemonic::Mov if on_rsp => return false,
+            Mnemonic::Lea if on_rsp && base == Some(Register::RBP) => return false,
+            Mnemonic::Lea if on_rsp && base == Some(Register::RSP) => above -= insn.memory_displacement64() as i64,
+            Mnemonic::Add if on_rsp && is_addend(insn.op1_kind()) => above -= insn.immediate(1) as i64,
+            Mnemonic::Sub if on_rsp && is_addend(insn.op1_kind()) => above += insn.immediate(1) as i64,
+            Mnemonic::Inc if on_rsp => above -= 1,
+            Mnemonic::Dec if on_rsp => above += 1,
+            Mnemonic::Lea | Mnemonic::Pop if on_rsp => return false,
+            Mnemonic::Xchg if on_rsp || insn.op1_register() == Register::RSP => return false,
+            Mnemonic::Mov if base == Some(Register::RSP) && insn.op0_kind() == OpKind::Memory => {
+                // rsp is as it was in front of it: the word at `above` bytes less is the return's.
+                if insn.memory_displacement64() as i64 == -above {
+                    return true;
+                }
+            }
+            _ => above -= i64::from(insn.stack_pointer_increment()),
+        }
+        if above > 0 {
+            return true;
+        }
+        behind = id;
+    }
+    false
+}
+
+/// What `add` and `sub` may have in place of a register or memory.
+fn is_addend(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
 }
 
 /// A height and a number of bytes.

@@ -134,6 +134,8 @@ pub struct Cfg {
     /// Blocks that return on a stack that they have just chosen, or of whose return it is not known that it leads to their caller, and blocks that jump to a
     /// function with another return address in front of their own: what comes next, no call of the graph need have led to. Ascending.
     pub switched: Vec<BlockId>,
+    /// Some code calls by a return, so that nothing is known of what it needs behind the call.
+    pub called_by_returns: bool,
     /// By frame with landing pads: any of these calls may end in any of these pads.
     pub pads: Vec<Pads>,
     /// A bit for each block that is in some `from` of `pads`; empty where there are none.
@@ -287,6 +289,7 @@ impl Cfg {
             component,
             unresolved,
             switched: Vec::new(),
+            called_by_returns: false,
             pads,
             padded: Vec::new(),
             caught: Vec::new(),

@@ -11,6 +11,7 @@ use super::effects::{Flow, RSP, Touch, bit};
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
+use foldhash::HashSet;
 
 /// The register that functions with a frame keep rsp in.
 const RBP: u8 = 5;
@@ -133,6 +134,8 @@ impl Depth {
 pub(super) struct Depths {
     /// Bitmap of blocks.
     elsewhere: Vec<u64>,
+    /// Some return to what was pushed leaves another word pushed: to what it leads to, that is the return address.
+    pub(super) calls: bool,
 }
 
 impl Depths {
@@ -140,11 +143,13 @@ impl Depths {
     pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph) -> Depths {
         let solver = Solver::new(m, text, sites, g);
         let at = solver.solve();
-        let mut elsewhere = vec![0; at.len() / 64 + 1];
+        let (mut elsewhere, mut calls) = (vec![0; at.len() / 64 + 1], false);
         for b in (0..at.len()).filter(|&b| solver.leads_elsewhere(b, at[b])) {
             elsewhere[b / 64] |= 1 << (b % 64);
+            let d = solver.behind(b, at[b].unwrap_or(LOST));
+            calls |= g.ends[b] == End::Ret && d.bytes.is_some_and(|bytes| bytes > 8 || bytes == 8 && d.overwritten);
         }
-        Depths { elsewhere }
+        Depths { elsewhere, calls }
     }
 
     /// Whether the block ends with a return that is not proven to take the function's own return address, with a jump through memory or a register that
@@ -175,11 +180,12 @@ impl<'x> Solver<'x> {
             g.succ(b).iter().filter(|_| used).for_each(|&to| ways[to as usize] += 1);
         }
         let mut entry = vec![false; n];
-        g.roots.iter().map(|&b| b as usize).filter(|&b| ways[b] == 0).for_each(|b| entry[b] = true);
-        g.pad_blocks().for_each(|b| entry[b as usize] = false);
         for b in 0..n {
             let va = text.insns[g.starts[b] as usize].va;
-            entry[b] |= m.function_at(va).is_some_and(|f| f.0 == va) && m.parts.binary_search(&va).is_err();
+            let begins = m.parts.binary_search(&va).is_err();
+            // Where no frame tells, functions begin where nothing is seen to lead.
+            let alone = || ways[b] == 0 && !g.is_padding(text, b);
+            entry[b] |= m.function_at(va).map_or_else(alone, |f| f.0 == va && begins);
             match g.ends[b] {
                 End::Call(Some(callee)) if callee as usize != b + 1 => entry[callee as usize] = true,
                 _ => {}
@@ -191,7 +197,15 @@ impl<'x> Solver<'x> {
     /// What is known at the beginning of each block; `None`: padding.
     fn solve(&self) -> Vec<Option<Depth>> {
         let (g, n) = (self.g, self.g.starts.len());
-        let kept = g.kept(self.text, &g.open());
+        let pads: HashSet<u32> = g.pad_blocks().collect();
+        let begins = |b: usize| self.ways[b] > 0 || self.entry[b] || pads.contains(&(b as u32));
+        let adjacent = |b: usize| {
+            let end = g.range(b, self.text).end;
+            b + 1 < n && self.text.insns[end - 1].end() == self.text.insns[end].va
+        };
+        let stops = |b: usize| get(&g.no_return, b) || g.ends[b] == End::Stop;
+        // It comes back against expectation, or a handler steps over it.
+        let comes_back = |b: usize| stops(b) && adjacent(b) && !begins(b + 1) && !g.is_padding(self.text, b + 1);
         let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
         let mut unseen = (0..n).filter(|&b| !g.is_padding(self.text, b));
@@ -205,10 +219,9 @@ impl<'x> Solver<'x> {
                 !(calls && (is_entry || self.ways[to] > 1)
                     || is_entry && (behind.may_tail_call() || self.only_pushes(b)))
             });
-            // What unwinds leaves rsp as it was at the call; so does a call that comes back against expectation, and a handler that
-            // steps over a trap.
+            // What unwinds leaves rsp as it was at the call.
             let pad = g.pad(b).map(|to| to as usize);
-            for to in on.chain(pad).chain(kept[b].then_some(b + 1)) {
+            for to in on.chain(pad).chain(comes_back(b).then_some(b + 1)) {
                 let joined = at[to].map_or(behind, |known| known.join(behind));
                 if at[to] != Some(joined) {
                     at[to] = Some(joined);

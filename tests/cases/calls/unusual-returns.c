@@ -36,9 +36,11 @@ void *sv_11; void *st_11[4096];
 F(f_11, "mov %rsp,sv_11(%rip); lea 1f(%rip),%rax; mov %rax,st_11+16384(%rip)\n" SET "lea st_11+16384(%rip),%rsp; test %rdi,%rdi; jz 2f\n" ACC "ret\n1: mov sv_11(%rip),%rsp\n" SUM "2: ret")
 /* 12 */
 F(f_12, SET "push %rbx; lea back_12(%rip),%rbx; xchg %rbx,(%rsp)") F(g_12, ACC "ret") F(k_12, "nop\nback_12: " SUM "ret")
+/* 13 */
+F(g_13, ACC "ret") F(f_13, SET "push %rbx; push %rbx; push %rbx; lea 1f(%rip),%rbx; mov %rbx,8(%rsp); lea g_13(%rip),%rbx; mov %rbx,(%rsp); mov 16(%rsp),%rbx; ret\n1: pop %rbx; " SUM "ret")
 
 int main(void) {
-    static long (*const ALL[])(long *) = {f_1, f_2, f_3, f_4, f_5, f_6, f_7, f_8, f_9, f_10, f_11, f_12};
+    static long (*const ALL[])(long *) = {f_1, f_2, f_3, f_4, f_5, f_6, f_7, f_8, f_9, f_10, f_11, f_12, f_13};
     if (bz_node() == 0) bz_publish(0, bz_alloc(4096));
     long *shared = bz_lookup(0);
     for (unsigned k = 0; k < sizeof ALL / sizeof *ALL; k++) {

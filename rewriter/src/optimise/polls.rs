@@ -17,9 +17,9 @@
 //! one in front of a call in each circle: not at the entry, where debuggers look for the prologue.
 //!
 //! *Returns* close no cycle of their own. A return leads behind the call of its activation. An activation that goes on for ever loops, and an
-//! endless chain of activations is a cycle of calls. A return to an address that was just pushed is an unresolved jump ([`End::UnknownJmp`]). One that is not proven to take its function's own return address
-//! ([`crate::analysis::pushed`]), and one on
-//! a stack that was just chosen polls ([`Cfg::switched`]): threaded code and switches of stacks return to what nothing called.
+//! endless chain of activations is a cycle of calls. A return to an address that was just pushed is an unresolved jump ([`End::UnknownJmp`]).
+//! One that is not proven to take its function's own return address ([`crate::analysis::pushed`]) polls ([`Cfg::switched`]): threaded code and
+//! switches of stacks return to what nothing called.
 //!
 //! *Where in its block* a poll stands is open: whoever enters the block comes by. It stands in front of the first instruction where the status
 //! flags are free, at the head of a loop; else in front of the last one, a call or an instruction before an unresolved jump, at which they count as live:

@@ -15,7 +15,7 @@ use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What is known at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,8 +93,15 @@ pub fn find(
         (block.first.0..block.stop.0).all(|i| facts.is_nop(InsnId(i)))
     };
     let mut unseen = cfg.ids().filter(|b| !is_padding(b));
+    // Calls that something stands behind which is reached by other ways: from and to. Those of them that come back all the same.
+    let (mut waiting, mut back) = (Vec::new(), HashSet::new());
     loop {
-        let Some(b) = work.pop().or_else(|| unseen.find(|b| frames[b.ix()].is_none())) else { break };
+        let next = work.pop().or_else(|| {
+            let (b, _) = waiting.extract_if(.., |(_, to): &mut (BlockId, BlockId)| frames[to.ix()].is_none()).next()?;
+            back.insert(b);
+            Some(b)
+        });
+        let Some(b) = next.or_else(|| unseen.find(|b| frames[b.ix()].is_none())) else { break };
         let before = *frames[b.ix()].get_or_insert(LOST);
         let block = &cfg.blocks[b.ix()];
         let last = InsnId(block.stop.0 - 1);
@@ -126,11 +133,16 @@ pub fn find(
         // What unwinds leaves rsp as it was at the call.
         let pads = cfg.pads_of(b).iter().map(|&pad| (pad, true));
         for (to, is_pad) in cfg.succ(b).iter().map(|&to| (to, false)).chain(pads) {
-            // What calls never come back to is reached by other ways.
+            // What calls never come back to is reached by other ways, and begins a function if there are none.
             let is_entry = entries[to.ix()];
-            let is_other = cfg.preds(to).len() > 1 || is_entry || is_start(insns, cfg, to);
-            if returns && is_other && !is_pad {
-                continue;
+            if returns && !is_pad {
+                if is_entry || is_start(insns, cfg, to) {
+                    continue;
+                }
+                if cfg.preds(to).len() > 1 && !back.contains(&b) {
+                    waiting.push((b, to));
+                    continue;
+                }
             }
             if is_entry {
                 // A tail call, as far as is known, or through the PLT.

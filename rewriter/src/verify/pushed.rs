@@ -9,7 +9,7 @@
 use super::decode::{Code, Insn, NONE};
 use super::effects::{Flow, RSP, Touch, bit};
 use super::graph::{End, Graph};
-use super::module::Module;
+use super::module::{Module, Pad};
 use super::sites::{Sites, get};
 use foldhash::HashSet;
 
@@ -163,6 +163,7 @@ struct Solver<'x> {
     text: &'x Code,
     sites: &'x Sites,
     g: &'x Graph,
+    pads: &'x [Pad],
     /// By block: whether a function begins there.
     entry: Vec<bool>,
     /// By block: how many it is a successor of, padding aside.
@@ -170,7 +171,7 @@ struct Solver<'x> {
 }
 
 impl<'x> Solver<'x> {
-    fn new(m: &Module, text: &'x Code, sites: &'x Sites, g: &'x Graph) -> Solver<'x> {
+    fn new(m: &'x Module, text: &'x Code, sites: &'x Sites, g: &'x Graph) -> Solver<'x> {
         let n = g.starts.len();
         let mut ways = vec![0; n];
         let (padding, code): (Vec<usize>, Vec<usize>) = (0..n).partition(|&b| g.is_padding(text, b));
@@ -191,13 +192,14 @@ impl<'x> Solver<'x> {
                 _ => {}
             }
         }
-        Solver { text, sites, g, entry, ways }
+        Solver { text, sites, g, pads: &m.pads, entry, ways }
     }
 
     /// What is known at the beginning of each block; `None`: padding.
     fn solve(&self) -> Vec<Option<Depth>> {
         let (g, n) = (self.g, self.g.starts.len());
         let pads: HashSet<u32> = g.pad_blocks().collect();
+        let by_fault = self.pads_of_faults();
         let begins = |b: usize| self.ways[b] > 0 || self.entry[b] || pads.contains(&(b as u32));
         let adjacent = |b: usize| {
             let end = g.range(b, self.text).end;
@@ -209,20 +211,35 @@ impl<'x> Solver<'x> {
         let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
         let mut unseen = (0..n).filter(|&b| !g.is_padding(self.text, b));
+        // Calls with something behind them that is reached by other ways, and those of them that come back all the same.
+        let (mut waiting, mut back) = (Vec::new(), vec![false; n]);
         loop {
-            let Some(b) = work.pop().or_else(|| unseen.find(|&b| at[b].is_none())) else { break };
+            let next = work.pop().or_else(|| {
+                let b = waiting.extract_if(.., |b: &mut usize| at[*b + 1].is_none()).next()?;
+                back[b] = true;
+                Some(b)
+            });
+            let Some(b) = next.or_else(|| unseen.find(|&b| at[b].is_none())) else { break };
             let behind = self.behind(b, *at[b].get_or_insert(LOST));
             let calls = matches!(g.ends[b], End::Call(_) | End::CallInd { .. });
+            // Behind what does not come back stands something else, which other ways lead to if it is of this function.
+            let doubtful = calls && !back[b] && g.succ(b).iter().any(|&to| self.ways[to as usize] > 1);
+            if doubtful {
+                waiting.push(b);
+            }
             let on = g.succ(b).iter().map(|&to| to as usize).filter(|&to| {
-                // Behind what does not come back stands something else; an ordinary tail call begins anew.
+                // An ordinary tail call begins anew.
                 let is_entry = self.entry[to];
-                !(calls && (is_entry || self.ways[to] > 1)
-                    || is_entry && (behind.may_tail_call() || self.only_pushes(b)))
+                !doubtful && !(is_entry && (calls || behind.may_tail_call() || self.only_pushes(b)))
             });
             // What unwinds leaves rsp as it was at the call.
             let pad = g.pad(b).map(|to| to as usize);
-            for to in on.chain(pad).chain(comes_back(b).then_some(b + 1)) {
-                let joined = at[to].map_or(behind, |known| known.join(behind));
+            let on = on.chain(pad).chain(comes_back(b).then_some(b + 1)).map(|to| (to, behind));
+            let faults = by_fault.iter().skip(by_fault.partition_point(|f| f.0 < b)).take_while(|f| f.0 == b);
+            let start = at[b].unwrap_or(LOST);
+            let faults: Vec<(usize, Depth)> = faults.map(|&(_, k, to)| (to, self.in_front(b, k, start))).collect();
+            for (to, depth) in on.chain(faults) {
+                let joined = at[to].map_or(depth, |known| known.join(depth));
                 if at[to] != Some(joined) {
                     at[to] = Some(joined);
                     work.push(to);
@@ -232,12 +249,34 @@ impl<'x> Solver<'x> {
         at
     }
 
+    /// Landing pads that no call leads to, but a fault, if a signal's handler throws: block, an instruction in it that may raise it, block of the pad.
+    fn pads_of_faults(&self) -> Vec<(usize, usize, usize)> {
+        let (g, text) = (self.g, self.text);
+        let of_calls: HashSet<u32> = (0..g.starts.len()).filter_map(|b| g.pad(b)).collect();
+        let mut found = Vec::new();
+        for p in self.pads {
+            let Some(pad) = text.at(p.pad).map(|k| g.block_of(k)).filter(|&pad| !of_calls.contains(&(pad as u32)))
+            else {
+                continue;
+            };
+            let range = text.lower_bound(p.from)..text.lower_bound(p.to);
+            found.extend(range.filter(|&k| !get(&self.sites.inserted, k)).map(|k| (g.block_of(k), k, pad)));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// What is known in front of instruction `k` of the block.
+    fn in_front(&self, b: usize, k: usize, mut depth: Depth) -> Depth {
+        let own = (self.g.range(b, self.text).start..k).filter(|&k| !get(&self.sites.inserted, k));
+        own.for_each(|k| depth.follow(&self.text.insns[k]));
+        depth
+    }
+
     /// What is known where the block ends, in front of its return if it has one.
     fn behind(&self, b: usize, mut depth: Depth) -> Depth {
         let g = self.g;
-        for k in g.range(b, self.text).filter(|&k| !get(&self.sites.inserted, k)) {
-            depth.follow(&self.text.insns[k]);
-        }
+        depth = self.in_front(b, g.range(b, self.text).end, depth);
         // A call of what follows leaves its own address there.
         if g.ends[b] == End::Call(Some(b as u32 + 1)) {
             depth.down(8);

@@ -5,7 +5,6 @@ pub mod bare;
 pub mod conventions;
 pub mod effects;
 pub mod facts;
-mod frames;
 pub mod kept;
 pub mod liveness;
 pub mod named_calls;

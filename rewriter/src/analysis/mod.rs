@@ -5,6 +5,7 @@ pub mod bare;
 pub mod conventions;
 pub mod effects;
 pub mod facts;
+mod frames;
 pub mod kept;
 pub mod liveness;
 pub mod named_calls;

@@ -466,13 +466,14 @@ fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
         ("mov [rsp-8], rax", 0),
         ("lea rcx, [rsp-64]\n call g", 0),
         ("push rsp\n pop rcx\n call g", 0),
-        // From an address it may go down, whether it calls or not: what it calls, its compiler need not know of.
+        // Whoever calls nothing may go down from an address; whoever calls would lose it.
         ("lea rcx, [rsp+8]", 0),
         ("mov rcx, rsp", 0),
         ("lea rcx, [rsp+rax*8]", 0),
-        ("lea rcx, [rsp+8]\n call g", 0),
-        ("mov rcx, rsp\n call g", 0),
-        ("lea rcx, [rsp+rax*8]\n call g", 0),
+        ("lea rcx, [rsp+8]\n call g", 1),
+        ("mov rcx, rsp\n call g", 1),
+        ("lea rcx, [rsp+rax*8]\n call g", 1),
+        // A tail call is none.
         ("lea rcx, [rsp+8]\n jz g", 0),
     ] {
         // A screen needs no register.

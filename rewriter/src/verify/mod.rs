@@ -12,6 +12,7 @@
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
 
 mod audit;
+mod below;
 mod bounds;
 mod cfi;
 mod complete;

@@ -1,19 +1,22 @@
 //! Whether inserted code that keeps registers below the stack pointer overwrites nothing of the program's.
 //!
-//! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph, nor of its function,
-//! names a place below rsp, makes an address on the stack or forms one with an index; and if no caller, nor its callers, name a place below their own rsp.
-//! What calls through a pointer after it has named such a place may be a caller of all that unknown code may call.
-//! What rsp has been raised over may be in use where it is lowered again. Source: psABI section 3.2.2.
+//! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
+//! names a place below rsp, directly or relative to a copy of rsp ([`below`]); if its function calls something, or makes no address on the stack and
+//! forms none with an index; and if no caller, nor its callers, name a place below their own rsp. What calls through a pointer after it has named such a place
+//! may be a caller of all that unknown code may call.
+//! What rsp has been raised over may be in use where it is lowered again.
+//! Believed: an address at or above rsp belongs to an object there. Source: psABI section 3.2.2.
 
 use super::audit::Audit;
+use super::below;
 use super::decode::{Code, Insn, NONE, PREFIXED};
-use super::effects::RSP;
+use super::effects::{Flow, RSP};
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
 use crate::ids::Vaddr;
-use foldhash::{HashSet, HashSetExt};
-use std::collections::BTreeSet;
+use foldhash::{HashMap, HashMapExt};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the code of one part does.
 #[derive(Clone, Copy, Default)]
@@ -21,6 +24,14 @@ struct Part {
     below: bool,
     named: bool,
     address: bool,
+    copies: bool,
+}
+
+/// What the code of one function does.
+#[derive(Clone, Copy, Default)]
+struct Function {
+    address: bool,
+    calls: bool,
 }
 
 /// Judges all sites that keep something below rsp.
@@ -33,12 +44,13 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     let mut lowers: Vec<(usize, usize)> = Vec::new();
     // Blocks that name a place below rsp.
     let mut names: Vec<usize> = Vec::new();
-    // Functions that make an address on the stack.
-    let mut takes: HashSet<u64> = HashSet::new();
+    let mut functions: HashMap<u64, Function> = HashMap::new();
     for b in 0..g.starts.len() {
         let part = &mut parts[g.component[b] as usize];
         for k in g.range(b, text).filter(|&k| !get(&sites.inserted, k)) {
             let i = &text.insns[k];
+            let function = m.function_at(i.va).map(|f| f.0);
+            let mut in_function = function.map(|f| functions.entry(f).or_default());
             match use_of(i) {
                 Some(Use::Named) => {
                     part.named = true;
@@ -48,9 +60,10 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     }
                 }
                 Some(Use::Below) => part.below = true,
-                Some(Use::Address) => {
+                Some(how @ (Use::Address | Use::Copy)) => {
                     part.address = true;
-                    takes.extend(m.function_at(i.va).map(|f| f.0));
+                    part.copies |= matches!(how, Use::Copy);
+                    in_function.iter_mut().for_each(|f| f.address = true);
                 }
                 // What is added from a register may be negative.
                 None if explicit_step(i) == Some(false)
@@ -59,6 +72,9 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     lowers.push((b, k));
                 }
                 None => {}
+            }
+            if matches!(i.flow, Flow::Call | Flow::CallInd) {
+                in_function.iter_mut().for_each(|f| f.calls = true);
             }
         }
         if matches!(g.ends[b], End::Unresolved { framed: false }) {
@@ -78,7 +94,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     while callees.iter().any(|&(from, to)| parts[from].named && !parts[to].named) {
         callees.iter().for_each(|&(from, to)| parts[to].named |= parts[from].named);
     }
-    // Ways are followed only where a check relies on what is found.
+    // Copies are followed only where a check relies on what is found.
     let mut asked: BTreeSet<usize> = BTreeSet::new();
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         asked.insert(part_of(g.block_of(s.access)));
@@ -90,10 +106,25 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
             parts[part].below = raised.before(b, k);
         }
     }
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for b in (0..g.starts.len()).filter(|&b| parts[part_of(b)].copies && asked.contains(&part_of(b))) {
+        members.entry(part_of(b)).or_default().push(b);
+    }
+    let mut entered = vec![false; g.starts.len()];
+    g.entries.iter().chain(&g.roots).for_each(|&b| entered[b as usize] = true);
+    // A landing pad is entered from the calls of its function, and a part of a function that stands elsewhere by the function alone.
+    g.pad_blocks().for_each(|b| entered[b as usize] = false);
+    let fragment = |b: usize| m.parts.binary_search(&text.insns[g.starts[b] as usize].va).is_ok();
+    (0..entered.len()).filter(|&b| fragment(b)).for_each(|b| entered[b] = false);
+    let kept = g.kept(text, &g.open());
+    for (part, blocks) in members {
+        parts[part].below |= below::may_reach(g, text, sites, &blocks, &entered, &kept);
+    }
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         let part = parts[g.component[g.block_of(s.access)] as usize];
         let va = text.insns[s.access].va;
-        if part.below || part.named || part.address || m.function_at(va).is_some_and(|f| takes.contains(&f.0)) {
+        let function = m.function_at(va).and_then(|f| functions.get(&f.0));
+        if part.below || part.named || function.map_or(part.address, |f| f.address && !f.calls) {
             audit.finding(
                 Vaddr(va),
                 m.place(va),
@@ -198,13 +229,15 @@ enum Use {
     Below,
     /// Makes an address on the stack, or forms one with an index.
     Address,
+    /// Copies rsp to a register.
+    Copy,
 }
 
 fn use_of(i: &Insn) -> Option<Use> {
     let based = i.mem.filter(|m| m.base == RSP);
     let named = i.r0 == RSP || i.r1 == RSP;
     if matches!(i.op, 0x89 | 0x8b) && i.mem.is_none() && i.r1 == RSP && i.r0 != RSP && i.r0_bytes == 8 {
-        return Some(Use::Address);
+        return Some(Use::Copy);
     }
     let far = based.is_some_and(|m| m.index != NONE || m.disp < 0);
     if named {

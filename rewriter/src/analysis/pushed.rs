@@ -14,7 +14,7 @@ use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::{BTreeSet, HashSet};
 
 /// What is known at a place.
@@ -31,6 +31,8 @@ struct Frame {
 }
 
 const ENTRY: Frame = Frame { height: Some(0), rbp: None, written: false, lost: false };
+/// No instruction writes more.
+const MOST_BYTES: i64 = 16384;
 const LOST: Frame = Frame { lost: true, ..ENTRY };
 
 impl Frame {
@@ -51,7 +53,7 @@ impl Frame {
 
     /// Whether, as far as is known, a jump to a function hands the return address on.
     fn may_tail_call(self) -> bool {
-        self.height.is_none_or(|height| height == 0 && !self.written)
+        self.height == Some(0) && !self.written
     }
 
     /// Whether a return takes the function's own return address.
@@ -312,18 +314,30 @@ impl Frame {
         let constant = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
         let displacement = insn.memory_displacement64() as i64;
         let base = (insn.memory_index() == Register::None).then_some(insn.memory_base());
-        if let Some((base, displacement)) = writes_to_stack(insn) {
+        if let Some((base, displacement, bytes)) = writes_to_stack(insn) {
             // What is popped into memory finds its place from rsp as it is then.
             let popped = i64::from(insn.stack_pointer_increment().max(0));
             let displacement = displacement + if base == Register::RSP { popped } else { 0 };
             let at = if base == Register::RSP { self.height } else { self.rbp };
-            self.written |= sum(at, displacement) == Some(0);
+            self.written |= sum(at, displacement).is_some_and(|from| from < 8 && i64::from(from) + bytes > 0);
         }
+        // Other operands than the first are results of few instructions (xchg, xadd, mulx).
+        let is_result = |register: Register| {
+            (1..insn.op_count())
+                .filter(|&n| insn.op_kind(n) == OpKind::Register && insn.op_register(n).full_register() == register)
+                .any(|n| {
+                    !matches!(
+                        InstructionInfoFactory::new().info(insn).op_access(n),
+                        OpAccess::Read | OpAccess::CondRead
+                    )
+                })
+        };
+        let (lost_rsp, lost_rbp) = (is_result(Register::RSP), is_result(Register::RBP));
         match (insn.mnemonic(), to) {
+            _ if lost_rsp => self.height = None,
             (Mnemonic::Leave, _) => (self.height, self.rbp) = (sum(self.rbp, 8), None),
             // Pushes rbp, and points it there.
             (Mnemonic::Enter, _) => (self.height, self.rbp) = (None, sum(self.height, -8)),
-            (Mnemonic::Xchg, _) if to == Some(Register::RSP) || from == Some(Register::RSP) => self.height = None,
             (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push, _) => self.moved(insn.stack_pointer_increment()),
             (Mnemonic::Add, Some(Register::RSP)) if constant => {
                 self.height = sum(self.height, insn.immediate(1) as i64)
@@ -351,11 +365,14 @@ impl Frame {
             }
             _ => self.moved(insn.stack_pointer_increment()),
         }
+        if lost_rbp {
+            self.rbp = None;
+        }
     }
 }
 
-/// The place relative to rsp or rbp that the instruction writes to.
-fn writes_to_stack(insn: &Instruction) -> Option<(Register, i64)> {
+/// The place relative to rsp or rbp that the instruction writes to, and its bytes.
+fn writes_to_stack(insn: &Instruction) -> Option<(Register, i64, i64)> {
     let reads = matches!(
         insn.mnemonic(),
         Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Call | Mnemonic::Jmp | Mnemonic::Nop
@@ -363,7 +380,10 @@ fn writes_to_stack(insn: &Instruction) -> Option<(Register, i64)> {
     let to_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
     let exchanged = insn.mnemonic() == Mnemonic::Xchg && insn.op1_kind() == OpKind::Memory;
     let on_stack = matches!(insn.memory_base(), Register::RSP | Register::RBP) && insn.memory_index() == Register::None;
-    (!reads && (to_memory || exchanged) && on_stack).then(|| (insn.memory_base(), insn.memory_displacement64() as i64))
+    // What has no size of its own saves states.
+    let bytes = Some(insn.memory_size().size() as i64).filter(|bytes| *bytes > 0).unwrap_or(MOST_BYTES);
+    let place = || (insn.memory_base(), insn.memory_displacement64() as i64, bytes);
+    (!reads && (to_memory || exchanged) && on_stack).then(place)
 }
 
 /// Whether an instruction that differs in its displacement only may write to a place relative to rbp, or to rbp itself.

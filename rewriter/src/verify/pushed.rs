@@ -6,7 +6,7 @@
 //! return that no such way is seen to lead to is none.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
-use super::decode::{Code, Insn, NONE};
+use super::decode::{Code, Insn, NONE, PREFIXED};
 use super::effects::{Flow, RSP, Touch, bit};
 use super::graph::{End, Graph};
 use super::module::{Module, Pad};
@@ -25,14 +25,19 @@ enum Step {
     Chosen,
 }
 
+/// Bytes of what is pushed or popped.
+fn word(i: &Insn) -> i64 {
+    let by_prefix = i.r0_bytes == 0 && i.mem.is_none() && i.has(PREFIXED);
+    if i.r0_bytes == 2 || i.mem.is_some() && i.size == 2 || by_prefix { 2 } else { 8 }
+}
+
 fn step(i: &Insn) -> Option<Step> {
     let on_rsp = i.r0 == RSP && i.r0_bytes == 8 && i.mem.is_none();
     Some(match i.op {
         0x5c if i.r0 == RSP => Step::Chosen,
-        0x50..=0x57 | 0x68 | 0x6a | 0x9c => Step::By(-8),
-        0xff if i.ext == 6 => Step::By(-8),
-        0x58..=0x5f | 0x9d => Step::By(8),
-        0x8f => Step::By(8),
+        0x50..=0x57 | 0x68 | 0x6a | 0x9c | 0x1a0 | 0x1a8 => Step::By(-word(i)),
+        0xff if i.ext == 6 => Step::By(-word(i)),
+        0x58..=0x5f | 0x8f | 0x9d | 0x1a1 | 0x1a9 => Step::By(word(i)),
         0x81 | 0x83 if on_rsp && i.ext == 0 => Step::By(i.imm),
         0x81 | 0x83 if on_rsp && i.ext == 5 => Step::By(-i.imm),
         0xff if on_rsp && i.ext <= 1 => Step::By(if i.ext == 0 { 1 } else { -1 }),
@@ -66,6 +71,8 @@ struct Depth {
 
 const ENTERED: Depth = Depth { bytes: Some(0), rbp: None, overwritten: false };
 /// Nothing is seen to lead there.
+/// No instruction writes more.
+const MOST_BYTES: i64 = 16384;
 const LOST: Depth = Depth { bytes: None, ..ENTERED };
 
 impl Depth {
@@ -79,7 +86,7 @@ impl Depth {
 
     /// As far as is known, a jump to a function hands the return address on.
     fn may_tail_call(self) -> bool {
-        self.bytes.is_none_or(|bytes| bytes == 0 && !self.overwritten)
+        self.bytes == Some(0) && !self.overwritten
     }
 
     /// What pushes and pops do.
@@ -91,11 +98,13 @@ impl Depth {
 
     fn follow(&mut self, i: &Insn) {
         if let Some(m) = i.mem.filter(|m| matches!(m.base, RSP | RBP) && m.index == NONE && m.seg == 0)
-            && matches!(i.touch, Touch::Mem(access) if access.writes())
+            && matches!(i.touch, Touch::Mem(access) | Touch::BitString(access) if access.writes())
         {
             let at = if m.base == RSP { self.bytes } else { self.rbp };
-            let popped = if m.base == RSP && i.op == 0x8f { 8 } else { 0 };
-            self.overwritten |= at.is_some_and(|bytes| m.disp + popped == bytes);
+            let popped = if m.base == RSP && i.op == 0x8f { word(i) } else { 0 };
+            let size = if i.size == 0 { MOST_BYTES } else { i64::from(i.size) };
+            let from = at.map(|bytes| m.disp + popped - bytes);
+            self.overwritten |= from.is_some_and(|from| from < 8 && from + size > 0);
         }
         let wide = i.r0_bytes == 8;
         let to_rbp = i.fx.writes & bit(RBP) != 0;

@@ -60,9 +60,9 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     }
                 }
                 Some(Use::Below) => part.below = true,
-                Some(how @ (Use::Address | Use::Copy)) => {
+                Some(Use::Address | Use::Copy) => {
                     part.address = true;
-                    part.copies |= matches!(how, Use::Copy);
+                    part.copies = true;
                     in_function.iter_mut().for_each(|f| f.address = true);
                 }
                 // What is added from a register may be negative.

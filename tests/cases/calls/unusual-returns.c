@@ -39,8 +39,26 @@ F(f_12, SET "push %rbx; lea back_12(%rip),%rbx; xchg %rbx,(%rsp)") F(g_12, ACC "
 /* 13 */
 F(g_13, ACC "ret") F(f_13, SET "push %rbx; push %rbx; push %rbx; lea 1f(%rip),%rbx; mov %rbx,8(%rsp); lea g_13(%rip),%rbx; mov %rbx,(%rsp); mov 16(%rsp),%rbx; ret\n1: pop %rbx; " SUM "ret")
 
+/* 14: a store that overlaps the return address, and begins below. */
+__asm__(".data\n.balign 16\nwords_14: .quad 0, back_14\n.text\n");
+F(g_14, "movups words_14(%rip),%xmm0; movups %xmm0,-8(%rsp)\n" ACC "ret") F(f_14, SET "call g_14\n ud2\nback_14: " SUM "ret")
+/* 15 */
+F(g_15, "subq $-512,-1(%rsp)\n" ACC "ret") F(f_15, SET "call g_15\n ud2\n" SUM "ret")
+/* 16: nobody knows how far down rsp is at the jump. */
+F(g_16, ACC "ret") F(f_16, "push %rbp; mov %rsp,%rbp; and $-16,%rsp; lea 1f(%rip),%rax; push %rax\n" SET "jmp g_16\n ud2\n1: " SUM "leave; ret")
+/* 17: what is called in other words calls on. */
+F(h_17, ACC "ret") F(g_17, "nop; jmp h_17") F(f_17, SET "push %rbx; lea 1f(%rip),%rbx; xchg %rbx,(%rsp); jmp g_17\n ud2\n1: " SUM "ret")
+/* 18 */
+F(h_18, ACC "ret") F(g_18, "test %rdi,%rdi; jnz h_18\n ret") F(f_18, SET "push %rbx; lea 1f(%rip),%rbx; xchg %rbx,(%rsp); jmp g_18\n ud2\n1: " SUM "ret")
+/* 19: rsp and rbp as second operands that are written (xchg %rbp,%rcx in its other encoding). */
+F(f_19, "push %rbp; mov %rsp,%rbp; lea 1f(%rip),%rax; push %rax; push (%rbp); mov %rsp,%rcx; .byte 0x48,0x87,0xe9\n" SET ACC "leave; ret\n1: " SUM "pop %rbp; ret")
+/* 20 */
+F(f_20, "lea 1f(%rip),%rax; push %rax; mov %rsp,%rcx; add $8,%rsp; xadd %rsp,%rcx\n" SET ACC "ret\n1: " SUM "ret")
+/* 21: an ordinary return behind pushes of two bytes, and of segment registers. */
+F(f_21, SET "pushw %bx; pushw %bx; pushw %bx; pushw %bx; push %fs; add $8,%rsp\n" ACC SUM "pop %rcx; ret")
+
 int main(void) {
-    static long (*const ALL[])(long *) = {f_1, f_2, f_3, f_4, f_5, f_6, f_7, f_8, f_9, f_10, f_11, f_12, f_13};
+    static long (*const ALL[])(long *) = {f_1, f_2, f_3, f_4, f_5, f_6, f_7, f_8, f_9, f_10, f_11, f_12, f_13, f_14, f_15, f_16, f_17, f_18, f_19, f_20, f_21};
     if (bz_node() == 0) bz_publish(0, bz_alloc(4096));
     long *shared = bz_lookup(0);
     for (unsigned k = 0; k < sizeof ALL / sizeof *ALL; k++) {

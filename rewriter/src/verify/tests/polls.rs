@@ -107,6 +107,22 @@ fn what_leads_to_an_unknown_place_needs_one_on_every_way_from_an_entry() {
     not_polling("c2: call g\n ret\ng: ret").accepted();
 }
 
+/// The edge that closes the cycle is the table's.
+#[test]
+fn a_cycle_through_a_jump_table_needs_one() {
+    let body = "jmp t
+L0: dec rdi
+<poll> nop
+t: lea rdx, [rip+table]
+ movsxd rax, dword ptr [rdx+rdi*4]
+ add rax, rdx
+ jmp rax
+L1: ret";
+    let with_table = |p: Program| Program { flags: 4, rodata: "table: .long L0 - table, L1 - table".into(), ..p };
+    assert_eq!(with_table(polling(body)).accepted().jump_tables, 1);
+    with_table(not_polling(body)).found("without a poll on the way");
+}
+
 #[test]
 fn a_return_used_as_a_jump_needs_one() {
     for jump in [
@@ -128,6 +144,11 @@ fn a_return_used_as_a_jump_needs_one() {
         "sub rsp, rdi\n add rsp, rdi\n ret",
         "push rbp\n mov rbp, rsp\n mov [rbp+8], rax\n leave\n ret",
         "add rsp, 8\n push rax\n ret",
+        // A store that begins below the return address, and reaches up to it.
+        "movups [rsp-8], xmm0\n ret",
+        "sub qword ptr [rsp-1], -512\n ret",
+        "push rbp\n mov rbp, rsp\n xchg rcx, rbp\n leave\n ret",
+        "mov rcx, rsp\n xadd rsp, rcx\n ret",
         // A branch in between.
         "push rax\n jmp out\n nop\nout: <poll> ret",
         "mov [rsp], rax\n jmp out\n nop\nout: <poll> ret",
@@ -154,6 +175,9 @@ fn a_return_used_as_a_jump_needs_one() {
         "push rbp\n mov rbp, rsp\n and rsp, -32\n mov rsp, rbp\n pop rbp\n ret",
         "push rbp\n lea rbp, [rsp-64]\n sub rsp, 80\n lea rsp, [rbp+64]\n pop rbp\n ret",
         "enter 16, 0\n leave\n ret",
+        "push fs\n add rsp, 8\n ret",
+        "push bx\n push bx\n push bx\n push bx\n pop rcx\n ret",
+        "movups [rsp-16], xmm0\n ret",
         "push rbx\n test esi, esi\n jz e2\n nop\ne2: pop rbx\n ret",
         "call g\n nop\n jmp g\n nop\ng: ret",
     ] {

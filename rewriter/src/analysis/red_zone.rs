@@ -5,7 +5,7 @@
 //! function is a connected part of the graph together with all other code between the same function starts.
 //!
 //! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says. Of places that are
-//! reached through copies of rsp, or addresses on the stack, [`super::frames`] knows the heights. A constant part below rsp is in use. What rsp has been raised over may be in use
+//! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use. What rsp has been raised over may be in use
 //! where it is lowered again, other than by a push or call, which write what they uncover.
 //! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
 //! place to a call through a pointer, all keep off that such a call may lead to in this file.
@@ -211,7 +211,7 @@ impl RedZone {
                 }
                 Use::Address | Use::Copy => {
                     address[group(b)] = true;
-                    copies[group(b)] = true;
+                    copies[group(b)] |= how == Use::Copy;
                     takes.get_mut(function[b.ix()] as usize).into_iter().for_each(|t| *t = true);
                 }
             }

@@ -60,9 +60,9 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     }
                 }
                 Some(Use::Below) => part.below = true,
-                Some(Use::Address | Use::Copy) => {
+                Some(how @ (Use::Address | Use::Copy)) => {
                     part.address = true;
-                    part.copies = true;
+                    part.copies |= matches!(how, Use::Copy);
                     in_function.iter_mut().for_each(|f| f.address = true);
                 }
                 // What is added from a register may be negative.

@@ -174,7 +174,7 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
             Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
         }
         parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => Some(
-            "the region holds the same instructions of the program; what the runtime makes accessible besides, nothing needs, and no result depends on it",
+            "the region holds the same instructions of the program, and perhaps no-operations beside them; what the runtime makes accessible besides, nothing needs, and no result depends on it",
         ),
         parts::DYNSYM if same_end(s, mutant, at) => Some(
             "the size of a function's dynamic symbol ends elsewhere in the padding behind the function's last instruction",
@@ -205,7 +205,7 @@ fn is_padding(bytes: &[u8]) -> bool {
     whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
 }
 
-/// Whether the change at `at` leaves the region the program's instructions that it had, and a chain that acquires the same.
+/// Whether the change at `at` leaves the region the program's instructions that it had, and a chain that acquires the same. No-operations may come in.
 fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
     let row = (at - s.places.regions.start) / 12;
     let read = |file: &[u8]| {
@@ -214,10 +214,11 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
         Some([word(0), word(4), word(8)])
     };
     let (Some(was), Some(is)) = (read(s.output), read(mutant)) else { return false };
-    let begins = |offset: u32| {
+    let count = |list: &[u64], offset: u32| {
         let va = s.new_base + u64::from(offset);
-        s.own.partition_point(|a| *a < va)
+        list.partition_point(|a| *a < va)
     };
+    let (own, solid) = (|offset| count(&s.own, offset), |offset| count(&s.solid, offset));
     let chain = |offset: u32| {
         let va = s.new_base + u64::from(offset);
         let m = s.places.chains_va;
@@ -225,7 +226,8 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
     };
     let same_chain = was[2] == is[2]
         || matches!((chain(was[2]), chain(is[2])), (Some(was), Some(is)) if acquire_the_same(&was, &is));
-    same_chain && begins(was[0]) == begins(is[0]) && begins(was[1]) == begins(is[1])
+    let none_less = own(is[0]) <= own(was[0]) && own(was[1]) <= own(is[1]);
+    same_chain && none_less && solid(was[0]) == solid(is[0]) && solid(was[1]) == solid(is[1])
 }
 
 /// Whether the change at `at` is to the size of a dynamic symbol, and between its two ends stands nothing but padding and inserted code.

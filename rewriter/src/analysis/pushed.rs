@@ -51,12 +51,7 @@ impl Frame {
         self.height.is_some_and(|height| height < 0 || (height == 0 && self.written))
     }
 
-    /// Whether, as far as is known, a jump to a function hands the return address on.
-    fn may_tail_call(self) -> bool {
-        self.height == Some(0) && !self.written
-    }
-
-    /// Whether a return takes the function's own return address.
+    /// Whether a return takes the function's own return address, and a jump to a function hands it on.
     fn is_at_entry(self) -> bool {
         self.height == Some(0) && !self.written && !self.lost
     }
@@ -147,8 +142,8 @@ pub fn find(
                 }
             }
             if is_entry {
-                // A tail call, as far as is known, or through the PLT.
-                if behind.may_tail_call() || code.is_lazy_stub(b, cfg) {
+                // A tail call, or through the PLT.
+                if behind.is_at_entry() || code.is_lazy_stub(b, cfg) {
                     continue;
                 }
                 found.calls.insert(last);

@@ -88,7 +88,7 @@ impl Live {
     ) -> Live {
         let mut s = Solver::new(g, text, sites, depths, code);
         for &b in &g.roots {
-            s.need(b, if depths.calls { EVERYTHING } else { RETURNED.into() });
+            s.need(b, RETURNED.into());
         }
         while let Some(b) = s.work.pop() {
             s.queued[b as usize] = false;

@@ -143,8 +143,6 @@ impl Depth {
 pub(super) struct Depths {
     /// Bitmap of blocks.
     elsewhere: Vec<u64>,
-    /// Some return to what was pushed leaves another word pushed: to what it leads to, that is the return address.
-    pub(super) calls: bool,
 }
 
 impl Depths {
@@ -152,13 +150,11 @@ impl Depths {
     pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph) -> Depths {
         let solver = Solver::new(m, text, sites, g);
         let at = solver.solve();
-        let (mut elsewhere, mut calls) = (vec![0; at.len() / 64 + 1], false);
+        let mut elsewhere = vec![0; at.len() / 64 + 1];
         for b in (0..at.len()).filter(|&b| solver.leads_elsewhere(b, at[b])) {
             elsewhere[b / 64] |= 1 << (b % 64);
-            let d = solver.behind(b, at[b].unwrap_or(LOST));
-            calls |= g.ends[b] == End::Ret && d.bytes.is_some_and(|bytes| bytes > 8 || bytes == 8 && d.overwritten);
         }
-        Depths { elsewhere, calls }
+        Depths { elsewhere }
     }
 
     /// Whether the block ends with a return that is not proven to take the function's own return address, with a jump through memory or a register that

@@ -31,9 +31,10 @@ struct Frame {
 }
 
 const ENTRY: Frame = Frame { height: Some(0), rbp: None, written: false, lost: false };
+const LOST: Frame = Frame { lost: true, ..ENTRY };
+
 /// No instruction writes more.
 const MOST_BYTES: i64 = 16384;
-const LOST: Frame = Frame { lost: true, ..ENTRY };
 
 impl Frame {
     /// What is known where two ways meet.
@@ -108,10 +109,13 @@ pub fn find(
         match block.end() {
             End::Ret => {
                 let _ = (found.returns.remove(&last), found.doubtful.remove(&last));
-                if behind.is_pushed() || shows_pushed(image, insns, last) {
+                if behind.is_at_entry() {
+                    continue;
+                }
+                if behind.is_pushed() || code.shows_pushed(last) {
                     found.returns.insert(last);
                     found.leave_more |= behind.height.is_some_and(|h| h < -8 || h == -8 && behind.written);
-                } else if !behind.is_at_entry() {
+                } else {
                     found.doubtful.insert(last);
                 }
                 continue;
@@ -224,6 +228,19 @@ impl<'x> Code<'x> {
         }) && pushes
     }
 
+    /// Whether the instructions in front of `ret` put there what it takes, back to a branch: that shows where ways differ, too.
+    fn shows_pushed(&self, ret: InsnId) -> bool {
+        let mut first = ret;
+        while let Some(id) = first.0.checked_sub(1).map(InsnId) {
+            let goes_on = self.insns.flow(id) == Flow::Next || calls_next(self.insns, id);
+            if !goes_on || self.insns.next(id) != Some(first) {
+                break;
+            }
+            first = id;
+        }
+        self.walk(LOST, first, ret).is_pushed()
+    }
+
     /// What is known behind the instructions.
     fn walk(&self, mut frame: Frame, first: InsnId, stop: InsnId) -> Frame {
         for id in (first.0..stop.0).map(InsnId) {
@@ -235,55 +252,6 @@ impl<'x> Code<'x> {
         }
         frame
     }
-}
-
-/// Whether the instructions in front of `ret` put there what it takes, on the way that they show. Goes back until a branch.
-fn shows_pushed(image: &Image, insns: &Insns, ret: InsnId) -> bool {
-    // By how much rsp was higher at the place looked at than it is at the return.
-    let mut above = 0i64;
-    let mut behind = ret;
-    while let Some(id) = behind.0.checked_sub(1).map(InsnId) {
-        // A call of what follows pushes its own address, no more.
-        let calls_next = insns.flow(id) == Flow::Call && insns.target(id) == Some(behind);
-        if insns.next(id) != Some(behind) || (insns.flow(id) != Flow::Next && !calls_next) {
-            return false;
-        }
-        let insn = insns.decode(image, id);
-        let on_rsp = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
-        let base = (insn.memory_index() == Register::None).then_some(insn.memory_base());
-        match insn.mnemonic() {
-            Mnemonic::Leave => return false,
-            Mnemonic::Mov if on_rsp && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RBP => {
-                return false;
-            }
-            Mnemonic::Mov if on_rsp => return false,
-            Mnemonic::Lea if on_rsp && base == Some(Register::RBP) => return false,
-            Mnemonic::Lea if on_rsp && base == Some(Register::RSP) => above -= insn.memory_displacement64() as i64,
-            Mnemonic::Add if on_rsp && is_addend(insn.op1_kind()) => above -= insn.immediate(1) as i64,
-            Mnemonic::Sub if on_rsp && is_addend(insn.op1_kind()) => above += insn.immediate(1) as i64,
-            Mnemonic::Inc if on_rsp => above -= 1,
-            Mnemonic::Dec if on_rsp => above += 1,
-            Mnemonic::Lea | Mnemonic::Pop if on_rsp => return false,
-            Mnemonic::Xchg if on_rsp || insn.op1_register() == Register::RSP => return false,
-            Mnemonic::Mov if base == Some(Register::RSP) && insn.op0_kind() == OpKind::Memory => {
-                // rsp is as it was in front of it: the word at `above` bytes less is the return's.
-                if insn.memory_displacement64() as i64 == -above {
-                    return true;
-                }
-            }
-            _ => above -= i64::from(insn.stack_pointer_increment()),
-        }
-        if above > 0 {
-            return true;
-        }
-        behind = id;
-    }
-    false
-}
-
-/// What `add` and `sub` may have in place of a register or memory.
-fn is_addend(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Immediate8to64 | OpKind::Immediate32to64)
 }
 
 /// A height and a number of bytes.
@@ -316,18 +284,7 @@ impl Frame {
             let at = if base == Register::RSP { self.height } else { self.rbp };
             self.written |= sum(at, displacement).is_some_and(|from| from < 8 && i64::from(from) + bytes > 0);
         }
-        // Other operands than the first are results of few instructions (xchg, xadd, mulx).
-        let is_result = |register: Register| {
-            (1..insn.op_count())
-                .filter(|&n| insn.op_kind(n) == OpKind::Register && insn.op_register(n).full_register() == register)
-                .any(|n| {
-                    !matches!(
-                        InstructionInfoFactory::new().info(insn).op_access(n),
-                        OpAccess::Read | OpAccess::CondRead
-                    )
-                })
-        };
-        let (lost_rsp, lost_rbp) = (is_result(Register::RSP), is_result(Register::RBP));
+        let (lost_rsp, lost_rbp) = (is_later_result(insn, Register::RSP), is_later_result(insn, Register::RBP));
         match (insn.mnemonic(), to) {
             _ if lost_rsp => self.height = None,
             (Mnemonic::Leave, _) => (self.height, self.rbp) = (sum(self.rbp, 8), None),
@@ -364,6 +321,20 @@ impl Frame {
             self.rbp = None;
         }
     }
+}
+
+/// Whether the instruction writes to the register by another operand than its first: few do (xchg, xadd, mulx).
+fn is_later_result(insn: &Instruction, register: Register) -> bool {
+    let only_reads = matches!(
+        insn.mnemonic(),
+        Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::And
+    );
+    let mut later = 1..if only_reads { 1 } else { insn.op_count() };
+    later.any(|n| {
+        let is_it = insn.op_kind(n) == OpKind::Register && insn.op_register(n).full_register() == register;
+        let access = || InstructionInfoFactory::new().info(insn).op_access(n);
+        is_it && !matches!(access(), OpAccess::Read | OpAccess::CondRead)
+    })
 }
 
 /// The place relative to rsp or rbp that the instruction writes to, and its bytes.

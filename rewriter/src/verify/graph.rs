@@ -112,6 +112,13 @@ impl Graph {
         self.range(b, text).map(|k| &text.insns[k]).all(|i| i.is_int3() || i.is_nop())
     }
 
+    /// Whether a block ends with a trap, or a call that does not come back, right in front of the next one.
+    pub fn stops_in_front(&self, text: &Code, b: usize) -> bool {
+        let end = self.range(b, text).end;
+        let adjacent = end < text.insns.len() && text.insns[end - 1].end() == text.insns[end].va;
+        adjacent && (get(&self.no_return, b) || self.ends[b] == End::Stop)
+    }
+
     /// Whether control may come to a block in ways that the graph does not show.
     pub fn open(&self) -> Vec<bool> {
         let mut open: Vec<bool> = self.component.iter().map(|&c| self.wild[c as usize]).collect();
@@ -124,12 +131,8 @@ impl Graph {
     /// must-analyses follow besides [`Graph::succ`].
     pub fn kept(&self, text: &Code, open: &[bool]) -> Vec<bool> {
         let reached = self.reached(open);
-        let behind = |b: usize| {
-            let end = self.range(b, text).end;
-            b + 1 < reached.len() && !reached[b + 1] && text.insns[end - 1].end() == text.insns[end].va
-        };
-        let stops = |b: usize| get(&self.no_return, b) || self.ends[b] == End::Stop;
-        (0..reached.len()).map(|b| stops(b) && behind(b) && !self.is_padding(text, b + 1)).collect()
+        let behind = |b: usize| !reached[b + 1] && !self.is_padding(text, b + 1);
+        (0..reached.len()).map(|b| self.stops_in_front(text, b) && behind(b)).collect()
     }
 
     /// Fills in successors and components.

@@ -7,9 +7,8 @@
 //! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
 //! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`super::named`]) leads to one
-//! root, or to any, as far as liveness is concerned. What is needed behind a function also is behind a callee that takes its return address off the stack
-//! ([`super::dropped`]). An unresolved jump is a tail call, or leads to any block of its function. At a return that is not proven to be one
-//! ([`super::pushed`]) everything is live.
+//! root, or to any, as far as liveness is concerned. An unresolved jump is a tail call, or leads to any block of its function. At a return that is not
+//! proven to be one ([`super::pushed`]) everything is live.
 
 use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
 use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};

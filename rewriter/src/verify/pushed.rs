@@ -193,7 +193,7 @@ impl<'x> Solver<'x> {
             let va = text.insns[g.starts[b] as usize].va;
             let begins = m.parts.binary_search(&va).is_err();
             // Where no frame tells, functions begin where nothing is seen to lead.
-            let alone = || ways[b] == 0 && !g.is_padding(text, b) && !(b > 0 && stops_in_front(text, g, b - 1));
+            let alone = || ways[b] == 0 && !g.is_padding(text, b) && !(b > 0 && g.stops_in_front(text, b - 1));
             entry[b] |= m.function_at(va).map_or_else(alone, |f| f.0 == va && begins);
             match g.ends[b] {
                 End::Call(Some(callee)) if callee as usize != b + 1 => entry[callee as usize] = true,
@@ -210,8 +210,7 @@ impl<'x> Solver<'x> {
         let by_fault = self.pads_of_faults();
         let begins = |b: usize| self.ways[b] > 0 || self.entry[b] || pads.contains(&(b as u32));
         // It comes back against expectation, or a handler steps over it.
-        let comes_back =
-            |b: usize| stops_in_front(self.text, g, b) && !begins(b + 1) && !g.is_padding(self.text, b + 1);
+        let comes_back = |b: usize| g.stops_in_front(self.text, b) && !begins(b + 1) && !g.is_padding(self.text, b + 1);
         let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
         let mut unseen = (0..n).filter(|&b| !g.is_padding(self.text, b));
@@ -309,13 +308,6 @@ impl<'x> Solver<'x> {
         let pushes = |i: &Insn| matches!(i.op, 0x68 | 0x6a) || (i.op == 0xff && i.ext == 6 && i.mem.is_some());
         own().any(pushes) && own().all(|i| pushes(i) || i.is_nop())
     }
-}
-
-/// Whether the block ends with a trap, or a call that does not come back, right in front of the next one.
-fn stops_in_front(text: &Code, g: &Graph, b: usize) -> bool {
-    let end = g.range(b, text).end;
-    let adjacent = end < text.insns.len() && text.insns[end - 1].end() == text.insns[end].va;
-    adjacent && (get(&g.no_return, b) || g.ends[b] == End::Stop)
 }
 
 /// Whether a frame describes the block.

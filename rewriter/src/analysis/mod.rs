@@ -5,7 +5,6 @@ pub mod bare;
 pub mod conventions;
 pub mod effects;
 pub mod facts;
-mod frames;
 pub mod kept;
 pub mod liveness;
 pub mod named_calls;
@@ -15,6 +14,7 @@ pub mod red_zone;
 pub mod regs;
 pub mod stack;
 pub mod stack_source;
+mod stack_stores;
 
 use crate::ranks::{Ranks, set};
 

@@ -4,17 +4,14 @@
 //! nothing there, inserted code may, from one instruction of the program to the next: cheaper than moving rsp out of the way. A
 //! function is a connected part of the graph together with all other code between the same function starts.
 //!
-//! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says. Of places that are
-//! reached through copies of rsp, [`super::frames`] knows the heights. A constant part below rsp is in use. What rsp has been raised over may be in use
+//! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says, and one below is in use.
+//! Where addresses are made from rsp, [`super::stack_stores`] tells whether a store through one may lie below. What rsp has been raised over may be in use
 //! where it is lowered again, other than by a push or call, which write what they uncover.
 //! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
 //! place to a call through a pointer, all keep off that such a call may lead to in this file.
-//!
-//! **What is believed**: an address at or above rsp, made by `lea` or used with an index, belongs to an object there. In a function that
-//! calls nothing not even that is believed: the end of an object below rsp looks the same.
 
 use super::facts::Facts;
-use super::frames;
+use super::stack_stores;
 use crate::cfg::{BlockId, Cfg, Components, End};
 use crate::disasm::{InsnId, Insns};
 use crate::ids::Vaddr;
@@ -29,10 +26,8 @@ pub enum Use {
     Named,
     /// What it reads, writes or makes may lie below.
     Below,
-    /// It makes an address on the stack at or above rsp, or forms one with an index.
+    /// It makes an address on the stack at or above rsp, copies rsp to a register, or stores at an address with an index.
     Address,
-    /// It copies rsp to a register.
-    Copy,
     /// It lowers rsp, and writes nothing to what lies above it then.
     Lowers,
 }
@@ -56,7 +51,7 @@ pub fn use_of(insn: &Instruction) -> Option<Use> {
     let copies =
         insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP;
     if copies && insn.op0_kind() == OpKind::Register {
-        return Some(Use::Copy);
+        return Some(Use::Address);
     }
     let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
     let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
@@ -197,9 +192,7 @@ impl RedZone {
             }
         }
         let mut below = vec![false; n + insns.starts.len()];
-        let (mut named, mut address, mut copies) = (below.clone(), below.clone(), below.clone());
-        let mut calls = vec![false; functions.len()];
-        let mut takes = calls.clone();
+        let (mut named, mut takes) = (below.clone(), below.clone());
         for &(id, how) in &facts.rsp_uses {
             let b = cfg.block_of(id);
             match how {
@@ -209,40 +202,24 @@ impl RedZone {
                     let below = &mut below[group(b)];
                     *below = *below || is_raised_before(image, insns, cfg, id);
                 }
-                Use::Address | Use::Copy => {
-                    address[group(b)] = true;
-                    copies[group(b)] |= how == Use::Copy;
-                    takes.get_mut(function[b.ix()] as usize).into_iter().for_each(|t| *t = true);
-                }
+                Use::Address => takes[group(b)] = true,
             }
         }
         // From whom to whom direct calls lead.
         let mut callees: Vec<(u32, u32)> = Vec::new();
         for b in cfg.ids() {
-            let block = &cfg.blocks[b.ix()];
-            let call = match block.end() {
-                End::Call(callee) => {
-                    callees.push((of[b.ix()], of[callee.ix()]));
-                    // A call of what follows pushes its own address, no more.
-                    cfg.blocks[callee.ix()].first != block.stop
-                }
-                End::UnknownCall | End::DescriptorCall => true,
-                End::UnknownJmp => {
-                    below[group(b)] = true;
-                    false
-                }
-                End::Plain | End::Ret | End::GotJmp | End::FramedJmp | End::Stop => false,
-            };
-            if call && let Some(calls) = calls.get_mut(function[b.ix()] as usize) {
-                *calls = true;
+            match cfg.blocks[b.ix()].end() {
+                End::Call(callee) => callees.push((of[b.ix()], of[callee.ix()])),
+                End::UnknownJmp => below[group(b)] = true,
+                _ => {}
             }
         }
         let mut parts: BTreeMap<u32, Vec<BlockId>> = BTreeMap::new();
-        for b in cfg.ids().filter(|b| copies[group(*b)] && !below[group(*b)] && !named[group(*b)]) {
+        for b in cfg.ids().filter(|b| takes[group(*b)] && !below[group(*b)] && !named[group(*b)]) {
             parts.entry(cfg.component[b.ix()]).or_default().push(b);
         }
         for (component, blocks) in parts {
-            if cfg.unresolved[component as usize] || frames::reaches_below(image, insns, cfg, &blocks) {
+            if cfg.unresolved[component as usize] || stack_stores::may_store_below(image, insns, cfg, &blocks) {
                 below[group(blocks[0])] = true;
             }
         }
@@ -254,12 +231,7 @@ impl RedZone {
         while callees.iter().any(|&(from, to)| named[from as usize] && !named[to as usize]) {
             callees.iter().for_each(|&(from, to)| named[to as usize] |= named[from as usize]);
         }
-        let free = |b: BlockId| {
-            let f = function[b.ix()] as usize;
-            let takes = takes.get(f).map_or(address[group(b)], |takes| *takes && !calls[f]);
-            !below[group(b)] && !named[group(b)] && !takes
-        };
-        RedZone { free: cfg.ids().map(free).collect() }
+        RedZone { free: cfg.ids().map(|b| !below[group(b)] && !named[group(b)]).collect() }
     }
 
     /// Whether nothing of the program lies below rsp in `b`.
@@ -284,9 +256,12 @@ mod tests {
         }
         // mov rax, [rsp+rcx*8]; mov rax, [rsp+rcx*8-8]; lea rax, [rsp+rcx]; mov rbp, rsp; lea rdi, [rsp+16]
         assert_eq!(of(&[0x48, 0x8b, 0x44, 0xcc, 0xf8]), Some(Use::Below));
-        assert_eq!(of(&[0x48, 0x89, 0xe5]), Some(Use::Copy));
-        let address: [&[u8]; 3] =
-            [&[0x48, 0x8b, 0x04, 0xcc], &[0x48, 0x8d, 0x04, 0x0c], &[0x48, 0x8d, 0x7c, 0x24, 0x10]];
+        let address: [&[u8]; 4] = [
+            &[0x48, 0x89, 0xe5],
+            &[0x48, 0x8b, 0x04, 0xcc],
+            &[0x48, 0x8d, 0x04, 0x0c],
+            &[0x48, 0x8d, 0x7c, 0x24, 0x10],
+        ];
         for code in address {
             assert_eq!(of(code), Some(Use::Address), "{code:x?}");
         }

@@ -466,15 +466,27 @@ fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
         ("mov [rsp-8], rax", 0),
         ("lea rcx, [rsp-64]\n call g", 0),
         ("push rsp\n pop rcx\n call g", 0),
-        // Whoever calls nothing may go down from an address; whoever calls would lose it.
-        ("lea rcx, [rsp+8]", 0),
-        ("mov rcx, rsp", 0),
-        ("lea rcx, [rsp+rax*8]", 0),
+        // An address on the stack, as long as no store through it may lie below.
+        ("lea rcx, [rsp+8]", 1),
         ("lea rcx, [rsp+8]\n call g", 1),
         ("mov rcx, rsp\n call g", 1),
-        ("lea rcx, [rsp+rax*8]\n call g", 1),
-        // A tail call is none.
-        ("lea rcx, [rsp+8]\n jz g", 0),
+        ("lea rcx, [rsp+rax*8]", 1),
+        ("lea rcx, [rsp+8]\n mov [rcx-8], rax", 1),
+        ("lea rcx, [rsp+8]\n mov [rcx-16], rax", 0),
+        ("lea rcx, [rsp+8]\n mov [rcx-16], rax\n call g", 0),
+        ("lea rcx, [rsp+8]\n1: mov [rcx-8], rax\n add rcx, 8\n cmp rcx, rax\n jnz 1b", 1),
+        ("lea rcx, [rsp+64]\n1: mov [rcx], rax\n sub rcx, 8\n cmp rcx, rax\n jnz 1b", 0),
+        // An index that may be negative.
+        ("mov [rsp+rax*8], rcx", 0),
+        ("mov [rsp+rax*8], rcx\n call g", 0),
+        ("mov ecx, eax\n mov [rsp+rcx*8], rax", 1),
+        ("movsxd rcx, eax\n mov [rsp+rcx*8], rax", 0),
+        ("lea rcx, [rsp+rax*8]\n mov [rcx], rax\n call g", 0),
+        // What rsp was raised over.
+        ("push rcx\n lea rsp, [rsp+8]\n mov rcx, [rsp+rax*8]", 0),
+        // It is followed to no memory and no vector.
+        ("mov rcx, rsp\n push rcx\n pop rcx\n call g", 0),
+        ("mov rcx, rsp\n movq xmm0, rcx\n call g", 0),
     ] {
         // A screen needs no register.
         let options = Options { screens: false, ..Options::default() };

@@ -12,7 +12,6 @@
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
 
 mod audit;
-mod below;
 mod bounds;
 mod cfi;
 mod complete;
@@ -50,6 +49,7 @@ mod returns;
 mod runtime;
 mod sites;
 mod stack;
+mod stack_stores;
 mod stack_tests;
 mod strips;
 mod symbolic;

@@ -1,21 +1,19 @@
 //! Whether inserted code that keeps registers below the stack pointer overwrites nothing of the program's.
 //!
 //! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
-//! names a place below rsp, directly or relative to a copy of rsp ([`below`]); if its function calls something, or makes no address on the stack and
-//! forms none with an index; and if no caller, nor its callers, name a place below their own rsp. What calls through a pointer after it has named such a place
+//! names a place below rsp; if no store through an address that it makes from rsp may lie there ([`stack_stores`]); and if no caller, nor its callers, name a place below their own rsp. What calls through a pointer after it has named such a place
 //! may be a caller of all that unknown code may call.
 //! What rsp has been raised over may be in use where it is lowered again.
-//! Believed: an address at or above rsp belongs to an object there. Source: psABI section 3.2.2.
+//! Source: psABI section 3.2.2.
 
 use super::audit::Audit;
-use super::below;
 use super::decode::{Code, Insn, NONE, PREFIXED};
-use super::effects::{Flow, RSP};
+use super::effects::RSP;
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
+use super::stack_stores;
 use crate::ids::Vaddr;
-use foldhash::{HashMap, HashMapExt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the code of one part does.
@@ -23,15 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Part {
     below: bool,
     named: bool,
-    address: bool,
-    copies: bool,
-}
-
-/// What the code of one function does.
-#[derive(Clone, Copy, Default)]
-struct Function {
-    address: bool,
-    calls: bool,
+    /// It makes addresses on the stack.
+    takes: bool,
 }
 
 /// Judges all sites that keep something below rsp.
@@ -44,13 +35,10 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     let mut lowers: Vec<(usize, usize)> = Vec::new();
     // Blocks that name a place below rsp.
     let mut names: Vec<usize> = Vec::new();
-    let mut functions: HashMap<u64, Function> = HashMap::new();
     for b in 0..g.starts.len() {
         let part = &mut parts[g.component[b] as usize];
         for k in g.range(b, text).filter(|&k| !get(&sites.inserted, k)) {
             let i = &text.insns[k];
-            let function = m.function_at(i.va).map(|f| f.0);
-            let mut in_function = function.map(|f| functions.entry(f).or_default());
             match use_of(i) {
                 Some(Use::Named) => {
                     part.named = true;
@@ -60,11 +48,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     }
                 }
                 Some(Use::Below) => part.below = true,
-                Some(how @ (Use::Address | Use::Copy)) => {
-                    part.address = true;
-                    part.copies |= matches!(how, Use::Copy);
-                    in_function.iter_mut().for_each(|f| f.address = true);
-                }
+                Some(Use::Address) => part.takes = true,
                 // What is added from a register may be negative.
                 None if explicit_step(i) == Some(false)
                     || (i.r0 == RSP && i.r1 < 16 && matches!(i.op, 0x01 | 0x03)) =>
@@ -72,9 +56,6 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
                     lowers.push((b, k));
                 }
                 None => {}
-            }
-            if matches!(i.flow, Flow::Call | Flow::CallInd) {
-                in_function.iter_mut().for_each(|f| f.calls = true);
             }
         }
         if matches!(g.ends[b], End::Unresolved { framed: false }) {
@@ -94,7 +75,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     while callees.iter().any(|&(from, to)| parts[from].named && !parts[to].named) {
         callees.iter().for_each(|&(from, to)| parts[to].named |= parts[from].named);
     }
-    // Copies are followed only where a check relies on what is found.
+    // Addresses are followed only where a check relies on what is found.
     let mut asked: BTreeSet<usize> = BTreeSet::new();
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         asked.insert(part_of(g.block_of(s.access)));
@@ -107,7 +88,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
         }
     }
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for b in (0..g.starts.len()).filter(|&b| parts[part_of(b)].copies && asked.contains(&part_of(b))) {
+    for b in (0..g.starts.len()).filter(|&b| parts[part_of(b)].takes && asked.contains(&part_of(b))) {
         members.entry(part_of(b)).or_default().push(b);
     }
     let mut entered = vec![false; g.starts.len()];
@@ -118,13 +99,12 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     (0..entered.len()).filter(|&b| fragment(b)).for_each(|b| entered[b] = false);
     let kept = g.kept(text, &g.open());
     for (part, blocks) in members {
-        parts[part].below |= below::may_reach(g, text, sites, &blocks, &entered, &kept);
+        parts[part].below |= stack_stores::may_store_below(g, text, sites, &blocks, &entered, &kept);
     }
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         let part = parts[g.component[g.block_of(s.access)] as usize];
         let va = text.insns[s.access].va;
-        let function = m.function_at(va).and_then(|f| functions.get(&f.0));
-        if part.below || part.named || function.map_or(part.address, |f| f.address && !f.calls) {
+        if part.below || part.named {
             audit.finding(
                 Vaddr(va),
                 m.place(va),
@@ -227,17 +207,15 @@ enum Use {
     Named,
     /// Reaches below, perhaps.
     Below,
-    /// Makes an address on the stack, or forms one with an index.
+    /// Makes an address on the stack, copies rsp to a register, or forms an address with an index.
     Address,
-    /// Copies rsp to a register.
-    Copy,
 }
 
 fn use_of(i: &Insn) -> Option<Use> {
     let based = i.mem.filter(|m| m.base == RSP);
     let named = i.r0 == RSP || i.r1 == RSP;
     if matches!(i.op, 0x89 | 0x8b) && i.mem.is_none() && i.r1 == RSP && i.r0 != RSP && i.r0_bytes == 8 {
-        return Some(Use::Copy);
+        return Some(Use::Address);
     }
     let far = based.is_some_and(|m| m.index != NONE || m.disp < 0);
     if named {

@@ -29,13 +29,20 @@ r1: lea rsp, [rsp-128]
 #[test]
 fn accepts_a_register_in_the_red_zone() {
     assert_eq!(kept().accepted().checked.loads, 1);
-    // What is above rsp does not matter, and addresses on the stack do not where the function calls.
+    // What is above rsp does not matter, nor do addresses there, nor loads from a place that is not known.
     for more in [
         "sub rsp, 24\n mov [rsp], rax\n add rsp, 24",
         "lea rsp, [rsp-24]\n lea rsp, [rsp+24]",
         "lea rdx, [rsp+8]\n call g",
         "mov rbp, rsp\n call g",
         "lea rdx, [rsp+rax]\n call g",
+        "lea rdx, [rsp+8]",
+        "mov rbp, rsp",
+        "lea rdx, [rsp+rax]",
+        // Stores at or above rsp.
+        "mov edx, eax\n lea rdx, [rsp+rdx*8]\n push rdi\n pop rdi",
+        "lea rdx, [rsp+8]\n mov [rdx-8], rax",
+        "lea rdx, [rsp+16]\n test eax, eax\n jz 1f\n add rdx, 1\n1: mov [rdx-1], al",
         "push rbp\n mov rbp, rsp\n sub rsp, 48\n mov [rbp-48], rax\n lea rdx, [rbp-16]\n call g\n leave",
         "push rbp\n mov rbp, rsp\n and rsp, -32\n sub rsp, 64\n mov [rsp+8], rax\n mov [rbp-8], rax\n call g\n mov rsp, rbp\n pop rbp",
         "push rbp\n mov rbp, rsp\n push rbx\n sub rsp, 24\n call g\n lea rsp, [rbp-8]\n pop rbx\n pop rbp",
@@ -55,11 +62,12 @@ fn finds_values_of_the_program_in_the_red_zone() {
         "add rsp, 16\n nop\n and rsp, -32",
         "mov [rsp-24], rax",
         "mov rax, [rsp-8]",
-        "mov rax, [rsp+rax*8]",
+        "mov [rsp+rax*8], rax",
         "lea rdx, [rsp-16]",
-        "lea rdx, [rsp+rax]",
-        "lea rdx, [rsp+8]",
-        "mov rbp, rsp",
+        // An address is followed to no memory and no vector.
+        "mov rdx, rsp\n push rdx\n pop rdx",
+        "mov rdx, rsp\n movq xmm0, rdx",
+        "lea rdx, [rsp+8]\n xchg rdx, [rsp]",
         "push rsp",
         "add rax, rsp",
         "enter 16, 0",
@@ -69,7 +77,7 @@ fn finds_values_of_the_program_in_the_red_zone() {
     ] {
         kept().with("out: ret", &format!("{more}\nout: ret")).found("below rsp");
     }
-    // Below rsp through a copy of it. A call tells nothing: the compiler may not know of it.
+    // Below rsp through an address on the stack. A call tells nothing: the compiler may not know of it.
     let steps_over = "lea rsp, [rsp-128]\n call g\n lea rsp, [rsp+128]";
     for more in [
         "mov rbp, rsp\n mov [rbp-24], rax",
@@ -82,6 +90,18 @@ fn finds_values_of_the_program_in_the_red_zone() {
         "mov rbp, rsp\n sub rsp, 24\n mov rax, [rbp-32]\n leave",
         "mov rbp, rsp\n sub rsp, 24\n test eax, eax\n jz 1f\n add rsp, 24\n1: mov rax, [rbp-24]\n mov rsp, rbp",
         "mov rbp, rsp\n mov rsp, rdx\n mov rsp, rbp",
+        "lea rdx, [rsp+8]\n mov [rdx-16], rax",
+        "lea rdx, [rsp+64]\n1: mov [rdx], rax\n sub rdx, 8\n cmp rdx, rax\n jnz 1b",
+        "lea rdx, [rsp+64]\n sub rdx, rax\n mov [rdx], al",
+        "lea rdx, [rsp+64]\n mov [rdx+rax], al",
+        "movsxd rdx, eax\n mov [rsp+rdx*8], rax",
+        "lea rdx, [rsp+8]\n lea r8, [rsp+64]\n cmp eax, 1\n cmovz rdx, r8\n mov [rdx-16], rax",
+        "push rax\n add rsp, 8\n mov rdx, [rsp+rax*8]",
+        "mov rbp, rsp\n push rax\n mov rsp, rbp\n lea rdx, [rbp+rax*8]\n mov rdx, [rdx]",
+        "lea rdi, [rsp+64]\n std\n stosq\n cld",
+        "lea rdi, [rsp+64]\n lea rdi, [rdi+rax]\n stosq",
+        "lea rdx, [rsp+8]\n push rdi\n mov rdi, [rdx-8]\n pop rdi\n mov rdx, rsp\n and rdx, -16\n mov [rdx], al",
+        "push rbp\n mov rbp, rsp\n sub rsp, rax\n lea rdx, [rsp+8]\n add rsp, 16\n mov [rdx], al\n leave",
     ] {
         kept().with("out: ret", &format!("{more}\n{steps_over}\nout: ret\ng: ret")).found("below rsp");
     }

@@ -1,0 +1,30 @@
+//# flags: -O2
+//# link: -pie
+//# nodes: 2
+/* Assembly that calls, and has an object below rsp, which it stores and loads from the object's end: by a pointer that goes down, by a negative index, or
+ * through an address that was in memory meanwhile. The last one leaves values below rsp by raising it. A function that calls was taken for one that keeps
+ * nothing there, as long as each address that it made was not below; registers were kept there for a check. */
+#include "blizzard.h"
+#include <stdio.h>
+
+#define F(n, body) long n(long *, long); __asm__(".text\n.globl " #n "\n.type " #n ",@function\n" #n ": .cfi_startproc\n" body "\n.cfi_endproc\n.size " #n ",.-" #n "\n");
+#define BODY "mov $1,%eax; mov $2,%ecx; mov $3,%edx; mov $4,%esi; mov $5,%r8d; mov $6,%r9d; mov $7,%r10d; mov $8,%r11d; stc; adcq $0,(%rdi); adc %rcx,%rax; add %rdx,%rax; add %rsi,%rax; add %r8,%rax; add %r9,%rax; add %r10,%rax; add %r11,%rax; add %rdi,%rax; add %rbx,%rax; add %r12,%rax; add %r13,%rax; add %r14,%rax; add %r15,%rax; add %rbp,%rax\n"
+#define CALLS "sub $24,%rsp; lea -128(%rsp),%rsp; call callee; lea 128(%rsp),%rsp\n"
+#define SUM "mov $-24,%rcx; xor %eax,%eax\n3: add 8(%rsp,%rcx),%rax; add $8,%rcx; jnz 3b; add $24,%rsp; ret"
+F(callee, "ret")
+F(by_pointer, CALLS "lea 8(%rsp),%rcx; mov $3,%edx\n1: sub $8,%rcx; mov %rsi,(%rcx); dec %edx; jnz 1b\n" BODY SUM)
+F(by_index, CALLS "mov $-24,%rcx\n1: mov %rsi,8(%rsp,%rcx); add $8,%rcx; jnz 1b\n" BODY SUM)
+F(from_memory, CALLS "lea 8(%rsp),%rcx; mov %rcx,16(%rsp); mov 16(%rsp),%rdx; mov %rsi,-8(%rdx); mov %rsi,-16(%rdx); mov %rsi,-24(%rdx)\n" BODY SUM)
+F(raised_over, CALLS "add $24,%rsp; push %rsi; push %rsi; add $16,%rsp\n" BODY "mov $-2,%rcx; mov (%rsp,%rcx,8),%rax; inc %rcx; add (%rsp,%rcx,8),%rax; ret")
+
+int main(void) {
+    long (*const ALL[])(long *, long) = {by_pointer, by_index, from_memory, raised_over};
+    if (bz_node() == 0) bz_publish(0, bz_alloc(4096));
+    long *shared = bz_lookup(0);
+    for (unsigned k = 0; k < sizeof ALL / sizeof *ALL; k++) {
+        const long sum = ALL[k](shared, 111);
+        if (bz_node() == 0) printf("%u: %ld\n", k, sum);
+    }
+    bz_barrier();
+    return 0;
+}

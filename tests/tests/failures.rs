@@ -104,7 +104,6 @@ fn null_pointers_are_errors_with_the_functions_name() {
     }
 }
 
-/// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.
 /// Accesses through rsp are not checked. A program with a stack in shared memory worked on copies of its own, and nothing was said.
 #[test]
 fn a_stack_in_shared_memory_is_an_error_with_its_address_and_function() {
@@ -125,6 +124,7 @@ fn a_stack_in_shared_memory_is_an_error_with_its_address_and_function() {
     says("signal-stack", &["node 2", "sigaltstack", "pointer into shared memory (0x2000"]);
 }
 
+/// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.
 #[test]
 fn core_dumps_have_the_shared_memory_that_was_allocated_and_no_more() {
     for nodes in ["1", "3"] {

@@ -7,15 +7,11 @@
  * the rewriter did not know that they lower rsp, so these had no poll: a signal that was put off was never handled. A label in front of the `ret` hid it
  * from verify, and a branch in front of it from both. */
 #include "blizzard.h"
-#include <signal.h>
-#include <stdio.h>
-#include <sys/time.h>
-
-volatile int stop;
+#include "late.h"
 
 #define LOOP(name, lower)                                                                                                            \
-    void name(void);                                                                                                                 \
-    __asm__(".text\n.type " #name ", @function\n" #name ": .cfi_startproc\n call 3f\n1: cmpl $0, stop(%rip)\n jne 2f\n " lower      \
+    void name(volatile unsigned *);                                                                                                    \
+    __asm__(".text\n.type " #name ", @function\n" #name ": .cfi_startproc\n call 3f\n1: cmpl $0, late_stop(%rip)\n jne 2f\n " lower \
             "\n3: ret\n2: ret\n.cfi_endproc\n.size " #name ", .-" #name "\n.globl " #name);
 LOOP(by_sub, "sub $8, %rsp")
 LOOP(by_add, "add $-8, %rsp")
@@ -26,23 +22,13 @@ LOOP(by_jump, "lea -8(%rsp), %rsp; jmp 3f; nop")
 LOOP(by_ways, "xor %eax, %eax; test %eax, %eax; jne 4f; push $0; jmp 5f; 4: push $1; 5: lea 1b(%rip), %rcx; xchg %rcx, (%rsp); jmp 3f; nop")
 LOOP(by_push, "lea 1b(%rip), %rax; push %rax")
 
-static void handle(int number) {
-    (void)number;
-    stop = 1;
-}
-
 int main(void) {
-    static const struct { const char *name; void (*run)(void); } LOOPS[] = {
+    static const struct { const char *name; void (*run)(volatile unsigned *); } LOOPS[] = {
         {"sub", by_sub}, {"add", by_add}, {"large sub", by_large_sub}, {"lea", by_lea}, {"dec", by_dec}, {"push", by_push}, {"jump", by_jump}, {"ways", by_ways},
     };
-    signal(SIGALRM, handle);
     for (unsigned i = 0; i < sizeof LOOPS / sizeof *LOOPS; i++) {
-        stop = 0;
-        const struct itimerval after = {.it_value = {.tv_usec = 5000}};
-        setitimer(ITIMER_REAL, &after, NULL);
-        LOOPS[i].run();
-        if (bz_node() == 0) printf("%s: handled\n", LOOPS[i].name);
+        int64_t late = bz_reduce_max_i64(late_by(LOOPS[i].run));
+        if (bz_node() == 0) printf("%s: handled %s\n", LOOPS[i].name, late_words(late));
     }
-    bz_barrier();
     return 0;
 }

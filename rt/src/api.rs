@@ -21,45 +21,59 @@ use crate::sync::handle::Kind;
 use crate::sync::op::{Combine, Op, Reduction, Type};
 use core::sync::atomic::AtomicU64;
 
+/// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)
+/// got on with the C library, and crashed here. No function has arguments on the stack.
+macro_rules! aligned {
+    ($function:ident) => {{
+        #[unsafe(naked)]
+        unsafe extern "C" fn entry() {
+            core::arch::naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {function}", "leave", "ret", function = sym $function)
+        }
+        // SAFETY: passes registers on and gives results back as they are, so it has the function's type.
+        unsafe { core::mem::transmute(entry as unsafe extern "C" fn()) }
+    }};
+}
+pub(crate) use aligned;
+
 /// The one table of this process.
 pub static TABLE: BzApi = BzApi {
     version: API_VERSION,
     bytes: size_of::<BzApi>() as u32,
-    node: bz_node,
-    nodes: bz_nodes,
-    alloc: bz_alloc,
-    alloc_on: bz_alloc_on,
-    free: bz_free,
-    publish: bz_publish,
-    lookup: bz_lookup,
-    barrier: bz_barrier,
-    lock_new: bz_lock_new,
-    lock: bz_lock,
-    trylock: bz_trylock,
-    unlock: bz_unlock,
-    fetch_add_u64: bz_fetch_add_u64,
-    reduce_sum_u64: bz_reduce_sum_u64,
-    reduce_sum_f64: bz_reduce_sum_f64,
-    create_begin: bz_create_begin,
-    create_end: bz_create_end,
-    wait_for_end: bz_wait_for_end,
-    prefetch: bz_prefetch,
-    check_out: bz_check_out,
-    check_in: bz_check_in,
-    barrier_new: bz_barrier_new,
-    barrier_wait: bz_barrier_wait,
-    event_new: bz_event_new,
-    event_set: bz_event_set,
-    event_wait: bz_event_wait,
-    counter_new: bz_counter_new,
-    counter_op: bz_counter_op,
-    fetch_op: bz_fetch_op,
-    reduce: bz_reduce,
-    broadcast: bz_broadcast,
-    remote_write: bz_remote_write,
-    remote_fence: bz_remote_fence,
+    node: aligned!(bz_node),
+    nodes: aligned!(bz_nodes),
+    alloc: aligned!(bz_alloc),
+    alloc_on: aligned!(bz_alloc_on),
+    free: aligned!(bz_free),
+    publish: aligned!(bz_publish),
+    lookup: aligned!(bz_lookup),
+    barrier: aligned!(bz_barrier),
+    lock_new: aligned!(bz_lock_new),
+    lock: aligned!(bz_lock),
+    trylock: aligned!(bz_trylock),
+    unlock: aligned!(bz_unlock),
+    fetch_add_u64: aligned!(bz_fetch_add_u64),
+    reduce_sum_u64: aligned!(bz_reduce_sum_u64),
+    reduce_sum_f64: aligned!(bz_reduce_sum_f64),
+    create_begin: aligned!(bz_create_begin),
+    create_end: aligned!(bz_create_end),
+    wait_for_end: aligned!(bz_wait_for_end),
+    prefetch: aligned!(bz_prefetch),
+    check_out: aligned!(bz_check_out),
+    check_in: aligned!(bz_check_in),
+    barrier_new: aligned!(bz_barrier_new),
+    barrier_wait: aligned!(bz_barrier_wait),
+    event_new: aligned!(bz_event_new),
+    event_set: aligned!(bz_event_set),
+    event_wait: aligned!(bz_event_wait),
+    counter_new: aligned!(bz_counter_new),
+    counter_op: aligned!(bz_counter_op),
+    fetch_op: aligned!(bz_fetch_op),
+    reduce: aligned!(bz_reduce),
+    broadcast: aligned!(bz_broadcast),
+    remote_write: aligned!(bz_remote_write),
+    remote_fence: aligned!(bz_remote_fence),
     tempest: &crate::tempest::api::TABLE,
-    alloc_with: bz_alloc_with,
+    alloc_with: aligned!(bz_alloc_with),
 };
 
 /// Counts in a run of one node.

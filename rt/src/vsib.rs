@@ -235,19 +235,22 @@ mod tests {
         assert_eq!(sign_bits(&vector, 4), 0b10);
     }
 
-    /// Stores this processor's registers after loading known values into them, then reads them back through [`Vectors`].
-    #[test]
-    fn registers_are_found_in_the_xsave_area() {
+    #[repr(align(64))]
+    struct Area([u8; 16384]);
+
+    /// The area and the mask of [`XSAVE_MASK`], for XSAVE.
+    fn area() -> (Box<Area>, u32) {
         init();
         let (bytes, mask) = (XSAVE_BYTES.load(Ordering::Relaxed), XSAVE_MASK.load(Ordering::Relaxed));
-        if !std::arch::is_x86_feature_detected!("avx2") {
-            eprintln!("no AVX2 on this processor: there is no VSIB instruction to serve");
-            return;
-        }
         assert!(bytes > LEGACY_BYTES && state_bytes() >= u64::from(bytes));
-        #[repr(align(64))]
-        struct Area([u8; 16384]);
-        let mut area = Box::new(Area([0; 16384]));
+        (Box::new(Area([0; 16384])), mask)
+    }
+
+    /// Stores this processor's registers after loading known values into them, then reads them back through [`Vectors`].
+    #[test]
+    #[ignore = "needs AVX2: rewriter/tests/programs/of_the_library.rs"]
+    fn registers_are_found_in_the_xsave_area() {
+        let (mut area, mask) = area();
         let pattern: Vec<u8> = (1..=64).collect();
         // SAFETY: AVX2 is there; the area is aligned and larger than XSAVE_BYTES; the registers are declared.
         unsafe {
@@ -265,30 +268,35 @@ mod tests {
         // SAFETY: the area was stored just now.
         let vectors = unsafe { Vectors::new(area.0.as_ptr()) };
         assert_eq!(vectors.vector(3)[..32], pattern[..32]);
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: as above, with AVX-512.
-            unsafe {
-                core::arch::asm!(
-                    "vmovdqu64 zmm5, [{p}]",
-                    "vmovdqu64 zmm21, [{p}]",
-                    "kmovw k3, {k:e}",
-                    "xsave64 [{area}]",
-                    "vzeroupper",
-                    p = in(reg) pattern.as_ptr(),
-                    k = in(reg) 0xa55a,
-                    area = in(reg) area.0.as_mut_ptr(),
-                    inout("eax") mask => _,
-                    out("edx") _,
-                    out("zmm5") _,
-                    out("zmm21") _,
-                    out("k3") _,
-                );
-            }
-            // SAFETY: the area was stored just now.
-            let vectors = unsafe { Vectors::new(area.0.as_ptr()) };
-            assert_eq!(vectors.vector(5)[..], pattern[..]);
-            assert_eq!(vectors.vector(21)[..], pattern[..]);
-            assert_eq!(vectors.mask(3), 0xa55a);
+    }
+
+    #[test]
+    #[ignore = "needs AVX-512: rewriter/tests/programs/of_the_library.rs"]
+    fn large_registers_and_masks_are_found_in_the_xsave_area() {
+        let (mut area, mask) = area();
+        let pattern: Vec<u8> = (1..=64).collect();
+        // SAFETY: as above, with AVX-512.
+        unsafe {
+            core::arch::asm!(
+                "vmovdqu64 zmm5, [{p}]",
+                "vmovdqu64 zmm21, [{p}]",
+                "kmovw k3, {k:e}",
+                "xsave64 [{area}]",
+                "vzeroupper",
+                p = in(reg) pattern.as_ptr(),
+                k = in(reg) 0xa55a,
+                area = in(reg) area.0.as_mut_ptr(),
+                inout("eax") mask => _,
+                out("edx") _,
+                out("zmm5") _,
+                out("zmm21") _,
+                out("k3") _,
+            );
         }
+        // SAFETY: the area was stored just now.
+        let vectors = unsafe { Vectors::new(area.0.as_ptr()) };
+        assert_eq!(vectors.vector(5)[..], pattern[..]);
+        assert_eq!(vectors.vector(21)[..], pattern[..]);
+        assert_eq!(vectors.mask(3), 0xa55a);
     }
 }

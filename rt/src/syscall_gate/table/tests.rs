@@ -83,6 +83,37 @@ fn every_call_of_the_systems_headers_is_in_the_table() {
     assert!(seen > 330, "only {seen} calls in the headers");
 }
 
+/// A pointer that the gate prepares, and that may lead into shared memory.
+fn is_prepared(arg: Arg) -> bool {
+    match arg {
+        Arg::Num | Arg::Never | Arg::Mapped(..) => false,
+        Arg::When(_, _, then) => is_prepared(*then),
+        Arg::In(_) | Arg::Out(_) | Arg::Str | Arg::Layout(_) => true,
+    }
+}
+
+/// `tests/cases/syscalls/vfork-calls.c` makes every call of its list in a child of vfork.
+#[test]
+fn every_call_with_a_pointer_is_in_the_list_of_the_vfork_case() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases/include/calls.inc");
+    let text = std::fs::read_to_string(path).unwrap();
+    let listed: Vec<(i64, &str)> = text
+        .lines()
+        .filter_map(|line| {
+            let (kind, rest) = line.split_once('(')?;
+            let mut words = rest.split([',', ')']).map(str::trim);
+            let nr = words.next()?.parse().ok()?;
+            ["CALL", "THEN", "VARY", "BLIND", "NONE"].contains(&kind).then_some((nr, words.next()?))
+        })
+        .collect();
+    for call in CALLS.iter().filter(|call| call.args.iter().any(|&arg| is_prepared(arg))) {
+        assert!(listed.contains(&(call.nr, call.name)), "{} {} is not in calls.inc", call.nr, call.name);
+    }
+    for (nr, name) in listed {
+        assert_eq!(row(nr).map(|call| call.name), Some(name), "calls.inc");
+    }
+}
+
 #[test]
 fn the_numbers_are_those_of_the_libc_crate() {
     for (nr, name) in [

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -60,6 +61,23 @@ static int child(void *argument) {
     (void)argument;
     _exit(0);
 }
+ON_SHARED_STACK void set_context_stack(void) {
+    getcontext(&other);
+    other.uc_stack.ss_sp = (void *)stack;
+    other.uc_stack.ss_size = 4096;
+    other.uc_link = 0;
+    makecontext(&other, nothing, 0);
+    setcontext(&other);
+}
+ON_SHARED_STACK void clone3_stack(void) {
+    struct { uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls; } given = {.exit_signal = SIGCHLD, .stack = (uint64_t)stack, .stack_size = 4096};
+    if (syscall(435, &given, sizeof given) == 0)
+        _exit(0);
+}
+/* The base of %gs or %fs in, or behind, shared memory. */
+static void set_gs(void) { syscall(SYS_arch_prctl, 0x1001, 0x1000); }
+static void set_gs_shared(void) { syscall(SYS_arch_prctl, 0x1001, stack); }
+static void set_fs_shared(void) { syscall(SYS_arch_prctl, 0x1002, stack); }
 ON_SHARED_STACK void cloned_stack(void) { clone(child, (void *)(stack + 512), SIGCHLD, 0); }
 
 static const struct {
@@ -67,7 +85,8 @@ static const struct {
     void (*run)(void);
 } stacks[] = {{"moved-stack", moved_stack},   {"exchanged-stack", exchanged_stack}, {"popped-stack", popped_stack}, {"added-stack", added_stack},
               {"left-stack", left_stack},     {"context-stack", context_stack},     {"jumped-stack", jumped_stack}, {"signal-stack", signal_stack},
-              {"cloned-stack", cloned_stack}};
+              {"cloned-stack", cloned_stack}, {"set-context-stack", set_context_stack}, {"clone3-stack", clone3_stack},
+              {"set-gs", set_gs},             {"set-gs-shared", set_gs_shared},     {"set-fs-shared", set_fs_shared}};
 
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";

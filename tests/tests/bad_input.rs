@@ -25,6 +25,7 @@ blizzard_test_harness::tests! {
     programs_with_v8,
     haskell_programs,
     programs_with_a_sanitizers_shadow,
+    instructions_that_move_the_base_of_a_segment,
     code_without_frames_where_every_block_is_named_and_jumps_away,
     files_that_are_no_programs,
     objects_cores_and_other_types,
@@ -317,6 +318,59 @@ fn programs_with_a_sanitizers_shadow() {
     let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
     rewrite.arg(&program).arg("-o").arg(dir.path().join("out"));
     run(&mut rewrite, "", LIMIT).unwrap().success().unwrap();
+}
+
+/// Checks form an address with a base of zero for %gs, and take accesses through %fs for thread-local ones. So each instruction that moves such a base is named
+/// with its address and function; those that read one are none of them.
+fn instructions_that_move_the_base_of_a_segment() {
+    const MOVE: [(&str, &str); 10] = [
+        ("wrfsbase", "wrfsbase %rax"),
+        ("wrfsbase_32", "wrfsbase %eax"),
+        ("wrgsbase", "wrgsbase %rax"),
+        ("lfs", "lfs (%rdi), %eax"),
+        ("lgs", "lgs (%rdi), %eax"),
+        ("mov_to_fs", "mov %eax, %fs"),
+        ("mov_to_gs", "mov %eax, %gs"),
+        ("load_of_gs", "mov (%rdi), %gs"),
+        ("pop_fs", "push $0\n pop %fs"),
+        ("pop_gs", "push $0\n pop %gs"),
+    ];
+    const READ: [(&str, &str); 5] = [
+        ("rdfsbase", "rdfsbase %rax"),
+        ("rdgsbase", "rdgsbase %rax"),
+        ("mov_from_gs", "mov %gs, %eax"),
+        ("push_gs", "push %gs\n pop %rax"),
+        ("other_selectors", "mov %ds, %eax\n mov %eax, %ds"),
+    ];
+    let dir = folder();
+    let build = |functions: &[(&str, &str)]| {
+        let mut source =
+            String::from(".text\n.globl main\n.type main, @function\nmain: xor %eax, %eax\n ret\n.size main, .-main\n");
+        for (name, instructions) in functions {
+            source += &format!(
+                ".globl in_{name}\n.type in_{name}, @function\nin_{name}: .cfi_startproc\n {instructions}\n ret\n.cfi_endproc\n.size in_{name}, .-in_{name}\n"
+            );
+        }
+        source += ".section .note.GNU-stack, \"\", @progbits\n";
+        let source = write(&dir, "segments.s", source.as_bytes());
+        let program = dir.path().join("program");
+        assert!(tool("gcc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+        program
+    };
+    let text = assert_refused(&build(&MOVE));
+    for (name, _) in MOVE {
+        let named = |line: &str| {
+            line.trim_start().starts_with("refused: 0x") && line.contains(&format!("(in_{name}+0x"))
+                || line.contains(&format!("(in_{name})"))
+        };
+        let line = text.lines().find(|line| named(line)).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(line.contains("moves the base of %fs or %gs"), "{line}");
+    }
+    let out = dir.path().join("out");
+    let program = build(&READ);
+    let mut rewrite = tool::blizzard(["rewrite", "--no-libraries"]);
+    run(rewrite.arg(&program).arg("-o").arg(&out), "", LIMIT).unwrap().success().unwrap();
+    run(&mut Command::new(&out), "", LIMIT).unwrap().success().unwrap();
 }
 
 /// Compiled Haskell is like this: every block ends with a jump to an address from memory, most are named, none has a frame or is

@@ -117,11 +117,21 @@ fn a_stack_in_shared_memory_is_an_error_with_its_address_and_function() {
         // A function of libc without a symbol.
         ("jumped-stack", "code at 0x"),
         ("cloned-stack", "clone"),
+        ("set-context-stack", "setcontext+0x"),
+        ("clone3-stack", "syscall"),
     ] {
         says(how, &["node 2", "stack", "0x2000", "shared memory, in ", function]);
     }
     // A word of a structure that the kernel reads.
     says("signal-stack", &["node 2", "sigaltstack", "pointer into shared memory (0x2000"]);
+}
+
+/// Checks take the base of %gs for zero, and accesses through %fs for thread-local ones.
+#[test]
+fn a_base_of_a_segment_that_checks_do_not_know_is_an_error_with_the_base() {
+    says("set-gs", &["node 2", "arch_prctl", "sets the base of %gs to 0x1000"]);
+    says("set-gs-shared", &["node 2", "arch_prctl", "sets the base of %gs to 0x2000"]);
+    says("set-fs-shared", &["node 2", "arch_prctl", "a pointer into shared memory (0x2000"]);
 }
 
 /// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.

@@ -198,6 +198,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
             *mask |= signals::BLOCK_ALL;
             return Outcome::Run(Stub::Sigreturn, args, 0);
         }
+        libc::SYS_clone3 => return clone3(&args, caller),
         nr if table::ABSENT.contains(&nr) => return Outcome::Done(-i64::from(libc::ENOSYS)),
         libc::SYS_fork => return fork([0; 6]),
         libc::SYS_vfork => return vfork(args, caller),
@@ -321,6 +322,18 @@ fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
         direct::expect_vfork_child();
     }
     Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
+}
+
+/// `clone3`: the C library then uses [`clone`]. Who asks for a stack in shared memory is told here, too.
+fn clone3(args: &[u64; 6], caller: Caller) -> Outcome {
+    /// Where `struct clone_args` has the stack's lowest address.
+    const STACK_AT: u64 = 40;
+    let mut stack = [0; 8];
+    let is_there = args[1] >= STACK_AT + 8 && !access::in_segment(args[0]);
+    if is_there && sys::read_own_memory(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
+        shared_stack::keep_out(u64::from_ne_bytes(stack), Shared::Segment, caller.rip, "a new process gets a stack at");
+    }
+    Outcome::Done(-i64::from(libc::ENOSYS))
 }
 
 /// Makes everything that the call touches in such memory accessible, all of it at once.

@@ -12,6 +12,7 @@ blizzard_test_harness::tests! {
     sort,
     tree,
     more_processes_than_nodes_are_an_error_that_says_so,
+    a_full_segment_gives_null_and_a_line,
     every_macro_is_c,
     m4_expands_to_the_same_text,
     a_mistake_is_named_with_its_line,
@@ -99,6 +100,59 @@ fn more_processes_than_nodes_are_an_error_that_says_so() {
         err.contains("this run has 2 nodes, and the program creates one more: run it with `-n 3` or more"),
         "{err}"
     );
+}
+
+/// Allocates until there is no room, gives one piece back and gets it again.
+const FULL: &str = r#"
+#include <stdio.h>
+MAIN_ENV
+int main() {
+    void *piece, *last = 0, *much;
+    long pieces = 0;
+    MAIN_INITENV(,1000)
+    much = G_MALLOC((size_t) 1 << 50)
+    while ((piece = G_MALLOC_F((size_t) 1 << 24))) {
+        last = piece;
+        pieces++;
+    }
+    G_FREE(last)
+    printf("%s, %s pieces, %s\n", much ? "much" : "NULL", pieces >= 16 && pieces <= 64 ? "right" : "wrong", G_MALLOC_F((size_t) 1 << 24) == last ? "again" : "lost");
+    MAIN_END
+}
+"#;
+
+/// The line names the call behind the macro, the bytes, those that are free, and the option.
+fn a_full_segment_gives_null_and_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("full.C");
+    std::fs::write(&source, FULL).unwrap();
+    let expanded = folder.path().join("full.c");
+    std::fs::write(&expanded, expand(&source)).unwrap();
+    let program = folder.path().join("full");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Werror", "-O1"]).args(tool::config("--cflags").unwrap()).arg(&expanded);
+    output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
+    for nodes in ["1", "2"] {
+        let mut launch = tool::blizzard(["run", "-n", nodes, "--segment-gib", "1", "--"]);
+        let output = launch.arg(&program).stdin(Stdio::null()).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "NULL, right pieces, again\n", "{nodes}: {err}");
+        let lines: Vec<&str> = err.lines().filter(|line| line.contains("no room")).collect();
+        assert_eq!(lines.len(), 2, "{nodes}: {err}");
+        for (line, bytes) in lines.iter().zip([1u64 << 50, 1 << 24]) {
+            assert!(
+                line.contains(&format!("bz_alloc: no room for {bytes} bytes of shared memory: ")),
+                "{nodes}: {err}"
+            );
+            assert!(line.ends_with("; `blizzard run --segment-gib` enlarges it"), "{nodes}: {err}");
+        }
+        let free = |line: &str| -> u64 {
+            let before = line.split(" bytes are free").next().and_then(|text| text.rsplit(' ').next());
+            before.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{nodes}: {err}"))
+        };
+        // All of the part at first, and then less than a piece.
+        assert!(free(lines[0]) >= 16 << 24 && free(lines[1]) < 1 << 24, "{nodes}: {err}");
+    }
 }
 
 /// Each macro of the file.

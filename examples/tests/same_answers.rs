@@ -14,6 +14,7 @@ blizzard_test_harness::tests! {
     update_protocol,
     migratory_protocol,
     home_pages,
+    a_full_segment_is_an_error_and_a_line,
 }
 
 /// Standard output of a command that must succeed.
@@ -136,5 +137,30 @@ fn home_pages() {
     assert!(expected.starts_with('['), "{expected}");
     for n in ["2", "3", "5"] {
         assert_eq!(on(n), expected, "{n} nodes");
+    }
+}
+
+/// Each call of the crate that allocates: `AllocError`, and a line with the call, the bytes, those that are free, and the option.
+fn a_full_segment_is_an_error_and_a_line() {
+    let program = Path::new(env!("CARGO_BIN_EXE_full"));
+    let expected = "no room for 1125899906842624 bytes of shared memory\n".repeat(3)
+        + "no room for 16777216 bytes of shared memory after at least 16 pieces\nagain\n";
+    for nodes in ["1", "3"] {
+        let mut launch = tool::blizzard(["run", "-n", nodes, "--segment-gib", "1", "--"]);
+        let output = launch.arg(program).stdin(Stdio::null()).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{nodes}: {err}");
+        let lines: Vec<&str> = err.lines().filter(|line| line.contains("no room")).collect();
+        assert_eq!(lines.len(), 4, "{nodes}: {err}");
+        for (line, (call, bytes)) in lines.iter().zip([
+            ("bz_alloc", 1u64 << 50),
+            ("bz_alloc_on", 1 << 50),
+            ("bz_alloc_with", 1 << 50),
+            ("bz_alloc", 1 << 24),
+        ]) {
+            assert!(line.contains(&format!("{call}: no room for {bytes} bytes of shared memory: ")), "{nodes}: {err}");
+            assert!(line.contains(" bytes are free"), "{nodes}: {err}");
+            assert!(line.ends_with("; `blizzard run --segment-gib` enlarges it"), "{nodes}: {err}");
+        }
     }
 }

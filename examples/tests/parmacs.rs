@@ -106,10 +106,12 @@ fn more_processes_than_nodes_are_an_error_that_says_so() {
 const FULL: &str = r#"
 #include <stdio.h>
 MAIN_ENV
-int main() {
+void slave() {}
+int main(int argc, char **argv) {
     void *piece, *last = 0, *much;
     long pieces = 0;
     MAIN_INITENV(,1000)
+    if (argc > 1) CREATE(slave)
     much = G_MALLOC((size_t) 1 << 50)
     while ((piece = G_MALLOC_F((size_t) 1 << 24))) {
         last = piece;
@@ -117,6 +119,7 @@ int main() {
     }
     G_FREE(last)
     printf("%s, %s pieces, %s\n", much ? "much" : "NULL", pieces >= 16 && pieces <= 64 ? "right" : "wrong", G_MALLOC_F((size_t) 1 << 24) == last ? "again" : "lost");
+    if (argc > 1) WAIT_FOR_END(1)
     MAIN_END
 }
 "#;
@@ -132,9 +135,9 @@ fn a_full_segment_gives_null_and_a_line() {
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Werror", "-O1"]).args(tool::config("--cflags").unwrap()).arg(&expanded);
     output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
-    for nodes in ["1", "2"] {
+    for (nodes, creates) in [("1", &[][..]), ("2", &["create"])] {
         let mut launch = tool::blizzard(["run", "-n", nodes, "--segment-gib", "1", "--"]);
-        let output = launch.arg(&program).stdin(Stdio::null()).output().unwrap();
+        let output = launch.arg(&program).args(creates).stdin(Stdio::null()).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "NULL, right pieces, again\n", "{nodes}: {err}");
         let lines: Vec<&str> = err.lines().filter(|line| line.contains("no room")).collect();

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LATE_TIMES = 41, LATE_LIMIT_NS = 1000000, LATE_AFTER_NS = 400000 };
+enum { LATE_TIMES = 25, LATE_LIMIT_NS = 1000000, LATE_AFTER_NS = 200000 };
 
 static volatile unsigned late_stop;
 static volatile int64_t late_used;

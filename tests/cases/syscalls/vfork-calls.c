@@ -2,7 +2,7 @@
 //# flags: -O2
 //# link: -pie | -no-pie
 //# compilers: gcc
-//# nodes: 1 2 3
+//# nodes: 2 3
 //# timeout: 120
 /* Every call of the gate's table that has a pointer (calls.inc), made by two children of vfork: one with all that it points to in private memory, one with
  * the same in shared memory that another node has just written. Result, errno, what the files then are and every byte must be the same. Sequences of calls

@@ -39,19 +39,30 @@ fn blocks_in_parts_are_whole() {
     explored(&parts::<64>(), "64", ALL, 92);
     explored(&parts::<128>(), "128", ALL, 116);
     explored(&parts::<1024>(), "1024", ALL, 452);
+    explored(&parts::<2048>(), "2048", ALL, 836);
+    explored(&parts::<4096>(), "4096", ALL, 1_604);
     explored(&parts_of_two::<64>(), "64", ALL, 3_369);
     explored(&mixed::<64, 128>(), "64 and 128", ALL, 5_737);
+    explored(&mixed::<64, 4096>(), "64 and 4096", FIRST, 17_694);
+    explored(&mixed::<2048, 4096>(), "2048 and 4096", FIRST, 25_050);
     explored(&across::<64, 256>(), "64 and 256", ALL, 279);
+    explored(&across::<64, 4096>(), "64 and 4096", ALL, 1_959);
+    explored(&across::<2048, 4096>(), "2048 and 4096", ALL, 2_982);
 }
 
 #[test]
 fn replaced_pages_lose_nothing() {
     explored(&replacement::<64>(), "64", ALL, 587);
     explored(&replacement::<256>(), "256", ALL, 3_500);
+    explored(&replacement::<2048>(), "2048", FIRST, 22_672);
+    explored(&replacement::<4096>(), "4096", FIRST, 24_620);
     explored(&replacement_in_use::<64>(), "64", ALL, 267);
     explored(&replacement_in_use::<256>(), "256", ALL, 501);
+    explored(&replacement_in_use::<2048>(), "2048", ALL, 4_421);
+    explored(&replacement_in_use::<4096>(), "4096", ALL, 12_741);
     explored(&replacement_of_two::<64>(), "64", ALL, 628);
     explored(&replacement_of_two::<128>(), "128", ALL, 960);
+    explored(&replacement_of_two::<2048>(), "2048", ALL, 43_470);
 }
 
 #[test]
@@ -60,15 +71,21 @@ fn system_calls_have_their_memory() {
     explored(&call::<256>(), "256", ALL, 29_946);
     explored(&call_of_two_pages::<64>(), "64", ALL, 795);
     explored(&call_of_two_pages::<128>(), "128", ALL, 1_061);
+    explored(&call_of_two_pages::<2048>(), "2048", ALL, 18_806);
+    explored(&call_of_two_pages::<4096>(), "4096", ALL, 58_566);
 }
 
 #[test]
 fn requests_ahead_change_nothing() {
     explored(&joined::<64>(), "64", ALL, 356);
     explored(&joined::<128>(), "128", ALL, 603);
+    explored(&joined::<2048>(), "2048", ALL, 34_983);
+    explored(&joined::<4096>(), "4096", FIRST, 17_738);
     explored(&beside::<64>(), "64", ALL, 749);
     explored(&own::<64>(), "64", ALL, 184);
     explored(&own::<256>(), "256", ALL, 538);
+    explored(&own::<2048>(), "2048", ALL, 12_088);
+    explored(&own::<4096>(), "4096", ALL, 43_528);
     explored(&trail::<64>(), "64", ALL, 5_953);
     explored(&trail::<128>(), "128", FIRST, 19_044);
 }
@@ -77,6 +94,8 @@ fn requests_ahead_change_nothing() {
 fn first_touch_makes_one_home() {
     explored(&home_by_use_of_two::<64>(), "64", ALL, 153);
     explored(&home_by_use_of_two::<512>(), "512", ALL, 335);
+    explored(&home_by_use_of_two::<2048>(), "2048", ALL, 959);
+    explored(&home_by_use_of_two::<4096>(), "4096", ALL, 1_791);
     explored(&home_by_use::<64>(), "64", ALL, 4_162);
 }
 
@@ -84,6 +103,8 @@ fn first_touch_makes_one_home() {
 fn created_nodes_find_what_node_0_has_left() {
     explored(&created::<64>(), "64", ALL, 149);
     explored(&created::<256>(), "256", ALL, 260);
+    explored(&created::<2048>(), "2048", ALL, 1_296);
+    explored(&created::<4096>(), "4096", ALL, 2_480);
     explored(&created_late::<64>(), "64", ALL, 2_316);
 }
 
@@ -91,6 +112,8 @@ fn created_nodes_find_what_node_0_has_left() {
 fn bulk_data_arrive_beside_misses() {
     explored(&bulk::<64>(), "64", FIRST, 14_598);
     explored(&bulk::<256>(), "256", FIRST, 14_079);
+    explored(&bulk::<2048>(), "2048", FIRST, 14_453);
+    explored(&bulk::<4096>(), "4096", FIRST, 14_822);
 }
 
 /// The second protocol's driver, where it shares the mechanisms with Stache's.
@@ -99,40 +122,42 @@ fn the_second_protocol_too() {
     for (model, bytes, states) in [
         (parts::<64>(), "64", 98),
         (parts::<128>(), "128", 124),
+        (parts::<2048>(), "2048", 904),
+        (parts::<4096>(), "4096", 1_736),
         (replacement::<64>(), "64", 534),
         (replacement_of_two::<128>(), "128", 918),
         (joined::<64>(), "64", 430),
         (home_by_use_of_two::<64>(), "64", 153),
         (created::<256>(), "256", 317),
         (call_of_two_pages::<64>(), "64", 787),
+        (call_of_two_pages::<4096>(), "4096", 54_022),
     ] {
         explored(&Model { protocol: MCM, ..model }, bytes, ALL, states);
     }
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes two minutes"]
 fn more_of_each() {
-    const MORE: usize = 400_000;
-    for (model, bytes) in [
-        (parts_of_two::<128>(), "128"),
-        (mixed::<128, 256>(), "128 and 256"),
-        (replacement_of_three::<64>(), "64"),
-        (replacement_of_three::<128>(), "128"),
-        (call_and_load::<64>(), "64"),
-        (call_and_load::<256>(), "256"),
-        (two_calls::<64>(), "64"),
-        (trail::<256>(), "256"),
-        (home_by_use::<256>(), "256"),
-        (created_late::<256>(), "256"),
-        (bulk::<64>(), "64"),
-        (bulk::<1024>(), "1024"),
-    ] {
-        match explore(&model, MORE) {
-            Ok(report) => println!("{} ({bytes} bytes): {report:?}", model.name),
-            Err((found, path)) => panic!("{} ({bytes} bytes): {found:?}: {path:?}", model.name),
-        }
-    }
+    const MORE: usize = 100_000;
+    explored(&parts_of_two::<128>(), "128", ALL, 5_579);
+    explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);
+    explored(&mixed::<128, 256>(), "128 and 256", ALL, 39_263);
+    explored(&mixed::<64, 4096>(), "64 and 4096", MORE, 58_635);
+    explored(&replacement::<1024>(), "1024", ALL, 72_122);
+    explored(&replacement_of_three::<64>(), "64", ALL, 19_279);
+    explored(&replacement_of_three::<128>(), "128", ALL, 113_714);
+    explored(&call::<4096>(), "4096", MORE, 72_805);
+    explored(&call_and_load::<64>(), "64", ALL, 24_892);
+    explored(&call_and_load::<256>(), "256", ALL, 35_653);
+    explored(&two_calls::<64>(), "64", MORE, 77_503);
+    explored(&joined::<4096>(), "4096", ALL, 129_191);
+    explored(&trail::<256>(), "256", ALL, 120_953);
+    explored(&home_by_use::<256>(), "256", ALL, 18_369);
+    explored(&home_by_use::<4096>(), "4096", MORE, 67_333);
+    explored(&created_late::<256>(), "256", ALL, 20_744);
+    explored(&bulk::<64>(), "64", ALL, 34_016);
+    explored(&bulk::<1024>(), "1024", ALL, 131_006);
 }
 
 /// A bug, what finds it, and by which property.

@@ -27,6 +27,9 @@ use std::vec::Vec;
 const SEGMENT_BYTES: u64 = 2 << 20;
 /// How often time passes while a node waits, at most.
 const NAPS: u32 = 1;
+/// How often a peer's signal takes a node out of its system calls, at most. Then the kernel is done first: two nodes whose calls have a block in common
+/// would take each other out for ever.
+const TAKEN_BACK: u32 = 2;
 
 /// Words of one block that are stored to and loaded from together.
 pub type Variable = Vec<u64>;
@@ -173,6 +176,8 @@ struct Actor {
     naps: Cell<u32>,
     /// It passes.
     naps_now: Cell<bool>,
+    /// How often it may still be taken out of a system call.
+    calls_back: Cell<u32>,
 }
 
 /// One execution.
@@ -230,6 +235,7 @@ impl World {
             has_ended: Cell::new(false),
             naps: Cell::new(NAPS),
             naps_now: Cell::new(false),
+            calls_back: Cell::new(TAKEN_BACK),
         });
         let bulk_bytes = if model.bulk { BULK_BYTES } else { 0 };
         let buffer = |with: fn(usize) -> u8| (0..bulk_bytes).map(with).collect();
@@ -298,6 +304,7 @@ impl World {
         let naps = status == Status::Waits && choice == Choice::GoOn;
         actor.naps_now.set(naps);
         actor.naps.set(actor.naps.get() - u32::from(naps));
+        actor.calls_back.set(actor.calls_back.get() - u32::from(choice == Choice::TakenBack));
         choice
     }
 
@@ -323,7 +330,8 @@ impl World {
                     let is_called = self
                         .node(number)
                         .is_some_and(|node| node.context.activity().load(Ordering::Relaxed) == abi::activity::CALLED);
-                    all.extend(is_called.then_some((number, Choice::TakenBack)));
+                    let taken_back = is_called && actor.calls_back.get() != 0;
+                    all.extend(taken_back.then_some((number, Choice::TakenBack)));
                     true
                 }
                 Status::Unborn => {

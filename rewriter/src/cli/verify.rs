@@ -4,12 +4,15 @@ use super::{ProgramFile, input, print};
 use crate::error::{Error, Result};
 use crate::verify;
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Audit a rewritten program or library: is every access checked, or proven private?
 ///
-/// The audit plans nothing and reads no plan: it derives everything from the file. The exit status is 1 if anything is open. Lines with `suspect` name what was not moved though it reads as
+/// The audit plans nothing and reads no plan: it derives everything from the file. The exit status is 1 if anything is open, or if the file
+/// cannot be audited; 2 after a misuse of the command line. Lines with `suspect` name what was not moved though it reads as
 /// code; that is not open, because nothing was found to lead there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
@@ -22,8 +25,8 @@ pub struct VerifyCommand {
     original: Option<PathBuf>,
     /// A runtime that the program may have, instead of those that this `blizzard` puts into programs: the runtime's ELF file, or a text file that
     /// begins with its SHA-256 as audits print it (`runtime     sha256 ...`); may be given more than once
-    #[arg(long, value_name = "FILE")]
-    runtime: Vec<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(known_runtime))]
+    runtime: Vec<Known>,
     /// Print the audit as JSON
     #[arg(long)]
     json: bool,
@@ -36,9 +39,8 @@ impl VerifyCommand {
         let original = self.original.as_deref().map(input::read).transpose()?;
         let mut inputs =
             verify::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), ..verify::Inputs::default() };
-        let runtimes = self.runtime.iter().map(|path| input::read(path)).collect::<Result<Vec<_>>>()?;
-        if !runtimes.is_empty() {
-            inputs.runtimes = runtimes.iter().map(|r| runtime(&r.bytes, &r.name)).collect::<Result<_>>()?;
+        if !self.runtime.is_empty() {
+            inputs.runtimes = self.runtime.iter().map(Known::as_runtime).collect();
         }
         let audit = verify::verify_against(&input.bytes, &input.name, &inputs);
         for read in [Some(&input), original.as_ref()].into_iter().flatten() {
@@ -56,17 +58,39 @@ impl VerifyCommand {
     }
 }
 
+/// A runtime that `--runtime` names. What is none is a misuse of the option: nothing is audited.
+#[derive(Debug, Clone)]
+enum Known {
+    File(Arc<[u8]>),
+    Named([u8; 32]),
+}
+
+impl Known {
+    fn as_runtime(&self) -> verify::Runtime<'_> {
+        match self {
+            Known::File(bytes) => verify::Runtime::File(bytes),
+            Known::Named(hash) => verify::Runtime::Named(*hash),
+        }
+    }
+}
+
 /// A runtime by its file, or by its name in a text file.
-fn runtime<'a>(bytes: &'a [u8], name: &str) -> Result<verify::Runtime<'a>> {
+fn known_runtime(path: PathBuf) -> Result<Known> {
+    let read = input::read(&path)?;
+    let bytes = &read.bytes[..];
     if bytes.starts_with(b"\x7fELF") {
-        return Ok(verify::Runtime::File(bytes));
+        let is_runtime = verify::Runtime::File(bytes).is_readable();
+        return is_runtime.then(|| Known::File(bytes.into())).ok_or_else(|| {
+            Error::new(format!("{}: is an ELF file, but no runtime", read.name))
+                .help("name the file of a runtime, or a text file with its SHA-256")
+        });
     }
     let digits = bytes.split(u8::is_ascii_whitespace).find(|word| !word.is_empty()).unwrap_or(&[]);
     let pair = |k: usize| u8::from_str_radix(std::str::from_utf8(&digits[k..k + 2]).ok()?, 16).ok();
     let hash = if digits.len() == 64 { (0..64).step_by(2).map(pair).collect::<Option<Vec<u8>>>() } else { None };
     let hash = hash.and_then(|hash| <[u8; 32]>::try_from(hash).ok());
-    hash.map(verify::Runtime::Named).ok_or_else(|| {
-        Error::new(format!("{name}: neither a runtime's ELF file nor the SHA-256 of one"))
+    hash.map(Known::Named).ok_or_else(|| {
+        Error::new(format!("{}: neither a runtime's ELF file nor the SHA-256 of one", read.name))
             .help("audits print it in the line `runtime     sha256 ...`")
     })
 }

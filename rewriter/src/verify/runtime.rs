@@ -27,6 +27,16 @@ pub enum Runtime<'a> {
     Named([u8; 32]),
 }
 
+impl Runtime<'_> {
+    /// Whether a program's runtime can be compared with it: a file must be one of a runtime.
+    pub fn is_readable(&self) -> bool {
+        match self {
+            Runtime::File(file) => Image::of_file(file).is_some(),
+            Runtime::Named(_) => true,
+        }
+    }
+}
+
 /// A segment, relative to the runtime's first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {

@@ -1,6 +1,7 @@
 //! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
 
 use blizzard_test_harness::needs;
+use object::{Object, ObjectSection};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
         the_output_runs_and_keeps_the_permissions,
         rewriting_replaces_an_older_output_even_while_it_runs,
         verify_and_inspect_report,
+        verify_knows_the_runtimes_that_are_named,
         a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
         a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
         statistics_take_the_place_of_no_pipe_or_link,
@@ -209,6 +211,86 @@ fn verify_and_inspect_report() {
     let (out, _, _) = bench.run(&["verify", "out", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
+}
+
+/// `--runtime` takes the place of the runtimes that this `blizzard` knows by itself: what it names is believed, nothing else is.
+fn verify_knows_the_runtimes_that_are_named() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["rewrite", "prog", "-o", "out"]).2, 0);
+    let verify = |options: &[&str]| {
+        let (out, err, status) = bench.run(&[&["verify", "out"], options].concat());
+        assert_eq!(err, "", "{options:?}");
+        (out, status)
+    };
+    let (audit, status) = verify(&[]);
+    assert_eq!(status, 0, "{audit}");
+    let hash =
+        audit.lines().find_map(|l| l.trim().strip_prefix("runtime     sha256 ")).expect("the audit names the runtime");
+
+    // By its file, and by its name.
+    let [right, other] = blizzard::rt_blob::FILES;
+    fs::write(bench.at("right"), right).unwrap();
+    fs::write(bench.at("other"), other).unwrap();
+    fs::write(bench.at("hash"), format!("{hash}\n")).unwrap();
+    for options in [&["--runtime", "right"][..], &["--runtime", "hash"], &["--runtime", "other", "--runtime", "right"]]
+    {
+        let (audit, status) = verify(options);
+        assert_eq!(status, 0, "{options:?}: {audit}");
+        assert!(audit.contains(hash), "{audit}");
+    }
+
+    // One byte differs, in the named file or in the program: the finding says where.
+    let text = object::File::parse(right).unwrap();
+    let text = text.section_by_name(".text").expect("code of the runtime").file_range().unwrap();
+    let at = (text.0 + text.1 / 2) as usize;
+    let mut changed = right.to_vec();
+    changed[at] ^= 1;
+    fs::write(bench.at("changed"), &changed).unwrap();
+    let (audit, status) = verify(&["--runtime", "changed"]);
+    assert_eq!(status, 1, "{audit}");
+    assert_eq!(audit.matches("the runtime has other bytes here than the known one").count(), 1, "{audit}");
+    let mut program = fs::read(bench.at("out")).unwrap();
+    let code = &right[at - 32..at + 32];
+    let mut places = program.windows(64).enumerate().filter(|(_, w)| *w == code).map(|(k, _)| k + 32);
+    let (place, more) = (places.next().expect("the runtime is in the program"), places.next());
+    assert_eq!(more, None);
+    drop(places);
+    program[place] ^= 1;
+    fs::write(bench.at("damaged"), &program).unwrap();
+    for options in [&[][..], &["--runtime", "right"]] {
+        let (out, _, status) = bench.run(&[&["verify", "damaged"], options].concat());
+        assert_eq!(status, 1, "{options:?}: {out}");
+        assert!(out.contains("the runtime has other bytes here than the known one"), "{options:?}: {out}");
+    }
+    let (out, _, status) = bench.run(&["verify", "damaged", "--runtime", "changed"]);
+    assert_eq!(status, 0, "what is named is believed: {out}");
+
+    // Another runtime, another name.
+    let (audit, status) = verify(&["--runtime", "other"]);
+    assert!(status == 1 && audit.contains("the runtime has"), "{audit}");
+    let wrong = format!("{}{}", if hash.starts_with('0') { '1' } else { '0' }, &hash[1..]);
+    fs::write(bench.at("wrong"), wrong).unwrap();
+    let (audit, status) = verify(&["--runtime", "wrong"]);
+    assert!(status == 1 && audit.contains("the runtime is none of those that are known by name"), "{audit}");
+
+    // What is no runtime is a misuse of the option: one error, no audit.
+    fs::write(bench.at("empty"), b"").unwrap();
+    fs::write(bench.at("short"), &hash[1..]).unwrap();
+    for (name, why) in [
+        ("absent", "no such file"),
+        ("empty", "is empty"),
+        ("prog", "no runtime"),
+        ("out", "no runtime"),
+        ("prog.c", "neither a runtime's ELF file nor the SHA-256 of one"),
+        ("short", "neither a runtime's ELF file nor the SHA-256 of one"),
+        (".", "is a directory"),
+    ] {
+        let (out, err, status) = bench.run(&["verify", "out", "--runtime", "right", "--runtime", name]);
+        assert_eq!((out.as_str(), status), ("", 2), "{name}: {err}");
+        assert!(err.starts_with("blizzard: error: ") && err.contains("--runtime"), "{name}: {err}");
+        assert!(err.contains(name) && err.contains(why), "{name}: {err}");
+        assert_eq!(err.matches("error:").count(), 1, "{name}: {err}");
+    }
 }
 
 fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod callers;
+mod complete;
 mod copies;
 mod covered;
 mod decoding;

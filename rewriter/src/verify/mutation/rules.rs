@@ -9,7 +9,7 @@ use super::super::sites::Sites;
 use super::super::symbolic::Lin;
 use super::Subject;
 use super::parts::{self, Part};
-use blizzard_rt::abi;
+use blizzard_rt::abi::{self, claim_reason};
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;
 use std::collections::BTreeSet;
@@ -170,9 +170,9 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         parts::COPY if !s.places.is_mapped(at) && s.original.debug.iter().any(|d| d.contains(&(at as u64))) => Some(
             "debug information of the input that was written anew elsewhere: no section header leads here any more",
         ),
-        parts::CLAIMS if s.places.claims.contains(&at) => {
-            Some("a claim is read by audits only, and this one proves the access covered as the changed claim says")
-        }
+        parts::CLAIMS if s.places.claims.contains(&at) && same_claim(s, mutant, at) => Some(
+            "a claim names the same access and the same check, and another of the known reasons: audits alone read it, and count it under that",
+        ),
         parts::CLAIMS if s.places.regions.contains(&at) && same_regions(s, mutant, at) => Some(
             "the region holds the same instructions of the program, and perhaps no-operations beside them; what the runtime makes accessible besides, nothing needs, and no result depends on it",
         ),
@@ -203,6 +203,17 @@ fn is_padding(bytes: &[u8]) -> bool {
     let code = decode::decode(bytes, 0, &[]);
     let whole = code.insns.last().is_some_and(|i| i.end() == bytes.len() as u64);
     whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
+}
+
+/// Whether the change at `at` leaves the claim its access and what covers it, and gives it a reason that there is.
+fn same_claim(s: &Subject, mutant: &[u8], at: usize) -> bool {
+    const REASON: usize = offset_of!(abi::Claim, reason);
+    let begin = at - (at - s.places.claims.start) % size_of::<abi::Claim>();
+    let read = |file: &[u8]| Some(*file.get(begin..)?.first_chunk::<{ size_of::<abi::Claim>() }>()?);
+    let (Some(was), Some(is)) = (read(s.output), read(mutant)) else { return false };
+    let reason = u32::from_le_bytes([0, 1, 2, 3].map(|k| is[REASON + k]));
+    let is_known = matches!(reason, claim_reason::MERGED | claim_reason::DOMINATED | claim_reason::STRIP);
+    was[..REASON] == is[..REASON] && is_known
 }
 
 /// Whether the change at `at` leaves the region the program's instructions that it had, and a chain that acquires the same. No-operations may come in.

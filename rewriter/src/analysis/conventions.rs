@@ -32,6 +32,7 @@ pub struct Conventions {
 }
 
 /// Whether an instruction loads rsp from memory that is not the frame's.
+/// [`super::pushed`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
 pub fn switches_stack(insn: &Instruction) -> bool {
     insn.mnemonic() == Mnemonic::Mov
         && insn.op0_kind() == OpKind::Register

@@ -203,9 +203,12 @@ fn audit_against(
     for (va, problem) in &tables.problems {
         audit.finding(Vaddr(*va), m.place(*va), problem.clone());
     }
-    let pairs = match original {
-        Some(original) => original::compare(&m, &text, &sites, &tables, &old, original, &mut audit),
-        None => old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(),
+    let (pairs, undefined) = match original {
+        Some(original) => {
+            let compared = original::compare(&m, &text, &sites, &tables, &old, original, &mut audit);
+            (compared.pairs, Some(compared.undefined))
+        }
+        None => (old.all(&m).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect(), None),
     };
     unless_settled!();
     // Where the original is entered; a library need not have a place.
@@ -228,7 +231,7 @@ fn audit_against(
     accesses(&m, &cx, &sites, &g, &covered, &mut audit);
     unless_settled!();
     red_zone::judge(&m, &text, &sites, &g, &mut audit);
-    let depths = Depths::new(&m, &text, &sites, &g);
+    let depths = Depths::new(&m, &text, &sites, &g, undefined.as_deref());
     liveness(&m, &text, &sites, &old, &g, &depths, &mut audit);
     if cx.polls {
         polls::prove(&m, &text, &sites, &g, &depths, &mut audit);

@@ -231,10 +231,18 @@ struct Comparison<'x, 'a> {
     insns: HashMap<u64, Insn>,
     /// Bitmap of new instructions accounted for.
     used: Vec<u64>,
+    undefined: Vec<u64>,
 }
 
-/// Compares. The result is the complete list of old addresses of instructions, ascending, and where their new code begins, inserted
-/// code included.
+/// What the comparison knows of all instructions.
+pub struct Compared {
+    /// Old addresses, ascending, and where the new code begins, inserted code included.
+    pub pairs: Vec<(u64, u64)>,
+    /// New addresses, ascending, of what is undefined or privileged now and was not: instructions of other processors, stores into the runtime's memory.
+    pub undefined: Vec<u64>,
+}
+
+/// Compares.
 pub fn compare(
     m: &Module,
     text: &Code,
@@ -243,7 +251,7 @@ pub fn compare(
     old: &Old,
     original: &Original,
     audit: &mut Audit,
-) -> Vec<(u64, u64)> {
+) -> Compared {
     let named: Vec<(u64, u64)> = old.all(m).collect();
     let mut c = Comparison {
         m,
@@ -260,6 +268,7 @@ pub fn compare(
             .collect(),
         insns: HashMap::with_capacity(named.len()),
         used: vec![0; text.insns.len() / 64 + 1],
+        undefined: Vec::new(),
     };
     let mut addresses: Vec<u64> = named.iter().map(|p| p.0).collect();
     addresses.sort_unstable();
@@ -281,7 +290,8 @@ pub fn compare(
     c.tables_match(audit);
     c.bytes(old, &list, audit);
     c.elsewhere(audit);
-    list
+    c.undefined.sort_unstable();
+    Compared { pairs: list, undefined: c.undefined }
 }
 
 impl Comparison<'_, '_> {
@@ -366,7 +376,11 @@ impl Comparison<'_, '_> {
         (first..first + n).for_each(&mut used);
         // A breakpoint in front of padding need not go on.
         let ends = matches!(o.flow, Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop);
-        if ends || self.text.insns[first].flow == Flow::Stop || (o.is_int3() && !self.map.contains_key(&o.end())) {
+        let stops = self.text.insns[first].flow == Flow::Stop;
+        if stops && o.flow == Flow::Next {
+            self.undefined.push(self.text.insns[first].va);
+        }
+        if ends || stops || (o.is_int3() && !self.map.contains_key(&o.end())) {
             return Ok(());
         }
         // What runs next.

@@ -146,9 +146,10 @@ pub(super) struct Depths {
 }
 
 impl Depths {
-    /// Goes forward from the entries of functions.
-    pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph) -> Depths {
-        let solver = Solver::new(m, text, sites, g);
+    /// Goes forward from the entries of functions. `undefined`: where instructions stand that the original executes and the new code does not, ascending;
+    /// `None` if nobody knows.
+    pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph, undefined: Option<&[u64]>) -> Depths {
+        let solver = Solver::new(m, text, sites, g, undefined);
         let at = solver.solve();
         let mut elsewhere = vec![0; at.len() / 64 + 1];
         for b in (0..at.len()).filter(|&b| solver.leads_elsewhere(b, at[b])) {
@@ -169,6 +170,7 @@ struct Solver<'x> {
     sites: &'x Sites,
     g: &'x Graph,
     pads: &'x [Pad],
+    undefined: Option<&'x [u64]>,
     /// By block: whether a function begins there.
     entry: Vec<bool>,
     /// By block: how many it is a successor of, padding aside.
@@ -176,7 +178,7 @@ struct Solver<'x> {
 }
 
 impl<'x> Solver<'x> {
-    fn new(m: &'x Module, text: &'x Code, sites: &'x Sites, g: &'x Graph) -> Solver<'x> {
+    fn new(m: &'x Module, text: &'x Code, sites: &'x Sites, g: &'x Graph, undefined: Option<&'x [u64]>) -> Solver<'x> {
         let n = g.starts.len();
         let mut ways = vec![0; n];
         let (padding, code): (Vec<usize>, Vec<usize>) = (0..n).partition(|&b| g.is_padding(text, b));
@@ -200,7 +202,7 @@ impl<'x> Solver<'x> {
                 _ => {}
             }
         }
-        Solver { text, sites, g, pads: &m.pads, entry, ways }
+        Solver { text, sites, g, pads: &m.pads, undefined, entry, ways }
     }
 
     /// What is known at the beginning of each block; `None`: padding.
@@ -209,8 +211,11 @@ impl<'x> Solver<'x> {
         let pads: HashSet<u32> = g.pad_blocks().collect();
         let by_fault = self.pads_of_faults();
         let begins = |b: usize| self.ways[b] > 0 || self.entry[b] || pads.contains(&(b as u32));
-        // It comes back against expectation, or a handler steps over it.
-        let comes_back = |b: usize| g.stops_in_front(self.text, b) && !begins(b + 1) && !g.is_padding(self.text, b + 1);
+        // It comes back against expectation, or the original goes on.
+        let comes_back = |b: usize| {
+            let goes_on = g.ends[b] != End::Stop || self.goes_on_in_the_original(b);
+            g.stops_in_front(self.text, b) && goes_on && !begins(b + 1) && !g.is_padding(self.text, b + 1)
+        };
         let mut at: Vec<Option<Depth>> = self.entry.iter().map(|&e| e.then_some(ENTERED)).collect();
         let mut work: Vec<usize> = (0..n).filter(|&b| self.entry[b]).collect();
         let mut unseen = (0..n).filter(|&b| !g.is_padding(self.text, b));
@@ -250,6 +255,12 @@ impl<'x> Solver<'x> {
             }
         }
         at
+    }
+
+    /// Whether what stops at the end of the block may be an instruction that the original executes.
+    fn goes_on_in_the_original(&self, b: usize) -> bool {
+        let last = &self.text.insns[self.g.range(b, self.text).end - 1];
+        self.undefined.is_none_or(|list| list.binary_search(&last.va).is_ok())
     }
 
     /// Landing pads that no call leads to, but a fault, if a signal's handler throws: block, an instruction in it that may raise it, block of the pad.

@@ -1,6 +1,11 @@
 //! Every cycle of the code polls, or is found.
 
+use super::super::module::Module;
+use super::super::{decode, verify_with};
 use super::Program;
+use super::planted::compiled;
+use crate::options::Options;
+use crate::pipeline;
 
 const POLL: &str = "c1: cmp dword ptr [POLL], 0\n jne s1\na1:";
 const STUB: &str = "s1: lea rsp, [rsp-128]\n call qword ptr [GATE_POLL]\n lea rsp, [rsp+128]\n jmp a1";
@@ -183,4 +188,50 @@ fn a_return_used_as_a_jump_needs_one() {
     ] {
         Program { flags: 4, ..not_polling(&format!("c2: {ordinary}")) }.accepted();
     }
+}
+
+/// `f`, with an instruction behind which nothing else leads, and the return behind it.
+fn behind(instruction: &str) -> (Vec<u8>, Vec<u8>) {
+    let source = format!(
+        ".globl main, f\n .type main, @function\n .type f, @function\n main: xor %eax, %eax\n ret\n .size main, . - main\n\
+         f: .cfi_startproc\n test %edi, %edi\n jz 1f\n lea 1(%rdi), %eax\n ret\n\
+         1: {instruction}\n lea {BEHIND}(%rdi), %eax\n ret\n .cfi_endproc\n .size f, . - f\n\
+         .section .note.GNU-stack, \"\", @progbits\n"
+    );
+    let original = compiled("cc", "p.s", &source, &[]);
+    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let audit = verify_with(&output, "p", Some(&original)).expect("audit runs");
+    assert!(audit.is_clean(), "{instruction}: {audit}");
+    (original, output)
+}
+
+const BEHIND: i64 = 0x1234_5678;
+
+/// Where in the file the poll stands that is around what lies behind the instruction, and its bytes, branch included.
+fn poll_behind(output: &[u8]) -> Option<(usize, usize)> {
+    let m = Module::read(output, "p").expect("read module");
+    let text = decode::decode(m.text.data, m.text.va, &[]);
+    let at = text.insns.iter().position(|i| i.op == 0x8d && i.mem.is_some_and(|m| m.disp == BEHIND)).expect("the code");
+    let is_poll = |k: &usize| text.insns[*k].mem.is_some_and(|m| m.disp as u64 == blizzard_rt::abi::POLL_WORD);
+    let poll = (at - 10..at + 10).find(is_poll)?;
+    let (test, branch) = (&text.insns[poll], &text.insns[poll + 1]);
+    let offset = m.text.data.as_ptr() as usize - output.as_ptr() as usize;
+    Some((offset + (test.va - m.text.va) as usize, (branch.end() - test.va) as usize))
+}
+
+/// Code behind `ud2` was followed as if a handler stepped over it and kept all registers. Only what the original executes goes on: PadLock's instructions,
+/// which become `ud2`.
+#[test]
+fn nothing_is_known_of_returns_behind_ud2() {
+    for instruction in ["ud2", "hlt"] {
+        let (original, output) = behind(instruction);
+        let (at, bytes) = poll_behind(&output).expect("the return polls");
+        let mut mutant = output.clone();
+        mutant[at..at + bytes].fill(0x90);
+        let audit = verify_with(&mutant, "p", Some(&original)).expect("audit runs");
+        let words = "has no poll in front of it";
+        assert!(audit.open.iter().any(|o| o.reason.contains(words)), "{instruction}: not found: {words}\n{audit}");
+    }
+    let (_, output) = behind("rep xcryptecb");
+    assert_eq!(poll_behind(&output), None);
 }

@@ -30,7 +30,9 @@ macro_rules! aligned {
             core::arch::naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {function}", "leave", "ret", function = sym $function)
         }
         // SAFETY: passes registers on and gives results back as they are, so it has the function's type.
-        unsafe { core::mem::transmute(entry as unsafe extern "C" fn()) }
+        #[allow(clippy::missing_transmute_annotations, reason = "each entry of the table has its own type")]
+        let function = unsafe { core::mem::transmute(entry as unsafe extern "C" fn()) };
+        function
     }};
 }
 pub(crate) use aligned;

@@ -13,7 +13,7 @@
 use super::facts::Facts;
 use super::stack_stores;
 use crate::cfg::{BlockId, Cfg, Components, End};
-use crate::disasm::{InsnId, Insns};
+use crate::disasm::{Flow, InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -115,11 +115,15 @@ fn step_of(insn: &Instruction) -> Option<Step> {
     }
 }
 
-/// Whether a way within the function leads to the instruction `lowers` from one that raises rsp. What was in use in between, below rsp, is so still.
+/// Whether a way within the function leads to the instruction `lowers` from one that raises rsp, or from a call, which leaves its own address below rsp.
+/// What was in use in between, below rsp, is so still.
 fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> bool {
     let raises = |block: BlockId, stop: InsnId| {
         let first = cfg.blocks[block.ix()].first;
-        (first.0..stop.0).any(|i| step_of(&insns.decode(image, InsnId(i))) == Some(Step::Up))
+        (first.0..stop.0).map(InsnId).any(|i| {
+            matches!(insns.flow(i), Flow::Call | Flow::IndirectCall)
+                || step_of(&insns.decode(image, i)) == Some(Step::Up)
+        })
     };
     let here = cfg.block_of(lowers);
     if raises(here, lowers) {

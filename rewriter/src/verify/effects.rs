@@ -216,7 +216,8 @@ pub fn touch(r: &Raw, has_mem: bool) -> Touch {
             0xc7 => match r.reg() {
                 1 => m(Rmw),
                 3 => Touch::Xsave(Load),
-                4 | 5 => Touch::Xsave(Rmw),
+                // xsavec, xsaves: they read nothing of the area (SDM volume 1, 13.10, 13.11).
+                4 | 5 => Touch::Xsave(Store),
                 7 => m(Store),
                 _ => m(Load),
             },

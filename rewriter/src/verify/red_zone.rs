@@ -3,12 +3,12 @@
 //! Input: decoded text, sites, graph. Output: findings. Code keeps nothing there if no instruction of its connected part of the graph
 //! names a place below rsp; if no store through an address that it makes from rsp may lie there ([`stack_stores`]); and if no caller, nor its callers, name a place below their own rsp. What calls through a pointer after it has named such a place
 //! may be a caller of all that unknown code may call.
-//! What rsp has been raised over may be in use where it is lowered again.
+//! What rsp has been raised over may be in use where it is lowered again; so may what a call has left there.
 //! Source: psABI section 3.2.2.
 
 use super::audit::Audit;
 use super::decode::{Code, Insn, NONE, PREFIXED};
-use super::effects::RSP;
+use super::effects::{Flow, RSP};
 use super::graph::{End, Graph};
 use super::module::Module;
 use super::sites::{Sites, get};
@@ -196,9 +196,11 @@ fn explicit_step(i: &Insn) -> Option<bool> {
     }
 }
 
-/// Whether it raises rsp, pops and `leave` included.
+/// Whether it raises rsp, pops and `leave` included. A call leaves its own address below rsp.
 fn raises(i: &Insn) -> bool {
-    matches!(i.op, 0x58..=0x5f | 0x8f | 0x9d | 0xc9) || explicit_step(i) == Some(true)
+    matches!(i.flow, Flow::Call | Flow::CallInd)
+        || matches!(i.op, 0x58..=0x5f | 0x8f | 0x9d | 0xc9)
+        || explicit_step(i) == Some(true)
 }
 
 /// How an instruction uses rsp, apart from what pushes, calls and returns do.

@@ -121,8 +121,13 @@ fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> 
     let raises = |block: BlockId, stop: InsnId| {
         let first = cfg.blocks[block.ix()].first;
         (first.0..stop.0).map(InsnId).any(|i| {
-            matches!(insns.flow(i), Flow::Call | Flow::IndirectCall)
-                || step_of(&insns.decode(image, i)) == Some(Step::Up)
+            let insn = insns.decode(image, i);
+            let step = step_of(&insn);
+            // What is subtracted by a register may be negative.
+            let unknown = step.is_some()
+                && insn.mnemonic() == Mnemonic::Sub
+                && matches!(insn.op1_kind(), OpKind::Register | OpKind::Memory);
+            unknown || step == Some(Step::Up) || matches!(insns.flow(i), Flow::Call | Flow::IndirectCall)
         })
     };
     let here = cfg.block_of(lowers);
@@ -223,7 +228,9 @@ impl RedZone {
             parts.entry(cfg.component[b.ix()]).or_default().push(b);
         }
         for (component, blocks) in parts {
-            if cfg.unresolved[component as usize] || stack_stores::may_store_below(image, insns, cfg, &blocks) {
+            if cfg.unresolved[component as usize]
+                || stack_stores::may_store_below(image, insns, cfg, &blocks, |b| function[b.ix()] != NOWHERE)
+            {
                 below[group(blocks[0])] = true;
             }
         }

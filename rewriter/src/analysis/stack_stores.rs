@@ -7,7 +7,8 @@
 //! elsewhere, an unresolved jump, an entry in the middle, an address that is kept in memory or in a vector) counts as below.
 //!
 //! Loads count where their place is known, or after rsp was raised: what nobody stored or pushed there is nobody's.
-//! **What is believed**: whoever is called with an address returns none that is lower.
+//! **What is believed**: who is called with an address stores nothing lower, and returns none that is lower. What a call leaves below rsp is loaded by
+//! nobody, other than by lowering rsp.
 //! Source: psABI section 3.2.2 (red zone), 3.2.1 (registers across calls).
 
 use super::regs::RegSet;
@@ -54,13 +55,26 @@ struct Below;
 const RBP: usize = 5;
 
 /// Whether code of `blocks` may store below rsp through an address that it makes. They are all blocks of one part, which has no unresolved jump.
-pub fn may_store_below(image: &Image, insns: &Insns, cfg: &Cfg, blocks: &[BlockId]) -> bool {
+///
+/// `in_function`: whether a frame describes the block.
+pub fn may_store_below(
+    image: &Image,
+    insns: &Insns,
+    cfg: &Cfg,
+    blocks: &[BlockId],
+    in_function: impl Fn(BlockId) -> bool,
+) -> bool {
     let mut at_start: HashMap<BlockId, State> = HashMap::new();
     let mut work: Vec<BlockId> = Vec::new();
     for &b in blocks {
         let first = cfg.blocks[b.ix()].first;
         let fragment = insns.fragments.binary_search(&first).is_ok();
         if cfg.preds(b).len() == 0 || cfg.root[b.ix()] && !fragment {
+            // Whoever enters in the middle may have addresses in registers.
+            let is_start = insns.starts.binary_search(&first).is_ok();
+            if cfg.root[b.ix()] && !fragment && !is_start && (in_function(b) || cfg.preds(b).len() > 0) {
+                return true;
+            }
             at_start.insert(b, ENTRY);
             work.push(b);
         }
@@ -90,7 +104,8 @@ pub fn may_store_below(image: &Image, insns: &Insns, cfg: &Cfg, blocks: &[BlockI
             }
         }
     }
-    false
+    // What no entry leads to is a circle that something unknown enters.
+    blocks.iter().any(|b| !at_start.contains_key(b))
 }
 
 impl Held {
@@ -175,7 +190,18 @@ impl State {
         }
     }
 
-    /// A place is loaded or stored.
+    /// The places that an instruction loads and stores.
+    fn accesses(&self, insn: &Instruction, info: &InstructionInfo) -> Result<(), Below> {
+        // By its number a bit is found on either side.
+        let by_number = matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+            && insn.op0_kind() == OpKind::Memory
+            && insn.op1_kind() == OpKind::Register;
+        if by_number && (self.of(insn.memory_base()).is_address() || self.of(insn.memory_index()).is_address()) {
+            return Err(Below);
+        }
+        info.used_memory().iter().try_for_each(|place| self.access(place))
+    }
+
     fn access(&self, place: &UsedMemory) -> Result<(), Below> {
         let (base, index) = (place.base(), place.index());
         if matches!(place.segment(), Register::FS | Register::GS) || base == Register::RSP && index == Register::None {
@@ -210,6 +236,10 @@ impl State {
     /// rsp gets the value of a register, plus a constant.
     fn restore(&mut self, from: Held, displacement: i64) -> Result<(), Below> {
         let Held::At(height) = from else { return Err(Below) };
+        // It may uncover what it was raised over.
+        if height + displacement < self.rsp && (self.exact || self.raised) {
+            return Err(Below);
+        }
         (self.rsp, self.exact, self.raised) = (height + displacement, true, true);
         let lose = |held: &mut Held| {
             if let Held::Over(_) = held {
@@ -231,11 +261,16 @@ impl State {
             _ => Some(insn.immediate(1) as i64),
         };
         match insn.mnemonic() {
-            M::Nop | M::Cmp | M::Test | M::Jmp => return Ok(()),
+            M::Nop | M::Ret => return Ok(()),
             // What a call writes is told apart at its block's end.
-            M::Call | M::Ret => return Ok(()),
-            // The kernel's result, and where it keeps rip and the flags.
+            M::Cmp | M::Test | M::Jmp | M::Call => return self.accesses(insn, factory.info(insn)),
+            // The kernel's result, and where it keeps rip and the flags. It may store where its arguments lead.
             M::Syscall => {
+                let arguments =
+                    [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
+                if arguments.iter().any(|r| self.is_below(self.of(*r))) {
+                    return Err(Below);
+                }
                 [Register::RAX, Register::RCX, Register::R11].iter().for_each(|r| self.held[r.number()] = Held::Other);
                 return Ok(());
             }
@@ -244,7 +279,7 @@ impl State {
             _ => {}
         }
         let info = factory.info(insn);
-        info.used_memory().iter().try_for_each(|place| self.access(place))?;
+        self.accesses(insn, info)?;
         match insn.mnemonic() {
             M::Leave => {
                 self.restore(self.held[RBP], 8)?;
@@ -267,11 +302,16 @@ impl State {
                 self.lower(-immediate().unwrap_or(0));
                 return Ok(());
             }
-            // They lower it by what is not known.
-            M::Sub | M::And if on_rsp => {
+            // It lowers rsp by what is not known. What is subtracted may be negative.
+            M::And if on_rsp => {
                 self.exact = false;
                 return Ok(());
             }
+            M::Sub if on_rsp && register(1).is_some_and(|by| self.of(by) == Held::Small) => {
+                self.exact = false;
+                return Ok(());
+            }
+            M::Sub if on_rsp => return Err(Below),
             _ => {}
         }
         let moved = i64::from(insn.stack_pointer_increment());
@@ -281,8 +321,8 @@ impl State {
         for used in info.used_registers().iter().filter(|used| is_written(used.access())) {
             let full = used.register().full_register();
             if !full.is_gpr64() {
-                // An address in a vector is followed no further; flags and the like hold none.
-                if full.is_vector_register() && self.reads_address(insn, info) {
+                // An address in a register of another kind is followed no further.
+                if self.reads_address(insn, info) {
                     return Err(Below);
                 }
             } else if full == Register::RSP {
@@ -337,7 +377,8 @@ impl State {
             M::Sub => match (immediate(), source.map(|by| self.of(by))) {
                 (Some(by), _) => own.plus(by.saturating_neg()),
                 // A distance.
-                (None, Some(Held::At(_))) => Held::Other,
+                (None, Some(Held::At(_))) if own.is_address() => Held::Other,
+                (None, Some(by)) if by.is_address() => Held::Wild,
                 (None, _) => own.sum(Held::Other, 1),
             },
             M::And => match immediate() {
@@ -362,6 +403,8 @@ impl State {
             | M::Cmovo
             | M::Cmovp
             | M::Cmovs => own.meet(source.map_or(Held::Other, |from| self.of(from)), self.rsp),
+            // A source of zero, or a selector of nothing, leaves what is there.
+            M::Bsf | M::Bsr | M::Lar | M::Lsl if own.is_address() => Held::Wild,
             _ if self.reads_address(insn, info) => Held::Wild,
             _ => Held::Other,
         };
@@ -394,6 +437,8 @@ fn may_leave(mnemonic: Mnemonic) -> bool {
         mnemonic,
         M::Bsf
             | M::Bsr
+            | M::Lar
+            | M::Lsl
             | M::Cmpxchg
             | M::Rcl
             | M::Rcr

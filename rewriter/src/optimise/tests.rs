@@ -484,6 +484,8 @@ fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
         ("lea rcx, [rsp+rax*8]\n mov [rcx], rax\n call g", 0),
         // What rsp was raised over.
         ("push rcx\n lea rsp, [rsp+8]\n mov rcx, [rsp+rax*8]", 0),
+        ("mov rbx, rsp\n push rcx\n pop rdx\n lea rsp, [rbx-8]\n pop rcx", 0),
+        ("mov rbx, rsp\n push rcx\n pop rdx\n cmp [rbx-8], rcx", 0),
         // It is followed to no memory and no vector.
         ("mov rcx, rsp\n push rcx\n pop rcx\n call g", 0),
         ("mov rcx, rsp\n movq xmm0, rcx\n call g", 0),

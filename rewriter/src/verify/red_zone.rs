@@ -98,8 +98,12 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     let fragment = |b: usize| m.parts.binary_search(&text.insns[g.starts[b] as usize].va).is_ok();
     (0..entered.len()).filter(|&b| fragment(b)).for_each(|b| entered[b] = false);
     let kept = g.kept(text, &g.open());
+    let is_inside = |b: usize| {
+        let va = text.insns[g.starts[b] as usize].va;
+        m.function_at(va).is_some_and(|f| f.0 != va)
+    };
     for (part, blocks) in members {
-        parts[part].below |= stack_stores::may_store_below(g, text, sites, &blocks, &entered, &kept);
+        parts[part].below |= stack_stores::may_store_below(g, text, sites, &blocks, &entered, &kept, is_inside);
     }
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         let part = parts[g.component[g.block_of(s.access)] as usize];
@@ -198,6 +202,10 @@ fn explicit_step(i: &Insn) -> Option<bool> {
 
 /// Whether it raises rsp, pops and `leave` included. A call leaves its own address below rsp.
 fn raises(i: &Insn) -> bool {
+    // What is subtracted by a register may be negative.
+    if i.r0 == RSP && matches!(i.op, 0x29 | 0x2b) {
+        return true;
+    }
     matches!(i.flow, Flow::Call | Flow::CallInd)
         || matches!(i.op, 0x58..=0x5f | 0x8f | 0x9d | 0xc9)
         || explicit_step(i) == Some(true)

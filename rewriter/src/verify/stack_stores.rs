@@ -5,14 +5,14 @@
 //! which a place must not exceed; of an address the greatest.
 //! **Invariant**: `false` only if each address that is made from rsp is followed to each store through it. rsp from elsewhere, a jump to an unknown
 //! place, a part that nothing is known to enter, and an address that goes to memory or to a vector count as reaching below.
-//! A load counts if its place is known, or after rsp was raised: what nobody stored or pushed is nobody's. Believed: what is called with an address returns none that is deeper.
+//! A load counts if its place is known, or after rsp was raised: what nobody stored or pushed is nobody's. Believed: what is
+//! called with an address stores nothing deeper and returns none that is deeper; nobody loads what a call has left below rsp.
 //! Source: psABI sections 3.2.1 and 3.2.2.
 
 use super::decode::{ADDR32, Code, Insn, NONE, VECTOR, WIDE};
-use super::effects::{Flow, RAX, RCX, RDI, RSI, RSP, Touch, bit};
+use super::effects::{Flow, RAX, RCX, RDI, RDX, RSI, RSP, Touch, bit};
 use super::graph::{End, Graph};
 use super::live::CALLEE_SAVED;
-use super::narrow::leaves_32_bits;
 use super::sites::{Sites, get};
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ struct Frame {
     values: [Value; 16],
 }
 
-/// Whether the blocks, all of one part, may store below rsp through an address that they make. `entered`: unknown code may enter the block; `kept`: as [`Graph::kept`].
+/// Whether the blocks, all of one part, may store below rsp through an address that they make. `entered`: unknown code may enter the block; `kept`: as [`Graph::kept`]; `is_inside`: it lies inside a
+/// function.
 pub(super) fn may_store_below(
     g: &Graph,
     text: &Code,
@@ -53,6 +54,7 @@ pub(super) fn may_store_below(
     blocks: &[usize],
     entered: &[bool],
     kept: &[bool],
+    is_inside: impl Fn(usize) -> bool,
 ) -> bool {
     let fresh = Frame { depth: 0, known: true, raised: false, values: [Value::Number; 16] };
     let mut preds = vec![0u32; blocks.len()];
@@ -73,6 +75,10 @@ pub(super) fn may_store_below(
         |b: usize| !entered[b] && g.range(b, text).all(|k| text.insns[k].is_int3() || text.insns[k].is_nop());
     let mut frames: BTreeMap<usize, Frame> = BTreeMap::new();
     let mut work = Vec::new();
+    // Whoever enters in the middle may have addresses in registers.
+    if blocks.iter().any(|&b| entered[b] && is_inside(b)) {
+        return true;
+    }
     for (k, &b) in blocks.iter().enumerate() {
         if (preds[k] == 0 && !is_padding(b)) || entered[b] {
             frames.insert(b, fresh.clone());
@@ -208,6 +214,10 @@ impl Frame {
     /// rsp becomes what a register holds, and a constant.
     fn back_to(&mut self, r: u8, disp: i64) -> bool {
         let Value::Depth(d) = self.value(r) else { return false };
+        // It may uncover what it was raised over.
+        if d - disp > self.depth && (self.known || self.raised) {
+            return false;
+        }
         (self.depth, self.known, self.raised) = (d - disp, true, true);
         for v in &mut self.values {
             if matches!(v, Value::Above(_)) {
@@ -222,7 +232,11 @@ impl Frame {
         let through = |r: u8| self.is_below(self.value(r));
         let operand = i.mem.filter(|m| m.seg == 0 && (m.base != RSP || m.index != NONE));
         let stores = match i.touch {
-            Touch::Mem(a) | Touch::Lanes(a) | Touch::Xsave(a) | Touch::BitString(a) => a.writes(),
+            // By its number a bit is found on either side.
+            Touch::BitString(_) => {
+                return operand.is_some_and(|m| self.value(m.base).on_stack() || self.value(m.index).on_stack());
+            }
+            Touch::Mem(a) | Touch::Lanes(a) | Touch::Xsave(a) => a.writes(),
             Touch::String { writes_di: true, .. } | Touch::MaskMov => return through(RDI),
             Touch::ZeroLine => return through(RAX),
             Touch::Move64 => return through(i.r0),
@@ -269,11 +283,17 @@ impl Frame {
 
     /// Follows one instruction; `false`: it reaches below, or is not understood.
     fn pass(&mut self, i: &Insn) -> bool {
-        if i.is_nop() || matches!(i.flow, Flow::Call | Flow::CallInd | Flow::Ret) {
+        if i.is_nop() || i.flow == Flow::Ret {
             return true;
         }
-        // syscall.
+        if matches!(i.flow, Flow::Call | Flow::CallInd) {
+            return !self.reaches(i);
+        }
+        // syscall: the kernel may store where its arguments lead.
         if i.op == 0x105 {
+            if [RDI, RSI, RDX, 10, 8, 9].iter().any(|r| self.is_below(self.value(*r))) {
+                return false;
+            }
             [RAX, RCX, 11].iter().for_each(|r| self.values[usize::from(*r)] = Value::Number);
             return true;
         }
@@ -292,8 +312,9 @@ impl Frame {
             (0x81 | 0x83, None) if to_rsp && i.ext == 5 => self.raise(-i.imm),
             // Lower by something.
             (0x81 | 0x83, None) if to_rsp && i.ext == 4 => self.known = false,
-            (0x29 | 0x2b, None) if to_rsp && i.r1 < 16 && i.r1 != RSP => self.known = false,
-            (0x2b, Some(_)) if i.r0 == RSP => self.known = false,
+            (0x29 | 0x2b, None) if to_rsp && self.value(i.r1) == Value::Natural => self.known = false,
+            // It may be negative.
+            (0x29 | 0x2b, _) if i.r0 == RSP => return false,
             (0x89 | 0x8b, None) if to_rsp => return self.back_to(i.r1, 0),
             (0x8d, Some(m)) if to_rsp && m.index == NONE => {
                 if m.base != RSP {
@@ -327,14 +348,15 @@ impl Frame {
         if matches!(made, Value::Depth(_)) && self.is_below(made) {
             return false;
         }
-        let small =
-            leaves_32_bits(i) & if i.r0_bytes == 4 || matches!(i.op, 0x1b6 | 0x1b7) { bit(i.r0 & 15) } else { 0 };
+        // A result of 32 bits clears the upper half, but where a count or a source of zero leaves all as it is.
+        let may_leave = matches!(i.op, 0xc0..=0xc1 | 0xd0..=0xd3 | 0x102 | 0x103 | 0x1a4 | 0x1a5 | 0x1ac | 0x1ad | 0x1b0 | 0x1b1 | 0x1bc | 0x1bd);
+        let natural = i.r0_bytes == 4 && !may_leave || matches!(i.op, 0x1b6 | 0x1b7);
         let strings = if matches!(i.touch, Touch::String { .. }) { bit(RDI) | bit(RSI) } else { 0 };
         for r in (0..16u8).filter(|r| i.fx.writes & bit(*r) != 0 && *r != RSP) {
             let old = self.value(r);
             self.values[usize::from(r)] = match () {
                 () if strings & bit(r) != 0 => old.or_higher(),
-                () if small & bit(r) != 0 => Value::Natural,
+                () if natural && r == i.r0 => Value::Natural,
                 () if r == i.r0 && i.r0_bytes == 8 => made,
                 () if takes || old.on_stack() && i.fx.kills & bit(r) == 0 => Value::Anywhere,
                 () => Value::Number,
@@ -365,8 +387,16 @@ impl Frame {
             }
             (0x01 | 0x03, None) if wide => own.indexed(self.value(i.r1), 1),
             // A distance between two places.
-            (0x29 | 0x2b, None) if wide && matches!(self.value(i.r1), Value::Depth(_)) => Value::Number,
+            (0x29 | 0x2b, None) if wide && own.on_stack() && matches!(self.value(i.r1), Value::Depth(_)) => {
+                Value::Number
+            }
+            (0x29 | 0x2b, None) if wide && self.value(i.r1).on_stack() => Value::Anywhere,
             (0x29 | 0x2b, None) if wide => own.indexed(Value::Number, 1),
+            (0x25, None) if wide && i.imm >= 0 => Value::Natural,
+            (0x81 | 0x83, None) if wide && i.ext == 4 && i.imm >= 0 => Value::Natural,
+            (0x05, None) if wide => own.offset(i.imm),
+            (0x2d, None) if wide => own.offset(i.imm.saturating_neg()),
+            (0x25, None) if wide && i.imm.unsigned_abs().is_power_of_two() => own.offset(i.imm + 1).or_higher(),
             (0x140..=0x14f, None) if wide => own.or(self.value(i.r1), self.depth),
             (0x140..=0x14f, Some(_)) if wide => own.or(Value::Number, self.depth),
             _ if takes => Value::Anywhere,

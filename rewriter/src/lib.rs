@@ -24,7 +24,6 @@ pub mod layout;
 pub mod m4;
 pub mod marker;
 pub mod memory;
-mod never_return;
 pub mod numbers;
 pub mod optimise;
 pub mod options;

@@ -155,7 +155,7 @@ fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut 
     let once = |signals: &mut Signals| {
         let counted = counts::count(program, original, &plan.job, signals)?;
         check_counting(plan, &counted.run, timing.exit_status)?;
-        Ok(counted)
+        Ok::<_, Error>(counted)
     };
     let first = once(signals)?;
     if !first.missing.is_empty() {

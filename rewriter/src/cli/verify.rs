@@ -37,11 +37,11 @@ impl VerifyCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
         let original = self.original.as_deref().map(input::read).transpose()?;
-        let mut inputs =
-            verify::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), ..verify::Inputs::default() };
-        if !self.runtime.is_empty() {
-            inputs.runtimes = self.runtime.iter().map(Known::as_runtime).collect();
-        }
+        let runtimes = match &self.runtime[..] {
+            [] => verify::runtimes(),
+            named => named.iter().map(Known::as_runtime).collect(),
+        };
+        let inputs = verify::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), runtimes };
         let audit = verify::verify_against(&input.bytes, &input.name, &inputs);
         for read in [Some(&input), original.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;

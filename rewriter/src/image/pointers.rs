@@ -5,7 +5,7 @@
 
 use super::{FuncSymbol, Image};
 use crate::ids::{FileOff, Vaddr};
-use crate::never_return::never_returns;
+use blizzard_never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
 

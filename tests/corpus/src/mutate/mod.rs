@@ -188,7 +188,8 @@ fn one(
     folder: &Path,
     results: &mut Results,
 ) -> Result<(), String> {
-    let subject = Subject::new(file.name, &file.original, &file.output).map_err(|e| e.to_string())?;
+    let subject = Subject::new(file.name, &file.original, &file.output, blizzard::verify::runtimes())
+        .map_err(|e| e.to_string())?;
     let parts = subject.parts();
     let asked = |p: &Part| arguments.part.as_ref().is_none_or(|text| p.name.contains(text.as_str()));
     let chosen: Vec<usize> = (0..parts.len()).filter(|&k| asked(&parts[k])).collect();

@@ -1,0 +1,84 @@
+//! Faults planted at random into rewritten programs: every changed byte of inserted code is found, or changes nothing.
+
+use super::super::mutation::code::{Decoded, decoded, harmless};
+use super::super::sites;
+use super::verify_with;
+use blizzard::options::Options;
+use blizzard::pipeline;
+use std::process::Command;
+
+/// A program with stores, loads, flags across accesses, switches, string and vector code.
+const SOURCE: &str = include_str!("planted_program.c");
+
+/// A generator of numbers that is the same in every run (xorshift).
+pub(super) struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % below as u64) as usize
+    }
+}
+
+/// A program compiled by `compiler`, written to `file` first.
+pub(super) fn compiled(compiler: &str, file: &str, source: &str, options: &[&str]) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(dir.path().join(file), source).expect("write source");
+    let out = Command::new(compiler).current_dir(dir.path()).args(options).args(["-o", "p", file]).output();
+    let out = out.expect("the compiler is installed");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    std::fs::read(dir.path().join("p")).expect("read program")
+}
+
+fn rewritten(level: &str, count: bool) -> (Vec<u8>, Vec<u8>) {
+    let bytes = compiled("cc", "p.c", SOURCE, &[level]);
+    let output = pipeline::rewrite(&bytes, "p", &Options { count, ..Options::default() }).expect("rewrite").bytes;
+    (bytes, output)
+}
+
+/// File offsets of the bytes of inserted instructions, hot and cold, with the address of the instruction.
+fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
+    let Decoded { m, text, cold, sites } = decoded(file);
+    let offset = |data: &[u8], k: usize| data.as_ptr() as usize - file.as_ptr() as usize + k;
+    let mut all = Vec::new();
+    for (code, data, map) in [(&text, m.text.data, &sites.inserted), (&cold, m.cold.data, &sites.claimed)] {
+        for (k, i) in code.insns.iter().enumerate() {
+            if sites::get(map, k) && !i.is_nop() {
+                let at = (i.va - code.base) as usize;
+                all.extend((at..at + usize::from(i.len)).map(|b| (offset(data, b), i.va)));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn finds_bytes_changed_at_random_in_rewritten_programs() {
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    for (level, count) in [("-O0", false), ("-O2", false), ("-O3", true)] {
+        let (original, file) = rewritten(level, count);
+        let audit = verify_with(&file, level, Some(&original)).expect("audit runs");
+        assert!(audit.is_clean(), "{audit}");
+        let bytes = inserted_bytes(&file);
+        assert!(bytes.len() > 1000, "only {} inserted bytes at {level}", bytes.len());
+        let (mut unexplained, mut equal) = (Vec::new(), 0);
+        for _ in 0..1500 {
+            let (at, va) = bytes[numbers.next(bytes.len())];
+            let mut mutant = file.clone();
+            mutant[at] = mutant[at].wrapping_add(1 + numbers.next(255) as u8);
+            let found = verify_with(&mutant, level, Some(&original)).map_or(true, |a| !a.is_clean());
+            if found {
+                continue;
+            }
+            if harmless(&file, &mutant, va).is_some() {
+                equal += 1;
+            } else {
+                unexplained.push(format!("{va:#x}, byte {at:#x}: {:#x} became {:#x}", file[at], mutant[at]));
+            }
+        }
+        assert!(equal < 30, "{level}: {equal} changes that the test takes for harmless");
+        assert!(unexplained.is_empty(), "{level}: {} not found:\n{}", unexplained.len(), unexplained.join("\n"));
+    }
+}

@@ -27,7 +27,7 @@ use crate::optimise::strips::Strip;
 use crate::optimise::{Checks, Fuel, State};
 use crate::options::{self, Options};
 use crate::plan::{Action, Decider};
-use blizzard_rt::abi::{self, VsibDesc};
+use blizzard_contract::{self as contract, VsibDesc};
 use gimli::{EndianSlice, LittleEndian, leb128};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
@@ -750,7 +750,7 @@ fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
 
 /// Whether the operand, a constant address, lies where the runtime has its pages and the tags, and a program nothing.
 fn names_memory_of_runtime(insn: &Instruction) -> bool {
-    let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+    let runtime = contract::CONTEXT_SHARED..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
     let relocated = matches!(insn.segment_prefix(), Register::FS | Register::GS);
     !relocated && runtime.contains(&insn.memory_displacement64())
 }

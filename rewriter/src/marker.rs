@@ -6,7 +6,7 @@
 //! with which options it is best rewritten.
 
 use crate::options::Options;
-use blizzard_rt::abi::{
+use blizzard_contract::{
     AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags,
 };
 use object::read::elf::{FileHeader, ProgramHeader};

@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::rt_blob::Blob;
 use crate::sink::Sink;
 use crate::verify;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::Register;
 
 /// What a rewrite produced in memory.
@@ -411,7 +411,7 @@ fn refuse_rewritten(image: &Image) -> Result<()> {
 pub fn is_rewritten(data: &[u8]) -> bool {
     use object::{Object, ObjectSection};
     object::read::elf::ElfFile64::<object::LittleEndian>::parse(data)
-        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(abi::INFO_SECTION)))
+        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(contract::INFO_SECTION)))
 }
 
 /// All refusals of all stages, in one error.

@@ -8,7 +8,7 @@
 //! ```text
 //! let blob = Blob::embedded()?;          // blob.segments.len() load segments will be needed
 //! let at = Vaddr(0x40_0000);             // page aligned; blob.span_bytes() bytes must be free from here
-//! let mut info = blizzard_rt::abi::ModuleInfo::ZERO;
+//! let mut info = blizzard_contract::ModuleInfo::ZERO;
 //! info.rt_base_va = at.0;                // ... and every other field
 //! let placed = blob.place(at, &rt_blob::module_info_bytes(&info));
 //! for segment in &placed.segments {
@@ -23,11 +23,11 @@
 //! **Invariants** (checked by [`Blob::parse`]): position independent, only R_X86_64_RELATIVE relocations, all of them in the
 //! writable segment; no interpreter, no needed library, no thread-local storage; no two segments share a page; the first segment
 //! holds the blob's ELF header and program headers, which the runtime reads at run time.
-//! Source: ELF gABI chapter 5; `rt/src/main.rs` (self-relocation), `rt/src/abi.rs` ([`ModuleInfo`]).
+//! Source: ELF gABI chapter 5; `rt/src/main.rs` (self-relocation), `rt/contract` ([`ModuleInfo`]).
 
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
-use blizzard_rt::abi::{self, ModuleInfo};
+use blizzard_contract::{self as contract, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
@@ -183,13 +183,13 @@ pub fn module_info_bytes(info: &ModuleInfo) -> [u8; MODULE_INFO_BYTES] {
     out
 }
 
-/// Reads a module info from the contents of [`abi::INFO_SECTION`]; `None` when it is too short or has another magic.
+/// Reads a module info from the contents of [`contract::INFO_SECTION`]; `None` when it is too short or has another magic.
 pub fn read_module_info(bytes: &[u8]) -> Option<ModuleInfo> {
     let mut words = [0; ModuleInfo::WORDS];
     for (word, slot) in words.iter_mut().zip(bytes.get(..MODULE_INFO_BYTES)?.chunks_exact(8)) {
         *word = u64::from_le_bytes(slot.try_into().ok()?);
     }
-    Some(ModuleInfo::from_words(words)).filter(|info| info.magic == abi::MODULE_MAGIC)
+    Some(ModuleInfo::from_words(words)).filter(|info| info.magic == contract::MODULE_MAGIC)
 }
 
 type Parsed<T> = std::result::Result<T, String>;
@@ -228,8 +228,8 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
             functions.push(RtFunction { name: name.to_owned(), offset: value, bytes: symbol.st_size(LE) });
         }
         match name {
-            abi::RT_ENTRY_SYMBOL => entry = Some(value),
-            abi::MODULE_INFO_SYMBOL => info = Some(value),
+            contract::RT_ENTRY_SYMBOL => entry = Some(value),
+            contract::MODULE_INFO_SYMBOL => info = Some(value),
             _ => {}
         }
     }
@@ -361,7 +361,7 @@ mod tests {
     fn placing_keeps_distances_and_writes_the_module_info() {
         let blob = Blob::embedded().unwrap();
         let at = Vaddr(0x7654_3000);
-        let info = ModuleInfo { magic: abi::MODULE_MAGIC, entry_va: 0x1122, code_bytes: 9, ..ModuleInfo::ZERO };
+        let info = ModuleInfo { magic: contract::MODULE_MAGIC, entry_va: 0x1122, code_bytes: 9, ..ModuleInfo::ZERO };
         let placed = blob.place(at, &module_info_bytes(&info));
         assert_eq!(placed.segments.len(), blob.segments.len());
         assert_eq!(&placed.segments[0].bytes[..4], b"\x7fELF");
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn module_info_survives_the_round_trip() {
         let words: [u64; ModuleInfo::WORDS] = std::array::from_fn(|i| 0x0101_0101_0101_0101 * (i as u64 + 1));
-        let info = ModuleInfo { magic: abi::MODULE_MAGIC, ..ModuleInfo::from_words(words) };
+        let info = ModuleInfo { magic: contract::MODULE_MAGIC, ..ModuleInfo::from_words(words) };
         let bytes = module_info_bytes(&info);
         assert_eq!(read_module_info(&bytes), Some(info));
         assert_eq!(read_module_info(&bytes[..MODULE_INFO_BYTES - 1]), None);
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn functions_are_listed_for_the_symbol_table() {
         let blob = Blob::embedded().unwrap();
-        let start = blob.functions().iter().find(|f| f.name == abi::RT_ENTRY_SYMBOL).unwrap();
+        let start = blob.functions().iter().find(|f| f.name == contract::RT_ENTRY_SYMBOL).unwrap();
         assert_eq!(blob.place(Vaddr(0), &module_info_bytes(&ModuleInfo::ZERO)).entry, Vaddr(start.offset));
         assert!(blob.functions().iter().any(|f| f.name == "memcpy"));
     }

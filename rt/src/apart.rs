@@ -37,7 +37,7 @@ impl<T> Deref for Apart<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
+    use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES};
     use core::sync::atomic::AtomicU64;
 
     #[test]

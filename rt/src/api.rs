@@ -4,7 +4,7 @@
 //! [`Node`](crate::node::Node) or, in a run of one node, to [`Single`](crate::single::Single). Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use crate::abi::{
+use blizzard_contract::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
 use crate::forks;

@@ -5,10 +5,10 @@
 //! descriptor; each module when it is registered; the loader's mappings. Output: shared pages in place of the module's own.
 //! **Invariants**: no descriptor stays open: the file is mapped once, and parts of the mapping are duplicated (mremap(2), `old_size` 0). A
 //! library's pages are replaced when the dynamic loader has mapped them, before any of its code runs; until then they are pending.
-//! Source: `abi.rs` ([`BlocksHeader`]); glibc `elf/dl-map-segments.h` and musl `ldso/dynlink.c`: memory behind a segment's file part is an
+//! Source: the contract ([`BlocksHeader`]); glibc `elf/dl-map-segments.h` and musl `ldso/dynlink.c`: memory behind a segment's file part is an
 //! anonymous mapping at a fixed address.
 
-use crate::abi::{self, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
+use blizzard_contract::{self as contract, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
 use crate::limits;
 use crate::sys::{self, Errno, Result};
 use core::mem::offset_of;
@@ -37,7 +37,7 @@ pub fn start(fd: i32) -> Result<()> {
     sys::close(fd)?;
     // SAFETY: the mapping that was just made begins with a header, or with zeroes.
     let magic = unsafe { (base as *const u64).read() };
-    if magic != abi::BLOCKS_MAGIC {
+    if magic != contract::BLOCKS_MAGIC {
         return Err(Errno(libc::EINVAL));
     }
     TOTAL.store(total, Ordering::Relaxed);
@@ -149,7 +149,7 @@ mod tests {
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.set_len(16 * BLOCKS_PAGE_BYTES).unwrap();
-        let header = [abi::BLOCKS_MAGIC, 16 * BLOCKS_PAGE_BYTES, BLOCKS_PAGE_BYTES];
+        let header = [contract::BLOCKS_MAGIC, 16 * BLOCKS_PAGE_BYTES, BLOCKS_PAGE_BYTES];
         file.write_all_at(&header.map(u64::to_le_bytes).concat(), 0).unwrap();
         start(file.try_clone().unwrap().into_raw_fd()).unwrap();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

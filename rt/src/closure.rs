@@ -9,7 +9,7 @@
 //! **Invariant**: when the closure is active, a library that cannot be had rewritten is not opened at all, and one line says why.
 //! Source: design sections 2 (closure) and 3.2; ELF gABI chapter 5.
 
-use crate::abi::{self, ModuleInfo, closure_strings};
+use blizzard_contract::{self as contract, ModuleInfo, closure_strings};
 use crate::entry::loader::{Ehdr, PT_LOAD, Phdr};
 use crate::print;
 use crate::sys::{self, Errno, KernelSigaction};
@@ -244,7 +244,7 @@ pub fn kind_of(fd: i32) -> FileKind {
             return FileKind::Other;
         }
         for p in headers {
-            if p.p_type == abi::PT_BLIZZARD {
+            if p.p_type == contract::PT_BLIZZARD {
                 // SAFETY: integers only.
                 info = unsafe { read_at::<[u64; ModuleInfo::WORDS]>(fd, p.offset) }.map(ModuleInfo::from_words);
             } else if p.p_type == PT_LOAD {
@@ -254,7 +254,7 @@ pub fn kind_of(fd: i32) -> FileKind {
         }
     }
     match info {
-        Some(info) if info.magic == abi::MODULE_MAGIC && low < end => {
+        Some(info) if info.magic == contract::MODULE_MAGIC && low < end => {
             FileKind::Rewritten { info, low, bytes: (end - low).next_multiple_of(PAGE_BYTES) }
         }
         _ => FileKind::Original,

@@ -61,7 +61,7 @@ pub mod shuffle;
 pub mod stache;
 pub mod trail;
 
-use crate::abi::{self, BLOCK_BYTES, Counter};
+use blizzard_contract::{self as contract, BLOCK_BYTES, Counter};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
 use crate::instruments::{self, Step};
@@ -99,11 +99,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The protocol with that number ([`abi::protocol_number`]) in the region's header; `None` when there is none.
+    /// The protocol with that number ([`contract::protocol_number`]) in the region's header; `None` when there is none.
     pub const fn from_number(number: u32) -> Option<Kind> {
         match number {
-            abi::protocol_number::STACHE => Some(Kind::Stache),
-            abi::protocol_number::MCM => Some(Kind::Mcm),
+            contract::protocol_number::STACHE => Some(Kind::Stache),
+            contract::protocol_number::MCM => Some(Kind::Mcm),
             _ => None,
         }
     }
@@ -158,7 +158,7 @@ pub struct Coherence {
     /// Messages put aside, in order of arrival.
     held: Queue<Message>,
     /// By source: data of larger blocks, up to the message that they belong to.
-    arriving: [Arriving; abi::MAX_NODES],
+    arriving: [Arriving; contract::MAX_NODES],
     parts: Table<Part>,
     /// Who sent the message being handled.
     data_from: u8,
@@ -174,9 +174,9 @@ pub struct Coherence {
 
 impl Coherence {
     /// The state of a node that has used nothing yet.
-    pub fn new(kind: Kind, header: &abi::RegionHeader) -> sys::Result<Coherence> {
+    pub fn new(kind: Kind, header: &contract::RegionHeader) -> sys::Result<Coherence> {
         let segment_bytes = header.segment_bytes;
-        let segment_blocks = segment_bytes >> abi::BLOCK_SHIFT;
+        let segment_blocks = segment_bytes >> contract::BLOCK_SHIFT;
         let blocks_of = |each| if each == kind { segment_blocks } else { 0 };
         Ok(Coherence {
             kind,
@@ -186,8 +186,8 @@ impl Coherence {
             granted: false,
             pins: Pins { first: 0, end: 0, list: [0; LANE_BLOCKS], listed: 0 },
             held: Queue::new(),
-            arriving: [Arriving { block: 0, parts: 0 }; abi::MAX_NODES],
-            parts: Table::new(abi::MAX_NODES as u64 * MOST_PARTS)?,
+            arriving: [Arriving { block: 0, parts: 0 }; contract::MAX_NODES],
+            parts: Table::new(contract::MAX_NODES as u64 * MOST_PARTS)?,
             data_from: 0,
             pages: Pages::new(header.stache_pages, segment_bytes)?,
             trail: Trail::new(header.look_ahead, header.ring_slots)?,

@@ -3,7 +3,7 @@
 //! Purpose: programs in the style of the PARMACS macros run `main` on node 0 alone, set everything up, and then create the other nodes,
 //! which begin with a copy of all private data. Here each of them is a child of a real `fork`: globals, heap, stack, thread control
 //! block, descriptors, signal handlers are the kernel's copy, at the same addresses. Input: the launcher starts node 0 only
-//! ([`RegionHeader::forks`](crate::abi::RegionHeader::forks)); the client library calls [`Node::create_begin`] and then `fork`, whose system
+//! ([`RegionHeader::forks`](blizzard_contract::RegionHeader::forks)); the client library calls [`Node::create_begin`] and then `fork`, whose system
 //! call the gate lets [`created_call`] change. Output: a new node in [`become_node`].
 //!
 //! Why a real fork and not a copy into processes that wait: the kernel copies what a copy would have to imitate (mappings of files, `brk`,
@@ -13,7 +13,7 @@
 //! * *Alone*: node 0 is the home of every page ([`Homes::among`](crate::homes::Homes::among) one node), and sends nothing.
 //! * *Created*: a child waits, so that the next ones can be created first.
 //! * *Released*: as soon as node 0 waits for somebody, exits, blocks in the kernel, or some time has passed, it deals the homes out over the nodes that exist
-//!   by then. It keeps all data: the other homes take every page below [`fork_limits`](crate::abi::RegionHeader::fork_limits) as
+//!   by then. It keeps all data: the other homes take every page below [`fork_limits`](blizzard_contract::RegionHeader::fork_limits) as
 //!   Exclusive at node 0, whose tags are raised to match.
 //! * *Late*: a node created after that is home of nothing, and otherwise a node like any other.
 //!
@@ -21,10 +21,11 @@
 //! looks at anything; nothing of the parent's transport is used by the child.
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
-use crate::abi::{self, CONTEXT_BYTES};
+use blizzard_contract::{self as contract, CONTEXT_BYTES};
 use crate::apart::Apart;
 use crate::coherence::has_bug;
-use crate::homes::{LOWER_ARENAS, PAGE_BYTES};
+use crate::homes::PAGE_BYTES;
+use blizzard_contract::LOWER_ARENAS;
 use crate::node::{self, Node};
 use crate::protocol::{NodeId, Tag};
 use crate::region::Region;
@@ -243,7 +244,7 @@ pub fn become_node() {
     };
     // SAFETY: the region's page is the runtime's own, and the context pages are used through fixed addresses only; one thread.
     let mapped = unsafe {
-        sys::remap_shared(region.context_address(me), CONTEXT_BYTES, abi::CONTEXT_SHARED)
+        sys::remap_shared(region.context_address(me), CONTEXT_BYTES, contract::CONTEXT_SHARED)
             .and_then(|()| segment::change_node(number))
     };
     node::set_created(me);

@@ -5,12 +5,12 @@
 //! **Invariants**: only an arena's owner touches its bookkeeping; memory is zero when its address is returned: fresh memory is zero at its
 //! home from the start, recycled memory is zeroed by the node that asked, with ordinary coherent stores.
 
-use crate::abi::{BLOCK_BYTES, Counter};
+use blizzard_contract::{BLOCK_BYTES, Counter};
 use crate::alloc::{Arena, Chunk, FreeError};
-use crate::homes::{ArenaId, Attributes, Homes, LOWER_ARENAS, PAGE_BYTES, Placement};
+use crate::homes::{ArenaId, Attributes, Homes, PAGE_BYTES, Placement};
 use crate::msg::id;
 use crate::node::Node;
-use crate::partition::SIZES;
+use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS};
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
@@ -27,7 +27,7 @@ pub struct Full {
 pub struct Arenas {
     homes: Homes,
     me: NodeId,
-    zone: [Option<Arena>; SIZES],
+    zone: [Option<Arena>; BLOCK_SIZES],
     /// Of the lower half: node 0 only.
     lower: [Option<Arena>; LOWER_ARENAS],
 }
@@ -39,7 +39,7 @@ impl Arenas {
     /// The kernel's, when it gives no address space for those that the run's own settings lead to.
     pub fn new(homes: &Homes, me: NodeId) -> sys::Result<Arenas> {
         let mut arenas =
-            Arenas { homes: *homes, me, zone: [const { None }; SIZES], lower: [const { None }; LOWER_ARENAS] };
+            Arenas { homes: *homes, me, zone: [const { None }; BLOCK_SIZES], lower: [const { None }; LOWER_ARENAS] };
         let defaults = homes.partition().defaults();
         for placement in [defaults.homes, Placement::Node(me)] {
             arenas
@@ -53,7 +53,7 @@ impl Arenas {
     fn place(&mut self, arena: ArenaId) -> Option<&mut Option<Arena>> {
         match arena.zone() {
             None if self.me.index() == 0 => self.lower.get_mut(arena.index()),
-            Some(zone) if zone == self.me.index() as u64 => self.zone.get_mut((arena.index() - LOWER_ARENAS) % SIZES),
+            Some(zone) if zone == self.me.index() as u64 => self.zone.get_mut((arena.index() - LOWER_ARENAS) % BLOCK_SIZES),
             _ => None,
         }
     }

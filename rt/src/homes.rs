@@ -13,10 +13,10 @@
 //!
 //! **Invariant**: all blocks of a page have the same home. What is left of the upper half belongs to nobody.
 
-use crate::abi::{MAX_NODES, SEGMENT_BASE};
+use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
 use crate::buffer::{Table, Zeroed};
 pub use crate::partition::{
-    ArenaId, Attributes, BlockSize, LOWER_ARENAS, MAX_ARENAS, PAGE_BYTES, Partition, Placement,
+    ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement,
 };
 use crate::protocol::NodeId;
 use crate::sys;

@@ -8,9 +8,9 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use crate::abi::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
-use crate::restarts::{Restart, Restarts};
-use crate::trap_map::{Place, TrapMap};
+use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
+use blizzard_contract::restarts::{Restart, Restarts};
+use blizzard_contract::trap_map::{Place, TrapMap};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -331,7 +331,7 @@ impl Modules {
         self.at(at).map_or(Found::Elsewhere, |slot| slot.traps().find(at, slot.bias.load(Ordering::Relaxed)))
     }
 
-    /// The chain of [`crate::abi::GroupRange`]s that new code at `at` relies on, if it does.
+    /// The chain of [`blizzard_contract::GroupRange`]s that new code at `at` relies on, if it does.
     pub fn chain_at(&self, at: u64) -> Option<u64> {
         let (base, group) = self.group_at(at)?;
         (group & Region::MOVED == 0).then(|| base.wrapping_add(group.into()))
@@ -423,7 +423,7 @@ pub(crate) mod tests {
         let Some(first) = entries.first() else { return ModuleInfo::ZERO };
         let head = TrapHead { old: first.old, new: first.new, at: 0 };
         let code = |pair: &[TrapEntry]| {
-            let (code, bytes) = crate::trap_map::encode(pair[0], pair[1]);
+            let (code, bytes) = blizzard_contract::trap_map::encode(pair[0], pair[1]);
             code.into_iter().take(bytes)
         };
         let codes: &'static [u8] = entries.windows(2).flat_map(code).collect::<Vec<u8>>().leak();
@@ -493,7 +493,7 @@ pub(crate) mod tests {
     #[test]
     fn accesses_lead_back_to_their_checks() {
         let rows = [Restart { check: 0x10, access: 0x20 }, Restart { check: 0x28, access: 0x30 }];
-        let (heads, codes) = crate::restarts::tests::build(&rows);
+        let (heads, codes) = blizzard_contract::restarts::tests::build(&rows);
         let (modules, bias) = (table(), 0x5555_0000_0000);
         let with = ModuleInfo {
             restart_codes_va: (codes.as_ptr() as u64).wrapping_sub(bias),

@@ -10,7 +10,7 @@ pub mod explore;
 pub mod own_stack;
 mod process;
 
-use crate::abi::Counter;
+use blizzard_contract::Counter;
 use crate::buffer::Queue;
 use crate::coherence::Coherence;
 use crate::forks::{self, Forks};

@@ -15,17 +15,13 @@
 //! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
 //! nothing. A segment too small for slices of a page has none.
 
-use crate::abi::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES};
+use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS, BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES};
 use crate::protocol::NodeId;
 
 /// Bytes of the pages that are dealt out.
 pub const PAGE_BYTES: u64 = 4096;
-/// Block sizes that there are.
-pub const SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize + 1;
-/// Arenas of the lower half: round-robin homes, then first touch, by block size.
-pub const LOWER_ARENAS: usize = 2 * SIZES;
 /// Most arenas of a run.
-pub const MAX_ARENAS: usize = LOWER_ARENAS + MAX_NODES * SIZES;
+pub const MAX_ARENAS: usize = LOWER_ARENAS + MAX_NODES * BLOCK_SIZES;
 const LOWER_SLICES: u64 = 32;
 const ZONE_SLICES: u64 = 16;
 
@@ -86,14 +82,14 @@ impl ArenaId {
         let class = attributes.block.class() as usize;
         ArenaId(match attributes.homes {
             Placement::RoundRobin => class,
-            Placement::FirstTouch => SIZES + class,
-            Placement::Node(node) => LOWER_ARENAS + node.index() * SIZES + class,
+            Placement::FirstTouch => BLOCK_SIZES + class,
+            Placement::Node(node) => LOWER_ARENAS + node.index() * BLOCK_SIZES + class,
         } as u16)
     }
 
     /// The arena with that number, if a run of so many nodes has it.
     pub const fn new(number: u64, nodes: u64) -> Option<ArenaId> {
-        if number < LOWER_ARENAS as u64 + nodes * SIZES as u64 { Some(ArenaId(number as u16)) } else { None }
+        if number < LOWER_ARENAS as u64 + nodes * BLOCK_SIZES as u64 { Some(ArenaId(number as u16)) } else { None }
     }
 
     pub const fn index(self) -> usize {
@@ -103,7 +99,7 @@ impl ArenaId {
     /// Whose zone it is in; `None` in the lower half.
     pub const fn zone(self) -> Option<u64> {
         match (self.0 as usize).checked_sub(LOWER_ARENAS) {
-            Some(place) => Some((place / SIZES) as u64),
+            Some(place) => Some((place / BLOCK_SIZES) as u64),
             None => None,
         }
     }
@@ -111,7 +107,7 @@ impl ArenaId {
     /// The size of its blocks.
     pub const fn block(self) -> BlockSize {
         // The arenas of the lower half are a multiple of the sizes.
-        BlockSize::of_class((self.0 as usize % SIZES) as u8)
+        BlockSize::of_class((self.0 as usize % BLOCK_SIZES) as u8)
     }
 }
 
@@ -173,7 +169,7 @@ pub struct Partition {
     zone_bytes: u64,
     zone_shift: u32,
     lower: Slices<{ LOWER_ARENAS - 1 }>,
-    zone: Slices<{ SIZES - 1 }>,
+    zone: Slices<{ BLOCK_SIZES - 1 }>,
     defaults: Attributes,
 }
 
@@ -234,13 +230,13 @@ impl Partition {
         }
         let zone = self.zone_at(offset)? as usize;
         let class = self.zone.class_at((offset - self.half_bytes) & (self.zone_bytes - 1));
-        Some(ArenaId((LOWER_ARENAS + zone * SIZES) as u16 + u16::from(class)))
+        Some(ArenaId((LOWER_ARENAS + zone * BLOCK_SIZES) as u16 + u16::from(class)))
     }
 
     /// Whether pages at that offset of the lower half get their homes by first touch.
     #[inline]
     pub fn is_first_touch(&self, offset: u64) -> bool {
-        usize::from(self.lower.class_at(offset)) >= SIZES
+        usize::from(self.lower.class_at(offset)) >= BLOCK_SIZES
     }
 
     /// The size of the block that holds an address; of an address that belongs to nobody, any.
@@ -272,7 +268,7 @@ mod tests {
     }
 
     fn all_defaults() -> Vec<Attributes> {
-        let sizes = (0..SIZES as u8).map(BlockSize::of_class);
+        let sizes = (0..BLOCK_SIZES as u8).map(BlockSize::of_class);
         sizes
             .flat_map(|block| [Placement::RoundRobin, Placement::FirstTouch].map(|homes| Attributes { block, homes }))
             .collect()
@@ -301,12 +297,12 @@ mod tests {
                         assert_eq!(partition.arena_of(addr), Some(arena));
                         assert_eq!(partition.block_at(addr), arena.block());
                         let homes = partition.is_first_touch((addr - SEGMENT_BASE).min(partition.half_bytes() - 1));
-                        assert!(arena.zone().is_some() || homes == (arena.index() >= SIZES));
+                        assert!(arena.zone().is_some() || homes == (arena.index() >= BLOCK_SIZES));
                     }
                     assert_eq!(arena.zone().is_some(), base >= SEGMENT_BASE + partition.half_bytes());
                     ranges.push((base, len));
                 }
-                assert_eq!(ranges.len(), LOWER_ARENAS + nodes as usize * SIZES);
+                assert_eq!(ranges.len(), LOWER_ARENAS + nodes as usize * BLOCK_SIZES);
                 ranges.sort_unstable();
                 assert_eq!(ranges[0].0, SEGMENT_BASE);
                 assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "no gap, no overlap");

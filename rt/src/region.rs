@@ -6,10 +6,10 @@
 //! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
 
-use crate::abi::{self, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
+use blizzard_contract::{LOWER_ARENAS, self as contract, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
 use crate::coherence::Kind;
 use crate::limits;
-use crate::partition::{Attributes, BlockSize, LOWER_ARENAS, Placement};
+use crate::partition::{Attributes, BlockSize, Placement};
 use crate::protocol::NodeId;
 use crate::sys;
 use core::fmt;
@@ -45,14 +45,14 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     let nodes = u64::from(header.nodes);
     let rings = || {
         let slots = u64::from(header.ring_slots);
-        let ring = abi::RING_HEADER_BYTES + slots * SLOT_BYTES;
+        let ring = contract::RING_HEADER_BYTES + slots * SLOT_BYTES;
         (slots.is_power_of_two() && header.ring_bytes == ring).then_some(nodes * nodes * ring)
     };
     let inside = |off: u64, bytes: u64| off.checked_add(bytes).is_some_and(|end| end <= header.total_bytes);
-    if header.magic != abi::REGION_MAGIC {
+    if header.magic != contract::REGION_MAGIC {
         return Err("it does not begin with the magic number");
     }
-    if nodes == 0 || nodes > abi::MAX_NODES as u64 {
+    if nodes == 0 || nodes > contract::MAX_NODES as u64 {
         return Err("the number of nodes is out of range");
     }
     if header.total_bytes > file_bytes {
@@ -72,7 +72,7 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     {
         return Err("the fill area is misplaced");
     }
-    if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * abi::STAGE_BYTES) {
+    if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * contract::STAGE_BYTES) {
         return Err("the staging areas are misplaced");
     }
     if Kind::from_number(header.protocol).is_none() {
@@ -81,16 +81,16 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if BlockSize::new(header.block_bytes.into()).is_none() {
         return Err("the block size is no power of two from 64 to 4096");
     }
-    if header.homes > abi::home_policy::FIRST_TOUCH {
+    if header.homes > contract::home_policy::FIRST_TOUCH {
         return Err("it names a home policy that this runtime does not have");
     }
-    if header.look_ahead > abi::LOOK_AHEAD {
+    if header.look_ahead > contract::LOOK_AHEAD {
         return Err("more blocks are to be asked for at a time than can be");
     }
     // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
-    let tag_page_covers = CONTEXT_BYTES << abi::BLOCK_SHIFT;
+    let tag_page_covers = CONTEXT_BYTES << contract::BLOCK_SHIFT;
     if header.segment_bytes == 0
-        || header.segment_bytes > abi::SEGMENT_MAX_BYTES
+        || header.segment_bytes > contract::SEGMENT_MAX_BYTES
         || !header.segment_bytes.is_multiple_of(tag_page_covers)
     {
         return Err("the segment's size is zero, too large or no multiple of 256 KiB");
@@ -132,7 +132,7 @@ impl Region {
     pub fn defaults(&self) -> Attributes {
         Attributes {
             block: BlockSize::new(self.header.block_bytes.into()).expect("checked when the region was mapped"),
-            homes: if self.header.homes == abi::home_policy::FIRST_TOUCH {
+            homes: if self.header.homes == contract::home_policy::FIRST_TOUCH {
                 Placement::FirstTouch
             } else {
                 Placement::RoundRobin
@@ -192,7 +192,7 @@ impl Region {
     /// First byte of a node's staging area.
     pub fn stage(&self, node: NodeId) -> *mut u8 {
         assert!((node.index() as u32) < self.header.nodes);
-        (self.base + self.header.stage_off + node.index() as u64 * abi::STAGE_BYTES) as *mut u8
+        (self.base + self.header.stage_off + node.index() as u64 * contract::STAGE_BYTES) as *mut u8
     }
 }
 
@@ -221,7 +221,7 @@ impl Context {
         self.word(offset_of!(SharedContext, poll))
     }
 
-    /// See [`abi::activity`].
+    /// See [`contract::activity`].
     pub fn activity(&self) -> &AtomicU32 {
         self.word(offset_of!(SharedContext, activity))
     }
@@ -236,7 +236,7 @@ impl Context {
         self.word(offset_of!(SharedContext, beat))
     }
 
-    /// See [`abi::node_phase`].
+    /// See [`contract::node_phase`].
     pub fn phase(&self) -> &AtomicU32 {
         self.word(offset_of!(SharedContext, phase))
     }
@@ -245,9 +245,9 @@ impl Context {
         self.word(offset_of!(SharedContext, exit_status))
     }
 
-    /// An instrument's word: see [`abi::instrument`].
+    /// An instrument's word: see [`contract::instrument`].
     pub fn instrument(&self, word: usize) -> &AtomicU64 {
-        assert!(word < abi::INSTRUMENT_WORDS);
+        assert!(word < contract::INSTRUMENT_WORDS);
         let at = self.base + (offset_of!(SharedContext, instruments) + 8 * word) as u64;
         // SAFETY: the index was checked, so the word lies inside the page.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }
@@ -305,7 +305,7 @@ pub mod testing {
 
     impl TestRegion {
         pub fn new(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32) -> TestRegion {
-            let protocol = abi::protocol_number::STACHE;
+            let protocol = contract::protocol_number::STACHE;
             TestRegion::with_protocol(nodes, cpus, segment_bytes, ring_slots, protocol)
         }
 
@@ -314,9 +314,9 @@ pub mod testing {
             header.protocol = protocol;
             // A smaller ring leaves the offsets as they are: the rings only get shorter.
             header.ring_slots = ring_slots;
-            header.ring_bytes = abi::RING_HEADER_BYTES + u64::from(ring_slots) * SLOT_BYTES;
+            header.ring_bytes = contract::RING_HEADER_BYTES + u64::from(ring_slots) * SLOT_BYTES;
             let fd = memfd(&header);
-            let fill = vec![abi::TAG_INVALID; header.fill_bytes as usize];
+            let fill = vec![contract::TAG_INVALID; header.fill_bytes as usize];
             // SAFETY: the kernel reads the vector only.
             let wrote = unsafe { libc::pwrite(fd, fill.as_ptr().cast(), fill.len(), header.fill_off as i64) };
             assert_eq!(wrote as usize, fill.len());
@@ -329,7 +329,7 @@ pub mod testing {
             let rings = u64::from(header.nodes * header.nodes) * header.ring_bytes;
             let mut ranges = std::vec![(header.contexts_off, header.rings_off + rings - header.contexts_off)];
             ranges
-                .extend((0..u64::from(header.nodes)).map(|n| (header.stage_off + n * abi::STAGE_BYTES, CONTEXT_BYTES)));
+                .extend((0..u64::from(header.nodes)).map(|n| (header.stage_off + n * contract::STAGE_BYTES, CONTEXT_BYTES)));
             ranges.push((offset_of!(RegionHeader, fork_homes) as u64, size_of::<u32>() as u64));
             ranges.push((offset_of!(RegionHeader, fork_limits) as u64, size_of_val(&header.fork_limits) as u64));
             for (at, bytes) in ranges {

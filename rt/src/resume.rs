@@ -3,10 +3,10 @@
 //! Purpose: whoever continues there without having come from the check must not rely on it: a handler of the program for a signal that an instruction
 //! raised (SIGSEGV of a guard page) runs in the middle, with polls of its own, and returns there, perhaps with other registers; a jump to an address
 //! that nobody foresaw is redirected by a trap byte. Input: where a context continues, and its registers. Output: accessible blocks, and where it goes on.
-//! * At an access with a check of its own it goes back to that check ([`crate::restarts`]).
-//! * One check may cover several accesses: what those that follow rely on is made accessible again ([`abi::Region`]).
+//! * At an access with a check of its own it goes back to that check ([`blizzard_contract::restarts`]).
+//! * One check may cover several accesses: what those that follow rely on is made accessible again ([`contract::Region`]).
 //! * Where what is relied upon cannot be named (a table's element of which the index is not known yet), the code stands in a copy of a loop, and the
-//!   context goes on in the loop itself ([`abi::Region::MOVED`]).
+//!   context goes on in the loop itself ([`contract::Region::MOVED`]).
 //!
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call
@@ -14,7 +14,7 @@
 //! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
-use crate::abi;
+use blizzard_contract as contract;
 use crate::entry::gates::require_group;
 use crate::modules::MODULES;
 use crate::node;
@@ -73,7 +73,7 @@ pub unsafe fn return_to(context: &mut Ucontext, to: u64) {
 
 /// Makes the loop that is running test tags before its next iteration: other loops may have run since its last tests, or messages been handled.
 pub fn forget_limits() {
-    for (at, none) in [abi::LIMIT_UP, abi::LIMIT_DOWN].into_iter().zip(abi::NO_LIMITS) {
+    for (at, none) in [contract::LIMIT_UP, contract::LIMIT_DOWN].into_iter().zip(contract::NO_LIMITS) {
         // SAFETY: the context page is mapped before anything of the program runs, and only this thread's code looks at the limits.
         unsafe { (at as *mut u64).write_volatile(none) };
     }
@@ -98,4 +98,4 @@ pub fn reestablish(context: &mut Ucontext) {
     }
 }
 
-const _: () = assert!(abi::GROUP_RANGES > 1 && GREGS[4] == crate::trap::REG_RSP);
+const _: () = assert!(contract::GROUP_RANGES > 1 && GREGS[4] == crate::trap::REG_RSP);

@@ -1,11 +1,11 @@
 //! The fixed mappings of a node: tag table, context pages, segment.
 //!
-//! Purpose: put everything of [`crate::abi`]'s address space where it belongs, before the program runs. Input: the segment's size, and in a
+//! Purpose: put everything of [`blizzard_contract`]'s address space where it belongs, before the program runs. Input: the segment's size, and in a
 //! launched run the shared region. Output: mappings. Source: design section 4.
 //! **Invariants**: nothing that exists is ever replaced, except parts of the tag table by its own fill; a failure names the range, the
 //! reason and the usual remedy in one line.
 
-use crate::abi::{self, CONTEXT_BYTES, RegionHeader};
+use blizzard_contract::{self as contract, CONTEXT_BYTES, RegionHeader};
 use crate::limits;
 use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
@@ -94,16 +94,16 @@ unsafe fn advise_sparse(addr: u64, bytes: u64) {
 pub unsafe fn map_tag_table() -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place("tag table", abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES, libc::PROT_READ, PRIVATE, None)?;
-        advise_sparse(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES);
+        place("tag table", contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES, libc::PROT_READ, PRIVATE, None)?;
+        advise_sparse(contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES);
     }
     Ok(())
 }
 
 /// Tags of addresses where the tag table and the context pages lie, in whole pages.
 pub const HIDDEN_TAGS: Range<u64> = {
-    let from = abi::TAG_TABLE_BASE + (abi::CONTEXT_SHARED >> abi::BLOCK_SHIFT);
-    let to = abi::TAG_TABLE_BASE + ((abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES) >> abi::BLOCK_SHIFT);
+    let from = contract::TAG_TABLE_BASE + (contract::CONTEXT_SHARED >> contract::BLOCK_SHIFT);
+    let to = contract::TAG_TABLE_BASE + ((contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES) >> contract::BLOCK_SHIFT);
     from & !(CONTEXT_BYTES - 1)..to.next_multiple_of(CONTEXT_BYTES)
 };
 
@@ -137,13 +137,13 @@ pub unsafe fn map_contexts(region: Option<(i32, &RegionHeader, NodeId)>) -> Resu
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: anonymous memory; the shared page is used through atomics only.
     unsafe {
-        place("private context page", abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW, private, None)?;
+        place("private context page", contract::CONTEXT_PRIVATE, CONTEXT_BYTES, RW, private, None)?;
         let what = "shared context page";
         match region {
-            None => place(what, abi::CONTEXT_SHARED, CONTEXT_BYTES, RW, private, None),
+            None => place(what, contract::CONTEXT_SHARED, CONTEXT_BYTES, RW, private, None),
             Some((fd, header, node)) => {
                 let offset = header.contexts_off + node.index() as u64 * CONTEXT_BYTES;
-                place(what, abi::CONTEXT_SHARED, CONTEXT_BYTES, RW, libc::MAP_SHARED, Some((fd, offset)))
+                place(what, contract::CONTEXT_SHARED, CONTEXT_BYTES, RW, libc::MAP_SHARED, Some((fd, offset)))
             }
         }
     }
@@ -157,11 +157,11 @@ pub unsafe fn fill_private_context(gates: [u64; 7], nodes: u32, node: u32) -> sy
     // SAFETY: the page is mapped, writable, and the program does not run yet.
     unsafe {
         for (slot, gate) in gates.into_iter().enumerate() {
-            (abi::GATE_MISS as *mut u64).add(slot).write(gate);
+            (contract::GATE_MISS as *mut u64).add(slot).write(gate);
         }
-        (abi::CTX_NODES as *mut u32).write(nodes);
-        (abi::CTX_NODE as *mut u32).write(node);
-        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+        (contract::CTX_NODES as *mut u32).write(nodes);
+        (contract::CTX_NODE as *mut u32).write(node);
+        sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
     }
 }
 
@@ -175,9 +175,9 @@ pub unsafe fn fill_private_context(gates: [u64; 7], nodes: u32, node: u32) -> sy
 pub unsafe fn let_gathers_look() -> sys::Result<()> {
     // SAFETY: the page stays readable, whatever other threads do; nobody else writes to it.
     unsafe {
-        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
-        AtomicU32::from_ptr(abi::CTX_NODES as *mut u32).store(2, Ordering::Relaxed);
-        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+        sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
+        AtomicU32::from_ptr(contract::CTX_NODES as *mut u32).store(2, Ordering::Relaxed);
+        sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
     }
 }
 
@@ -188,8 +188,8 @@ pub unsafe fn let_gathers_look() -> sys::Result<()> {
 pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
     // SAFETY: passed on from the caller; advice changes no contents.
     unsafe {
-        map_between_guards("shared segment", abi::SEGMENT_BASE, bytes)?;
-        let _ = sys::madvise(abi::SEGMENT_BASE, bytes, libc::MADV_DONTDUMP);
+        map_between_guards("shared segment", contract::SEGMENT_BASE, bytes)?;
+        let _ = sys::madvise(contract::SEGMENT_BASE, bytes, libc::MADV_DONTDUMP);
     }
     Ok(())
 }
@@ -240,8 +240,8 @@ pub(crate) unsafe fn map_between_guards(what: &'static str, base: u64, bytes: u6
 /// # Safety
 /// [`map_tag_table`] has run and no tag of the segment was used; `fd` is the region with that header.
 pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
-    let base = abi::TAG_TABLE_BASE + (abi::SEGMENT_BASE >> abi::BLOCK_SHIFT);
-    let total = header.segment_bytes >> abi::BLOCK_SHIFT;
+    let base = contract::TAG_TABLE_BASE + (contract::SEGMENT_BASE >> contract::BLOCK_SHIFT);
+    let total = header.segment_bytes >> contract::BLOCK_SHIFT;
     // SAFETY: passed on from the caller.
     unsafe { repeat_over_tags(base, total, fd, header.fill_bytes, header.fill_off) }
 }
@@ -288,9 +288,9 @@ pub(crate) unsafe fn repeat_over_tags(
 pub unsafe fn change_node(node: u32) -> sys::Result<()> {
     // SAFETY: the page is the runtime's own.
     unsafe {
-        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
-        (abi::CTX_NODE as *mut u32).write(node);
-        sys::mprotect(abi::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
+        sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
+        (contract::CTX_NODE as *mut u32).write(node);
+        sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
     }
 }
 
@@ -299,11 +299,11 @@ pub unsafe fn change_node(node: u32) -> sys::Result<()> {
 /// # Safety
 /// [`map_segment`] and [`invalidate_segment`] have run; nothing relies on their contents.
 pub unsafe fn forget(segment_bytes: u64) -> sys::Result<()> {
-    let tags = abi::TAG_TABLE_BASE + (abi::SEGMENT_BASE >> abi::BLOCK_SHIFT);
+    let tags = contract::TAG_TABLE_BASE + (contract::SEGMENT_BASE >> contract::BLOCK_SHIFT);
     // SAFETY: private mappings: pages that were written come back as zeros, and as the file's.
     unsafe {
-        sys::madvise(abi::SEGMENT_BASE, segment_bytes, libc::MADV_DONTNEED)?;
-        sys::madvise(tags, segment_bytes >> abi::BLOCK_SHIFT, libc::MADV_DONTNEED)
+        sys::madvise(contract::SEGMENT_BASE, segment_bytes, libc::MADV_DONTNEED)?;
+        sys::madvise(tags, segment_bytes >> contract::BLOCK_SHIFT, libc::MADV_DONTNEED)
     }
 }
 

@@ -5,7 +5,7 @@
 //! and is misuse.
 //! **Invariant**: no memory outside this object and the segment is touched.
 
-use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
+use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::alloc::FreeError;
 use crate::heap::{Arenas, Full, whole_blocks};
 use crate::homes::{Attributes, BlockSize, Homes, Placement};

@@ -8,7 +8,7 @@
 //! **Invariant**: between looking at the tags and the end of the real instruction nothing else runs on this thread.
 //! Source: SDM volume 2 (REP, MOVS, STOS, LODS, SCAS, CMPS), volume 1 section 7.3.9.
 
-use crate::abi::{BLOCK_BYTES, string_desc};
+use blizzard_contract::{BLOCK_BYTES, string_desc};
 use core::arch::asm;
 
 /// Blocks looked at for one stretch: bounds the time between two looks.

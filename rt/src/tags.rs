@@ -1,12 +1,12 @@
 //! Access tags of the segment's blocks, and the node's own copies of them.
 //!
 //! Purpose: [`Space`] is one node's view of the segment: where its copy and its tags lie. In a program both are at the addresses of
-//! [`crate::abi`]; a test has several nodes in one process, each with its own. Input and output: addresses of the segment, as
+//! [`blizzard_contract`]; a test has several nodes in one process, each with its own. Input and output: addresses of the segment, as
 //! programs use them on every node.
 //! **Invariants**: only the node's own thread changes its tags (design section 5, atomicity); every method panics on an address
 //! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
 
-use crate::abi::{self, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use crate::partition::{BlockSize, Partition};
 use crate::protocol::Tag;
 use crate::sys;
@@ -77,7 +77,7 @@ impl Space {
     pub const unsafe fn program(bytes: u64) -> Space {
         Space {
             memory: SEGMENT_BASE,
-            tags: abi::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT),
+            tags: contract::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT),
             bytes,
             partition: Partition::uniform(BlockSize::MIN),
         }
@@ -172,7 +172,7 @@ impl Space {
         if !self.contains(block.addr()) {
             return true;
         }
-        let forbidden = if store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD };
+        let forbidden = if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD };
         self.tag_cell(block).load(Ordering::Relaxed) & forbidden == 0
     }
 
@@ -216,7 +216,7 @@ mod tests {
 
     fn space(bytes: usize) -> (Space, Vec<u64>, Vec<u8>) {
         let mut memory = vec![0u64; bytes / 8];
-        let mut tags = vec![abi::TAG_INVALID; bytes / 64];
+        let mut tags = vec![contract::TAG_INVALID; bytes / 64];
         // SAFETY: the vectors are returned with the view and not moved in memory.
         let space = unsafe { Space::new(memory.as_mut_ptr() as u64, tags.as_mut_ptr() as u64, bytes as u64) };
         (space, memory, tags)
@@ -237,8 +237,8 @@ mod tests {
             assert_eq!(space.tag(block), Some(tag));
             assert_eq!((space.allows(block, false), space.allows(block, true)), (load, store));
         }
-        assert_eq!(tags[1], abi::TAG_INVALID);
-        assert_eq!(tags[2], abi::TAG_BUSY);
+        assert_eq!(tags[1], contract::TAG_INVALID);
+        assert_eq!(tags[2], contract::TAG_BUSY);
         // Private memory and the address behind the segment are not the runtime's business.
         assert!(space.allows(Block::of(SEGMENT_BASE + 4096), true) && space.allows(Block::of(64), true));
     }
@@ -262,7 +262,7 @@ mod tests {
         space.set_tag(block, Tag::ReadOnly);
         assert_eq!(
             (tags[7], &tags[8..16], tags[16]),
-            (abi::TAG_INVALID, &[abi::TAG_READONLY; 8][..], abi::TAG_INVALID)
+            (contract::TAG_INVALID, &[contract::TAG_READONLY; 8][..], contract::TAG_INVALID)
         );
     }
 

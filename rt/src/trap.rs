@@ -7,7 +7,7 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use crate::abi::Counter;
+use blizzard_contract::Counter;
 use crate::entry::access;
 use crate::modules::{Found, MODULES};
 use crate::node;
@@ -201,7 +201,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::{ModuleInfo, TrapEntry};
+    use blizzard_contract::{ModuleInfo, TrapEntry};
 
     /// Executes a real `int3` under the real handler: the frame must come back at the address that the map names.
     #[test]

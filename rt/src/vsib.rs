@@ -5,7 +5,7 @@
 //! Output: at most [`MAX_LANES`] pairs of address and bytes.
 //! Source: SDM volume 2, 2.3.12 (VSIB), VGATHERDPS, VPGATHERDD (EVEX), volume 1 chapter 13 (XSAVE: standard format, section 13.4).
 
-use crate::abi::VsibDesc;
+use blizzard_contract::VsibDesc;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicU32, Ordering};
 

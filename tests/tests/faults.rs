@@ -3,7 +3,7 @@
 //!
 //! `BLIZZARD_KILLS` sets the number of runs in which a node is killed; 200 is what a release is tried with.
 
-use blizzard_rt::abi::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext};
+use blizzard_contract::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext};
 use blizzard_test_harness::needs;
 use blizzard_tests::failing::{self, marker, processes_with};
 use blizzard_tests::run::Ending;

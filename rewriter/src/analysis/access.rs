@@ -4,7 +4,7 @@
 //! understood yields [`Access::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
 
 use crate::disasm::{is_nested, is_padlock};
-use blizzard_rt::abi::{VsibDesc, string_desc};
+use blizzard_contract::{VsibDesc, string_desc};
 use iced_x86::{Code, CpuidFeature, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 /// Bytes, direction and address of an ordinary access.

@@ -1,7 +1,7 @@
 //! Which registers certainly hold a number of 32 bits: the upper half is all zeros, or all ones.
 //!
 //! Purpose: an index of 32 bits leads less than [`FARTHEST`] bytes away from its base, so the base alone says whether the sum can be shared memory
-//! ([`blizzard_rt::abi::PRIVATE_REACH`]). A forward must-analysis within each component, as [`super::stack`]: nothing is known where control may come
+//! ([`blizzard_contract::PRIVATE_REACH`]). A forward must-analysis within each component, as [`super::stack`]: nothing is known where control may come
 //! from elsewhere, nor in all of a block that it may enter in its middle; behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 //! Source: SDM volume 1, 3.4.1.1 (results of 32 bits clear the upper half).
 
@@ -10,12 +10,12 @@ use super::regs::RegSet;
 use crate::cfg::computed::Computed;
 use crate::cfg::{BlockId, Cfg, End};
 use crate::disasm::InsnId;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::{FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 /// Largest scale times 2^32, and a displacement.
 const FARTHEST: u64 = (8 << 32) + (1 << 31);
-const _: () = assert!(FARTHEST < abi::PRIVATE_REACH / 4);
+const _: () = assert!(FARTHEST < contract::PRIVATE_REACH / 4);
 
 /// How one instruction changes the set: `(set & keep) | made | (copies the source's membership to the destination)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

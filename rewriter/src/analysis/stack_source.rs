@@ -3,7 +3,7 @@
 //! Input: an instruction, what it does to registers. Output: whether the new rsp is a stack address whenever the old one is. Where it is not, a test stands
 //! behind the instruction, because accesses through rsp are not checked.
 //! **Invariant**: with [`Source::Stack`], rsp moves by a constant, is rounded down, or is what pushes, pops, calls and returns make of it. The segment has
-//! [`blizzard_rt::abi::PRIVATE_REACH`] bytes of nothing on both sides of its window: no such step of a program that uses its stack leads across.
+//! [`blizzard_contract::PRIVATE_REACH`] bytes of nothing on both sides of its window: no such step of a program that uses its stack leads across.
 //! Source: SDM volume 2; `DESIGN.md`, "What the private stack rests on".
 
 use super::regs::RegSet;

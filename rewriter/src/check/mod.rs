@@ -18,7 +18,7 @@ use crate::optimise::State;
 use crate::optimise::strips::Limit;
 use crate::plan::{Action, is_big};
 use asm::{Mem, RAX, RSP};
-use blizzard_rt::abi::{self, Counter, VsibDesc, miss_desc};
+use blizzard_contract::{self as contract, Counter, VsibDesc, miss_desc};
 use iced_x86::{Instruction, Register};
 
 /// Where something is inserted.
@@ -350,7 +350,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     if let Some((_, word)) = bits {
         bit_word(out, word, s, t);
     }
-    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+    asm::shr(out, s, contract::BLOCK_SHIFT as u8);
     if site.count {
         asm::inc64(out, counter(if p.store { Counter::StoreChecks } else { Counter::LoadChecks }));
     }
@@ -435,7 +435,7 @@ fn group_call(code: &mut Code, s: Option<u8>, chain: u32) {
             asm::xchg_rsp_rax(&mut cold.bytes);
         }
     }
-    asm::call_abs(&mut cold.bytes, abi::GATE_GROUP);
+    asm::call_abs(&mut cold.bytes, contract::GATE_GROUP);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
 }
 
@@ -453,12 +453,12 @@ fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
     asm::push(out, s);
     if p.bytes > 1 {
         asm::and32(out, s, 63);
-        asm::cmp32(out, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
+        asm::cmp32(out, s, (contract::BLOCK_BYTES - u64::from(p.bytes)) as i8);
         let straddles = asm::jcc8(out, asm::CC_A);
         asm::pop(out, s);
         asm::push(out, s);
-        asm::shr(out, s, abi::BLOCK_SHIFT as u8);
-        asm::test8(out, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
+        asm::shr(out, s, contract::BLOCK_SHIFT as u8);
+        asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
         let denied = asm::jcc8(out, asm::CC_NE);
         asm::pop(out, s);
         asm::ret_pop(out, RED_ZONE as u16);
@@ -466,22 +466,22 @@ fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
         asm::land8(out, denied);
     }
     asm::push_imm(out, desc);
-    asm::call_abs(out, abi::GATE_MISS);
+    asm::call_abs(out, contract::GATE_MISS);
     asm::ret_pop(out, RED_ZONE as u16);
     at
 }
 
 fn counter(c: Counter) -> Mem {
-    Mem::absolute(abi::COUNTERS + 8 * c as u64)
+    Mem::absolute(contract::COUNTERS + 8 * c as u64)
 }
 
 fn tag_bit(p: &Plain) -> u8 {
-    if p.store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD }
+    if p.store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD }
 }
 
 /// Tests the tag of one block, or of the two that an access of several bytes may touch.
 fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
-    let table = Mem::base(s, abi::TAG_TABLE_BASE as i32);
+    let table = Mem::base(s, contract::TAG_TABLE_BASE as i32);
     let bit = tag_bit(p);
     if p.bytes == 1 {
         asm::test8(out, table, bit);
@@ -495,11 +495,11 @@ fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) ->
     let cold = &mut code.cold;
     address(cold, site, p.at, s, 0)?;
     asm::and32(&mut cold.bytes, s, 63);
-    asm::cmp32(&mut cold.bytes, s, (abi::BLOCK_BYTES - u64::from(p.bytes)) as i8);
+    asm::cmp32(&mut cold.bytes, s, (contract::BLOCK_BYTES - u64::from(p.bytes)) as i8);
     let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
     address(cold, site, p.at, s, 0)?;
-    asm::shr(&mut cold.bytes, s, abi::BLOCK_SHIFT as u8);
-    asm::test8(&mut cold.bytes, Mem::base(s, abi::TAG_TABLE_BASE as i32), tag_bit(p));
+    asm::shr(&mut cold.bytes, s, contract::BLOCK_SHIFT as u8);
+    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
     asm::land8(&mut cold.bytes, real);
@@ -524,7 +524,7 @@ fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
     asm::push_imm(&mut cold.bytes, miss_descriptor(p));
-    asm::call_abs(&mut cold.bytes, abi::GATE_MISS);
+    asm::call_abs(&mut cold.bytes, contract::GATE_MISS);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     Ok(())
 }
@@ -564,8 +564,8 @@ fn bit_string(p: &Plain) -> Option<(Register, u8)> {
 /// `mov/lea s, address; shr s, 40; cmp s32, 0x20; je cold`
 fn in_segment(code: &mut Code, s: u8) -> usize {
     let out = &mut code.hot.bytes;
-    asm::shr(out, s, abi::SEGMENT_SHIFT as u8);
-    asm::cmp32(out, s, (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i8);
+    asm::shr(out, s, contract::SEGMENT_SHIFT as u8);
+    asm::cmp32(out, s, (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i8);
     asm::jcc32(out, asm::CC_E)
 }
 
@@ -621,11 +621,11 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
-    asm::call_abs(&mut cold.bytes, abi::GATE_STRING);
+    asm::call_abs(&mut cold.bytes, contract::GATE_STRING);
     let tail = cold.pos() as usize;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
-    debug_assert_eq!(cold.bytes[tail..back], abi::STRING_TAIL);
+    debug_assert_eq!(cold.bytes[tail..back], contract::STRING_TAIL);
     cold.fix(back, Target::Insn { id: site.id, delta: 0 });
     code.behind.push(code.cold.fixups.len() - 1);
     Ok(())
@@ -636,7 +636,7 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), 0);
     save_flags(code, &saved);
     count(code, site, d.access == 2);
-    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::CTX_NODES), 1);
+    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::CTX_NODES), 1);
     let found = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let cold = code.cold.pos();
     code.hot.fix(found, Target::Cold(cold));
@@ -649,7 +649,7 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     let at = asm::lea_rip(&mut cold.bytes, RAX);
     cold.fix(at, Target::Vsib(code.vsib.len() as u32));
     asm::xchg_rsp_rax(&mut cold.bytes);
-    asm::call_abs(&mut cold.bytes, abi::GATE_VSIB);
+    asm::call_abs(&mut cold.bytes, contract::GATE_VSIB);
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
@@ -665,7 +665,7 @@ pub fn poll(code: &mut Code, site: &Site) {
     if site.count {
         asm::inc64(&mut code.hot.bytes, counter(Counter::Polls));
     }
-    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(abi::POLL_WORD), 0);
+    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::POLL_WORD), 0);
     let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let tail = (saved.is_empty()).then(|| poll_tail(code));
     let cold = code.cold.pos();
@@ -682,7 +682,7 @@ pub fn poll(code: &mut Code, site: &Site) {
         }
         None => {
             asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-            asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
+            asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
             asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
         }
     }
@@ -719,14 +719,14 @@ fn poll_tail(code: &mut Code) -> u32 {
     let cold = &mut code.cold;
     *code.poll_tail.get_or_insert_with(|| {
         let at = cold.pos();
-        asm::call_abs(&mut cold.bytes, abi::GATE_POLL);
+        asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
         asm::ret_pop(&mut cold.bytes, RED_ZONE as u16);
         at
     })
 }
 
 /// From the field of [`syscall`] that must lead behind the sequence to the sequence's end: field, jump and `syscall`.
-pub const SYSCALL_TO_FIELD: usize = abi::SYSCALL_SEQUENCE_BYTES as usize - 3;
+pub const SYSCALL_TO_FIELD: usize = contract::SYSCALL_SEQUENCE_BYTES as usize - 3;
 
 /// `lea rcx, [behind]; jmp [GATE_SYSCALL]; syscall`: rcx and r11 are what `syscall` clobbers anyway, so nothing is saved. The gate
 /// may send the program to the instruction itself.
@@ -734,9 +734,9 @@ pub fn syscall(out: &mut Vec<u8>) {
     const RCX: u8 = 1;
     let begin = out.len();
     asm::lea_rip(out, RCX);
-    asm::jmp_abs(out, abi::GATE_SYSCALL);
+    asm::jmp_abs(out, contract::GATE_SYSCALL);
     out.extend([0x0f, 0x05]);
-    debug_assert_eq!(out.len() - begin, abi::SYSCALL_SEQUENCE_BYTES as usize);
+    debug_assert_eq!(out.len() - begin, contract::SYSCALL_SEQUENCE_BYTES as usize);
 }
 
 /// Makes the stubs that skip the instruction lead to where the buffer is now.

@@ -1,15 +1,15 @@
 //! Checks that ask first, by one bit of the address, whether it can be shared memory at all, as DESIGN.md lists them.
 //!
 //! Input: as [`super::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it, and the
-//! check's stub. **Invariant**: an access whose address has [`abi::PRIVATE_BIT`], or is formed from a register that has it and a displacement, is
-//! private: neither tags nor protocols know such addresses ([`abi::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
+//! check's stub. **Invariant**: an access whose address has [`contract::PRIVATE_BIT`], or is formed from a register that has it and a displacement, is
+//! private: neither tags nor protocols know such addresses ([`contract::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
 
 use super::{Saved, Site, address, asm, chained_stub, count, miss_call, place_regs, shared_tail, short_stub, test_tag};
 use crate::analysis::access::{Place, Plain};
 use crate::analysis::regs::RegSet;
 use crate::emit::{Code, Target};
 use asm::{Mem, RSP};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::Register;
 
 /// Emits a check of one tag test with a screen in front; says whether one could be had.
@@ -31,7 +31,7 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
     if formed {
         address(&mut code.hot, site, p.at, screened, 0)?;
     }
-    asm::bt(&mut code.hot.bytes, screened, abi::PRIVATE_BIT as u8);
+    asm::bt(&mut code.hot.bytes, screened, contract::PRIVATE_BIT as u8);
     let shared = asm::jcc32(&mut code.hot.bytes, asm::CC_AE);
     let behind = code.hot.pos() - site.begin;
     let chain = site.wide.and_then(|w| w.chain);
@@ -95,7 +95,7 @@ fn spilled(code: &mut Code, site: &Site, p: &Plain, behind: u32) -> Result<(), &
 
 /// Tests the tags of the address in `s`.
 fn tag_test(code: &mut Code, s: u8, p: &Plain) {
-    asm::shr(&mut code.cold.bytes, s, abi::BLOCK_SHIFT as u8);
+    asm::shr(&mut code.cold.bytes, s, contract::BLOCK_SHIFT as u8);
     test_tag(&mut code.cold.bytes, s, p);
 }
 

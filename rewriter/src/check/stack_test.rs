@@ -8,7 +8,7 @@ use super::{Saved, Scratch, Site, asm, open, save_flags};
 use crate::analysis::regs::RegSet;
 use crate::emit::{Code, Target};
 use asm::{Mem, RAX, RSP};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all addresses that
 /// programs may use.
@@ -16,20 +16,20 @@ const BITS: [(u32, bool); 7] = {
     let mut bits = [(0, false); 7];
     let mut k = 0;
     while k < bits.len() {
-        let bit = abi::PRIVATE_BIT - k as u32;
-        bits[k] = (bit, abi::SEGMENT_BASE >> bit & 1 == 1);
+        let bit = contract::PRIVATE_BIT - k as u32;
+        bits[k] = (bit, contract::SEGMENT_BASE >> bit & 1 == 1);
         k += 1;
     }
     bits
 };
-const _: () = assert!(BITS[6].0 == abi::SEGMENT_SHIFT && !BITS[0].1);
+const _: () = assert!(BITS[6].0 == contract::SEGMENT_SHIFT && !BITS[0].1);
 
 /// Emits the test behind the instruction.
 pub fn insert(code: &mut Code, site: &Site) {
     code.sites.stack_tests += 1;
     let Scratch { saved, .. } = open(code, site, RegSet::NONE, 0);
     save_flags(code, &saved);
-    asm::bt(&mut code.hot.bytes, RSP, abi::PRIVATE_BIT as u8);
+    asm::bt(&mut code.hot.bytes, RSP, contract::PRIVATE_BIT as u8);
     let doubtful = asm::jcc32(&mut code.hot.bytes, asm::CC_AE);
     let behind = Target::Insn { id: site.id, delta: code.hot.pos() - site.begin };
     let cold = code.cold.pos();
@@ -41,7 +41,7 @@ pub fn insert(code: &mut Code, site: &Site) {
         let back = asm::jcc32(&mut cold.bytes, if *set { asm::CC_AE } else { asm::CC_B });
         cold.fix(back, behind);
     }
-    asm::cmp_mem32(&mut cold.bytes, Mem::absolute(abi::CTX_NODES), 1);
+    asm::cmp_mem32(&mut cold.bytes, Mem::absolute(contract::CTX_NODES), 1);
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
     cold.fix(back, behind);
     give_up(code, &saved, behind);
@@ -55,5 +55,5 @@ fn give_up(code: &mut Code, saved: &Saved, place: Target) {
     }
     let at = asm::lea_rip(&mut cold.bytes, RAX);
     cold.fix(at, place);
-    asm::jmp_abs(&mut cold.bytes, abi::GATE_STACK);
+    asm::jmp_abs(&mut cold.bytes, contract::GATE_STACK);
 }

@@ -14,7 +14,7 @@ use crate::optimise::strips::{self, Limit, Stream, Strip};
 use crate::optimise::{Key, NO_REG, Range};
 use crate::options::{Options, Poll};
 use asm::{Mem, RSP};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
 
 /// A strip whose head has been emitted.
@@ -37,8 +37,8 @@ impl Open<'_> {
 
 fn word(limit: Limit) -> (Mem, i32) {
     match limit {
-        Limit::Up => (Mem::absolute(abi::LIMIT_UP), abi::NO_LIMITS[0] as i32),
-        Limit::Down => (Mem::absolute(abi::LIMIT_DOWN), abi::NO_LIMITS[1] as i32),
+        Limit::Up => (Mem::absolute(contract::LIMIT_UP), contract::NO_LIMITS[0] as i32),
+        Limit::Down => (Mem::absolute(contract::LIMIT_DOWN), contract::NO_LIMITS[1] as i32),
     }
 }
 
@@ -93,7 +93,7 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
         if options.count {
             asm::inc64(out, counter(Counter::Polls));
         }
-        asm::cmp_mem32(out, Mem::absolute(abi::POLL_WORD), 0);
+        asm::cmp_mem32(out, Mem::absolute(contract::POLL_WORD), 0);
         rung = Some(asm::jcc32(out, asm::CC_NE));
         code.recorder.mark_if(options.blocks, strip.first, Class::Poll, 2);
     }
@@ -163,7 +163,7 @@ fn screens(code: &mut Code, strip: &Strip, options: &Options, shared: &mut Vec<u
             address_of(out, strip.scratch, screen.key, screen.lo);
             strip.scratch
         };
-        asm::bt(out, asked, abi::PRIVATE_BIT as u8);
+        asm::bt(out, asked, contract::PRIVATE_BIT as u8);
         shared.push(asm::jcc32(out, asm::CC_AE));
         code.recorder.mark_if(options.blocks, strip.first, Class::Apart, if alone { 2 } else { 3 });
     }
@@ -185,7 +185,7 @@ fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Op
             if options.count {
                 asm::inc64(out, counter(if stream.store { Counter::StoreChecks } else { Counter::LoadChecks }));
             }
-            let place = Mem::base(strip.scratch, abi::TAG_TABLE_BASE as i32 + i32::from(tag));
+            let place = Mem::base(strip.scratch, contract::TAG_TABLE_BASE as i32 + i32::from(tag));
             asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
             denied.push(asm::jcc32(out, asm::CC_NE));
         }
@@ -300,7 +300,7 @@ fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>,
             let out = &mut code.cold.bytes;
             let stream = Stream { key: need.key, lo: need.lo, store: need.store, tags: Vec::new() };
             block_of(out, s, &stream, last);
-            asm::test8(out, Mem::base(s, abi::TAG_TABLE_BASE as i32), bit(need.store));
+            asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), bit(need.store));
             missing.push(asm::jcc32(out, asm::CC_NE));
         }
     }
@@ -314,7 +314,7 @@ fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>,
         let over = asm::jmp32(out);
         asm::land32(out, rung);
         asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
-        asm::call_abs(out, abi::GATE_POLL);
+        asm::call_abs(out, contract::GATE_POLL);
         asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
         asm::land32(out, over);
     }
@@ -332,13 +332,13 @@ fn restore(code: &mut Code, strip: &Strip) {
 }
 
 fn bit(store: bool) -> u8 {
-    if store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD }
+    if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD }
 }
 
 /// `s` = number of the block `plus` bytes behind a stream's first byte.
 fn block_of(out: &mut Vec<u8>, s: u8, stream: &Stream, plus: i32) {
     address_of(out, s, stream.key, stream.lo + plus);
-    asm::shr(out, s, abi::BLOCK_SHIFT as u8);
+    asm::shr(out, s, contract::BLOCK_SHIFT as u8);
 }
 
 /// `s` = the address that registers and a displacement make.

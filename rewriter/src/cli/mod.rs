@@ -23,7 +23,7 @@ mod workload;
 
 use crate::memory::give_back_large_blocks;
 use crate::options::{Checks, Options, Poll};
-use blizzard_rt::abi::MAX_NODES;
+use blizzard_contract::MAX_NODES;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;

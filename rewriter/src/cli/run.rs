@@ -11,7 +11,7 @@ use crate::launch::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestO
 use crate::marker::{self, ModuleFlags};
 use crate::options::Options;
 use crate::pipeline;
-use blizzard_rt::abi::{self, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
+use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -53,8 +53,8 @@ pub struct RunCommand {
     stache_pages: Option<u32>,
     /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
     /// other half for those on a node of their choice
-    #[arg(long, value_name = "GIB", default_value_t = abi::SEGMENT_DEFAULT_BYTES >> 30,
-        value_parser = clap::value_parser!(u64).range(1..=abi::SEGMENT_MAX_BYTES >> 30))]
+    #[arg(long, value_name = "GIB", default_value_t = contract::SEGMENT_DEFAULT_BYTES >> 30,
+        value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: u64,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
@@ -63,17 +63,17 @@ pub struct RunCommand {
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,
     /// Blocks that a node asks for at a time when its misses follow an order that it has seen before; 0: only for what is missed
-    #[arg(long, value_name = "BLOCKS", default_value_t = abi::LOOK_AHEAD,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(abi::LOOK_AHEAD)))]
+    #[arg(long, value_name = "BLOCKS", default_value_t = contract::LOOK_AHEAD,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(contract::LOOK_AHEAD)))]
     look_ahead: u32,
     /// tempest.h: compare each tag change with table 2 of the specification, and count those that it does not allow
     #[arg(long)]
     tempest_debug: bool,
     /// tempest.h: most bytes of messages that one node buffers for receivers that do not take them
-    #[arg(long, value_name = "BYTES", default_value_t = abi::TEMPEST_BUFFER_DEFAULT_BYTES)]
+    #[arg(long, value_name = "BYTES", default_value_t = contract::TEMPEST_BUFFER_DEFAULT_BYTES)]
     tempest_buffer: u64,
     /// tempest.h: most user-managed pages of one node
-    #[arg(long, value_name = "PAGES", default_value_t = abi::USER_BYTES / abi::tempest::PAGE_BYTES)]
+    #[arg(long, value_name = "PAGES", default_value_t = contract::USER_BYTES / contract::tempest::PAGE_BYTES)]
     tempest_pages: u64,
     /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
     #[arg(long)]

@@ -20,7 +20,7 @@ use crate::memory::Mapped;
 use crate::options::Options;
 use crate::pipeline;
 use crate::sink::again_if_gone;
-use blizzard_rt::abi::closure_strings;
+use blizzard_contract::closure_strings;
 use blizzard_rt::closure::entry_name;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +40,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The record that goes into the program; see [`blizzard_rt::abi::closure_strings`].
+    /// The record that goes into the program; see [`blizzard_contract::closure_strings`].
     pub fn record(&self) -> Vec<u8> {
         let join = |parts: &[&[u8]]| {
             let mut bytes = parts.join(&0);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::layout::Placed;
-use blizzard_rt::abi::{ModuleInfo, PT_BLIZZARD};
+use blizzard_contract::{ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::{LittleEndian as LE, U16, U32, U64, pod};
 

@@ -25,7 +25,7 @@ use crate::layout::{NewCode, Placed};
 use crate::options::{Options, Poll};
 use crate::rt_blob::{Blob, module_info_bytes};
 use crate::sink::Sink;
-use blizzard_rt::abi::{self, ModuleInfo, module_flags};
+use blizzard_contract::{self as contract, ModuleInfo, module_flags};
 use direct::Direct;
 use frames::{CodeMap, Frames, MAX_PADDING, StackMove};
 use headers::{NewSection, NewSegment, PhdrPlan, SectionKind};
@@ -256,7 +256,7 @@ pub fn write(
         None => return Err(Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry))),
     };
     let info = ModuleInfo {
-        magic: abi::MODULE_MAGIC,
+        magic: contract::MODULE_MAGIC,
         flags: flags(options),
         rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
@@ -456,7 +456,7 @@ fn new_sections(
             bytes: code_bytes - cold,
         },
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
-        in_ro(abi::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
+        in_ro(contract::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
         in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
     ];
     if restarts.rows > 0 {
@@ -464,7 +464,7 @@ fn new_sections(
     }
     if !placed.claims.is_empty() {
         let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;
-        out.push(in_ro(abi::CLAIMS_SECTION, claims_va, bytes));
+        out.push(in_ro(contract::CLAIMS_SECTION, claims_va, bytes));
     }
     if let Some(f) = built {
         for (name, (va, bytes)) in

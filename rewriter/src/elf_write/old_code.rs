@@ -17,7 +17,7 @@ use crate::disasm::{InsnId, Insns};
 use crate::ids::Vaddr;
 use crate::image::Image;
 use crate::layout::Placed;
-use blizzard_rt::abi::TrapEntry;
+use blizzard_contract::TrapEntry;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 

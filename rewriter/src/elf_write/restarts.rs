@@ -1,11 +1,11 @@
 //! The restart table as it stands in the output: the codes of its rows, then the heads of its groups.
 //!
-//! Input: rows, ascending. Output: bytes in the read-only segment, and where they are. The form is that of [`blizzard_rt::restarts`].
+//! Input: rows, ascending. Output: bytes in the read-only segment, and where they are. The form is that of [`blizzard_contract::restarts`].
 
 use super::ReadOnly;
 use crate::ids::Vaddr;
-use blizzard_rt::abi::RestartHead;
-use blizzard_rt::restarts::{self, GROUP, Restart};
+use blizzard_contract::RestartHead;
+use blizzard_contract::restarts::{self, GROUP, Restart};
 
 /// Name of the output section that holds the table.
 pub(super) const SECTION: &str = ".blizzard.restarts";

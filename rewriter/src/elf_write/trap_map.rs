@@ -1,12 +1,12 @@
 //! The trap map as it stands in the output: the codes of its rows, then the heads of its groups.
 //!
 //! Input: rows by rising old address. Output: bytes in the read-only segment, and where they are. The form is that of
-//! [`blizzard_rt::trap_map`].
+//! [`blizzard_contract::trap_map`].
 
 use super::ReadOnly;
 use crate::ids::Vaddr;
-use blizzard_rt::abi::{TrapEntry, TrapHead};
-use blizzard_rt::trap_map::{self, GROUP};
+use blizzard_contract::{TrapEntry, TrapHead};
+use blizzard_contract::trap_map::{self, GROUP};
 
 /// Where the map is.
 pub struct Written {

@@ -74,7 +74,7 @@ impl Cue {
         self.bits & ON_STACK != 0
     }
 
-    /// The register that an operand of two is less than [`blizzard_rt::abi::PRIVATE_REACH`] bytes away from, as the other one is a small number.
+    /// The register that an operand of two is less than [`blizzard_contract::PRIVATE_REACH`] bytes away from, as the other one is a small number.
     #[inline]
     pub fn anchor(self, insn: &Instruction) -> Option<Register> {
         let (base, index) = (insn.memory_base(), insn.memory_index());

@@ -117,7 +117,7 @@ impl<'a> Image<'a> {
             )));
         }
         let pie = elf.header.e_type == goblin::elf::header::ET_DYN;
-        if !pie && end >= blizzard_rt::abi::CONTEXT_SHARED - (256 << 20) {
+        if !pie && end >= blizzard_contract::CONTEXT_SHARED - (256 << 20) {
             return Err(Error::new(format!("{name}: it is linked at {}, where the tag table must be", base))
                 .help("link it below 1.7 GiB, or as PIE"));
         }

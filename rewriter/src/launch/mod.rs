@@ -21,7 +21,7 @@ pub mod supervise;
 pub mod sys;
 
 use crate::error::{Error, Result};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use output::{Sink, Stream, forward};
 use region::{NodeReport, Region};
 use signal_hook::low_level::signal_name as name_of;
@@ -50,8 +50,8 @@ impl Protocol {
     /// As it stands in the region's header.
     pub const fn number(self) -> u32 {
         match self {
-            Protocol::Stache => abi::protocol_number::STACHE,
-            Protocol::Mcm => abi::protocol_number::MCM,
+            Protocol::Stache => contract::protocol_number::STACHE,
+            Protocol::Mcm => contract::protocol_number::MCM,
         }
     }
 }
@@ -69,8 +69,8 @@ impl HomePolicy {
     /// As it stands in the region's header.
     pub const fn number(self) -> u32 {
         match self {
-            HomePolicy::RoundRobin => abi::home_policy::ROUND_ROBIN,
-            HomePolicy::FirstTouch => abi::home_policy::FIRST_TOUCH,
+            HomePolicy::RoundRobin => contract::home_policy::ROUND_ROBIN,
+            HomePolicy::FirstTouch => contract::home_policy::FIRST_TOUCH,
         }
     }
 }
@@ -78,7 +78,7 @@ impl HomePolicy {
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
-    /// 1 to [`abi::MAX_NODES`].
+    /// 1 to [`contract::MAX_NODES`].
     pub nodes: u32,
     /// Bytes of shared memory that can be allocated at most; address space only, nothing is set aside.
     pub segment_bytes: u64,
@@ -88,7 +88,7 @@ pub struct LaunchOptions {
     pub peer_timeout_ms: u32,
     /// Most pages of other nodes that a node has copies of; 0: any number.
     pub stache_pages: u32,
-    /// Bytes that change hands together: a power of two from [`abi::BLOCK_BYTES`] to [`abi::BLOCK_MAX_BYTES`].
+    /// Bytes that change hands together: a power of two from [`contract::BLOCK_BYTES`] to [`contract::BLOCK_MAX_BYTES`].
     pub block_bytes: u32,
     /// Where the pages of `bz_alloc` have their homes.
     pub homes: HomePolicy,
@@ -106,7 +106,7 @@ pub struct LaunchOptions {
     pub tempest: TempestOptions,
 }
 
-/// Settings of `tempest.h`; see [`abi::RegionHeader`].
+/// Settings of `tempest.h`; see [`contract::RegionHeader`].
 #[derive(Debug, Clone)]
 pub struct TempestOptions {
     /// Compare tag changes with table 2 of the specification.
@@ -123,18 +123,18 @@ impl Default for TempestOptions {
     fn default() -> Self {
         TempestOptions {
             debug: false,
-            buffer_bytes: abi::TEMPEST_BUFFER_DEFAULT_BYTES,
-            pages: abi::USER_BYTES / abi::tempest::PAGE_BYTES,
+            buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
+            pages: contract::USER_BYTES / contract::tempest::PAGE_BYTES,
             direct_bulk: true,
         }
     }
 }
 
 impl TempestOptions {
-    fn write_to(&self, header: &mut abi::RegionHeader) {
+    fn write_to(&self, header: &mut contract::RegionHeader) {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         header.tempest_flags =
-            flag(self.debug, abi::tempest_flags::DEBUG) | flag(!self.direct_bulk, abi::tempest_flags::NO_DIRECT_BULK);
+            flag(self.debug, contract::tempest_flags::DEBUG) | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
         header.tempest_buffer_bytes = self.buffer_bytes;
         header.tempest_pages = self.pages;
     }
@@ -144,13 +144,13 @@ impl Default for LaunchOptions {
     fn default() -> Self {
         LaunchOptions {
             nodes: 1,
-            segment_bytes: abi::SEGMENT_DEFAULT_BYTES,
+            segment_bytes: contract::SEGMENT_DEFAULT_BYTES,
             protocol: Protocol::Stache,
-            peer_timeout_ms: abi::PEER_TIMEOUT_MS,
+            peer_timeout_ms: contract::PEER_TIMEOUT_MS,
             stache_pages: 0,
-            block_bytes: abi::BLOCK_BYTES as u32,
+            block_bytes: contract::BLOCK_BYTES as u32,
             homes: HomePolicy::RoundRobin,
-            look_ahead: abi::LOOK_AHEAD,
+            look_ahead: contract::LOOK_AHEAD,
             tag_output: false,
             forks: false,
             arg0: None,
@@ -200,8 +200,8 @@ pub struct Outcome {
 /// # Errors
 /// When the run cannot be started. A run that fails later is an [`Outcome`].
 pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result<Outcome> {
-    if options.nodes == 0 || options.nodes as usize > abi::MAX_NODES {
-        return Err(Error::new(format!("a run has 1 to {} nodes, not {}", abi::MAX_NODES, options.nodes)));
+    if options.nodes == 0 || options.nodes as usize > contract::MAX_NODES {
+        return Err(Error::new(format!("a run has 1 to {} nodes, not {}", contract::MAX_NODES, options.nodes)));
     }
     let mut guard = guard::split()?;
     let region = Region::create(options)?;
@@ -402,7 +402,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn end(raw: i32, phase: u32, message: Option<&str>) -> NodeEnd {
-        let report = NodeReport { phase, message: message.map(Into::into), counters: [0; abi::COUNTER_COUNT] };
+        let report = NodeReport { phase, message: message.map(Into::into), counters: [0; contract::COUNTER_COUNT] };
         NodeEnd { status: ExitStatus::from_raw(raw), report }
     }
 

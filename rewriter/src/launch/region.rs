@@ -9,7 +9,7 @@
 use super::LaunchOptions;
 use super::sys::SharedWords;
 use crate::error::{Error, Result};
-use blizzard_rt::abi::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
+use blizzard_contract::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::futex;
@@ -34,7 +34,7 @@ pub struct NodeReport {
     pub phase: u32,
     /// The runtime's reason, when `phase` is FAILED.
     pub message: Option<String>,
-    /// Indexed by [`blizzard_rt::abi::Counter`].
+    /// Indexed by [`blizzard_contract::Counter`].
     pub counters: [u64; COUNTER_COUNT],
 }
 

@@ -8,7 +8,7 @@ use super::region::Region;
 use super::sys;
 use super::{LaunchOptions, signal_name};
 use crate::error::{Error, Result};
-use blizzard_rt::abi::{BOOT_ENV, EXE_ENV};
+use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
 use std::ffi::OsString;

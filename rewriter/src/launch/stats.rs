@@ -14,7 +14,7 @@ use super::Outcome;
 use super::spawn::shell_status;
 use crate::error::{Error, Result};
 use crate::marker::ModuleFlags;
-use blizzard_rt::abi::{COUNTER_COUNT, COUNTER_NAMES};
+use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -11,7 +11,7 @@ use super::guard::Guard;
 use super::region::Region;
 use super::spawn::{Node, Reaper};
 use crate::error::{Error, Result};
-use blizzard_rt::abi::node_phase;
+use blizzard_contract::node_phase;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;

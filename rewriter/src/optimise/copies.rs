@@ -10,7 +10,7 @@
 //! Input: a loop of one block and its accesses. Output: [`Copy`]. **Invariant**: an access of a copied block is covered by the tests of its
 //! strip, is an element of one of the tables, goes through rsp, or has the check that it has in the loop, whose miss leads into the loop. So
 //! nothing in a copy runs after the runtime has been entered. A context that continues in one without having come from the tests goes on in the
-//! loop instead ([`blizzard_rt::abi::Region::MOVED`]).
+//! loop instead ([`blizzard_contract::Region::MOVED`]).
 //! Source: design section 5 (strip-mining, a fast copy of the loop).
 
 use super::collect;
@@ -19,7 +19,7 @@ use super::{Input, Key, NO_REG, Range};
 use crate::cfg::BlockId;
 use crate::disasm::{Flow, InsnId, Reader};
 use crate::emit::is_plain;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// Most instructions of a copy.
@@ -79,7 +79,7 @@ pub fn plan(count: u32, iterations: i64, tables: &[Range], elements: Vec<InsnId>
 /// The tests of a table: as many from its first byte on as stay inside, and one that ends with the block of its last byte. A block behind the
 /// table may be another node's for ever.
 fn tests(table: &Range) -> Vec<Stream> {
-    let block = abi::BLOCK_BYTES as i32;
+    let block = contract::BLOCK_BYTES as i32;
     let told = REACH as i32 - 1;
     let (first, last) = (table.lo, table.hi - 1);
     let tags: Vec<u8> = (0..).step_by(4).take_while(|t| first + block * t + told <= last).map(|t| t as u8).collect();

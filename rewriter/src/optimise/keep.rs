@@ -13,7 +13,7 @@ use super::strips::Strip;
 use super::{Check, Checks, Claim, Counts, Fuel, Key, Range, Region, SPAN, State};
 use crate::cfg::{BlockId, Cfg};
 use crate::disasm::InsnId;
-use blizzard_rt::abi::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
+use blizzard_contract::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
 use std::collections::{HashMap, HashSet};
 
 /// Instructions between an access and the checks that cover it, all ways together.

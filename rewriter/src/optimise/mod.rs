@@ -16,7 +16,7 @@
 //!
 //! **Invariants.** Tags change only where the runtime is entered. Between a covering check and what it covers there is no call, poll,
 //! system call, breakpoint or other gate. There may be other checks: a miss there may give a block away that the covering check found
-//! accessible, so its stub acquires all that is still relied upon, at once ([`blizzard_rt::abi::GATE_GROUP`]). A check is made no wider
+//! accessible, so its stub acquires all that is still relied upon, at once ([`blizzard_contract::GATE_GROUP`]). A check is made no wider
 //! than accesses that are certainly executed when it is: nothing is acquired that the program might not touch.
 //! Source: design section 5 (merged checks; restart the group).
 
@@ -37,7 +37,7 @@ use crate::cfg::computed::Computed;
 use crate::disasm::{InsnId, Insns};
 use crate::image::Image;
 use crate::options::{Options, Poll};
-use blizzard_rt::abi::GroupRange;
+use blizzard_contract::GroupRange;
 use polls::Polls;
 use serde::Serialize;
 
@@ -204,7 +204,7 @@ pub struct Claim {
     pub id: InsnId,
     /// The access whose check covers it, when it is the same on all ways.
     pub cover: Option<InsnId>,
-    /// [`blizzard_rt::abi::claim_reason`].
+    /// [`blizzard_contract::claim_reason`].
     pub reason: u32,
 }
 

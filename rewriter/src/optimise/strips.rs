@@ -1,7 +1,7 @@
 //! Loops that test tags once for several iterations.
 //!
 //! A loop of one basic block moves through memory by constants: registers step by the same amount in each iteration. At its head stands,
-//! in place of the poll, a comparison of one such register with a *limit* ([`blizzard_rt::abi::LIMIT_UP`]). While the register has not
+//! in place of the poll, a comparison of one such register with a *limit* ([`blizzard_contract::LIMIT_UP`]). While the register has not
 //! reached it, nothing is tested. When it has, a cold sequence polls, tests the tags of all blocks that the accesses touch in the next
 //! iterations, and sets the limit behind them. Where one of those tags forbids its access, only what this iteration touches is tested,
 //! and acquired if need be, and the next iteration asks again: nothing is acquired that the program might not touch.
@@ -20,14 +20,14 @@ use super::{Check, Fuel, Input, Key, NO_REG, Range, SPAN, State};
 use crate::analysis::regs::RegSet;
 use crate::cfg::BlockId;
 use crate::disasm::InsnId;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// Most iterations of one strip: so long a peer waits at most.
 pub const LONGEST: i64 = 128;
 /// Where a strip of one test for each stream would be shorter, it has so many iterations, if it can.
 const SHORTEST: i64 = 8;
 /// One test looks at four tags: so many bytes from the tested address on are known, wherever in its block it lies.
-pub const REACH: i64 = 3 * abi::BLOCK_BYTES as i64 + 1;
+pub const REACH: i64 = 3 * contract::BLOCK_BYTES as i64 + 1;
 /// Bytes that one stream has in an iteration: with any offset in a block, one test reaches them.
 const WIDEST: i64 = 128;
 /// Last tag that is tested, counted from the first: the tag table ends a page above the program's last address.
@@ -309,7 +309,7 @@ fn candidate(code: &Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> 
     let of = |reg: u8| if reg == NO_REG { Some(0) } else { steps[usize::from(reg)] };
     let stride = of(range.key.base)? + i64::from(range.key.scale) * of(range.key.index)?;
     // Within the tags that one strip may look at, two iterations find room.
-    (stride.abs() <= LAST_TAG * abi::BLOCK_BYTES as i64).then_some(Candidate { check: c, range, stride })
+    (stride.abs() <= LAST_TAG * contract::BLOCK_BYTES as i64).then_some(Candidate { check: c, range, stride })
 }
 
 /// Accesses that advance alike.
@@ -376,7 +376,7 @@ fn shape(groups: &[Group]) -> Option<(i64, Vec<Stream>)> {
 
 /// The tests of one stream for so many iterations. `None`: it goes too far.
 fn stream(g: &Group, iterations: i64) -> Option<Stream> {
-    let (block, stride) = (abi::BLOCK_BYTES as i64, g.stride.abs());
+    let (block, stride) = (contract::BLOCK_BYTES as i64, g.stride.abs());
     let width = i64::from(g.range.hi) - i64::from(g.range.lo);
     let (behind, total) = ((iterations - 1) * g.stride, width + (iterations - 1) * stride);
     let mut tags: Vec<i64> = vec![0];

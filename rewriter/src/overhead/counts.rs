@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch::LaunchOptions;
 use crate::launch::region::{NodeReport, Region};
 use crate::launch::supervise::Signals;
-use blizzard_rt::abi::{BLOCKS_MAGIC, BLOCKS_PAGE_BYTES, BOOT_ENV, BlocksRecord};
+use blizzard_contract::{BLOCKS_MAGIC, BLOCKS_PAGE_BYTES, BOOT_ENV, BlocksRecord};
 use object::{Object, ObjectSection};
 use rustix::fs::MemfdFlags;
 use std::collections::BTreeMap;

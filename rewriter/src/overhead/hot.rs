@@ -5,7 +5,7 @@
 use super::counts::{Counted, Module};
 use super::symbols::Symbols;
 use crate::blocks::Class;
-use blizzard_rt::abi::{COUNTER_NAMES, Counter};
+use blizzard_contract::{COUNTER_NAMES, Counter};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 

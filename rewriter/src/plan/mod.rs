@@ -12,7 +12,7 @@ use crate::disasm::{Insns, Reader, is_far};
 use crate::error::Refusal;
 use crate::image::Image;
 use crate::options::Options;
-use blizzard_rt::abi::{self, VsibDesc, string_desc};
+use blizzard_contract::{self as contract, VsibDesc, string_desc};
 use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
 use serde::Serialize;
 
@@ -275,7 +275,7 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
 /// Whether the operand is a constant address where shared memory can be. Only moves of the accumulator can have one; the checks' own
 /// instructions cannot form it.
 fn names_shared_memory(insn: &Instruction) -> bool {
-    let shared = abi::SEGMENT_BASE..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
+    let shared = contract::SEGMENT_BASE..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
     (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory)
         && insn.memory_base() == Register::None
         && insn.memory_index() == Register::None
@@ -339,10 +339,10 @@ mod tests {
             let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
             Planner::new(&Options::default(), &Facts::default()).decide(&insn, RegSet::default())
         };
-        for at in [abi::SEGMENT_BASE, abi::USER_BASE, abi::USER_BASE + abi::USER_BYTES - 1] {
+        for at in [contract::SEGMENT_BASE, contract::USER_BASE, contract::USER_BASE + contract::USER_BYTES - 1] {
             assert!(decide(at).is_err(), "{at:#x}");
         }
-        for at in [0, abi::SEGMENT_BASE - 1, abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES] {
+        for at in [0, contract::SEGMENT_BASE - 1, contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES] {
             assert_eq!(decide(at), Ok(Action::Exempt(Exempt::Global)), "{at:#x}");
         }
     }

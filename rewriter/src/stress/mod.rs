@@ -8,7 +8,7 @@ pub mod check;
 pub mod log;
 
 use crate::launch::{HomePolicy, Protocol};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::Path;
@@ -80,7 +80,7 @@ pub struct Fixed {
 }
 
 /// The smallest `--stache-pages`.
-const FEWEST_PAGES: u32 = abi::STACHE_PAGES_MIN;
+const FEWEST_PAGES: u32 = contract::STACHE_PAGES_MIN;
 /// Those that take turns. No two of these lists and the two kinds of runtime stay in step: after 56 rounds each combination has been.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Stache, Protocol::Mcm];
 const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
@@ -200,7 +200,7 @@ impl Round {
             ("stay", u64::from(self.stay)),
             ("pause", u64::from(self.pause)),
             ("again", u64::from(self.again)),
-            ("instruments", abi::INSTRUMENTS),
+            ("instruments", contract::INSTRUMENTS),
             ("delays", u64::from(self.delays.is_some())),
             ("one_in", u64::from(one_in)),
             ("longest", u64::from(longest_pauses)),

@@ -4,8 +4,8 @@
 use addr2line::Loader;
 use blizzard::options::Options;
 use blizzard::pipeline;
-use blizzard_rt::abi::{self, ModuleInfo, TrapHead};
-use blizzard_rt::trap_map::TrapMap;
+use blizzard_contract::{self as contract, ModuleInfo, TrapHead};
+use blizzard_contract::trap_map::TrapMap;
 use blizzard_test_harness::{needs, shell_command};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs;
@@ -186,7 +186,7 @@ fn pairs(rewritten: &Path) -> Vec<(u64, u64)> {
     let elf = object::File::parse(&*bytes).unwrap();
     let section = |name| elf.section_by_name(name).unwrap().data().unwrap();
     let mut words = [0; ModuleInfo::WORDS];
-    for (word, bytes) in words.iter_mut().zip(section(abi::INFO_SECTION).chunks_exact(8)) {
+    for (word, bytes) in words.iter_mut().zip(section(contract::INFO_SECTION).chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().unwrap());
     }
     let info = ModuleInfo::from_words(words);

@@ -5,7 +5,7 @@ use blizzard::disasm::Flow;
 use blizzard::ids::Vaddr;
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use blizzard_test_harness::executable;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -482,7 +482,7 @@ fn a_copy_of_a_loop_compares_with_a_register() {
     let new = object::File::parse(&*output.bytes).unwrap();
     let cold = new.section_by_name(".blizzard.cold").unwrap();
     let data = cold.data().unwrap();
-    let limits = [abi::LIMIT_UP, abi::LIMIT_DOWN];
+    let limits = [contract::LIMIT_UP, contract::LIMIT_DOWN];
     let decoder = Decoder::new(64, data, DecoderOptions::NONE);
     let compared =
         decoder.into_iter().filter(|i| i.mnemonic() == Mnemonic::Cmp && limits.contains(&i.memory_displacement64()));

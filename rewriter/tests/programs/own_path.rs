@@ -1,6 +1,6 @@
 //! What a program that runs out of the cache is told of its own file.
 
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use blizzard_test_harness::{needs, tool};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 fn build(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
     let (file, program) = (folder.join("self.c"), folder.join("self"));
     std::fs::write(&file, SOURCE).unwrap();
-    let define = format!("-DAT_BLIZZARD={}", abi::AT_BLIZZARD);
+    let define = format!("-DAT_BLIZZARD={}", contract::AT_BLIZZARD);
     let status = tool("gcc").args(flags).arg(define).arg("-o").arg(&program).arg(&file).status().unwrap();
     assert!(status.success());
     program.canonicalize().unwrap()

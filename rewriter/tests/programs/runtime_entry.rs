@@ -6,7 +6,7 @@
 
 use blizzard::ids::Vaddr;
 use blizzard::rt_blob::{Blob, module_info_bytes};
-use blizzard_rt::abi::{self, ModuleInfo};
+use blizzard_contract::{self as contract, ModuleInfo};
 use blizzard_test_harness::executable;
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader64};
@@ -116,7 +116,7 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
     }];
     let mut loader: Vec<Phdr> = originals.iter().filter(|p| p.kind != PT_PHDR.0).copied().collect();
     let info = ModuleInfo {
-        magic: if edit.no_magic { 0x1234 } else { abi::MODULE_MAGIC },
+        magic: if edit.no_magic { 0x1234 } else { contract::MODULE_MAGIC },
         rt_base_va: rt_va,
         entry_va: header.e_entry(LE),
         phdr_va: loader_va,

@@ -18,7 +18,7 @@
 mod planted;
 
 use super::stache::PREFETCHES;
-use crate::abi::{self, Counter};
+use blizzard_contract::{self as contract, Counter};
 use crate::buffer::{Queue, Table};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
@@ -62,7 +62,7 @@ impl Mcm {
 /// The software event table: each word is a block's address and, in the bits that are zero in it, the block's state [`Bits`].
 struct EventTable(Queue<u64>);
 
-const _: () = assert!(Bits::MASK < abi::BLOCK_BYTES as u8);
+const _: () = assert!(Bits::MASK < contract::BLOCK_BYTES as u8);
 
 impl EventTable {
     fn entries(&self) -> impl Iterator<Item = (Block, Bits)> {

@@ -2,11 +2,11 @@
 //!
 //! Purpose: each bug of the list breaks one rule of a protocol's driver, so that a test can show that the random tester notices the first ten, and the exploration
 //! (`node/explore`) all others. Only in unit tests, and in a runtime that tests build with the feature `planted`; no other runtime contains any of this. Input: the number in the
-//! word [`PLANTED`](crate::abi::instrument::PLANTED) of the node's context page. Output: steps that are left out, done too early or done
+//! word [`PLANTED`](blizzard_contract::instrument::PLANTED) of the node's context page. Output: steps that are left out, done too early or done
 //! wrong. Here is what does not depend on the protocol; `stache/planted.rs` and `mcm/planted.rs` stand between the protocols' steps and
 //! their actions. For the first ten blocks have 64 bytes. Those from [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`).
 
-use crate::abi::{BLOCK_BYTES, instrument};
+use blizzard_contract::{BLOCK_BYTES, instrument};
 use crate::node::Node;
 use crate::protocol::{Msg, NodeId};
 use crate::tags::{BLOCK_WORDS, Block};

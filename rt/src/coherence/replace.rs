@@ -12,7 +12,7 @@
 //! * Hints never change results: each is a sequence of steps that any node may take at any time.
 
 use super::Kind;
-use crate::abi::{Counter, SEGMENT_BASE};
+use blizzard_contract::{Counter, SEGMENT_BASE};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;

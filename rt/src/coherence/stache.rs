@@ -12,7 +12,7 @@
 #[cfg(any(feature = "planted", test))]
 mod planted;
 
-use crate::abi::{self, Counter};
+use blizzard_contract::{self as contract, Counter};
 use crate::homes::PAGE_BYTES;
 use crate::instruments::{self, Step};
 use crate::node::Node;
@@ -26,10 +26,10 @@ use crate::tags::{BLOCK_WORDS, Block};
 use crate::transport::Message;
 
 /// Requests that a node may have outstanding besides the miss that it waits for.
-pub const PREFETCHES: usize = abi::LOOK_AHEAD as usize;
+pub const PREFETCHES: usize = contract::LOOK_AHEAD as usize;
 const OUTSTANDING: usize = PREFETCHES + 1;
 /// So many requests can wait at one home.
-const MAX_DEFERRED: usize = abi::MAX_NODES * OUTSTANDING;
+const MAX_DEFERRED: usize = contract::MAX_NODES * OUTSTANDING;
 
 /// Each of at most four elements, without a loop.
 macro_rules! for_each_of_four {

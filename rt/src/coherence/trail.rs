@@ -17,7 +17,7 @@
 //! * The trail never asks for what is in use ([`Node::is_in_use`]), nor for a page that would have to take the place of another one.
 
 use super::replace::Asked;
-use crate::abi::{BLOCK_MAX_BYTES, Counter};
+use blizzard_contract::{BLOCK_MAX_BYTES, Counter};
 use crate::buffer::Table;
 use crate::node::Node;
 use crate::sys;
@@ -194,7 +194,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::SEGMENT_BASE;
+    use blizzard_contract::SEGMENT_BASE;
 
     fn block(n: u64) -> Block {
         Block::of(SEGMENT_BASE + n * 64)

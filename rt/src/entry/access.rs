@@ -7,7 +7,7 @@
 //! [`node::miss`], [`node::miss_lanes`] and [`node::poll`], on this thread.
 //! Source: design section 5 (atomicity).
 
-use crate::abi::{self, Counter};
+use blizzard_contract::{self as contract, Counter};
 use crate::coherence::Lane;
 use crate::{node, print, sys};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub fn counters_enabled() -> bool {
 /// Adds one to a counter of the shared context page.
 pub fn count(counter: Counter) {
     if counters_enabled() {
-        let at = (abi::COUNTERS as *mut u64).wrapping_add(counter as usize);
+        let at = (contract::COUNTERS as *mut u64).wrapping_add(counter as usize);
         // SAFETY: the page is mapped for the whole run; several threads of a one-node run may count at once.
         unsafe { AtomicU64::from_ptr(at) }.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ pub fn detach() {
 
 /// Whether `addr` lies where only shared memory can lie.
 pub fn in_segment(addr: u64) -> bool {
-    addr >> abi::SEGMENT_SHIFT == abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT
+    addr >> contract::SEGMENT_SHIFT == contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT
 }
 
 /// Whether the block that holds `addr` allows the access now. Addresses outside the segment are private: always.
@@ -54,10 +54,10 @@ pub fn block_accessible(addr: u64, store: bool) -> bool {
     if !in_segment(addr) {
         return true;
     }
-    let at = abi::TAG_TABLE_BASE + (addr >> abi::BLOCK_SHIFT);
+    let at = contract::TAG_TABLE_BASE + (addr >> contract::BLOCK_SHIFT);
     // SAFETY: the table covers the whole user address space and stays mapped.
     let tag = unsafe { AtomicU8::from_ptr(at as *mut u8) }.load(Ordering::Relaxed);
-    tag & if store { abi::TAG_NO_STORE } else { abi::TAG_NO_LOAD } == 0
+    tag & if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD } == 0
 }
 
 /// Whether every block of the range allows the access now.
@@ -71,7 +71,7 @@ pub fn accessible(addr: u64, bytes: u64, store: bool) -> bool {
         if !block_accessible(at, store) {
             return false;
         }
-        match (at | (abi::BLOCK_BYTES - 1)).checked_add(1) {
+        match (at | (contract::BLOCK_BYTES - 1)).checked_add(1) {
             Some(next) if next <= last => at = next,
             _ => return true,
         }

@@ -1,7 +1,7 @@
 //! The gates: where rewritten code enters the runtime.
 //!
 //! Purpose: save everything the caller may have live, run the Rust half, put everything back. Input: the stack arguments that
-//! [`abi`] describes. Output: none but the effect; [`string`] alone changes rax, rcx, rsi, rdi and the flags, as its
+//! the contract describes. Output: none but the effect; [`string`] alone changes rax, rcx, rsi, rdi and the flags, as its
 //! instruction does.
 //! **Invariants**
 //! * Everything lives on the caller's stack: no static state, no TLS, so several threads of a one-node run can be inside.
@@ -14,7 +14,7 @@
 
 use super::access;
 use super::strings;
-use crate::abi::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
+use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use crate::coherence::Lane;
 use crate::node;
 use crate::syscall_gate::{self, segv, signals};
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn poll() {
 /// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does. Or goes to the instruction itself.
 ///
 /// # Safety
-/// Called from rewritten code with the stack argument of [`string_desc`](crate::abi::string_desc).
+/// Called from rewritten code with the stack argument of [`string_desc`](blizzard_contract::string_desc).
 #[unsafe(naked)]
 pub unsafe extern "C" fn string() {
     naked_asm!(
@@ -454,7 +454,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::string_desc;
+    use blizzard_contract::string_desc;
 
     /// Every general register (rsp aside), the flags and some vector registers around a gate call.
     #[repr(C, align(64))]

@@ -15,7 +15,7 @@ pub mod shared_stack;
 pub mod stack;
 pub mod strings;
 
-use crate::abi::{self, ModuleInfo};
+use blizzard_contract::{self as contract, ModuleInfo};
 use crate::closure::FileKind;
 use crate::modules::MODULES;
 use crate::{blocks, closure, limits, modules, node, print, sys, syscall_gate, trap, vsib};
@@ -46,8 +46,8 @@ pub fn module_info() -> ModuleInfo {
 }
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
-/// [`abi::GATE_MISS`], [`abi::GATE_POLL`], [`abi::GATE_STRING`], [`abi::GATE_VSIB`], [`abi::GATE_SYSCALL`], [`abi::GATE_GROUP`],
-/// [`abi::GATE_STACK`]. `alone`: in a run of
+/// [`contract::GATE_MISS`], [`contract::GATE_POLL`], [`contract::GATE_STRING`], [`contract::GATE_VSIB`], [`contract::GATE_SYSCALL`], [`contract::GATE_GROUP`],
+/// [`contract::GATE_STACK`]. `alone`: in a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
 pub fn gates(alone: bool) -> [u64; 7] {
     let syscall = if alone { gates::syscall_alone as *const () } else { gates::syscall as *const () };
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn stack_bytes(sp: *const u64) -> u64 {
 /// [`stack_bytes`] free bytes above it, `base` is the address of the blob's ELF header, and relocations are applied.
 pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) -> u64 {
     let info = module_info();
-    if info.magic != abi::MODULE_MAGIC {
+    if info.magic != contract::MODULE_MAGIC {
         give_up(format_args!(
             "this file's runtime has no module description (magic {:#x}): it is damaged or was never linked into a program",
             info.magic
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
              run that they set up: start it without `blizzard run`"
         )),
         Ok(boot) => boot,
-        Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", abi::BOOT_ENV)),
+        Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", contract::BOOT_ENV)),
     };
     if let Some(variable) = initial.exe().filter(|_| !secure) {
         syscall_gate::own_path::set(variable);
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         execfn: syscall_gate::own_path::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: node::nodes() > 1
-            || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, abi::TEMPEST_NOTE_TYPE),
+            || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, contract::TEMPEST_NOTE_TYPE),
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };

@@ -29,7 +29,7 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 /// The gate.
 ///
 /// # Safety
-/// Jumped to from rewritten code, as [`crate::abi::GATE_STACK`] says.
+/// Jumped to from rewritten code, as [`blizzard_contract::GATE_STACK`] says.
 #[unsafe(naked)]
 pub unsafe extern "C" fn gate() {
     naked_asm!(

@@ -1,12 +1,12 @@
 //! The initial stack block: argc, argv, envp and the auxiliary vector.
 //!
 //! Purpose: read the block that the kernel built, and build the one that the dynamic loader or the static program shall see.
-//! Input: the stack pointer at process start. Output: the same block without [`abi::BOOT_ENV`] and [`abi::EXE_ENV`], with the auxiliary vector
-//! corrected and [`abi::AT_BLIZZARD`] added. Strings are not copied: the pointers keep pointing into the kernel's block.
+//! Input: the stack pointer at process start. Output: the same block without [`contract::BOOT_ENV`] and [`contract::EXE_ENV`], with the auxiliary vector
+//! corrected and [`contract::AT_BLIZZARD`] added. Strings are not copied: the pointers keep pointing into the kernel's block.
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
 
-use crate::abi;
+use blizzard_contract as contract;
 use crate::entry::loader::{PT_LOAD, Phdr};
 use crate::node::Boot;
 use core::ffi::{CStr, c_char};
@@ -36,7 +36,7 @@ pub struct AuxEdits {
     pub entry: u64,
     /// Load address of the interpreter, 0 without one.
     pub base: u64,
-    /// Value of [`abi::AT_BLIZZARD`].
+    /// Value of [`contract::AT_BLIZZARD`].
     pub api: u64,
     /// The path that the program is told it was executed by; 0: the kernel's.
     pub execfn: u64,
@@ -152,7 +152,7 @@ impl InitialStack {
             (libc::AT_PHNUM, edits.phdr_count, false),
             (libc::AT_ENTRY, edits.entry, false),
             (libc::AT_BASE, edits.base, false),
-            (abi::AT_BLIZZARD, edits.api, false),
+            (contract::AT_BLIZZARD, edits.api, false),
         ];
         for i in 0..self.aux_count {
             // SAFETY: counted by `parse`.
@@ -202,7 +202,7 @@ fn is_among(mut notes: &[u8], align: usize, kind: u32) -> bool {
         let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (name, desc) = (word(0) as usize, word(4) as usize);
         let named = rest.get(..name).and_then(|name| name.strip_suffix(b"\0"));
-        if word(8) == kind && named == Some(abi::FORK_NOTE_NAME.as_bytes()) {
+        if word(8) == kind && named == Some(contract::FORK_NOTE_NAME.as_bytes()) {
             return true;
         }
         let next = ((header.len() + name).next_multiple_of(align) + desc).next_multiple_of(align);
@@ -218,14 +218,14 @@ const AT_SYSINFO_EHDR: u64 = 33;
 /// Bytes of one program header (`Elf64_Phdr`).
 const PHDR_BYTES: u64 = 56;
 
-/// The value of an environment string when it is [`abi::BOOT_ENV`].
+/// The value of an environment string when it is [`contract::BOOT_ENV`].
 fn boot_value(env: &CStr) -> Option<&[u8]> {
-    env.to_bytes().strip_prefix(abi::BOOT_ENV.as_bytes())?.strip_prefix(b"=")
+    env.to_bytes().strip_prefix(contract::BOOT_ENV.as_bytes())?.strip_prefix(b"=")
 }
 
-/// Whether an environment string is [`abi::EXE_ENV`].
+/// Whether an environment string is [`contract::EXE_ENV`].
 fn is_exe(env: &CStr) -> bool {
-    env.to_bytes().strip_prefix(abi::EXE_ENV.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+    env.to_bytes().strip_prefix(contract::EXE_ENV.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
 }
 
 /// Parses `fd=<number>,node=<number>` and, where blocks are counted, `,blocks=<number>`.
@@ -421,7 +421,7 @@ mod tests {
                 (libc::AT_BASE, 0x3333),
                 (libc::AT_ENTRY, 0x2222),
                 (libc::AT_RANDOM, 5),
-                (abi::AT_BLIZZARD, 0x4444),
+                (contract::AT_BLIZZARD, 0x4444),
             ]
         );
         let bare = aux_of(&rebuilt(&block(&["p"], &[], &[]), &EDITS)[4..]);

@@ -10,7 +10,7 @@
 
 use super::access;
 use super::gates::{Frame, RAX, RCX, RDI, RED_ZONE, RSI};
-use crate::abi::{self, Counter, string_desc};
+use blizzard_contract::{self as contract, Counter, string_desc};
 use crate::coherence::Lane;
 use crate::modules::MODULES;
 use crate::node;
@@ -126,10 +126,10 @@ pub(super) extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
 fn instruction_of(at: u64) -> Option<u64> {
     /// Longest instruction.
     const LONGEST: u64 = 15;
-    const TAIL: usize = abi::STRING_TAIL.len();
+    const TAIL: usize = contract::STRING_TAIL.len();
     // SAFETY: the gate was called from a stub, in which the rewriter puts so much behind the call.
     let tail = unsafe { (at as *const [u8; TAIL + 4]).read_unaligned() };
-    let distance = tail.strip_prefix(&abi::STRING_TAIL)?.first_chunk::<4>()?;
+    let distance = tail.strip_prefix(&contract::STRING_TAIL)?.first_chunk::<4>()?;
     let behind = (at + TAIL as u64 + 4).wrapping_add_signed(i32::from_le_bytes(*distance).into());
     MODULES.access_before(behind).filter(|access| behind - access <= LONGEST)
 }

@@ -5,7 +5,7 @@
 //! it is dropped and counted. Source: design section 6 (wire); PPE seed, sections 3.2, 4.1 and 6.
 //! **Invariant**: a handler never waits: it changes state and sends, and returns.
 
-use crate::abi::{BLOCK_BYTES, PUBLISH_SLOTS};
+use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::coherence::Kind;
 use crate::homes::{HomeTable, Homes};
 use crate::node::Node;
@@ -323,7 +323,7 @@ pub const fn is_publish_slot(slot: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::SEGMENT_BASE;
+    use blizzard_contract::SEGMENT_BASE;
     use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 
     fn node(n: u32) -> NodeId {

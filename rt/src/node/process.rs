@@ -8,7 +8,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use super::{Node, own_stack};
-use crate::abi::{self, Counter, node_phase};
+use blizzard_contract::{self as contract, Counter, node_phase};
 use crate::coherence::Lane;
 use crate::protocol::NodeId;
 use crate::region::{Context, Region};
@@ -22,7 +22,7 @@ use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
-/// Who this node is, from [`abi::BOOT_ENV`].
+/// Who this node is, from [`contract::BOOT_ENV`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
     pub fd: i32,
@@ -242,7 +242,7 @@ pub unsafe fn start(boot: Option<Boot>) {
             if nodes > 1 {
                 // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
                 // `syscall_gate::enable` has installed one.
-                sys::set_signal_mask(sys::signal_mask() | 1 << (abi::CALL_SIGNAL - 1));
+                sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
             context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
             context.phase().store(node_phase::RUNNING, Ordering::Release);
@@ -269,7 +269,7 @@ fn require_memory<T>(result: sys::Result<T>) -> T {
 /// As [`start`].
 unsafe fn start_single(region: Option<(i32, &Region)>) {
     let zero = const { NodeId::new(0).expect("0 is a node") };
-    let bytes = region.map_or(abi::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
+    let bytes = region.map_or(contract::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
     // SAFETY: once, before the program runs; the statics are not in use yet.
     unsafe {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
@@ -504,6 +504,6 @@ pub fn fail(message: fmt::Arguments<'_>) -> ! {
 }
 
 /// The functions for client libraries.
-pub fn api() -> *const abi::BzApi {
+pub fn api() -> *const contract::BzApi {
     &raw const api::TABLE
 }

@@ -5,7 +5,7 @@
 //! memory.
 
 use super::*;
-use crate::abi::{self, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
+use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
 use crate::coherence::Lane;
 use crate::coherence::shuffle::Bag;
 use crate::homes::{Attributes, PAGE_BYTES, Placement};
@@ -50,12 +50,12 @@ impl Program {
     fn new(region: Region, number: u32) -> Program {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
-        let tag_bytes = SEGMENT_BYTES >> abi::BLOCK_SHIFT;
+        let tag_bytes = SEGMENT_BYTES >> contract::BLOCK_SHIFT;
         // SAFETY: new memory of this node alone, unmapped when the program is dropped.
         let space = unsafe {
             let memory = sys::mmap(0, SEGMENT_BYTES + tag_bytes, rw, flags, -1, 0).unwrap();
             let tags = memory + SEGMENT_BYTES;
-            (tags as *mut u8).write_bytes(abi::TAG_INVALID, tag_bytes as usize);
+            (tags as *mut u8).write_bytes(contract::TAG_INVALID, tag_bytes as usize);
             Space::new(memory, tags, SEGMENT_BYTES)
         };
         let me = NodeId::new(number).unwrap();
@@ -121,7 +121,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let at = self.node.space.local(SEGMENT_BASE) as u64;
         // SAFETY: mapped in `new`; nobody uses it any more.
-        let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> abi::BLOCK_SHIFT)) };
+        let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> contract::BLOCK_SHIFT)) };
     }
 }
 
@@ -136,7 +136,7 @@ fn message_of(region: &Region, number: u32) -> String {
     if context.phase().load(Ordering::SeqCst) != node_phase::FAILED {
         return String::new();
     }
-    let base = context.poll().as_ptr() as u64 + core::mem::offset_of!(abi::SharedContext, message) as u64;
+    let base = context.poll().as_ptr() as u64 + core::mem::offset_of!(contract::SharedContext, message) as u64;
     // SAFETY: the field is NUL-terminated by `set_message`.
     unsafe { core::ffi::CStr::from_ptr(base as *const _) }.to_string_lossy().into_owned()
 }
@@ -197,7 +197,7 @@ pub fn run_finite<R: Send>(
 pub fn run_shaped<R: Send>(
     nodes: u32,
     protocol: u32,
-    shape: impl FnOnce(&mut abi::RegionHeader),
+    shape: impl FnOnce(&mut contract::RegionHeader),
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<R> {
     let mut test = TestRegion::with_protocol(nodes, 2, SEGMENT_BYTES, 16, protocol);

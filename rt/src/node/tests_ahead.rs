@@ -2,7 +2,7 @@
 
 use super::tests::{Program, run_shaped, sum};
 use super::*;
-use crate::abi::{BLOCK_BYTES, LOOK_AHEAD, protocol_number};
+use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD, protocol_number};
 use crate::homes::PAGE_BYTES;
 use crate::sync::op::Type;
 use core::hint::spin_loop;

@@ -2,7 +2,7 @@
 
 use super::tests::{Program, run_shaped};
 use super::*;
-use crate::abi::{self, BLOCK_BYTES, protocol_number};
+use blizzard_contract::{self as contract, BLOCK_BYTES, protocol_number};
 use crate::coherence::Lane;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tags::Block;
@@ -56,7 +56,7 @@ fn no_word_of_a_larger_block_is_lost() {
 fn additions_survive_false_sharing_replacement_and_hints() {
     for protocol in PROTOCOLS {
         for block_bytes in [256, 4096] {
-            let shape = |header: &mut abi::RegionHeader| {
+            let shape = |header: &mut contract::RegionHeader| {
                 header.block_bytes = block_bytes;
                 header.stache_pages = 4;
             };
@@ -169,9 +169,9 @@ fn a_larger_block_is_one_miss() {
 fn pages_get_their_homes_by_first_touch() {
     for protocol in PROTOCOLS {
         for block_bytes in [64, 1024] {
-            let shape = |header: &mut abi::RegionHeader| {
+            let shape = |header: &mut contract::RegionHeader| {
                 header.block_bytes = block_bytes;
-                header.homes = abi::home_policy::FIRST_TOUCH;
+                header.homes = contract::home_policy::FIRST_TOUCH;
             };
             let homed = run_shaped(4, protocol, shape, |program| {
                 let me = program.me();
@@ -236,7 +236,7 @@ fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
     const WORDS: u64 = 1500;
     for protocol in PROTOCOLS {
         for (nodes, block_bytes, homes) in [(2, 64, 0), (3, 512, 1), (4, 4096, 0)] {
-            let shape = |header: &mut abi::RegionHeader| {
+            let shape = |header: &mut contract::RegionHeader| {
                 header.block_bytes = block_bytes;
                 header.homes = homes;
                 header.stache_pages = if nodes == 4 { 16 } else { 0 };
@@ -304,7 +304,7 @@ fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
 fn an_allocation_has_its_own_block_size_and_homes() {
     for protocol in PROTOCOLS {
         // Each miss is counted, so none may be asked for ahead.
-        let shape = |header: &mut abi::RegionHeader| (header.block_bytes, header.look_ahead) = (256, 0);
+        let shape = |header: &mut contract::RegionHeader| (header.block_bytes, header.look_ahead) = (256, 0);
         run_shaped(2, protocol, shape, |program| {
             let (zero, one) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
             for (slot, bytes) in [64, 128, 256, 512, 1024, 2048, 4096].into_iter().enumerate() {

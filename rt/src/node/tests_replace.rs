@@ -2,7 +2,7 @@
 
 use super::tests::{Program, run_finite, run_shaped};
 use super::*;
-use crate::abi::{BLOCK_BYTES, protocol_number};
+use blizzard_contract::{BLOCK_BYTES, protocol_number};
 use crate::homes::PAGE_BYTES;
 
 const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];

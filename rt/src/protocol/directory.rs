@@ -15,7 +15,7 @@
 //!
 //! A record of the table holds a bit for each node of the largest run and the requester, 16 bits. Form 0 is taken for at most six nodes,
 //! form 1 for more when all are below 48, form 2 for the rest, and whenever a number does not fit a byte. A run has at most
-//! [`crate::abi::MAX_NODES`] nodes; the code handles [`DIRECTORY_NODES`].
+//! [`blizzard_contract::MAX_NODES`] nodes; the code handles [`DIRECTORY_NODES`].
 //!
 //! **Invariant:** each state has exactly one encoding (but for the index) and eight zero bytes are Idle, so that a directory page fresh
 //! from the kernel is a correct one. `decode` accepts nothing else. A record belongs to one entry, or to the list of free ones.
@@ -27,7 +27,7 @@ use crate::sys;
 /// Most nodes that a directory can name.
 pub const DIRECTORY_NODES: usize = 1024;
 /// Words of the sets of a run.
-const RUN_WORDS: usize = crate::abi::MAX_NODES.div_ceil(64);
+const RUN_WORDS: usize = blizzard_contract::MAX_NODES.div_ceil(64);
 
 /// A set of nodes with numbers below `64 * WORDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -57,7 +57,7 @@ pub mod directory;
 pub mod mcm;
 pub mod stache;
 
-use crate::abi;
+use blizzard_contract as contract;
 pub use directory::{DirEntry, DirState, Directory, NodeSet, Requester};
 
 /// Number of a node, below [`directory::DIRECTORY_NODES`]. Those of a run are below its number of nodes: whoever makes one from a number
@@ -80,21 +80,21 @@ impl NodeId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Tag {
-    Writable = abi::TAG_WRITABLE,
-    ReadOnly = abi::TAG_READONLY,
-    Invalid = abi::TAG_INVALID,
+    Writable = contract::TAG_WRITABLE,
+    ReadOnly = contract::TAG_READONLY,
+    Invalid = contract::TAG_INVALID,
     /// Not accessible, and a request for the block is outstanding.
-    Busy = abi::TAG_BUSY,
+    Busy = contract::TAG_BUSY,
 }
 
 impl Tag {
     /// `None` for a byte that is no tag.
     pub const fn from_byte(byte: u8) -> Option<Tag> {
         match byte {
-            abi::TAG_WRITABLE => Some(Tag::Writable),
-            abi::TAG_READONLY => Some(Tag::ReadOnly),
-            abi::TAG_INVALID => Some(Tag::Invalid),
-            abi::TAG_BUSY => Some(Tag::Busy),
+            contract::TAG_WRITABLE => Some(Tag::Writable),
+            contract::TAG_READONLY => Some(Tag::ReadOnly),
+            contract::TAG_INVALID => Some(Tag::Invalid),
+            contract::TAG_BUSY => Some(Tag::Busy),
             _ => None,
         }
     }
@@ -104,11 +104,11 @@ impl Tag {
     }
 
     pub const fn allows_load(self) -> bool {
-        self.byte() & abi::TAG_NO_LOAD == 0
+        self.byte() & contract::TAG_NO_LOAD == 0
     }
 
     pub const fn allows_store(self) -> bool {
-        self.byte() & abi::TAG_NO_STORE == 0
+        self.byte() & contract::TAG_NO_STORE == 0
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::op::Reduction;
 use super::{Has, Names, Waits, bit};
-use crate::abi::{Counter, MAX_NODES};
+use blizzard_contract::{Counter, MAX_NODES};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::NodeId;

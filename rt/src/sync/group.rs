@@ -7,7 +7,7 @@
 
 use super::handle::{Handle, Kind};
 use super::{Has, Waits, bit, members};
-use crate::abi::Counter;
+use blizzard_contract::Counter;
 use crate::buffer::Zeroed;
 use crate::msg::id;
 use crate::node::Node;

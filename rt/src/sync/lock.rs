@@ -6,7 +6,7 @@
 
 use super::handle::{Handle, Kind};
 use super::{Waits, bit};
-use crate::abi::{Counter, MAX_NODES};
+use blizzard_contract::{Counter, MAX_NODES};
 use crate::buffer::Zeroed;
 use crate::msg::id;
 use crate::node::Node;

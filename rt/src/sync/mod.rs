@@ -20,7 +20,7 @@ pub mod op;
 pub mod remote;
 pub mod slots;
 
-use crate::abi::MAX_NODES;
+use blizzard_contract::MAX_NODES;
 use crate::buffer::Queue;
 use crate::msg::id;
 use crate::node::Node;

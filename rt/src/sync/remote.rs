@@ -14,7 +14,7 @@
 use super::handle::{Handle, Kind};
 use super::op::Op;
 use super::{bit, members};
-use crate::abi::{self, BLOCK_BYTES};
+use blizzard_contract::{self as contract, BLOCK_BYTES};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::NodeId;
@@ -108,7 +108,7 @@ pub fn on_counter_op(node: &mut Node, from: NodeId, message: &Message) {
     let [which, value, expected] = message.args;
     let index = which & ((1 << OP_SHIFT) - 1);
     let Some(op) = Op::from_number(which >> OP_SHIFT) else {
-        return node.count(abi::Counter::MessagesRejected);
+        return node.count(contract::Counter::MessagesRejected);
     };
     let Some(old) = node.sync.counters.get(index) else {
         node.fail(format_args!("node {} uses a counter that was never made", from.index()));
@@ -121,7 +121,7 @@ pub fn on_counter_op(node: &mut Node, from: NodeId, message: &Message) {
 pub fn on_remote_write(node: &mut Node, from: NodeId, message: &Message) {
     let (to, bytes) = (message.addr, message.args[0]);
     if bytes > BLOCK_BYTES || !is_private(to, bytes) {
-        return node.count(abi::Counter::MessagesRejected);
+        return node.count(contract::Counter::MessagesRejected);
     }
     let mut data = [0u8; BLOCK_BYTES as usize];
     for (bytes, word) in data.chunks_exact_mut(8).zip(message.data) {
@@ -145,9 +145,9 @@ pub fn on_remote_fence(node: &mut Node, from: NodeId, message: &Message) {
 fn is_private(addr: u64, bytes: u64) -> bool {
     let Some(end) = addr.checked_add(bytes) else { return false };
     let apart = |start: u64, length: u64| end <= start || addr >= start + length;
-    apart(abi::CONTEXT_SHARED, 2 * abi::CONTEXT_BYTES)
-        && apart(abi::TAG_TABLE_BASE, abi::TAG_TABLE_BYTES)
-        && apart(abi::SEGMENT_BASE, abi::SEGMENT_MAX_BYTES)
+    apart(contract::CONTEXT_SHARED, 2 * contract::CONTEXT_BYTES)
+        && apart(contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES)
+        && apart(contract::SEGMENT_BASE, contract::SEGMENT_MAX_BYTES)
 }
 
 #[cfg(test)]
@@ -158,10 +158,10 @@ mod tests {
     fn shared_memory_and_the_runtimes_tables_are_not_private() {
         assert!(is_private(0x1000, 8) && is_private(0x7fff_ffff_0000, 64));
         for (addr, bytes) in [
-            (abi::SEGMENT_BASE, 8),
-            (abi::SEGMENT_BASE - 4, 8),
-            (abi::TAG_TABLE_BASE + 5, 1),
-            (abi::CONTEXT_PRIVATE, 8),
+            (contract::SEGMENT_BASE, 8),
+            (contract::SEGMENT_BASE - 4, 8),
+            (contract::TAG_TABLE_BASE + 5, 1),
+            (contract::CONTEXT_PRIVATE, 8),
             (u64::MAX, 2),
         ] {
             assert!(!is_private(addr, bytes), "{addr:#x}");

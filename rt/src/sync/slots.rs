@@ -4,7 +4,7 @@
 //! **Invariant**: see the parent module's.
 
 use super::{Has, Waits, bit, members};
-use crate::abi::{Counter, PUBLISH_SLOTS};
+use blizzard_contract::{Counter, PUBLISH_SLOTS};
 use crate::buffer::Table;
 use crate::msg::{id, is_publish_slot};
 use crate::node::Node;

@@ -12,7 +12,7 @@
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
 use super::{Outcome, guarded, loading, lock_all, masked, own_path, segv};
-use crate::abi::Counter;
+use blizzard_contract::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
 use crate::limits;

@@ -30,7 +30,8 @@ use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::tempest::{self, faults};
 use crate::trap::{REG_RIP, Ucontext};
-use crate::{abi, closure, entry, limits, node, resume};
+use blizzard_contract as contract;
+use crate::{closure, entry, limits, node, resume};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// The one signal that must reach the runtime.
@@ -172,13 +173,13 @@ pub(super) fn reset(signal: i32, action: &KernelSigaction) {
 /// # Safety
 /// The context stopped in code.
 pub(super) unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
-    let begin = context.gregs[REG_RIP].wrapping_sub(abi::SYSCALL_SEQUENCE_BYTES - alone::SYSCALL_BYTES);
+    let begin = context.gregs[REG_RIP].wrapping_sub(contract::SYSCALL_SEQUENCE_BYTES - alone::SYSCALL_BYTES);
     if !is_active() || !MODULES.in_new_code(begin) || !MODULES.in_new_code(context.gregs[REG_RIP]) {
         return false;
     }
     // SAFETY: new code of one module, from the one to the other.
-    let bytes = unsafe { (begin as *const [u8; abi::SYSCALL_SEQUENCE_BYTES as usize]).read_unaligned() };
-    let gate = (abi::GATE_SYSCALL as u32).to_le_bytes();
+    let bytes = unsafe { (begin as *const [u8; contract::SYSCALL_SEQUENCE_BYTES as usize]).read_unaligned() };
+    let gate = (contract::GATE_SYSCALL as u32).to_le_bytes();
     let enters = bytes[..3] == [0x48, 0x8d, 0x0d] && bytes[7..10] == [0xff, 0x24, 0x25] && bytes[10..14] == gate;
     let found = enters && bytes[14..] == [0x0f, 0x05];
     if found {
@@ -194,7 +195,7 @@ pub(super) fn on_syscall(frame: &mut Frame) {
     let nr = i64::from(frame.gpr[RAX] as i32);
     let leaves = matches!(nr, libc::SYS_rt_sigreturn | libc::SYS_exit | libc::SYS_exit_group);
     // SAFETY: the context page is mapped for the whole run.
-    if !leaves && unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.load(Ordering::Relaxed) != 0 {
+    if !leaves && unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.load(Ordering::Relaxed) != 0 {
         // Before a call that may wait: whoever else runs looks at the same doorbell.
         node::poll();
     }

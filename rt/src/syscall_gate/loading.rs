@@ -11,7 +11,7 @@
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
-use crate::abi::{Counter, ModuleInfo};
+use blizzard_contract::{Counter, ModuleInfo};
 use crate::blocks;
 use crate::closure::{self, Fd, FileKind};
 use crate::entry::access;

@@ -30,7 +30,7 @@ mod stubs;
 pub mod table;
 mod waits;
 
-use crate::abi::{self, Counter};
+use blizzard_contract::{self as contract, Counter};
 use crate::entry::loader::{Ehdr, Phdr};
 use crate::entry::{access, shared_stack};
 use crate::sys::{self, KernelSigaction};
@@ -104,7 +104,7 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     waits::connect();
     signals::dispatched();
     // SAFETY: as above.
-    unsafe { sys::rt_sigaction(abi::CALL_SIGNAL, &waits::action()) }?;
+    unsafe { sys::rt_sigaction(contract::CALL_SIGNAL, &waits::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.
     sys::unblock_signals(signals::RESERVED);
     // SAFETY: affects this thread's system calls outside the range only.
@@ -400,7 +400,7 @@ const PROMPT: [i64; 25] = [
 /// Silences a doorbell that was rung before the fork.
 pub fn silence_doorbell() {
     // SAFETY: the context page is mapped for the process's life.
-    unsafe { core::sync::atomic::AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(0, Ordering::Relaxed);
+    unsafe { core::sync::atomic::AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]

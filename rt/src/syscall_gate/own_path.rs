@@ -1,7 +1,7 @@
 //! What the program is told of its own file.
 //!
 //! Purpose: the launcher runs a rewritten file out of a cache. Programs look at `/proc/self/exe` to find what belongs to them, and execute
-//! it to start themselves again. Input: the original's path, from the environment ([`abi::EXE_ENV`]), and the program's call.
+//! it to start themselves again. Input: the original's path, from the environment ([`contract::EXE_ENV`]), and the program's call.
 //! Output: its result, or changed arguments.
 //! **Invariants**
 //! * `readlink` of the own `exe` link answers with the original's path.
@@ -11,7 +11,7 @@
 //!
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
 
-use crate::abi;
+use blizzard_contract as contract;
 use crate::node;
 use crate::sys;
 use core::ffi::{CStr, c_char};
@@ -36,7 +36,7 @@ pub fn path() -> Option<&'static CStr> {
         return None;
     }
     // SAFETY: `set` got a string that lives as long as the process; the path follows the name and `=`.
-    Some(unsafe { CStr::from_ptr(variable.add(abi::EXE_ENV.len() + 1)) })
+    Some(unsafe { CStr::from_ptr(variable.add(contract::EXE_ENV.len() + 1)) })
 }
 
 /// The result of a `readlink` of the program's own link; `None`: it is the kernel's call.

@@ -23,7 +23,8 @@ use crate::modules::MODULES;
 use crate::resume::GREGS;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_EFL, REG_RIP, Ucontext};
-use crate::{abi, segment, vsib};
+use blizzard_contract as contract;
+use crate::{segment, vsib};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -35,7 +36,7 @@ const ZF: u64 = 1 << 6;
 /// Longest tag test: prefix, opcode, ModRM, SIB, disp32, imm32.
 const TEST_BYTES: usize = 12;
 const PAGE: u64 = 4096;
-const TABLE: Range<u64> = abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+const TABLE: Range<u64> = contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
@@ -134,14 +135,14 @@ impl TagTest {
         }
         let (disp, rest) = rest.split_first_chunk::<4>()?;
         let disp = u64::from(u32::from_le_bytes(*disp));
-        if !(abi::TAG_TABLE_BASE..abi::TAG_TABLE_BASE + 256).contains(&disp) {
+        if !(contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + 256).contains(&disp) {
             return None;
         }
         let (mask, rest) = match tags {
             1 => rest.split_first().map(|(&mask, rest)| (u32::from(mask) * 0x0101_0101, rest))?,
             _ => rest.split_first_chunk::<4>().map(|(mask, rest)| (u32::from_le_bytes(*mask), rest))?,
         };
-        let is_mask = [abi::TAG_NO_LOAD, abi::TAG_NO_STORE]
+        let is_mask = [contract::TAG_NO_LOAD, contract::TAG_NO_STORE]
             .iter()
             .any(|&bit| [0x0101, 0x0101_0101].iter().any(|ones| mask == u32::from(bit) * ones));
         let jumps = matches!(rest, [0x74 | 0x75, ..] | [0x0f, 0x84 | 0x85, ..]);
@@ -214,16 +215,16 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
 
 /// Whether the program has nothing there but what it has been allocated, without the runtime.
 fn is_runtimes(address: u64) -> bool {
-    let contexts = abi::CONTEXT_SHARED..abi::CONTEXT_PRIVATE + abi::CONTEXT_BYTES;
-    let segments = abi::SEGMENT_BASE - segment::GUARD_BYTES..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
+    let contexts = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
+    let segments = contract::SEGMENT_BASE - segment::GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
     TABLE.contains(&address) || contexts.contains(&address) || segments.contains(&address)
 }
 
 /// Takes away the pages of the tag table to which the addresses lead whose tag, and the next one, lie at `tag`.
 #[cold]
 fn arm(tag: u64) {
-    let first = tag.wrapping_sub(abi::TAG_TABLE_BASE) << abi::BLOCK_SHIFT;
-    for address in [first, first.wrapping_add(abi::BLOCK_BYTES)] {
+    let first = tag.wrapping_sub(contract::TAG_TABLE_BASE) << contract::BLOCK_SHIFT;
+    for address in [first, first.wrapping_add(contract::BLOCK_BYTES)] {
         arm_page(address & !(PAGE - 1));
     }
 }
@@ -290,11 +291,11 @@ mod tests {
         // test byte ptr [rdx + 0x7fff8000], 2; jnz
         let code = [&[0xf6, 0x82, 0, 0x80, 0xff, 0x7f, 2][..], &JNZ].concat();
         let test = TagTest::decode(&code).unwrap();
-        assert_eq!(test, TagTest { bytes: 7, base: 2, disp: abi::TAG_TABLE_BASE, tags: 1 });
+        assert_eq!(test, TagTest { bytes: 7, base: 2, disp: contract::TAG_TABLE_BASE, tags: 1 });
         // test dword ptr [r12 + 0x7fff8004], 0x01010101; jz
         let code = [0x41, 0xf7, 0x84, 0x24, 4, 0x80, 0xff, 0x7f, 1, 1, 1, 1, 0x74, 5];
         let test = TagTest::decode(&code).unwrap();
-        assert_eq!(test, TagTest { bytes: 12, base: 12, disp: abi::TAG_TABLE_BASE + 4, tags: 4 });
+        assert_eq!(test, TagTest { bytes: 12, base: 12, disp: contract::TAG_TABLE_BASE + 4, tags: 4 });
         for end in 0..code.len() - 1 {
             assert_eq!(TagTest::decode(&code[..end]), None, "{end}");
         }
@@ -319,11 +320,11 @@ mod tests {
     /// The tags of all addresses that are not in the lower half lie behind the table, or where it cannot be read.
     #[test]
     fn tags_that_cannot_be_read_are_those_of_no_shared_memory() {
-        let tag = |address: u64| (address >> abi::BLOCK_SHIFT) + abi::TAG_TABLE_BASE;
-        for address in [abi::TAG_TABLE_BASE, 1 << 32, (1 << 41) + abi::TAG_TABLE_BASE - 1, 1 << 47, 1 << 63, u64::MAX] {
+        let tag = |address: u64| (address >> contract::BLOCK_SHIFT) + contract::TAG_TABLE_BASE;
+        for address in [contract::TAG_TABLE_BASE, 1 << 32, (1 << 41) + contract::TAG_TABLE_BASE - 1, 1 << 47, 1 << 63, u64::MAX] {
             assert!(!is_readable(tag(address)), "{address:#x}");
         }
-        for address in [0, 0x7ffb_ffff, 1 << 42, abi::SEGMENT_BASE, (1 << 47) - 1] {
+        for address in [0, 0x7ffb_ffff, 1 << 42, contract::SEGMENT_BASE, (1 << 47) - 1] {
             assert!(is_readable(tag(address)), "{address:#x}");
         }
     }

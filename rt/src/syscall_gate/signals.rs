@@ -20,7 +20,7 @@
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
 use super::{guarded, segv, sent_traps, waits};
-use crate::abi::{self, CALL_SIGNAL};
+use blizzard_contract::{self as contract, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
 use crate::entry::strings;
@@ -156,7 +156,7 @@ pub(super) fn call_put_off() {
 /// Makes the next poll enter the runtime.
 pub(super) fn ring() {
     // SAFETY: the shared context page is mapped for the whole run.
-    unsafe { AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
+    unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
 
 /// `rt_sigaction` as the program calls it. A pointer that leads nowhere is told of as the kernel does.

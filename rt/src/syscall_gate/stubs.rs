@@ -11,7 +11,7 @@
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
 use super::alone::SYSCALL_BYTES;
-use crate::abi;
+use blizzard_contract as contract;
 use crate::entry::gates;
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
@@ -30,7 +30,7 @@ static BACK: AtomicU64 = AtomicU64::new(SYSCALL_BYTES.wrapping_neg());
 
 /// Nothing is dispatched: who goes back goes back to the sequence that enters the gate.
 pub fn lead_to_the_gate() {
-    BACK.store(abi::SYSCALL_SEQUENCE_BYTES.wrapping_neg(), Ordering::Relaxed);
+    BACK.store(contract::SYSCALL_SEQUENCE_BYTES.wrapping_neg(), Ordering::Relaxed);
 }
 
 /// What the changed stub adds to the call's result: bytes that calls before it have transferred. An error then counts for nothing. The stub makes it 0 when

@@ -21,7 +21,7 @@ mod layouts;
 
 pub use calls::CALLS;
 
-use crate::abi::{self, BLOCK_BYTES};
+use blizzard_contract::{self as contract, BLOCK_BYTES};
 use crate::entry::access::in_segment;
 use crate::segment::GUARD_BYTES;
 use crate::sys;
@@ -225,9 +225,9 @@ type Look<T = ()> = Result<T, Stop>;
 /// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
 /// the segments with their guards.
 const OURS: [(u64, u64); 3] = [
-    (abi::CONTEXT_SHARED, abi::CONTEXT_PRIVATE + abi::CONTEXT_BYTES),
-    (abi::TAG_TABLE_BASE, abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES),
-    (abi::SEGMENT_BASE - GUARD_BYTES, abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES),
+    (contract::CONTEXT_SHARED, contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES),
+    (contract::TAG_TABLE_BASE, contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES),
+    (contract::SEGMENT_BASE - GUARD_BYTES, contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES),
 ];
 
 /// Refuses pages that the runtime needs.

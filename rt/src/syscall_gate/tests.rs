@@ -72,7 +72,7 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
 
 /// The page where loops say how far they have tested tags, which is there before a program runs.
 pub(crate) fn map_context_page() {
-    let (at, flags) = (crate::abi::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+    let (at, flags) = (blizzard_contract::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: nothing that is there is replaced.
     match unsafe { sys::mmap(at, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } {
         Ok(_) => {}
@@ -95,7 +95,7 @@ fn the_frame_of_a_signal_return_loses_reserved_bits() {
 /// the C library, a shared object, is gated. The child reports the number of the step that failed as its exit status.
 mod dispatched {
     use super::*;
-    use crate::abi::ModuleInfo;
+    use blizzard_contract::ModuleInfo;
     use crate::modules::MODULES;
     use core::sync::atomic::{AtomicI32, AtomicU32};
 
@@ -123,7 +123,7 @@ mod dispatched {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: the context pages of a process that has none; a fresh page for the code.
         unsafe {
-            sys::mmap(abi::CONTEXT_SHARED, 2 * abi::CONTEXT_BYTES, rw, anonymous | libc::MAP_FIXED, -1, 0).unwrap();
+            sys::mmap(contract::CONTEXT_SHARED, 2 * contract::CONTEXT_BYTES, rw, anonymous | libc::MAP_FIXED, -1, 0).unwrap();
             let at = sys::mmap(0, 4096, rw | libc::PROT_EXEC, anonymous, -1, 0).unwrap();
             core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
             at
@@ -311,7 +311,7 @@ mod dispatched {
     fn a_signal_in_checked_code_waits_for_a_safe_point() {
         // cmp dword [abs POLL_WORD], 0; je back; ret
         let mut code = vec![0x83, 0x3c, 0x25];
-        code.extend((abi::POLL_WORD as u32).to_le_bytes());
+        code.extend((contract::POLL_WORD as u32).to_le_bytes());
         code.extend([0x00, 0x74, 0xf6, 0xc3]);
         in_child(&code, |page| {
             // SAFETY: plain calls of the C library in a child of its own; the page holds the code above.
@@ -327,7 +327,7 @@ mod dispatched {
                 signals::safe_point();
                 need(1, handled() > before);
                 // A system call is a safe point too.
-                AtomicU32::from_ptr(abi::POLL_WORD as *mut u32).store(0, Ordering::Relaxed);
+                AtomicU32::from_ptr(contract::POLL_WORD as *mut u32).store(0, Ordering::Relaxed);
                 wait();
                 let before = handled();
                 need(2, libc::getpid() == sys::getpid() && handled() > before);

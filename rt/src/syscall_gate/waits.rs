@@ -1,7 +1,7 @@
 //! Calls that wait: the node answers its peers meanwhile.
 //!
 //! Purpose: before a call that may wait, the gate says in the node's context page that the node is in the kernel. A peer that has a message for
-//! it then sends [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL). Its handler ([`on_called`]) runs no protocol: it takes the context back to the program's own
+//! it then sends [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL). Its handler ([`on_called`]) runs no protocol: it takes the context back to the program's own
 //! `syscall`, so that the gate serves the messages, makes the call's memory accessible again, and makes the call again. Input: calls
 //! and the signal. Output: prepared calls.
 //!
@@ -26,7 +26,7 @@
 use super::alone::SYSCALL_BYTES;
 use super::stubs::{self, Stage, Stub};
 use super::{Caller, Outcome, partial, pins, signals};
-use crate::abi::{CONTEXT_SHARED, Counter, activity};
+use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use crate::entry::access;
 use crate::node;
 use crate::region::Context;
@@ -206,7 +206,7 @@ unsafe impl Sync for Shared {}
 
 static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch::EMPTY));
 
-/// The action for [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL).
+/// The action for [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL).
 pub(super) fn action() -> KernelSigaction {
     KernelSigaction {
         handler: on_called as *const () as u64,
@@ -442,7 +442,7 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
     }
 }
 
-/// The handler of [`CALL_SIGNAL`](crate::abi::CALL_SIGNAL): a peer has a message for this node.
+/// The handler of [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL): a peer has a message for this node.
 extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Ucontext) {
     if access::detached() {
         return;

@@ -9,7 +9,7 @@ use super::bulk::{self, End};
 use super::faults::Case;
 use super::pages::{Page, is_user};
 use super::{faults, in_handler, messages, require_function, require_node, require_own_thread, threads, timers, with};
-use crate::abi::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
+use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
 use crate::api::aligned;
 use crate::node;
 use crate::protocol::{NodeId, Tag};

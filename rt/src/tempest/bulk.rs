@@ -20,8 +20,8 @@ mod direct;
 mod staged;
 
 use super::{Host, Invocation, with};
-use crate::abi::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
-use crate::abi::{Counter, STAGE_PIECE_BYTES};
+use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
+use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
 use crate::buffer::{Queue, Zeroed};
 use crate::msg::id;
 use crate::node::{self, Node};
@@ -502,5 +502,5 @@ fn count_bytes(bytes: u64) {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.
-    unsafe { Context::at(crate::abi::CONTEXT_SHARED) }.add(Counter::BulkBytes, bytes);
+    unsafe { Context::at(blizzard_contract::CONTEXT_SHARED) }.add(Counter::BulkBytes, bytes);
 }

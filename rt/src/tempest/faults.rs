@@ -11,8 +11,8 @@
 use super::blocks::{self, BlockSpec};
 use super::pages::is_user;
 use super::{Host, Invocation, in_handler, invoke, require_own_thread, running, wait, with};
-use crate::abi::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
-use crate::abi::{BLOCK_BYTES, Counter};
+use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
+use blizzard_contract::{BLOCK_BYTES, Counter};
 use crate::coherence::Lane;
 use crate::entry::access;
 use crate::protocol::Tag;

@@ -16,8 +16,8 @@
 use super::blocks::{self, BlockSpec};
 use super::inbox::Inbox;
 use super::{Host, Invocation, Kind, invoke, require_node, running, timers, with};
-use crate::abi::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
-use crate::abi::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
+use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
+use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
 use crate::buffer::Table;
 use crate::entry::access;
 use crate::instruments::{self, Step};
@@ -299,7 +299,7 @@ pub fn run(host: &mut Host<'_>, message: Arrived) {
     host.count(Counter::UserMessages);
     let Some(entry) = with(|t| t.names.resolve(name)) else { refuse_name(src, name) };
     // SAFETY: the address of an instruction of rewritten code, which the sender named as a handler of messages.
-    let handler = unsafe { core::mem::transmute::<u64, crate::abi::tempest::MessageHandler>(entry) };
+    let handler = unsafe { core::mem::transmute::<u64, blizzard_contract::tempest::MessageHandler>(entry) };
     invoke(host, Invocation::Message(handler, src, bytes as i32));
     let left = with(|t| t.messages.end());
     if left != 0 {

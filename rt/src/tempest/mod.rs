@@ -33,8 +33,8 @@ pub mod state;
 pub mod threads;
 pub mod timers;
 
-use crate::abi::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
-use crate::abi::{self, Counter};
+use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
+use blizzard_contract::{self as contract, Counter};
 use crate::entry::access;
 use crate::modules::MODULES;
 use crate::node::{self, Node};
@@ -47,7 +47,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, compiler_fence};
 
-/// What a run says about this interface; see [`abi::RegionHeader`].
+/// What a run says about this interface; see [`contract::RegionHeader`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub debug: bool,
@@ -61,14 +61,14 @@ impl Settings {
     pub const DEFAULT: Settings = Settings {
         debug: false,
         direct_bulk: true,
-        buffer_bytes: abi::TEMPEST_BUFFER_DEFAULT_BYTES,
-        pages: abi::USER_BYTES >> abi::tempest::PAGE_SHIFT,
+        buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
+        pages: contract::USER_BYTES >> contract::tempest::PAGE_SHIFT,
     };
 
-    pub const fn of(header: &abi::RegionHeader) -> Settings {
+    pub const fn of(header: &contract::RegionHeader) -> Settings {
         Settings {
-            debug: header.tempest_flags & abi::tempest_flags::DEBUG != 0,
-            direct_bulk: header.tempest_flags & abi::tempest_flags::NO_DIRECT_BULK == 0,
+            debug: header.tempest_flags & contract::tempest_flags::DEBUG != 0,
+            direct_bulk: header.tempest_flags & contract::tempest_flags::NO_DIRECT_BULK == 0,
             buffer_bytes: header.tempest_buffer_bytes,
             pages: header.tempest_pages,
         }
@@ -236,7 +236,7 @@ pub fn note_thread() {
     require_own_limits();
 }
 
-/// Ends the run if loops of several threads would take each other's limits for their own (`abi::LIMIT_UP`), and so use blocks that they have not
+/// Ends the run if loops of several threads would take each other's limits for their own (`contract::LIMIT_UP`), and so use blocks that they have not
 /// tested. Where nothing is ever inaccessible, that is, without this interface, the limits do not matter. When the interface is started, a thread, or a
 /// module is loaded.
 pub fn require_own_limits() {
@@ -466,7 +466,7 @@ fn remind() {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.
-    unsafe { core::sync::atomic::AtomicU32::from_ptr(abi::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
+    unsafe { core::sync::atomic::AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
 
 /// Waits, running handlers, until `done`; in a run of one node, where nothing but a timer can come from outside, a wait without end is

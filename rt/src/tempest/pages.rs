@@ -7,8 +7,8 @@
 //! the number of mapped pages stays below the run's limit.
 
 use super::blocks;
-use crate::abi::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
-use crate::abi::{USER_BASE, USER_BYTES};
+use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
+use blizzard_contract::{USER_BASE, USER_BYTES};
 use crate::buffer::{Table, Zeroed};
 use crate::print;
 use crate::protocol::Tag;
@@ -136,8 +136,8 @@ impl Pages {
         // The data moves by a copy: nobody can tell, and the kernel's records of the segment stay one piece.
         // SAFETY: two different pages, both populated.
         unsafe { blocks::copy(from, to, PAGE_BYTES) };
-        for offset in (0..PAGE_BYTES).step_by(crate::abi::BLOCK_BYTES as usize) {
-            blocks::set_tags(to + offset, crate::abi::BLOCK_BYTES, blocks::tag(from + offset).unwrap_or(Tag::Invalid));
+        for offset in (0..PAGE_BYTES).step_by(blizzard_contract::BLOCK_BYTES as usize) {
+            blocks::set_tags(to + offset, blizzard_contract::BLOCK_BYTES, blocks::tag(from + offset).unwrap_or(Tag::Invalid));
         }
         self.table.set(number(to), page);
         blocks::set_tags(from, PAGE_BYTES, Tag::Invalid);

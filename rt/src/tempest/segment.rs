@@ -3,7 +3,7 @@
 //! Purpose: reserve the segment at [`USER_BASE`] and make its tags Invalid, in every kind of run. Input: none. Output: mappings.
 //! **Invariant**: done once, before the program can reach the segment; only programs that use `tempest.h` pay for it.
 
-use crate::abi::{self, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
+use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
 use crate::segment::{self, MapError};
 use crate::sys;
 
@@ -43,4 +43,4 @@ fn invalid_file() -> sys::Result<i32> {
     Ok(fd)
 }
 
-const _: () = assert!((USER_BYTES >> BLOCK_SHIFT).is_multiple_of(FILL_BYTES) && abi::USER_BASE.is_multiple_of(1 << 20));
+const _: () = assert!((USER_BYTES >> BLOCK_SHIFT).is_multiple_of(FILL_BYTES) && contract::USER_BASE.is_multiple_of(1 << 20));

@@ -13,14 +13,14 @@
 //! taken, which the destination says in a message; whoever is told of a piece by a message sees it.
 //! Source: SDM volume 1, 12.10.3 (stores that bypass the caches, and their fence).
 
-use crate::abi::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use crate::protocol::NodeId;
 use crate::region::Region;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in front of the places.
-const HEADER_BYTES: u64 = crate::abi::CONTEXT_BYTES;
+const HEADER_BYTES: u64 = blizzard_contract::CONTEXT_BYTES;
 /// The lower half of a claim when nothing is left.
 const ALL: u64 = u32::MAX as u64;
 

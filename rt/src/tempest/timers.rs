@@ -11,8 +11,8 @@
 //! wakes the watcher.
 
 use super::with;
-use crate::abi::tempest::TimerHandler;
-use crate::abi::{self, activity};
+use blizzard_contract::tempest::TimerHandler;
+use blizzard_contract::{self as contract, activity};
 use crate::apart::Apart;
 use crate::buffer::{Queue, Zeroed};
 use crate::region::Context;
@@ -172,7 +172,7 @@ pub fn sleep_until_due() -> bool {
 /// The own context page.
 fn context() -> Context {
     // SAFETY: mapped for the life of the process.
-    unsafe { Context::at(abi::CONTEXT_SHARED) }
+    unsafe { Context::at(contract::CONTEXT_SHARED) }
 }
 
 /// Bytes of the watcher's stack.

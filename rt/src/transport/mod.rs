@@ -38,7 +38,7 @@ pub mod shuttle;
 mod wait;
 mod watch;
 
-use crate::abi::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
+use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
@@ -398,7 +398,7 @@ pub fn abort(region: &Region) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::activity;
+    use blizzard_contract::activity;
     use crate::region::testing::TestRegion;
 
     fn pair(slots: u32, cpus: u32) -> (TestRegion, Transport, Transport) {

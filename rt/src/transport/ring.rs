@@ -19,7 +19,7 @@
 //! between the producer's own - slots and the producer's own is treated as a full ring.
 
 use super::message::{HEAD_WORDS, Message};
-use crate::abi::{RING_HEADER_BYTES, SLOT_BYTES};
+use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES};
 use crate::tags::BLOCK_WORDS;
 use core::arch::asm;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -364,7 +364,7 @@ pub mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::BLOCK_BYTES;
+    use blizzard_contract::BLOCK_BYTES;
 
     fn ring(slots: u32) -> (Producer<Mapped>, Consumer<Mapped>, Vec<[u64; 16]>) {
         let mut memory = vec![[0u64; 16]; 2 + slots as usize];

@@ -6,7 +6,7 @@
 use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
-use crate::abi::activity;
+use blizzard_contract::activity;
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::{stats, sys, tempest};

@@ -4,7 +4,7 @@
 //! Output: signals, and [`Transport::silent`] and [`Transport::damaged`] for the node to report.
 
 use super::{Peer, Transport, call};
-use crate::abi::activity;
+use blizzard_contract::activity;
 use crate::protocol::NodeId;
 use crate::sys;
 use core::sync::atomic::Ordering;

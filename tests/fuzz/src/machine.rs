@@ -6,7 +6,7 @@
 //! one node a miss grants everything and changes no tag, so that the slow paths of checks and polls run again and again.
 //! A handler of the program's own writes down where an instruction has faulted, and ends the process.
 
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -15,10 +15,10 @@ use std::process::{Command, Stdio};
 /// Private memory that sequences work on.
 pub const PRIVATE: u64 = 0x1000_0000;
 /// The same in the segment.
-pub const SHARED: u64 = abi::SEGMENT_BASE;
+pub const SHARED: u64 = contract::SEGMENT_BASE;
 /// The same where the kernel places stacks, libraries and programs: the bit of an address that shared memory never has is set.
 pub const HIGH: u64 = 0x5000_0000_0000;
-const _: () = assert!(HIGH >> abi::PRIVATE_BIT & 1 == 1);
+const _: () = assert!(HIGH >> contract::PRIVATE_BIT & 1 == 1);
 /// So far behind the private ones nothing is mapped, neither in the original nor in the output.
 pub const UNMAPPED: u64 = 0x1000_0000;
 /// Bytes of each.

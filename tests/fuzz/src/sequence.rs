@@ -11,7 +11,7 @@ use crate::machine::{self, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State, UNMA
 use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use std::path::PathBuf;
 use std::{fmt, fs};
@@ -222,7 +222,7 @@ fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
     for tag in tags.iter_mut().flatten() {
         let raw = filler.next();
         if raw % 4 < missing {
-            *tag = [abi::TAG_READONLY, abi::TAG_INVALID, abi::TAG_INVALID, abi::TAG_BUSY][(raw >> 8) as usize % 4];
+            *tag = [contract::TAG_READONLY, contract::TAG_INVALID, contract::TAG_INVALID, contract::TAG_BUSY][(raw >> 8) as usize % 4];
         }
     }
     let mut state = State {

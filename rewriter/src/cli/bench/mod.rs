@@ -12,7 +12,7 @@ use super::workload::{self, Ending};
 use super::{print, scratch};
 use crate::error::{Error, Result};
 use crate::rt_blob::Blob;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use clap::{Args, Subcommand};
 use plans::Plan;
 use report::{Report, Samples};
@@ -85,7 +85,7 @@ impl BenchCommand {
         let stepped = match plan.steps {
             None => None,
             Some(_) => {
-                let at = abi::INSTRUMENTS + 8 * abi::instrument::STEPS as u64;
+                let at = contract::INSTRUMENTS + 8 * contract::instrument::STEPS as u64;
                 Some(measure(folder.path(), &plan, options, processors, &Blob::with_instruments()?, Some(at))?)
             }
         };

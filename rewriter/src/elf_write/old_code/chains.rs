@@ -7,7 +7,7 @@
 
 use super::{BEGIN, COVERED, ENTERED, LONG, LONG_JUMP, Old, SHARED, TARGET, TRAP, USED};
 use crate::ids::Vaddr;
-use blizzard_rt::abi::SPRINGBOARD_JUMPS;
+use blizzard_contract::SPRINGBOARD_JUMPS;
 use std::ops::Range;
 
 /// `jmp rel8`, and its bytes.

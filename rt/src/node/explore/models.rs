@@ -1,7 +1,7 @@
 //! What is explored: a few nodes with a few steps each, for each mechanism that lives in the drivers, at any block size.
 
 use super::world::{Copy, Model, Op, Variable, share};
-use crate::abi::{RegionHeader, home_policy, protocol_number};
+use blizzard_contract::{RegionHeader, home_policy, protocol_number};
 use crate::homes::{PAGE_BYTES, Placement};
 use crate::protocol::NodeId;
 use crate::tags::Block;

@@ -3,7 +3,7 @@
 use super::models::*;
 use super::search::{Found, explore};
 use super::world::Model;
-use crate::abi::protocol_number::MCM;
+use blizzard_contract::protocol_number::MCM;
 use crate::coherence::planted::{BUGS, Bug};
 use std::vec;
 use std::vec::Vec;

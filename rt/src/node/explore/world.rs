@@ -3,8 +3,8 @@
 use super::WORLD;
 use super::fiber::{self, Fiber};
 use super::search::Found;
-use crate::abi::STAGE_PIECE_BYTES;
-use crate::abi::{self, Counter, RegionHeader};
+use blizzard_contract::STAGE_PIECE_BYTES;
+use blizzard_contract::{self as contract, Counter, RegionHeader};
 use crate::coherence::{Lane, has_bug};
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::Node;
@@ -127,16 +127,16 @@ pub struct Copy {
 impl Copy {
     fn new(region: Region, me: NodeId, bug: u64) -> Copy {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let tag_bytes = SEGMENT_BYTES >> abi::BLOCK_SHIFT;
+        let tag_bytes = SEGMENT_BYTES >> contract::BLOCK_SHIFT;
         // SAFETY: new memory of this node alone, unmapped when the copy is dropped.
         let node = unsafe {
             let rw = libc::PROT_READ | libc::PROT_WRITE;
             let memory = sys::mmap(0, SEGMENT_BYTES + tag_bytes, rw, flags, -1, 0).unwrap();
             let tags = memory + SEGMENT_BYTES;
-            (tags as *mut u8).write_bytes(abi::TAG_INVALID, tag_bytes as usize);
+            (tags as *mut u8).write_bytes(contract::TAG_INVALID, tag_bytes as usize);
             Box::new(Node::new(region, me, Space::new(memory, tags, SEGMENT_BYTES)).unwrap())
         };
-        node.context.instrument(abi::instrument::PLANTED).store(bug, Ordering::Relaxed);
+        node.context.instrument(contract::instrument::PLANTED).store(bug, Ordering::Relaxed);
         Copy { node }
     }
 }
@@ -155,9 +155,9 @@ pub fn share(copies: &mut [Copy], block_bytes: u64, homes: Placement, bytes: u64
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        let at = self.node.space.local(abi::SEGMENT_BASE) as u64;
+        let at = self.node.space.local(contract::SEGMENT_BASE) as u64;
         // SAFETY: mapped in `new`; nobody uses it any more.
-        let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> abi::BLOCK_SHIFT)) };
+        let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> contract::BLOCK_SHIFT)) };
     }
 }
 
@@ -329,7 +329,7 @@ impl World {
                 Status::Kernel => {
                     let is_called = self
                         .node(number)
-                        .is_some_and(|node| node.context.activity().load(Ordering::Relaxed) == abi::activity::CALLED);
+                        .is_some_and(|node| node.context.activity().load(Ordering::Relaxed) == contract::activity::CALLED);
                     let taken_back = is_called && actor.calls_back.get() != 0;
                     all.extend(taken_back.then_some((number, Choice::TakenBack)));
                     true
@@ -608,7 +608,7 @@ impl Program<'_> {
                 ((), true)
             });
             let choice = self.world.pause(self.me(), Status::Kernel);
-            self.node().context.activity().store(abi::activity::RUNNING, Ordering::SeqCst);
+            self.node().context.activity().store(contract::activity::RUNNING, Ordering::SeqCst);
             if choice == Choice::GoOn {
                 break;
             }

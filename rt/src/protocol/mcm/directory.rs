@@ -16,7 +16,7 @@
 //! **Invariant:** each state has exactly one encoding and sixteen zero bytes are Unshared, so that a directory page fresh from the
 //! kernel is a correct one. `decode` accepts nothing else.
 
-use crate::abi::MAX_NODES;
+use blizzard_contract::MAX_NODES;
 use crate::protocol::{NodeId, Tag};
 
 /// A set of nodes.

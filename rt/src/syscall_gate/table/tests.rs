@@ -1,7 +1,7 @@
 //! Each shape of the table on structures in private memory that lead into the segment, and the table against the system's headers.
 
 use super::*;
-use crate::abi::{CONTEXT_PRIVATE, CONTEXT_SHARED, SEGMENT_BASE, TAG_TABLE_BASE};
+use blizzard_contract::{CONTEXT_PRIVATE, CONTEXT_SHARED, SEGMENT_BASE, TAG_TABLE_BASE};
 
 const S: u64 = SEGMENT_BASE;
 
@@ -22,7 +22,7 @@ fn at<T>(value: &T) -> u64 {
 /// With one node memory of `bz_alloc` is always accessible, and what the kernel may do with it is the program's business.
 #[test]
 fn with_one_node_user_managed_memory_alone_matters() {
-    const USER: u64 = crate::abi::USER_BASE;
+    const USER: u64 = blizzard_contract::USER_BASE;
     let ranges = |nr: i64, args: [u64; 6]| {
         let mut out = Vec::new();
         // SAFETY: as above.

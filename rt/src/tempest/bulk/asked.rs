@@ -6,7 +6,7 @@
 
 use super::super::{Host, with};
 use super::{Destination, complete, destination, reject, source};
-use crate::abi::BLOCK_BYTES;
+use blizzard_contract::BLOCK_BYTES;
 use crate::msg::id;
 use crate::protocol::NodeId;
 use crate::transport::Message;

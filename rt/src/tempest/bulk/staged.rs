@@ -9,7 +9,7 @@
 use super::super::staging::Area;
 use super::super::{Host, with};
 use super::{Bulk, Destination, Staging, complete, destination, reject};
-use crate::abi::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use crate::coherence::has_bug;
 use crate::msg::id;
 use crate::protocol::NodeId;

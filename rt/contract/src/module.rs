@@ -146,7 +146,7 @@ impl Region {
 ///
 /// * `bundle`, FOLDER: rewritten libraries lie in FOLDER, relative to the folder of the program's file, under the names of the
 ///   originals' files. There is nothing else to load.
-/// * `cache`, FOLDER, ROOT, KEY, TOOL: FOLDER holds an entry for each rewritten file, named by [`crate::closure::entry_name`];
+/// * `cache`, FOLDER, ROOT, KEY, TOOL: FOLDER holds an entry for each rewritten file, named by `closure::entry_name` of the runtime;
 ///   for what is missing, `TOOL cache add --root ROOT --key KEY FILE` makes it.
 pub mod closure_strings {
     pub const BUNDLE: &str = "bundle";
@@ -162,7 +162,7 @@ pub mod module_flags {
     pub const COUNTING: u64 = 8;
     /// Basic blocks count how often they run.
     pub const BLOCKS: u64 = 16;
-    /// Loops may test for several iterations: they share [`LIMIT_UP`](crate::abi::LIMIT_UP) and [`LIMIT_DOWN`](crate::abi::LIMIT_DOWN), so only one thread may depend on tags.
+    /// Loops may test for several iterations: they share [`LIMIT_UP`](crate::LIMIT_UP) and [`LIMIT_DOWN`](crate::LIMIT_DOWN), so only one thread may depend on tags.
     pub const STRIPS: u64 = 32;
 }
 

@@ -1,0 +1,231 @@
+//! The shared context page of a node: what its peers, the launcher and inserted code read and write.
+
+use crate::addresses::{CONTEXT_BYTES, CONTEXT_SHARED};
+
+/// The doorbell (u32): nonzero when a peer wants this node to run handlers. Polls test it.
+pub const POLL_WORD: u64 = CONTEXT_SHARED;
+/// How far the loop that is running may go on before it must test tags again (u64): while the loop's counting register is below this
+/// one's value, tests have been made for the iteration that begins. For loops that count up; 0: no iteration has been tested.
+/// Written by inserted code: where such a loop is entered, by its tests, and behind each entry into the runtime from within the loop.
+/// The runtime writes [`NO_LIMITS`] where a context continues that something else has run in the middle of.
+pub const LIMIT_UP: u64 = CONTEXT_SHARED + core::mem::offset_of!(SharedContext, limits) as u64;
+/// The same for loops that count down: the register is above it; `u64::MAX`: no iteration has been tested.
+pub const LIMIT_DOWN: u64 = LIMIT_UP + 8;
+/// [`LIMIT_UP`] and [`LIMIT_DOWN`] when nothing has been tested.
+pub const NO_LIMITS: [u64; 2] = [0, u64::MAX];
+/// u64 counters incremented by inserted code in a counting rewrite (`--count`); also in the shared context page, so that
+/// the launcher reads them after the node has ended. Index with [`Counter`].
+pub const COUNTERS: u64 = CONTEXT_SHARED + offset_of_counters();
+
+const fn offset_of_counters() -> u64 {
+    core::mem::offset_of!(SharedContext, counters) as u64
+}
+
+/// Counters of the shared context page, by index.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Checks of loads executed (counting rewrite).
+    LoadChecks = 0,
+    /// Checks of stores and read-modify-writes executed (counting rewrite).
+    StoreChecks,
+    /// Polls executed (counting rewrite).
+    Polls,
+    /// Gate calls by reason (always counted by the runtime).
+    ReadMisses,
+    WriteMisses,
+    Upgrades,
+    /// Gate entries that found the access legal (straddle not real, tag raised meanwhile).
+    FalseMisses,
+    PollsTaken,
+    StringCalls,
+    VsibCalls,
+    MessagesSent,
+    BytesSent,
+    MessagesReceived,
+    /// Messages dropped because they did not validate.
+    MessagesRejected,
+    /// Sends that found the ring full and were buffered.
+    SendsBuffered,
+    /// Jumps to an old code address that a trap byte redirected.
+    Traps,
+    Barriers,
+    LockAcquires,
+    Allocations,
+    AllocatedBytes,
+    /// System calls that passed the gate.
+    Syscalls,
+    InvalidationsReceived,
+    WriteBacks,
+    /// Nanoseconds spent waiting inside misses, barriers and locks.
+    MissWaitNs,
+    BarrierWaitNs,
+    LockWaitNs,
+    /// Mappings of executable memory that come from no rewritten file: generated code, libraries that something other than the
+    /// dynamic loader loads.
+    UncheckedCode,
+    /// Signals by which peers called this node: out of a system call, or because it left its doorbell unanswered.
+    KernelCalls,
+    /// Pages whose copies were given back to make room, blocks given back (replacement and check-in), and misses for which no page could
+    /// be replaced.
+    PagesReplaced,
+    BlocksEvicted,
+    StacheOverruns,
+    /// Blocks asked for without a wait.
+    Prefetches,
+    /// Of the rejected messages, those of another run, and those that no sender of this run can have sent here: source, handler, length, address
+    /// or direction are wrong. The others did not fit the receiver's state.
+    RejectedIncarnation,
+    RejectedForm,
+    /// Pages of first-touch memory whose home this node has become, and questions for the home of one.
+    PagesHomed,
+    HomeQueries,
+    /// Faults on user-managed pages (Tempest 1.2.1, sections 3.1.4 and 3.2.7).
+    UserFaults,
+    /// Messages whose handler of the program has run (section 3.3).
+    UserMessages,
+    /// Timer handlers that have run (section 3.5).
+    UserTimers,
+    /// Bytes that arrived through bulk channels (section 3.4).
+    BulkBytes,
+    /// Tag changes that table 2 does not allow; looked for in runs with [`tempest_flags::DEBUG`].
+    BadTagChanges,
+    /// Blocks asked for before they were missed, because the misses before them were as before (`coherence::trail` of the runtime).
+    AskedAhead,
+    /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself, or maps from what is no library.
+    GeneratedCode,
+}
+
+/// How many counters there are.
+pub const COUNTER_COUNT: usize = 43;
+/// Their names in statistics files, by index.
+pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
+    "load_checks",
+    "store_checks",
+    "polls",
+    "read_misses",
+    "write_misses",
+    "upgrades",
+    "false_misses",
+    "polls_taken",
+    "string_calls",
+    "vsib_calls",
+    "messages_sent",
+    "bytes_sent",
+    "messages_received",
+    "messages_rejected",
+    "sends_buffered",
+    "traps",
+    "barriers",
+    "lock_acquires",
+    "allocations",
+    "allocated_bytes",
+    "syscalls",
+    "invalidations_received",
+    "write_backs",
+    "miss_wait_ns",
+    "barrier_wait_ns",
+    "lock_wait_ns",
+    "unchecked_code",
+    "kernel_calls",
+    "pages_replaced",
+    "blocks_evicted",
+    "stache_overruns",
+    "prefetches",
+    "rejected_incarnation",
+    "rejected_form",
+    "pages_homed",
+    "home_queries",
+    "user_faults",
+    "user_messages",
+    "user_timers",
+    "bulk_bytes",
+    "bad_tag_changes",
+    "asked_ahead",
+    "generated_code",
+];
+
+/// Layout of the shared context page. One writer group per cache line.
+#[repr(C, align(4096))]
+pub struct SharedContext {
+    /// Written 1 by peers, cleared by the owner: the doorbell.
+    pub poll: u32,
+    _line0: [u32; 15],
+    /// What the owner does, see [`activity`]. Written by the owner; a peer that calls it out of the kernel changes `KERNEL` to `CALLED`.
+    pub activity: u32,
+    /// Written by the owner: see [`node_phase`].
+    pub phase: u32,
+    /// Written by the owner: its exit status, valid in `phase` DONE and FAILED.
+    pub exit_status: u32,
+    /// Written by the owner before it runs, in a run whose nodes node 0 creates also by node 0: the process's number.
+    pub pid: u32,
+    _line1: [u32; 12],
+    /// Written by the owner: grows with each look at its rings. Whoever waits for the owner sees by it that the owner lives.
+    pub beat: u32,
+    _line2: [u32; 15],
+    /// Written by the owner alone: [`LIMIT_UP`], [`LIMIT_DOWN`].
+    pub limits: [u64; 2],
+    _line3: [u64; 6],
+    /// NUL-terminated text that the launcher prints when the node stops with `phase` FAILED.
+    pub message: [u8; 1024],
+    /// Written by the owner's program and by a runtime with instruments: see [`instrument`].
+    pub instruments: [u64; INSTRUMENT_WORDS],
+    /// Written by the owner (and by inserted code in a counting rewrite).
+    pub counters: [u64; COUNTER_COUNT],
+}
+
+/// Address of [`SharedContext::instruments`] in each node.
+pub const INSTRUMENTS: u64 = CONTEXT_SHARED + core::mem::offset_of!(SharedContext, instruments) as u64;
+/// Number of instrument words.
+pub const INSTRUMENT_WORDS: usize = 32;
+
+/// Words of [`SharedContext::instruments`], by index. Only a runtime built with the feature `instruments` looks at them; the workloads of
+/// `blizzard stress` and `blizzard bench` write the first ones and read the others.
+pub mod instrument {
+    /// State of the random numbers that delays are drawn from; 0: no delays.
+    pub const RANDOM: usize = 0;
+    /// A delay at one in so many message boundaries.
+    pub const ONE_IN: usize = 1;
+    /// Longest delay, in `pause` instructions; one delay in four is a yield instead.
+    pub const LONGEST_PAUSES: usize = 2;
+    /// Number of a planted bug, for the runtime that tests build with the feature `planted`; 0: none.
+    pub const PLANTED: usize = 3;
+    /// Time-stamp counter at the end of each step of the last miss: `Step` of the runtime's instruments.
+    pub const STEPS: usize = 8;
+}
+
+/// Values of [`SharedContext::activity`].
+pub mod activity {
+    /// In the program, or about to return to it: looks at its doorbell.
+    pub const RUNNING: u32 = 0;
+    /// In a futex on the doorbell, or about to be.
+    pub const SLEEPING: u32 = 1;
+    /// In the runtime, looking at its rings again and again.
+    pub const SPINNING: u32 = 2;
+    /// In a system call that may wait: comes out when it gets [`super::CALL_SIGNAL`].
+    pub const KERNEL: u32 = 3;
+    /// The same, and the signal is on its way.
+    pub const CALLED: u32 = 4;
+    /// Has served everybody and takes no more part in the run.
+    pub const GONE: u32 = 5;
+}
+
+/// The signal by which a node calls another one out of the kernel. C libraries keep it for the cancellation or the user numbers of threads
+/// and hide it from programs; a node has one thread.
+pub const CALL_SIGNAL: i32 = 33;
+
+/// Values of [`SharedContext::phase`].
+pub mod node_phase {
+    pub const STARTING: u32 = 0;
+    pub const RUNNING: u32 = 1;
+    /// The program has exited with status 0; the node still serves its blocks until all are DONE.
+    pub const DONE: u32 = 2;
+    /// The node stops the run; `message` says why.
+    pub const FAILED: u32 = 3;
+}
+
+const _: () = {
+    assert!(size_of::<SharedContext>() == CONTEXT_BYTES as usize);
+    assert!(Counter::GeneratedCode as usize + 1 == COUNTER_COUNT);
+    assert!(core::mem::offset_of!(SharedContext, activity) == 64);
+};

@@ -143,7 +143,7 @@ pub struct Audit {
     pub trap_entries: u64,
     /// Places of the original that symbols, relocations, frames or entry points name, and that lead to the new code.
     pub entries: u64,
-    /// The name of the runtime that the file has; see [`super::Runtime::Named`].
+    /// The name of the runtime that the file has; see [`crate::Runtime::Named`].
     pub runtime: Option<String>,
     pub jump_tables: u64,
     /// Of these, those whose end a comparison, a mask or a width in the new code proves, although more would lead to code. Known when compared with the input.
@@ -171,21 +171,21 @@ impl Audit {
         self.open.is_empty()
     }
 
-    pub(super) fn exempt(&mut self, reason: &str) {
+    pub(crate) fn exempt(&mut self, reason: &str) {
         count(&mut self.exempt, reason, 1);
     }
 
-    pub(super) fn covered(&mut self, reason: &str) {
+    pub(crate) fn covered(&mut self, reason: &str) {
         count(&mut self.covered, reason, 1);
     }
 
-    pub(super) fn trust(&mut self, reason: &str, n: u64) {
+    pub(crate) fn trust(&mut self, reason: &str, n: u64) {
         if n > 0 {
             count(&mut self.trusted, reason, n);
         }
     }
 
-    pub(super) fn finding(&mut self, at: u64, place: String, reason: impl Into<String>) {
+    pub(crate) fn finding(&mut self, at: u64, place: String, reason: impl Into<String>) {
         if self.open.len() < LISTED {
             self.open.push(Finding { at, place, reason: reason.into() });
         } else {

@@ -1,14 +1,14 @@
 //! How many entries of a jump table a jump can read, proven from the new code alone.
 //!
-//! Input: the search of [`super::tables`], the instruction that reads the table. Output: a number that the index is always below. The way back to the
+//! Input: the way back ([`Finder`]), the instruction that reads the table. Output: a number that the index is always below. The way back to the
 //! read is followed as long as there is only one, inserted code left out: what the index is copied from, masks, loads of narrow values,
 //! both values of a conditional move, sums with a constant, and the comparison (`cmp i, n; ja default`) that has to be passed. Nothing is taken over from the rewriter, which believes the same
 //! forms. **Invariant**: without a proof there is no number. Source: SDM volume 2 (flags and zero extension of each instruction), `DESIGN.md`, "Jump tables".
 
-use super::decode::{ADDR32, Insn, Mem, NONE, REP, RIP, WIDE};
-use super::effects::{Access, Flow, Touch, bit};
-use super::sites::get;
-use super::tables::Finder;
+use crate::effects::{Access, Flow, Touch, bit};
+use crate::insn::{ADDR32, Insn, Mem, NONE, REP, RIP, VECTOR, WIDE};
+use crate::site::get;
+use crate::trace::Finder;
 
 /// Most instructions between the read and the proof, inserted ones included.
 const DISTANCE: usize = 400;
@@ -37,7 +37,7 @@ enum Source {
 
 impl Finder<'_> {
     /// A number of entries that the index of `read` is below, where the entries have `width` bytes.
-    pub(super) fn bound(&self, read: usize, width: usize) -> Option<u64> {
+    pub(crate) fn bound(&self, read: usize, width: usize) -> Option<u64> {
         let m = self.text.insns[read].mem?;
         if m.index >= 16 || usize::from(m.scale) != width {
             return None;
@@ -167,7 +167,7 @@ fn source(i: &Insn, r: u8) -> Option<Source> {
     if i.r0 != r || i.r0_bytes < 4 || i.has(ADDR32) {
         return None;
     }
-    let read = i.mem.filter(|m| m.seg == 0 && i.touch == Touch::Mem(Access::Load) && m.index != super::decode::VECTOR);
+    let read = i.mem.filter(|m| m.seg == 0 && i.touch == Touch::Mem(Access::Load) && m.index != VECTOR);
     let from = |bits: u32| match read {
         Some(m) => Some(Source::Of(Holder::Memory(m), bits)),
         None => (i.mem.is_none() && i.r1 < 16).then_some(Source::Of(Holder::Register(i.r1), bits)),

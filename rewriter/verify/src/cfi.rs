@@ -7,15 +7,16 @@
 //! from there leads to the new code of the same landing pad, with the same filters and types.
 //! Source: LSB core (`.eh_frame`), DWARF 5 section 6.4, Itanium C++ ABI (LSDA).
 
-use super::audit::{Audit, FrameCounts};
-use super::decode::{Code, Insn, NONE};
-use super::effects::{Flow, RSP};
-use super::eh_frame_hdr;
-use super::frames::{Cfa, Fde, Frames, Row};
-use super::lsda::CallSite;
-use super::module::Module;
-use super::original::Original;
-use super::sites::{Sites, get};
+use crate::audit::{Audit, FrameCounts};
+use crate::decode::Code;
+use crate::effects::{Flow, RSP};
+use crate::frame_index;
+use crate::frames::{Cfa, Fde, Frames, Row};
+use crate::insn::{Insn, NONE};
+use crate::lsda::CallSite;
+use crate::module::Module;
+use crate::original::Original;
+use crate::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
 use gimli::{BaseAddresses, EvaluationResult, LittleEndian, Location, Operation, Register, Value};
 
@@ -70,7 +71,7 @@ pub fn compare(
         Err(why) => return audit.finding(table().0, table().1, why),
     };
     let new = &m.frames;
-    eh_frame_hdr::prove(m, m.index.as_ref(), new, audit);
+    frame_index::prove(m, m.index.as_ref(), new, audit);
     for pair in new.list.windows(2).filter(|pair| pair[0].to > pair[1].from) {
         audit.finding(pair[1].from, m.place(pair[1].from), "its frame begins before the one in front ends");
     }

@@ -4,15 +4,15 @@
 //! itself, and as the dynamic loader and the unwinder do, each address at which somebody may enter code. Such a place has a springboard or a row of the trap
 //! map; only what a relocation alone names may be data, or lie inside an instruction. The frame of a function that signals return to begins a byte in front of it,
 //! because unwinders look up the address in front of a return address. That rows and springboards lead to the right place,
-//! and that no other row is missing, the comparison of all bytes proves ([`super::original`]); landing pads, [`super::cfi`].
+//! and that no other row is missing, the comparison of all bytes proves ([`crate::original`]); landing pads, [`crate::cfi`].
 //!
 //! Source: gABI chapter 5, LSB core (`.eh_frame_hdr`), `rewriter/DESIGN.md` ("Where things go in the output").
 
-use super::audit::Audit;
-use super::dynamic::Dynamic;
-use super::memory::{self, PT_DYNAMIC, PT_GNU_EH_FRAME, number};
-use super::module::Module;
-use super::oldcode::{At, Old};
+use crate::audit::Audit;
+use crate::dynamic::Dynamic;
+use crate::memory::{self, PT_DYNAMIC, PT_GNU_EH_FRAME, number};
+use crate::module::Module;
+use crate::oldcode::{At, Old};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, elf};
 
@@ -41,7 +41,7 @@ impl Who {
 }
 
 /// Compares. `pairs`: old addresses of instructions and their new ones, ascending.
-pub(super) fn compare(m: &Module, old: &Old, original: &[u8], pairs: &[(u64, u64)], audit: &mut Audit) {
+pub(crate) fn compare(m: &Module, old: &Old, original: &[u8], pairs: &[(u64, u64)], audit: &mut Audit) {
     let mut all = named(original);
     all.sort_unstable();
     all.dedup_by_key(|n| n.0);

@@ -1,19 +1,19 @@
 //! Copies of loops in cold code, to which the tests at the loops' heads lead.
 //!
-//! Input: a [`super::strips::Strip`] with a copy, whose branches are known to lead where the loop's do. Proven here: each block of the copy is
+//! Input: a [`crate::site::Strip`] with a copy, whose branches are known to lead where the loop's do. Proven here: each block of the copy is
 //! the loop's block, byte for byte, with or without the checks of its accesses; an access whose check is left out is known by the tests, for
 //! all iterations that they tell of, wherever an element of a table lies; and whoever continues in the copy goes on in the loop.
 //! A check that is there does what it does in the loop: its miss leads there, so nothing of the copy runs behind it.
 //! Source: `rewriter/DESIGN.md`, "Copies of loops".
 
-use super::covered::{Need, Prover, STRIP, ordinary, tested, undo};
-use super::decode::{ADDR32, Insn, MASKED, NONE, RIP, WIDE};
-use super::effects::{Flow, RSP, Touch, bit};
-use super::narrow::leaves_32_bits;
-use super::sites::{Kind, Site, get};
-use super::strips::{Copy, Limit, Strip, Test};
-use super::symbolic::Lin;
-use super::{Class, classify};
+use crate::effects::{Flow, RSP, Touch, bit};
+use crate::exempt::{Class, classify};
+use crate::insn::{ADDR32, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};
+use crate::module::Section;
+use crate::narrow::leaves_32_bits;
+use crate::prover::{Need, Prover, STRIP, ordinary, tested, undo};
+use crate::site::{Copy, Kind, Limit, Site, Strip, Test, get};
+use crate::symbolic::Lin;
 
 /// Most bytes of a table.
 const TABLE: i64 = 1 << 16;
@@ -32,7 +32,7 @@ struct Copied<'x> {
 
 impl<'x> Prover<'x, '_> {
     /// Proves that a loop's copy may stand for the loop.
-    pub(super) fn copy_is_sound(&mut self, site: &Site) -> Result<(), String> {
+    pub(crate) fn copy_is_sound(&mut self, site: &Site) -> Result<(), String> {
         let Some(strip) = site.strip.as_deref() else { return Ok(()) };
         let Some(copy) = &strip.copy else { return Ok(()) };
         if (site.access..=strip.jump).any(|k| self.g.is_caught(k)) {
@@ -62,7 +62,7 @@ impl<'x> Prover<'x, '_> {
     }
 
     /// Whether all regions that lead elsewhere belong to copies.
-    pub(super) fn moved_are_copies(&self) -> bool {
+    pub(crate) fn moved_are_copies(&self) -> bool {
         self.moved == self.m.moved.len()
     }
 
@@ -132,7 +132,7 @@ impl<'x> Prover<'x, '_> {
         if a.flow != Flow::Next || b.flow != Flow::Next {
             return condition(a).is_some() && condition(a) == condition(b) && a.target == b.target;
         }
-        let bytes = |s: &super::module::Section<'x>, i: &Insn| {
+        let bytes = |s: &Section<'x>, i: &Insn| {
             let at = (i.va - s.va) as usize;
             s.data.get(at..at + usize::from(i.len))
         };
@@ -262,7 +262,7 @@ fn bound(i: &Insn, reg: u8) -> Option<i64> {
     match i.op {
         0x1b6 if whole => Some(255),
         0x81 | 0x83 if whole && i.mem.is_none() && i.ext == 4 => Some(mask(i.r0_bytes == 8)).filter(|&m| m >= 0),
-        0x25 if reg == 0 && (i.r0_bytes >= 4 || i.r0 >= 16) && !i.has(super::decode::PREFIXED) => {
+        0x25 if reg == 0 && (i.r0_bytes >= 4 || i.r0 >= 16) && !i.has(PREFIXED) => {
             Some(mask(i.has(WIDE))).filter(|&m| m >= 0)
         }
         0xc1 if whole && i.mem.is_none() && i.ext == 5 => {

@@ -12,55 +12,23 @@
 //! Checks wider than their access must be so for accesses that are certainly executed when they are.
 //! Source: `rewriter/DESIGN.md`, "Checks that cover other accesses".
 
-use super::audit::Audit;
-use super::decode::{ADDR32, Insn, MASKED, NONE, WIDE};
-use super::effects::{Access, Flow, RSP, Touch, bit};
-use super::gates::{Ranged, chain};
-use super::graph::{End, Graph};
-use super::module::{Claimed, Module};
-use super::sites::{Context, Kind, Proven, Site, Sites, get};
-use super::strips::{Limit, Test};
-use super::symbolic::Lin;
+use crate::audit::Audit;
+use crate::effects::{Flow, RSP, Touch, bit};
+use crate::gates::chain;
+use crate::graph::{End, Graph};
+use crate::insn::{ADDR32, MASKED, NONE};
+use crate::module::{Claimed, Module};
+use crate::prover::{Need, Prover, REGION, STEPS, STRIP, apart, moved, ordinary, tested, undo};
+use crate::site::{Context, Kind, Limit, Proven, Site, Sites, get};
+use crate::symbolic::Lin;
 use blizzard_rt::abi::{self, claim_reason};
 use foldhash::{HashMap, HashMapExt};
 
 /// By instruction: the reason, in a word.
 pub type Covered = HashMap<usize, &'static str>;
 
-/// What a range of a chain is needed for: from, to, whether something stores.
-type Use = Option<(i64, i64, bool)>;
-
-/// Instructions on all ways back of one claim.
-const STEPS: usize = 20_000;
-/// Set in the address of a region, where a stub may be, too.
-const REGION: u64 = 1 << 63;
-/// Iterations that one strip may have: a peer waits so long.
-pub(super) const STRIP: i64 = 128;
-
-/// What an access needs, in terms of registers at some place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Need {
-    pub(super) lin: Lin,
-    pub(super) bytes: u32,
-    pub(super) store: bool,
-}
-
-impl Need {
-    fn is_covered(&self, by: &Proven) -> bool {
-        let from = self.lin.disp.wrapping_sub(by.lin.disp);
-        (Lin { disp: self.lin.disp, ..by.lin }) == self.lin
-            && from >= 0
-            && from + i64::from(self.bytes) <= i64::from(by.bytes)
-            && (by.store || !self.store)
-    }
-
-    fn registers(&self) -> u16 {
-        [self.lin.base, self.lin.index].iter().filter(|&&r| r < 16).fold(0, |m, &r| m | bit(r))
-    }
-}
-
 /// Places of all ranges that chains of stubs and regions consist of.
-pub(super) fn chain_places(m: &Module, cx: &Context, sites: &Sites) -> Vec<u64> {
+pub(crate) fn chain_places(m: &Module, cx: &Context, sites: &Sites) -> Vec<u64> {
     let mut starts: Vec<u64> = sites.list.iter().filter_map(|s| s.chain).chain(m.regions.iter().map(|r| r.2)).collect();
     starts.sort_unstable();
     starts.dedup();
@@ -72,7 +40,7 @@ pub(super) fn chain_places(m: &Module, cx: &Context, sites: &Sites) -> Vec<u64> 
 }
 
 /// Proves the claims. `pairs`: (old, new) addresses of the trap map.
-pub(super) fn prove(
+pub(crate) fn prove(
     m: &Module,
     cx: &Context,
     sites: &Sites,
@@ -144,67 +112,7 @@ fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
     }
 }
 
-pub(super) struct Prover<'x, 'a> {
-    pub(super) m: &'x Module<'a>,
-    pub(super) cx: &'x Context<'x>,
-    pub(super) sites: &'x Sites,
-    pub(super) g: &'x Graph,
-    /// Predecessors of block `b`: `preds[from[b]..from[b + 1]]`.
-    from: Vec<u32>,
-    preds: Vec<u32>,
-    /// Bitmaps: blocks that control may enter from elsewhere; instructions that the trap map leads to.
-    entry: Vec<u64>,
-    trapped: Vec<u64>,
-    chains: HashMap<u64, Vec<Ranged>>,
-    /// By chain and the place where it is used, for each of its ranges.
-    uses: HashMap<(u64, u64), Vec<Use>>,
-    /// Bitmap of instructions of regions at which something was needed.
-    needed: Vec<u64>,
-    /// Regions that lead elsewhere, of instructions that have been proven to be copies.
-    pub(super) moved: usize,
-}
-
-impl<'x, 'a> Prover<'x, 'a> {
-    fn new(m: &'x Module<'a>, cx: &'x Context<'x>, sites: &'x Sites, g: &'x Graph, pairs: &[(u64, u64)]) -> Self {
-        let n = g.starts.len();
-        let mut from = vec![0u32; n + 1];
-        let edges = || (0..n).flat_map(|b| g.succ(b).iter().map(move |&s| (s as usize, b as u32)));
-        edges().for_each(|(to, _)| from[to + 1] += 1);
-        (0..n).for_each(|b| from[b + 1] += from[b]);
-        let mut next = from.clone();
-        let mut preds = vec![0; from[n] as usize];
-        for (to, b) in edges() {
-            preds[next[to] as usize] = b;
-            next[to] += 1;
-        }
-        let mut entry = vec![0u64; n / 64 + 1];
-        let wild = (0..n as u32).filter(|&b| g.wild[g.component[b as usize] as usize]);
-        // Who comes from a copy of a loop has not come through the loop.
-        let exits = sites.list.iter().filter_map(|s| s.strip.as_ref()?.copy.as_ref());
-        let exits = exits.filter_map(|c| cx.text.at(c.exit)).map(|k| g.block_of(k) as u32);
-        for b in g.entries.iter().copied().chain(g.pad_blocks()).chain(wild).chain(exits) {
-            entry[b as usize / 64] |= 1 << (b % 64);
-        }
-        let mut trapped = vec![0u64; cx.text.insns.len() / 64 + 1];
-        for k in pairs.iter().filter_map(|p| cx.text.at(p.1)) {
-            trapped[k / 64] |= 1 << (k % 64);
-        }
-        Prover {
-            m,
-            cx,
-            sites,
-            g,
-            from,
-            preds,
-            entry,
-            trapped,
-            chains: HashMap::new(),
-            uses: HashMap::new(),
-            needed: vec![0; cx.text.insns.len() / 64 + 1],
-            moved: 0,
-        }
-    }
-
+impl Prover<'_, '_> {
     /// Proves one claim; the index of its access.
     fn claim(&mut self, c: &Claimed) -> Result<usize, String> {
         let text = self.cx.text;
@@ -298,25 +206,6 @@ impl<'x, 'a> Prover<'x, 'a> {
         Ok(())
     }
 
-    /// The site that ends right in front of an instruction.
-    pub(super) fn site_before(&self, k: usize) -> Option<&'x Site> {
-        let last = k.checked_sub(1).filter(|&last| get(&self.sites.inserted, last))?;
-        let at = self.sites.list.partition_point(|s| s.start <= last).checked_sub(1)?;
-        Some(&self.sites.list[at]).filter(|s| s.access == k)
-    }
-
-    /// The site's check makes the need accessible.
-    pub(super) fn proves(&self, site: &Site, need: &Need) -> bool {
-        let masked = self.cx.text.insns[site.access].has(MASKED);
-        site.problem.is_none() && !masked && site.proves.is_some_and(|p| self.is_covered(site, need, &p))
-    }
-
-    /// Whether the site's check covers the need, in the same registers or in others that hold the same.
-    pub(super) fn is_covered(&self, site: &Site, need: &Need, proven: &Proven) -> bool {
-        let Some(by) = apart(self.cx, self.sites, self.g, site, &need.lin, &proven.lin) else { return false };
-        Need { lin: Lin { disp: proven.lin.disp.wrapping_add(by), ..proven.lin }, ..*need }.is_covered(proven)
-    }
-
     /// The tests at the head of a loop make the need of an iteration accessible, whichever way it began.
     fn strip_proves(&mut self, site: &Site, block: usize, need: &Need) -> Result<(), String> {
         let text = self.cx.text;
@@ -369,30 +258,6 @@ impl<'x, 'a> Prover<'x, 'a> {
         Ok(())
     }
 
-    /// By how much an address moves in one iteration of a loop.
-    pub(super) fn around(&self, site: &Site, need: &Need) -> Result<i64, String> {
-        let text = self.cx.text;
-        let jump = site.strip.as_ref().map_or(site.access, |s| s.jump);
-        let mut now = *need;
-        let mut k = jump + 1;
-        while k > site.access {
-            k -= 1;
-            if get(&self.sites.inserted, k) {
-                let inside = self.site_before(k + 1).filter(|s| s.start >= site.access).ok_or("a gate in a loop")?;
-                if inside.touched & now.registers() != 0 {
-                    return Err("a check in the loop changes a register that the need is named by".into());
-                }
-                k = inside.start;
-                continue;
-            }
-            now = undo(&text.insns[k], now)?;
-        }
-        if (Lin { disp: need.lin.disp, ..now.lin }) != need.lin {
-            return Err("an address in the loop does not move by a constant".into());
-        }
-        Ok(now.lin.disp.wrapping_sub(need.lin.disp))
-    }
-
     /// A site on the way takes nothing away.
     fn passes(&mut self, site: &Site, need: &Need) -> Result<(), String> {
         let va = self.cx.text.insns[site.access].va;
@@ -407,21 +272,6 @@ impl<'x, 'a> Prover<'x, 'a> {
             return Err(format!("a miss before {va:#x} does not acquire what is needed"));
         }
         Ok(())
-    }
-
-    /// Whether the chain at `at`, used at `place`, acquires the need.
-    fn in_chain(&mut self, at: u64, place: u64, need: &Need) -> bool {
-        let rodata = self.cx.rodata;
-        let list = self.chains.entry(at).or_insert_with(|| chain(rodata, at).unwrap_or_default());
-        let uses = self.uses.entry((at, place)).or_insert_with(|| vec![None; list.len()]);
-        let mut found = false;
-        for (_, used) in list.iter().zip(uses).filter(|(r, _)| need.is_covered(&r.proven)) {
-            let (lo, hi) = (need.lin.disp, need.lin.disp + i64::from(need.bytes));
-            let (from, to, store) = used.unwrap_or((lo, hi, need.store));
-            *used = Some((from.min(lo), to.max(hi), store || need.store));
-            found = true;
-        }
-        found
     }
 
     /// Chains that acquire what nothing needs, with the place where they are used. The first range of a stub's chain is its own.
@@ -478,40 +328,6 @@ impl<'x, 'a> Prover<'x, 'a> {
             _ => Err(format!("whoever continues at {:#x} does not acquire what is needed", i.va)),
         }
     }
-}
-
-/// Stretches of bytes, first and last, that tests tell to be accessible, of addresses that are formed as the need's is.
-///
-/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
-/// between two bytes at most a block apart is in the block of one of them. A private address tells of what is near on both sides.
-pub(super) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
-    const BLOCK: i64 = abi::BLOCK_BYTES as i64;
-    const NEAR: i64 = (abi::PRIVATE_REACH / 2) as i64;
-    let same = |lin: &Lin| (Lin { disp: need.lin.disp, ..*lin }) == need.lin;
-    let stretch = |t: &Test| match t {
-        Test::Tags { lin, tags, mask } => {
-            let for_stores = *mask == repeated(abi::TAG_NO_STORE.into(), *tags);
-            let for_loads = *mask == repeated(abi::TAG_NO_LOAD.into(), *tags) && !need.store;
-            let right = same(lin) && matches!(tags, 1 | 4) && (for_stores || for_loads);
-            right.then_some((lin.disp, lin.disp + BLOCK * (i64::from(*tags) - 1)))
-        }
-        Test::Private(lin) => same(lin).then_some((lin.disp.saturating_sub(NEAR), lin.disp.saturating_add(NEAR))),
-    };
-    let mut known: Vec<(i64, i64)> = tests.iter().filter_map(stretch).collect();
-    known.sort_unstable();
-    let mut out: Vec<(i64, i64)> = Vec::new();
-    for (first, last) in known {
-        match out.last_mut() {
-            Some(before) if first.saturating_sub(before.1) <= BLOCK => before.1 = before.1.max(last),
-            _ => out.push((first, last)),
-        }
-    }
-    out
-}
-
-/// The same bit of so many tags.
-fn repeated(bit: u32, tags: u8) -> u32 {
-    (0..u32::from(tags)).fold(0, |mask, k| mask | bit << (8 * k))
 }
 
 /// Instructions of the program on all ways forward from one check.
@@ -588,36 +404,6 @@ fn justified(cx: &Context, sites: &Sites, g: &Graph, site: &Site) -> Result<(), 
     Ok(())
 }
 
-/// By how much an address is above another one in front of a site, if by a constant: both are followed back in the site's block until they
-/// are formed from the same registers.
-fn apart(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one: &Lin, other: &Lin) -> Option<i64> {
-    let need = |lin: &Lin| Need { lin: *lin, bytes: 1, store: false };
-    let (mut one, mut other) = (need(one), need(other));
-    let first = g.range(g.block_of(site.access), cx.text).start;
-    let mut k = site.start;
-    let mut steps = 0;
-    while (Lin { disp: 0, ..one.lin }) != (Lin { disp: 0, ..other.lin }) {
-        // No more than names can be followed by whoever claims it.
-        if k <= first || steps > STEPS {
-            return None;
-        }
-        k -= 1;
-        steps += 1;
-        if get(&sites.inserted, k) {
-            let at = sites.list.partition_point(|s| s.start <= k).checked_sub(1)?;
-            let before = &sites.list[at];
-            if before.access != k + 1 || before.dirty & (one.registers() | other.registers()) != 0 {
-                return None;
-            }
-            k = before.start;
-            continue;
-        }
-        one = undo(&cx.text.insns[k], one).ok()?;
-        other = undo(&cx.text.insns[k], other).ok()?;
-    }
-    Some(one.lin.disp.wrapping_sub(other.lin.disp))
-}
-
 /// Whether the block of the byte at `x` is touched: the byte is, or lies between two that are, at most a block apart, so that no whole
 /// block lies between theirs.
 fn is_touched(x: i64, touched: &Touched) -> bool {
@@ -648,60 +434,4 @@ fn renamed(lin: &Lin, values: &[Option<(u8, i64)>; 16]) -> Option<Lin> {
         }
     }
     Some(out.canonical())
-}
-
-/// Address and kind of an ordinary access.
-pub(super) fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
-    let (Touch::Mem(access), Some(m)) = (i.touch, &i.mem) else { return None };
-    // pop forms its address after it has moved rsp.
-    if i.op == 0x8f && m.base == RSP {
-        return None;
-    }
-    Some((Lin { base: m.base, index: m.index, scale: m.scale, disp: m.disp, word: None }.canonical(), access))
-}
-
-/// The need in front of an instruction, from the one behind it.
-pub(super) fn undo(i: &Insn, mut need: Need) -> Result<Need, String> {
-    // syscall, sysenter, int1, int3, int n, into, xbegin: handlers or the kernel may run.
-    let ends = matches!(i.op, 0x105 | 0x134 | 0xcc | 0xcd | 0xce | 0xf1) || (i.op == 0xc7 && i.flow == Flow::Cond);
-    if ends || !matches!(i.flow, Flow::Next | Flow::Cond | Flow::Jump) {
-        return Err(format!("control leaves at {:#x}", i.va));
-    }
-    if i.fx.writes & need.registers() == 0 {
-        return Ok(need);
-    }
-    let lost = || Err(format!("the register that the address is formed from changes at {:#x}", i.va));
-    let Some((to, from, plus)) = moved(i) else { return lost() };
-    if i.fx.writes & need.registers() & !bit(to) != 0 || from == RSP {
-        return lost();
-    }
-    let mut lin = need.lin;
-    for (reg, scale) in [(&mut lin.base, 1), (&mut lin.index, i64::from(need.lin.scale))] {
-        if *reg == to {
-            *reg = from;
-            lin.disp += scale * plus;
-        }
-    }
-    need.lin = lin.canonical();
-    Ok(need)
-}
-
-/// An instruction that makes one register another one plus a constant: to, from, constant.
-fn moved(i: &Insn) -> Option<(u8, u8, i64)> {
-    if !i.has(WIDE) {
-        return None;
-    }
-    let found = match (i.op, &i.mem) {
-        (0x89 | 0x8b, None) => (i.r0, i.r1, 0),
-        // An address-size prefix means something only where an address is formed.
-        (0x8d, Some(m)) if m.seg == 0 && m.index == NONE && !i.has(ADDR32) => (i.r0, m.base, m.disp),
-        (0x81 | 0x83, None) if i.ext == 0 => (i.r0, i.r0, i.imm),
-        (0x81 | 0x83, None) if i.ext == 5 => (i.r0, i.r0, -i.imm),
-        (0xff, None) if i.ext == 0 => (i.r0, i.r0, 1),
-        (0xff, None) if i.ext == 1 => (i.r0, i.r0, -1),
-        (0x05, None) => (0, 0, i.imm),
-        (0x2d, None) => (0, 0, -i.imm),
-        _ => return None,
-    };
-    (found.0 < 16 && found.1 < 16).then_some(found)
 }

@@ -4,7 +4,7 @@
 //! **Invariant**: each table that a tag names is read whole, or the reading fails.
 //! Source: gABI chapter 5 ("Dynamic Section", "Hash Table"), DT_GNU_HASH as in glibc's `setup_hash`.
 
-use super::memory::number;
+use crate::memory::number;
 use object::elf;
 
 const SYMBOL_BYTES: usize = 24;

@@ -3,7 +3,7 @@
 //! Input: [`Raw`] and the operands Capstone found. Output: [`Touch`], [`Effects`], [`Flow`]. The errors allowed are one-sided:
 //! a read too many, a kill too few. Source: Intel SDM volume 2, instruction pages ("Flags affected", operand encoding).
 
-use super::raw::{Enc, PP_66, PP_F2, PP_F3, Raw};
+use crate::raw::{Enc, PP_66, PP_F2, PP_F3, Raw};
 
 pub const RAX: u8 = 0;
 pub const RCX: u8 = 1;
@@ -25,6 +25,9 @@ pub const ALL_FLAGS: u8 = 63;
 pub const fn bit(r: u8) -> u16 {
     1 << r
 }
+
+/// Registers that a call preserves, rsp included (psABI figure 3.4).
+pub const CALLEE_SAVED: u16 = bit(RBX) | bit(RBP) | bit(RSP) | 0xf000;
 
 /// Kind of a data access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@
 //! Instructions are read from their encoding alone ([`Raw`]), a twentieth of what Capstone takes: one may begin at each byte.
 //! Source: SDM volume 2, appendix A (opcode maps).
 
-use super::effects::{Flow, flow};
-use super::raw::{Enc, PP_F3, Raw};
+use crate::effects::{Flow, flow};
+use crate::raw::{Enc, PP_F3, Raw};
 use std::ops::Range;
 
 /// From so much evidence on a chain is a suspect. Measured: no data in the code of libcrypto (183 KB of them), libgcrypt, nettle, freebl, dav1d, x264 or GMP has

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** what is not understood is an error. Source: LSB core (`.eh_frame`), DWARF 5 section 6.4.
 
-use super::lsda::Lsda;
+use crate::lsda::Lsda;
 use foldhash::HashSet;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, FrameDescriptionEntry, LittleEndian, Pointer,

@@ -3,17 +3,17 @@
 //! Input: the state at the gate call, the access. Output: where the stub must continue, or what is wrong.
 //! Source: `rt/src/abi.rs` (descriptors), `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Insn, NONE, REP, REPNE, WIDE};
-use super::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
-use super::guarded::Target;
-use super::raw::{Enc, Raw};
-use super::sites::{Context, Kind, Proven, Site, TWO_TAGS};
-use super::symbolic::{Lin, State, Val};
+use crate::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
+use crate::guarded::Target;
+use crate::insn::{Insn, NONE, REP, REPNE, WIDE};
+use crate::raw::{Enc, Raw};
+use crate::site::{Context, Kind, Proven, Site, TWO_TAGS};
+use crate::symbolic::{Lin, State, Val};
 use blizzard_rt::abi::{self, miss_desc, string_desc};
 
 /// The call of a gate.
 #[derive(Clone, Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// Where the call stands.
     pub at: u64,
     /// Which gate: the address of its pointer.
@@ -28,7 +28,7 @@ pub(super) struct Gate {
 
 /// Where a gate's stub must continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Back {
+pub(crate) enum Back {
     Recheck,
     Access,
     Behind,
@@ -36,7 +36,7 @@ pub(super) enum Back {
 }
 
 /// Whether the gate and its arguments fit the access.
-pub(super) fn gate_arguments(
+pub(crate) fn gate_arguments(
     cx: &Context,
     access: &Insn,
     target: &Target,
@@ -176,13 +176,13 @@ fn asked(cx: &Context, target: &Target, site: &mut Site, at: Lin, desc: u32) -> 
 
 /// One range of a chain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ranged {
+pub(crate) struct Ranged {
     pub proven: Proven,
     pub desc: u32,
 }
 
 /// Reads the chain of ranges at `at`; there is at least one.
-pub(super) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result<Vec<Ranged>, String> {
+pub(crate) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result<Vec<Ranged>, String> {
     let mut list = Vec::new();
     for k in 0..abi::GROUP_RANGES as u64 {
         let d = rodata(at.wrapping_add(16 * k)).ok_or_else(|| format!("no chain of ranges at {at:#x}"))?;
@@ -243,13 +243,13 @@ fn string_descriptor(cx: &Context, i: &Insn) -> u32 {
 }
 
 /// Registers whose values the string gate computes as the instruction would.
-pub(super) fn string_results(i: &Insn) -> u16 {
+pub(crate) fn string_results(i: &Insn) -> u16 {
     let all = bit(RSI) | bit(RDI) | bit(RCX) | bit(RAX);
     all & i.fx.writes
 }
 
 /// The address of the descriptor that is passed to `GATE_VSIB`.
-pub(super) fn lane_descriptor_va(g: &Gate) -> Option<u64> {
+pub(crate) fn lane_descriptor_va(g: &Gate) -> Option<u64> {
     match g.top {
         Val::Lin(Lin { base: NONE, index: NONE, disp, word: None, .. }) => Some(disp as u64),
         Val::Const(c) => Some(c as u64),

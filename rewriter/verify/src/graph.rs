@@ -4,12 +4,13 @@
 //! with a check is the block of the guarded access, and branches to cold code do not end a block. Invariant: block
 //! starts are sorted, every instruction belongs to one block.
 
-use super::decode::{Code, NONE};
-use super::effects::Flow;
-use super::module::{Module, Pad};
-use super::returns::Returns;
-use super::sites::{Sites, get};
-use super::tables::{Table, Tables, through_constant};
+use crate::decode::Code;
+use crate::effects::Flow;
+use crate::insn::{NONE, through_constant};
+use crate::module::{Module, Pad};
+use crate::returns::Returns;
+use crate::site::{Sites, get};
+use crate::tables::{Table, Tables};
 use foldhash::HashMap;
 
 /// How a block ends.

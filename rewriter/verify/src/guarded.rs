@@ -3,14 +3,14 @@
 //! Input: the instruction, and the symbolic state when control reaches it. Output: [`Target`]s, the mask each needs, the pointers
 //! of a string instruction. Source: `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Insn, MASKED, Mem, NONE, PREFIXED};
-use super::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
-use super::sites::{Context, Kind};
-use super::symbolic::{Cond, Lin, State};
+use crate::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
+use crate::insn::{Insn, MASKED, Mem, NONE, PREFIXED};
+use crate::site::{Context, Kind};
+use crate::symbolic::{Cond, Lin, State};
 use blizzard_rt::abi::{self, miss_desc};
 
 /// The mask that must be tested for an access, given what is checked.
-pub(super) fn required_mask(cx: &Context, access: Access) -> u32 {
+pub(crate) fn required_mask(cx: &Context, access: Access) -> u32 {
     if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
         u32::from(abi::TAG_NO_STORE)
     } else {
@@ -18,12 +18,12 @@ pub(super) fn required_mask(cx: &Context, access: Access) -> u32 {
     }
 }
 
-pub(super) fn spread(mask: u32, bytes: u8) -> u32 {
+pub(crate) fn spread(mask: u32, bytes: u8) -> u32 {
     if bytes == 1 { mask } else { mask | mask << 8 }
 }
 
 /// What the guarded instruction accesses at one address.
-pub(super) struct Target {
+pub(crate) struct Target {
     pub lin: Lin,
     pub size: u32,
     pub access: Access,
@@ -37,7 +37,7 @@ const NOWHERE: Lin = Lin::reg(NONE);
 
 const CHECK: Kind = Kind::Check { straddle: false };
 
-pub(super) fn targets_of(
+pub(crate) fn targets_of(
     cx: &Context,
     access: &Insn,
     state: &State,
@@ -109,7 +109,7 @@ pub(super) fn targets_of(
 }
 
 /// The pointer registers of a string instruction whose range must be tested.
-pub(super) fn string_pointers(cx: &Context, access: &Insn) -> Result<Vec<Lin>, String> {
+pub(crate) fn string_pointers(cx: &Context, access: &Insn) -> Result<Vec<Lin>, String> {
     let Touch::String { reads_si, reads_di, writes_di } = access.touch else {
         return Err("not a string instruction".into());
     };

@@ -1,15 +1,15 @@
 //! ELF header and program headers, as the kernel and the dynamic loader use them.
 //!
-//! Input: module, the original file if it is known. Output: findings. What the audit reads it finds through PT_LOAD ([`super::memory`]); here it proves that
+//! Input: module, the original file if it is known. Output: findings. What the audit reads it finds through PT_LOAD ([`crate::memory`]); here it proves that
 //! kernel and loader map the same: each load segment is well formed, alone on its pages and in order; each other header leads to the same bytes by address
 //! and by place in the file; the kernel's table and the loader's say the same but for PT_INTERP and PT_PHDR; each segment that the input does not have
 //! is the new code, the new tables, the counters of blocks or the runtime. Compared with the input, nothing else differs.
 //!
 //! Source: gABI chapters 4 and 5, Linux `load_elf_binary`, glibc `_dl_map_object_from_fd`.
 
-use super::audit::Audit;
-use super::memory::{self, *};
-use super::module::Module;
+use crate::audit::Audit;
+use crate::memory::{self, *};
+use crate::module::Module;
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
@@ -20,7 +20,7 @@ const PT_BLIZZARD: u32 = blizzard_rt::abi::PT_BLIZZARD;
 const KEPT: [Range<usize>; 2] = [0..24, 48..56];
 
 /// Judges them.
-pub(super) fn judge(m: &Module, original: Option<&[u8]>, audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, original: Option<&[u8]>, audit: &mut Audit) {
     let mut j = Judge { m, audit };
     j.elf_header();
     j.loads(&m.kernel);

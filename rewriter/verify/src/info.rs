@@ -1,17 +1,18 @@
 //! The module info: each field is derived from the rest of the file, or proven by what it leads to.
 //!
 //! Input: module, decoded text, sites, the original's entry point if it is known. Output: findings. Read by others and proven there: the trap map
-//! ([`super::oldcode`], [`super::original`]), restarts ([`super::restarts`]), claims and regions ([`super::covered`]), program headers and segments
-//! ([`super::headers`]), the runtime ([`super::runtime`]). **Invariant**: what no proof reaches is counted as trusted.
+//! ([`crate::oldcode`], [`crate::original`]), restarts ([`crate::restarts`]), claims and regions ([`crate::covered`]), program headers and segments
+//! ([`crate::headers`]), the runtime ([`crate::runtime`]). **Invariant**: what no proof reaches is counted as trusted.
 //!
 //! Source: `blizzard_rt::abi::ModuleInfo`.
 
-use super::audit::Audit;
-use super::decode::{Code, NONE};
-use super::effects::{Access, Touch};
-use super::memory::{PF_W, PT_INTERP, PT_LOAD};
-use super::module::Module;
-use super::sites::{Kind, Sites, get};
+use crate::audit::Audit;
+use crate::decode::Code;
+use crate::effects::{Access, Touch};
+use crate::insn::NONE;
+use crate::memory::{PF_W, PT_INTERP, PT_LOAD};
+use crate::module::Module;
+use crate::site::{Kind, Sites, get};
 use blizzard_rt::abi::{self, module_flags};
 
 const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
@@ -22,11 +23,11 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::STRIPS;
 
 /// Judges it. `entry`: where the program's own entry point is now, as its old address says.
-pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, audit: &mut Audit) {
     let info = &m.info;
     let mut open = |at: u64, why: &str| audit.finding(at, "module info".into(), why);
     // One range of new code, all of it audited.
-    let behind = |s: &super::module::Section| s.va + s.data.len() as u64;
+    let behind = |s: &crate::module::Section| s.va + s.data.len() as u64;
     if m.text.va != info.code_va
         || behind(&m.text) > m.cold.va
         || m.cold.va - behind(&m.text) >= 64
@@ -47,7 +48,7 @@ pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         ("dynamic loader's path", info.interp_va, u64::from(info.interp_va != 0), 1),
     ];
     for (what, va, bytes, align) in tables {
-        let constant = |p: &super::memory::Phdr| {
+        let constant = |p: &crate::memory::Phdr| {
             p.kind == PT_LOAD && p.flags & PF_W == 0 && p.offset_of(va).is_some() && bytes <= p.file - (va - p.va)
         };
         if bytes > 0 && (va % align != 0 || !m.kernel.iter().any(constant)) {
@@ -96,8 +97,7 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
         }
     }
     let counters = abi::COUNTERS..abi::COUNTERS + 4096;
-    let counts =
-        |mem: super::decode::Mem| mem.base == NONE && mem.index == NONE && counters.contains(&(mem.disp as u64));
+    let counts = |mem: crate::insn::Mem| mem.base == NONE && mem.index == NONE && counters.contains(&(mem.disp as u64));
     let counting = text
         .insns
         .iter()

@@ -6,11 +6,11 @@
 //! on some ways only proves nothing, unless many calls have one. **Invariant**: a read that counts is one for sure; some are not known here, which makes the
 //! audit more lenient, never wrong about a program that follows the ABI. Source: psABI figure 3.4 (registers across calls).
 
-use super::decode::{Code, Insn};
-use super::effects::{RAX, RDX, bit};
-use super::graph::{End, Graph};
-use super::live::CALLEE_SAVED;
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{CALLEE_SAVED, RAX, RDX, bit};
+use crate::graph::{End, Graph};
+use crate::insn::Insn;
+use crate::site::{Sites, get};
 
 /// Registers that no caller relies on who knows only the ABI.
 const VOLATILE: u16 = !(CALLEE_SAVED | bit(RAX) | bit(RDX));

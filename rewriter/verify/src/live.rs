@@ -6,20 +6,19 @@
 //! A call leads into its callee. What is live behind it is *needed* by its caller; that need travels forward from the
 //! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
-//! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`super::named`]) leads to one
+//! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`crate::named`]) leads to one
 //! root, or to any, as far as liveness is concerned. An unresolved jump is a tail call, or leads to any block of its function. At a return that is not
-//! proven to be one ([`super::pushed`]) everything is live.
+//! proven to be one ([`crate::pushed`]) everything is live.
 
-use super::decode::{Code, Insn, NONE, PREFIXED, RIP, WIDE};
-use super::effects::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit};
-use super::graph::{End, Graph};
-use super::named::{self, Named};
-use super::pushed::Depths;
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{CALLEE_SAVED, RAX, RCX, RDI, RDX, RSI, RSP, bit};
+use crate::graph::{End, Graph};
+use crate::insn::{Insn, NONE, PREFIXED, RIP, WIDE};
+use crate::named::{self, Named};
+use crate::pushed::Depths;
+use crate::site::{Sites, get};
 use std::collections::HashMap;
 
-/// Registers that a call preserves, rsp included.
-pub const CALLEE_SAVED: u16 = bit(RBX) | bit(RBP) | bit(RSP) | 0xf000;
 /// Registers that may carry arguments: integer arguments, al, the static chain.
 const ARGUMENTS: u16 = bit(RDI) | bit(RSI) | bit(RDX) | bit(RCX) | bit(8) | bit(9) | bit(RAX) | bit(10);
 const RETURNED: u16 = bit(RAX) | bit(RDX) | CALLEE_SAVED;
@@ -130,7 +129,7 @@ fn pushes_address(i: &[Insn]) -> bool {
     let [push, lea, xchg] = i else { return false };
     let plain = push.op == 0x50 && push.r0 == RAX && !push.has(PREFIXED);
     let constant = lea.op == 0x8d && lea.r0 == RAX && lea.has(WIDE) && lea.mem.is_some_and(|m| m.base == RIP);
-    let at_rsp = |m: super::decode::Mem| m.base == RSP && m.index == NONE && m.disp == 0 && m.seg == 0;
+    let at_rsp = |m: crate::insn::Mem| m.base == RSP && m.index == NONE && m.disp == 0 && m.seg == 0;
     let exchanged =
         xchg.op == 0x87 && xchg.has(WIDE) && (xchg.r0 == RAX || xchg.r1 == RAX) && xchg.mem.is_some_and(at_rsp);
     plain && constant && exchanged && push.end() == lea.va && lea.end() == xchg.va

@@ -2,11 +2,11 @@
 //!
 //! Input: the file's bytes. Output: [`Module`]. Read with the `object` and `gimli` crates only. Source: gABI, psABI.
 
-use super::dynamic::{Dynamic, Relocation};
-use super::eh_frame_hdr::{self, Index};
-use super::frames::{Cfa, Frames};
-use super::memory::{self, PHDR_BYTES, Phdr};
+use crate::dynamic::{Dynamic, Relocation};
+use crate::eh_frame_hdr::{self, Index};
 use crate::error::{Error, Result};
+use crate::frames::{Cfa, Frames};
+use crate::memory::{self, PHDR_BYTES, Phdr};
 use blizzard_never_return::never_returns;
 use blizzard_rt::abi::{self, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
 use blizzard_rt::restarts::Restarts;

@@ -4,13 +4,14 @@
 //! model, psABI 3.5) may know which registers it leaves alone, and so may who calls the same address of code on all ways. A target is no name where it
 //! was loaded from memory other than the stack, came with the caller (what a jump from another function brings to where functions are called, too), or
 //! is a number below all code. Where callers keep more over calls of pointers
-//! than the ABI says ([`super::kept`]), those may know of their callees, too.
+//! than the ABI says ([`crate::kept`]), those may know of their callees, too.
 
-use super::decode::{Code, Insn, NONE, RIP, WIDE};
-use super::effects::{Flow, RBP, RSP, bit};
-use super::graph::{End, Graph};
-use super::kept;
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{Flow, RBP, RSP, bit};
+use crate::graph::{End, Graph};
+use crate::insn::{Insn, NONE, RIP, WIDE};
+use crate::kept;
+use crate::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 /// Ways into blocks followed for one target.

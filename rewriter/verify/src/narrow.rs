@@ -1,38 +1,18 @@
-//! Which registers certainly hold a number of 32 bits: screens that ask the base alone lean on an index that has no more.
+//! Which registers certainly hold a number of 32 bits.
 //!
-//! Input: [`Graph`], decoded text, sites. Output: findings for sites whose index may be larger. A forward must-analysis as [`super::stack`], over
+//! Input: [`Graph`], decoded text, sites. Output: the registers, by block. A forward must-analysis as [`crate::stack`], over
 //! the program's own instructions: nothing is known at entries and indirect targets, nor at any instruction of a part with an unresolved jump: it may lead
 //! into the middle of a block.
 //! Source: SDM volume 1, 3.4.1.1 (results of 32 bits clear the upper half); volume 2 (movsx, movsxd, cdqe, cmov).
 
-use super::audit::Audit;
-use super::decode::{Code, Insn, PREFIXED, WIDE};
-use super::effects::{Flow, RAX, bit};
-use super::graph::Graph;
-use super::live::CALLEE_SAVED;
-use super::module::Module;
-use super::sites::{Sites, get};
-
-/// Finds the screens that leave out an index which may lead anywhere.
-pub(super) fn check(m: &Module, g: &Graph, text: &Code, sites: &Sites, audit: &mut Audit) {
-    if sites.list.iter().all(|s| s.leans.is_none()) {
-        return;
-    }
-    let at_start = solve(g, text, sites);
-    for s in sites.list.iter().filter(|s| s.problem.is_none()) {
-        let Some(index) = s.leans else { continue };
-        let block = g.block_of(s.access);
-        let set = behind(g, text, sites, block, g.range(block, text).start..s.start, at_start[block]);
-        if set & bit(index) == 0 {
-            let va = text.insns[s.access].va;
-            let why = "the screen asks the base alone, and the index may have more than 32 bits";
-            audit.finding(va, m.place(va), why);
-        }
-    }
-}
+use crate::decode::Code;
+use crate::effects::{CALLEE_SAVED, Flow, RAX, bit};
+use crate::graph::Graph;
+use crate::insn::{Insn, PREFIXED, WIDE};
+use crate::site::{Sites, get};
 
 /// The registers with numbers of 32 bits at each block's start.
-fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
+pub(crate) fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
     let n = g.starts.len();
     let mut state = vec![0xffffu16; n];
     let mut open = g.open();
@@ -64,7 +44,14 @@ fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
 }
 
 /// The set behind instructions of `block`, from its beginning.
-fn behind(g: &Graph, text: &Code, sites: &Sites, block: usize, range: std::ops::Range<usize>, set: u16) -> u16 {
+pub(crate) fn behind(
+    g: &Graph,
+    text: &Code,
+    sites: &Sites,
+    block: usize,
+    range: std::ops::Range<usize>,
+    set: u16,
+) -> u16 {
     if is_wild(g, block) {
         return 0;
     }
@@ -102,7 +89,7 @@ fn step(set: u16, i: &Insn) -> u16 {
 }
 
 /// The register that an instruction leaves with a number of 32 bits, whatever its operands hold.
-pub(super) fn leaves_32_bits(i: &Insn) -> u16 {
+pub(crate) fn leaves_32_bits(i: &Insn) -> u16 {
     match i.op {
         // cdqe.
         0x98 if i.has(WIDE) => return bit(RAX),

@@ -8,9 +8,9 @@
 //! **Invariant:** what is not described here may touch anything ([`Touch::Opaque`]) and change every register.
 //! Source: SDM volume 2, sections 2.3 (VEX), 2.7 (EVEX) and the instructions' pages.
 
-use super::decode::{Insn, Mem, NONE, RIP, record};
-use super::effects::{Operand, Touch, bit};
-use super::raw::{Enc, PP_66, PP_F2, PP_F3, Raw};
+use crate::effects::{Operand, Touch, bit};
+use crate::insn::{Insn, Mem, NONE, RIP, record};
+use crate::raw::{Enc, PP_66, PP_F2, PP_F3, Raw};
 
 /// One instruction; `None` where it is none of a vector extension or of PadLock.
 pub fn decode(b: &[u8], va: u64) -> Option<Insn> {

@@ -5,9 +5,9 @@
 //!
 //! Source: psABI for x86-64 section 13.1, gABI chapter 5 (note sections), `rewriter/DESIGN.md`.
 
-use super::audit::Audit;
-use super::memory::{PT_GNU_PROPERTY, PT_NOTE, number};
-use super::module::Module;
+use crate::audit::Audit;
+use crate::memory::{PT_GNU_PROPERTY, PT_NOTE, number};
+use crate::module::Module;
 use sha2::{Digest, Sha256};
 
 const NT_GNU_PROPERTY_TYPE_0: u64 = 5;
@@ -15,7 +15,7 @@ const X86_FEATURE_1_AND: u64 = 0xc000_0002;
 const IBT_AND_SHSTK: u64 = 3;
 
 /// No note asks for what the output cannot do.
-pub(super) fn judge(m: &Module, audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, audit: &mut Audit) {
     let notes = m.kernel.iter().filter(|p| matches!(p.kind, PT_NOTE | PT_GNU_PROPERTY));
     for p in notes {
         let align = if p.align == 8 { 8 } else { 4 };
@@ -50,7 +50,7 @@ fn properties(notes: &[u8], align: usize) -> impl Iterator<Item = (u64, u64)> + 
 }
 
 /// The build id of an output: as much of the hash of its new code and the original's id as the id is long.
-pub(super) fn build_id(m: &Module, original: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn build_id(m: &Module, original: &[u8]) -> Option<Vec<u8>> {
     let code = m.bytes_at(m.info.code_va, usize::try_from(m.info.code_bytes).ok()?)?;
     let hash = Sha256::new().chain_update(code).chain_update(original).finalize();
     let mut id = original.to_vec();

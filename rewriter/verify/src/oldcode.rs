@@ -4,11 +4,11 @@
 //! springboard (`jmp rel32` to the begin of a new instruction, or a chain of `jmp rel8` to such a jump; or a `ret` whose new code is no more), a trap byte, or untouched; nothing that is known to be
 //! executed may be untouched. Source: `rewriter/DESIGN.md`, "Where things go in the output".
 
-use super::audit::{Audit, OldCode};
-use super::decode::Code;
-use super::effects::Flow;
-use super::module::Module;
-use super::sites::{Sites, get};
+use crate::audit::{Audit, OldCode};
+use crate::decode::Code;
+use crate::effects::Flow;
+use crate::module::Module;
+use crate::site::{Sites, get};
 use blizzard_rt::abi::{SPRINGBOARD_JUMPS, TrapEntry};
 
 const TRAP: u8 = 0xcc;

@@ -9,20 +9,21 @@
 //! an old instruction, or padding; each old byte is part of an instruction (and now a springboard or a trap), padding, or as it
 //! was. All else of the input's segments is as it was, headers and two bits of its property note apart. Source: `rewriter/DESIGN.md`.
 
-use super::audit::{Audit, ByteCounts};
-use super::decode::{self, Code, Insn, NO_TARGET, RIP, WIDE};
-use super::dynamic::relr_places;
-use super::effects::{Flow, RAX, RSP};
-use super::eh_frame_hdr;
-use super::frames::Frames;
-use super::memory::HEADER_BYTES;
-use super::module::{Module, Section, Segment};
-use super::notes;
-use super::oldcode::Old;
-use super::raw::Raw;
-use super::sites::{Sites, get};
-use super::tables::{Ends, Tables};
+use crate::audit::{Audit, ByteCounts};
+use crate::decode::{self, Code};
+use crate::dynamic::relr_places;
+use crate::effects::{Flow, RAX, RSP};
 use crate::error::{Error, Result};
+use crate::exempt::names_memory_of_runtime;
+use crate::frames::Frames;
+use crate::insn::{Insn, NO_TARGET, RIP, WIDE};
+use crate::memory::HEADER_BYTES;
+use crate::module::{Module, Section, Segment};
+use crate::oldcode::Old;
+use crate::raw::Raw;
+use crate::site::{Sites, get};
+use crate::tables::{Ends, Tables};
+use crate::{eh_frame_hdr, notes};
 use foldhash::{HashMap, HashMapExt};
 use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
@@ -38,7 +39,7 @@ pub struct Original<'a> {
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
     /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
-    pub(super) debug: Vec<std::ops::Range<u64>>,
+    pub(crate) debug: Vec<std::ops::Range<u64>>,
     /// Where its build id stands in the file.
     id: std::ops::Range<u64>,
     /// Bytes of the file that hold notes.
@@ -446,7 +447,7 @@ impl Comparison<'_, '_> {
             // Instructions of other processors, which the processors that this is for do not have.
             Flow::Next if matches!(o.op, 0x1a6 | 0x1a7) && n.op == 0x10b => Some(1),
             // Stores into the runtime's memory, where a program has none, fail.
-            Flow::Next if n.op == HLT && matches!(o.op, 0xa2 | 0xa3) && super::names_memory_of_runtime(o) => Some(1),
+            Flow::Next if n.op == HLT && matches!(o.op, 0xa2 | 0xa3) && names_memory_of_runtime(o) => Some(1),
             _ => self.same_bytes(o, n, k).then_some(1),
         }
     }
@@ -693,7 +694,7 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Outside of old code and the ELF header ([`super::headers`]) nothing has changed.
+    /// Outside of old code and the ELF header ([`crate::headers`]) nothing has changed.
     fn elsewhere(&self, audit: &mut Audit) {
         self.build_id(audit);
         if !self.m.file.ends_with(self.original.attached) {

@@ -10,15 +10,15 @@
 //! still open exactly where there is a cycle.
 //! Source: `rewriter/DESIGN.md`, "Polls".
 
-use super::audit::Audit;
-use super::decode::Code;
-use super::graph::{End, Graph};
-use super::module::Module;
-use super::pushed::Depths;
-use super::sites::{Kind, Sites};
+use crate::audit::Audit;
+use crate::decode::Code;
+use crate::graph::{End, Graph};
+use crate::module::Module;
+use crate::pushed::Depths;
+use crate::site::{Kind, Sites};
 
 /// The finding for a way without a poll that unknown code may begin and go on with.
-pub(super) const UNKNOWN_TARGET: &str =
+pub(crate) const UNKNOWN_TARGET: &str =
     "leads to an unknown place, and no poll is on the way here from a place that unknown code may enter";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum State {
 }
 
 /// Looks for cycles.
-pub(super) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, depths: &Depths, audit: &mut Audit) {
+pub(crate) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, depths: &Depths, audit: &mut Audit) {
     let n = g.starts.len();
     let mut polled = vec![false; n];
     for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, Kind::Poll | Kind::Strip)) {

@@ -6,11 +6,12 @@
 //! return that no such way is seen to lead to is none.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
-use super::decode::{Code, Insn, NONE, PREFIXED};
-use super::effects::{Flow, RSP, Touch, bit};
-use super::graph::{End, Graph};
-use super::module::{Module, Pad};
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{Flow, RSP, Touch, bit};
+use crate::graph::{End, Graph};
+use crate::insn::{Insn, NONE, PREFIXED};
+use crate::module::{Module, Pad};
+use crate::site::{Sites, get};
 use foldhash::HashSet;
 
 /// The register that functions with a frame keep rsp in.
@@ -140,7 +141,7 @@ impl Depth {
 }
 
 /// Where blocks that seem to end a function do not.
-pub(super) struct Depths {
+pub(crate) struct Depths {
     /// Bitmap of blocks.
     elsewhere: Vec<u64>,
 }
@@ -148,7 +149,7 @@ pub(super) struct Depths {
 impl Depths {
     /// Goes forward from the entries of functions. `undefined`: where instructions stand that the original executes and the new code does not, ascending;
     /// `None` if nobody knows.
-    pub(super) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph, undefined: Option<&[u64]>) -> Depths {
+    pub(crate) fn new(m: &Module, text: &Code, sites: &Sites, g: &Graph, undefined: Option<&[u64]>) -> Depths {
         let solver = Solver::new(m, text, sites, g, undefined);
         let at = solver.solve();
         let mut elsewhere = vec![0; at.len() / 64 + 1];
@@ -160,7 +161,7 @@ impl Depths {
 
     /// Whether the block ends with a return that is not proven to take the function's own return address, with a jump through memory or a register that
     /// has another one in front of it or none, or with a jump to a function with something pushed or without a return address.
-    pub(super) fn leads_elsewhere(&self, b: usize) -> bool {
+    pub(crate) fn leads_elsewhere(&self, b: usize) -> bool {
         get(&self.elsewhere, b)
     }
 }

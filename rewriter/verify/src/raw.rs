@@ -1,7 +1,7 @@
 //! The skeleton of an instruction's encoding: prefixes, opcode map, opcode, ModR/M.
 //!
 //! Input: the bytes of one instruction. Output: [`Raw`]. Capstone says how long an instruction is and what its operands
-//! are; what it says about read or written memory, register and flag use is incomplete, so [`super::effects`] derives
+//! are; what it says about read or written memory, register and flag use is incomplete, so [`crate::effects`] derives
 //! these from the encoding instead. Source: Intel SDM volume 2, chapter 2 and appendix A.
 
 /// How the opcode is encoded.

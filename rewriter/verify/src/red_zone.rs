@@ -6,13 +6,14 @@
 //! What rsp has been raised over may be in use where it is lowered again; so may what a call has left there.
 //! Source: psABI section 3.2.2.
 
-use super::audit::Audit;
-use super::decode::{Code, Insn, NONE, PREFIXED};
-use super::effects::{Flow, RSP};
-use super::graph::{End, Graph};
-use super::module::Module;
-use super::sites::{Sites, get};
-use super::stack_stores;
+use crate::audit::Audit;
+use crate::decode::Code;
+use crate::effects::{Flow, RSP};
+use crate::graph::{End, Graph};
+use crate::insn::{Insn, NONE, PREFIXED};
+use crate::module::Module;
+use crate::site::{Sites, get};
+use crate::stack_stores;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the code of one part does.
@@ -25,7 +26,7 @@ struct Part {
 }
 
 /// Judges all sites that keep something below rsp.
-pub(super) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &mut Audit) {
     if !sites.list.iter().any(|s| s.red_zone) {
         return;
     }

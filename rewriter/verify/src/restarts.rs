@@ -4,12 +4,12 @@
 //! is missing would be made unchecked, one that led elsewhere would go on in the middle of something.
 //! Source: `rewriter/DESIGN.md`, "Restarts".
 
-use super::audit::Audit;
-use super::module::Module;
-use super::sites::{Context, Sites};
+use crate::audit::Audit;
+use crate::module::Module;
+use crate::site::{Context, Sites};
 
 /// Compares the table with the sites.
-pub(super) fn compare(m: &Module, cx: &Context, sites: &Sites, audit: &mut Audit) {
+pub(crate) fn compare(m: &Module, cx: &Context, sites: &Sites, audit: &mut Audit) {
     let Some(rows) = m.restarts() else {
         audit.finding(m.text.va, m.place(m.text.va), "the restart table is not in the file, or contradicts itself");
         return;

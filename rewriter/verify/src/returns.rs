@@ -5,11 +5,11 @@
 //! What the module imports is known by name: functions whose standards say that they never return. A word that the dynamic loader
 //! fills in and then makes read-only (PT_GNU_RELRO) is as good as a direct call.
 
-use super::decode::{Code, Insn, NO_TARGET};
-use super::effects::Flow;
-use super::module::Module;
-use super::sites::{Sites, get};
-use super::tables::through_constant;
+use crate::decode::Code;
+use crate::effects::Flow;
+use crate::insn::{Insn, NO_TARGET, through_constant};
+use crate::module::Module;
+use crate::site::{Sites, get};
 
 /// Bitmap of calls, by instruction, that do not come back.
 pub struct Returns(Vec<u64>);

@@ -6,9 +6,9 @@
 //!
 //! Source: `rewriter/DESIGN.md` ("The runtime blob"), `rt/src/entry`.
 
-use super::audit::Audit;
-use super::memory::{self, PF_W, PF_X, PT_LOAD};
-use super::module::Module;
+use crate::audit::Audit;
+use crate::memory::{self, PF_W, PF_X, PT_LOAD};
+use crate::module::Module;
 use blizzard_rt::abi::{self, ModuleInfo};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
@@ -134,7 +134,7 @@ impl Image {
 }
 
 /// Judges the runtime. A library has none.
-pub(super) fn judge(m: &Module, known: &[Runtime], audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, known: &[Runtime], audit: &mut Audit) {
     let base = m.info.rt_base_va;
     if base == 0 {
         // Who starts the file itself starts at the new code of its entry point.

@@ -5,126 +5,18 @@
 //! symbolically; what they leave changed is recorded for the liveness test. Invariant: sites do not overlap.
 //! Source: `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Code, Insn};
-use super::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
-use super::gates::{self, Back, Gate, gate_arguments, string_results};
-use super::guarded::{Target, required_mask, spread, string_pointers, targets_of};
-use super::stack_tests;
-use super::strips::{self, Strip};
-use super::symbolic::{Cond, Lin, State, Step};
+use crate::decode::Code;
+use crate::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
+use crate::gates::{self, Back, Gate, gate_arguments, string_results};
+use crate::guarded::{Target, required_mask, spread, string_pointers, targets_of};
+use crate::insn::{Insn, NONE};
+use crate::site::{Context, Hot, Kind, Proven, Site, Sites, TWO_TAGS, set};
+use crate::symbolic::{Cond, Lin, State, Step, is_taken_back};
+use crate::{stack_test, strips};
 use blizzard_rt::abi;
 
 /// Longest inserted sequence and longest cold stub, in instructions.
 const LONGEST: usize = 64;
-
-/// What a site is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Tag test of one access; `straddle` when it tests two blocks.
-    Check {
-        straddle: bool,
-    },
-    String,
-    Large,
-    Lanes,
-    Poll,
-    /// The head of a loop that tests tags once for several iterations.
-    Strip,
-    /// Test of a stack pointer that was taken from something else.
-    StackTest,
-}
-
-impl Kind {
-    /// Whether it guards the instruction behind it.
-    pub fn is_about_access(self) -> bool {
-        !matches!(self, Kind::Poll | Kind::Strip | Kind::StackTest)
-    }
-}
-
-/// A recognised sequence.
-#[derive(Clone, Debug)]
-pub struct Site {
-    pub kind: Kind,
-    /// Index of the first inserted instruction in the text.
-    pub start: usize,
-    /// Index of the guarded access, or of the instruction behind a poll.
-    pub access: usize,
-    /// Registers and flags changed when control reaches the access.
-    pub dirty: u16,
-    pub dirty_flags: u8,
-    /// The same behind the access, when a cold stub performs the access itself.
-    pub dirty_after: u16,
-    pub dirty_after_flags: u8,
-    /// Branches into the protected range that belong to the site: (from, to).
-    pub own_edges: Vec<(u64, u64)>,
-    /// The gather descriptor that the stub passes.
-    pub descriptor: Option<u64>,
-    /// What is accessible behind the test of one access, on every way through it.
-    pub proves: Option<Proven>,
-    /// The chain of ranges that the stub acquires: what counted before it still counts behind it as far as the chain says so.
-    /// Without one, nothing does.
-    pub chain: Option<u64>,
-    /// Registers that do not hold their values somewhere between the test's beginning and its end.
-    pub touched: u16,
-    /// The limit that each of its ways through a gate takes back behind it.
-    pub takes_back: Option<u64>,
-    pub strip: Option<Box<Strip>>,
-    /// The screen asks the base alone, because the index, this register, is a small number.
-    pub leans: Option<u8>,
-    /// Registers are kept in the red zone meanwhile.
-    pub red_zone: bool,
-    pub problem: Option<String>,
-}
-
-/// What a test makes sure of, in terms of the registers in front of the access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proven {
-    pub lin: Lin,
-    pub bytes: u32,
-    pub store: bool,
-}
-
-/// All sites of a module.
-#[derive(Debug, Default)]
-pub struct Sites {
-    /// Sorted by `start`.
-    pub list: Vec<Site>,
-    /// Text instructions that belong to a site and are not its access.
-    pub inserted: Vec<u64>,
-    /// Text instructions no foreign branch may reach.
-    pub protected: Vec<u64>,
-    /// Cold instructions that belong to a stub.
-    pub claimed: Vec<u64>,
-}
-
-impl Sites {
-    /// The instruction behind the test of rsp that begins with `k`.
-    pub fn behind_stack_test(&self, k: usize) -> Option<usize> {
-        let at = self.list.binary_search_by_key(&k, |s| s.start).ok()?;
-        let site = &self.list[at];
-        (site.kind == Kind::StackTest && site.problem.is_none()).then_some(site.access)
-    }
-}
-
-/// Test of a bit in a bitmap over instruction indices.
-pub fn get(map: &[u64], i: usize) -> bool {
-    map.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
-}
-
-pub(super) fn set(map: &mut [u64], i: usize) {
-    map[i / 64] |= 1 << (i % 64);
-}
-
-/// What the recogniser needs of the module.
-pub struct Context<'a> {
-    pub text: &'a Code,
-    pub cold: &'a Code,
-    pub check_loads: bool,
-    pub check_stores: bool,
-    pub polls: bool,
-    /// Reads a [`abi::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
-    pub rodata: &'a dyn Fn(u64) -> Option<[u8; 16]>,
-}
 
 /// One way out of a cold stub.
 struct Exit {
@@ -137,25 +29,6 @@ struct Exit {
     path: Vec<(Cond, bool)>,
     /// Registers that do not hold their values somewhere before the first condition.
     touched: u16,
-}
-
-/// What walking the hot way found.
-pub(super) struct Hot {
-    pub(super) access: usize,
-    pub(super) state: State,
-    passed: Vec<Cond>,
-    /// Branches to cold code: state, target, condition, and where they stand.
-    pub(super) colds: Vec<(State, u64, Cond, u64)>,
-    /// Where a stub may rejoin: address, and how many tests lie before it.
-    joins: Vec<(u64, usize)>,
-    pub(super) touched: u16,
-}
-
-impl Hot {
-    /// Whether what follows the tests is no access that they are about; `alone`: it is known.
-    fn ends_with_test(&self, alone: bool) -> bool {
-        self.passed.first().is_some_and(|c| alone || *c == Cond::Poll)
-    }
 }
 
 /// Finds all sites.
@@ -207,13 +80,9 @@ fn is_probe(cx: &Context, i: &Insn, next: &[Insn]) -> bool {
     match (i.op, &i.mem) {
         (0x1ba, None) => i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && to_stub(next.first()),
         (0x3b, Some(_)) => strips::compared(i).is_some(),
-        (0xf6 | 0xf7, Some(m)) => {
-            i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == super::decode::NONE
-        }
+        (0xf6 | 0xf7, Some(m)) => i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == NONE,
         (0x83, Some(m)) => {
-            m.base == super::decode::NONE
-                && m.index == super::decode::NONE
-                && matches!(m.disp as u64, abi::POLL_WORD | abi::CTX_NODES)
+            m.base == NONE && m.index == NONE && matches!(m.disp as u64, abi::POLL_WORD | abi::CTX_NODES)
         }
         (0xc1, None) => {
             i.ext == 5
@@ -238,9 +107,9 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     let behind = (lowest..=probe).rev().take_while(|&k| k == probe || may_be_inserted(&cx.text.insns[k]));
     for start in claimed_start.into_iter().chain(behind.filter(|&k| may_begin(&cx.text.insns[k]))) {
         let mut used = Vec::new();
-        if stack_tests::may_follow(cx.text, start)
+        if stack_test::may_follow(cx.text, start)
             && let Some(hot) = walk_hot(cx.text, start, probe, true)
-            && let Ok(site) = stack_tests::judge(cx, start, &hot, &mut used)
+            && let Ok(site) = stack_test::judge(cx, start, &hot, &mut used)
         {
             used.iter().for_each(|&k| set(claimed, k));
             return site;
@@ -278,31 +147,6 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
         .unwrap_or_else(|| (probe, probe + 1, "no check sequence leads to this test".to_string(), Vec::new()));
     used.iter().for_each(|&k| set(claimed, k));
     Site { problem: Some(problem), ..Site::bare(Kind::Check { straddle: false }, start, access) }
-}
-
-impl Site {
-    /// A site of which nothing more is known: it changes nothing and proves nothing.
-    pub(super) fn bare(kind: Kind, start: usize, access: usize) -> Site {
-        Site {
-            kind,
-            start,
-            access,
-            dirty: 0,
-            dirty_flags: 0,
-            dirty_after: 0,
-            dirty_after_flags: 0,
-            own_edges: Vec::new(),
-            descriptor: None,
-            proves: None,
-            chain: None,
-            touched: 0,
-            takes_back: None,
-            strip: None,
-            leans: None,
-            red_zone: false,
-            problem: None,
-        }
-    }
 }
 
 /// Where the cold stub behind a probe says the check begins.
@@ -582,7 +426,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             if exit.state.rsp() != Some(0) {
                 return Err(format!("cold stub leaves rsp changed at {:#x}", exit.from));
             }
-            if exit.state.limit.is_some_and(|l| !strips::is_taken_back(l)) {
+            if exit.state.limit.is_some_and(|l| !is_taken_back(l)) {
                 return Err(format!("cold stub sets the limit of a loop at {:#x}", exit.from));
             }
             taken_back.extend(exit.gate.is_some().then_some(exit.state.limit.map(|l| l.0)));
@@ -672,9 +516,6 @@ fn first_test(exits: &[Exit]) -> Result<Cond, String> {
         _ => Err("what is not private goes to its access without a test of its tag".into()),
     }
 }
-
-/// Two tags tell of so many bytes from the tested address on, wherever in its block it lies.
-pub(super) const TWO_TAGS: u32 = 65;
 
 /// What the test of an access proves at most: it may begin before the access, and may be one for stores.
 fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &mut Kind) -> Result<Proven, String> {

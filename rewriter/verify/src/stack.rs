@@ -7,11 +7,11 @@
 //! is known at function entries, indirect targets and landing pads, nor at any instruction of a part with an unresolved jump: it may lead into the
 //! middle of a block.
 
-use super::decode::{ADDR32, Code, Insn, NONE, WIDE};
-use super::effects::{RSP, bit};
-use super::graph::{End, Graph};
-use super::live::CALLEE_SAVED;
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{CALLEE_SAVED, RSP, bit};
+use crate::graph::{End, Graph};
+use crate::insn::{ADDR32, Insn, NONE, WIDE};
+use crate::site::{Sites, get};
 
 /// Registers that hold stack addresses at each block's start.
 pub struct Stack {
@@ -108,7 +108,7 @@ fn stack_step(s: u16, i: &Insn) -> u16 {
         (0x81 | 0x83, None) if wide && matches!(i.ext, 0 | 5) => s,
         // Realignment clears low bits.
         (0x83, None) if wide && i.ext == 4 && (-128..0).contains(&i.imm) => s,
-        (0xc8, _) => set(super::effects::RBP, true),
+        (0xc8, _) => set(crate::effects::RBP, true),
         (0x05 | 0x2d, None) if wide => s,
         (0xff, None) if wide && i.ext < 2 => s,
         _ => (s & !i.fx.writes) | bit(RSP),

@@ -9,11 +9,11 @@
 //! called with an address stores nothing deeper and returns none that is deeper; nobody loads what a call has left below rsp.
 //! Source: psABI sections 3.2.1 and 3.2.2.
 
-use super::decode::{ADDR32, Code, Insn, NONE, VECTOR, WIDE};
-use super::effects::{Flow, RAX, RCX, RDI, RDX, RSI, RSP, Touch, bit};
-use super::graph::{End, Graph};
-use super::live::CALLEE_SAVED;
-use super::sites::{Sites, get};
+use crate::decode::Code;
+use crate::effects::{CALLEE_SAVED, Flow, RAX, RCX, RDI, RDX, RSI, RSP, Touch, bit};
+use crate::graph::{End, Graph};
+use crate::insn::{ADDR32, Insn, NONE, VECTOR, WIDE};
+use crate::site::{Sites, get};
 use std::collections::BTreeMap;
 
 const RBP: u8 = 5;
@@ -47,7 +47,7 @@ struct Frame {
 
 /// Whether the blocks, all of one part, may store below rsp through an address that they make. `entered`: unknown code may enter the block; `kept`: as [`Graph::kept`]; `is_inside`: it lies inside a
 /// function.
-pub(super) fn may_store_below(
+pub(crate) fn may_store_below(
     g: &Graph,
     text: &Code,
     sites: &Sites,
@@ -242,7 +242,7 @@ impl Frame {
             Touch::Move64 => return through(i.r0),
             Touch::Opaque => return (0..16).any(|r| i.fx.reads & bit(r) != 0 && self.value(r).on_stack()),
             Touch::String { .. } => return self.raised && (through(RDI) || through(RSI)),
-            Touch::Xlat => return self.raised && through(super::effects::RBX),
+            Touch::Xlat => return self.raised && through(crate::effects::RBX),
             Touch::None => false,
         };
         operand.is_some_and(|m| {

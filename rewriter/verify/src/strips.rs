@@ -8,93 +8,25 @@
 //! registers are as they were: so each stretch is walked once, and less is known than is true.
 //! Source: `rewriter/DESIGN.md`, "Loops that test for several iterations".
 
-use super::decode::{Insn, NONE, PREFIXED, WIDE};
-use super::effects::{ALL_FLAGS, Flow, RSP};
-use super::gates::{Gate, chain, lane_descriptor_va};
-use super::sites::{Context, Kind, Site};
-use super::symbolic::{Cond, Lin, State, Step, Val};
+use crate::effects::{ALL_FLAGS, Flow, RSP};
+use crate::gates::{Gate, chain, lane_descriptor_va};
+use crate::insn::{Insn, NONE, PREFIXED, WIDE};
+use crate::site::{Context, Copy, Kind, Limit, Site, Strip, Test, Way};
+use crate::symbolic::{Cond, Lin, State, Step, Val, is_taken_back, none_of};
 use blizzard_rt::abi;
 
 /// Instructions of all ways through the tests.
 const LONGEST: usize = 2000;
 
-/// What one branch tells of on the way that does not take it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Test {
-    /// The tags of so many blocks from the address on have none of the bits.
-    Tags { lin: Lin, tags: u8, mask: u32 },
-    /// The address has a bit that shared memory does not have, nor anything that is near the address ([`abi::PRIVATE_REACH`]).
-    Private(Lin),
-}
-
-/// Where the limit is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// The next iteration tests.
-    Here,
-    /// The register may step by so much.
-    Plus(i64),
-}
-
-/// One way from the tests to the body.
-#[derive(Clone, Debug)]
-pub(super) struct Way {
-    pub limit: Limit,
-    pub tests: Vec<Test>,
-    /// The chain that has been acquired.
-    pub chain: Option<u64>,
-    /// It leads into the copy.
-    pub copied: bool,
-}
-
-/// What is special about the site of such a loop.
-#[derive(Clone, Debug)]
-pub struct Strip {
-    /// The limit that is used.
-    pub(super) word: u64,
-    /// The compared register.
-    pub(super) counter: u8,
-    /// Index of the comparison, to which the loop's own jump leads.
-    pub(super) inner: usize,
-    /// Index of that jump.
-    pub(super) jump: usize,
-    pub(super) ways: Vec<Way>,
-    pub(super) copy: Option<Copy>,
-}
-
-/// A copy of the loop in cold code, the block several times over. Of its instructions nothing is known yet but how control goes.
-#[derive(Clone, Debug)]
-pub struct Copy {
-    /// Index of its comparison with the limit, to which its own jump leads.
-    pub(super) head: usize,
-    /// The register that it compares with, which holds the limit when the copy is entered; none: the limit's word.
-    pub(super) limit: Option<u8>,
-    /// Where it goes when the loop ends.
-    pub(super) exit: u64,
-    /// The first instruction of each block, and the jump behind its last.
-    pub(super) blocks: Vec<std::ops::Range<usize>>,
-}
-
-/// What a limit is when nothing has been tested; `None`: the address is no limit's.
-pub(super) fn none_of(word: u64) -> Option<i64> {
-    let k = [abi::LIMIT_UP, abi::LIMIT_DOWN].iter().position(|&at| at == word)?;
-    Some(abi::NO_LIMITS[k] as i64)
-}
-
-/// Whether a word's value says that nothing has been tested.
-pub(super) fn is_taken_back((word, value): (u64, Val)) -> bool {
-    matches!(value, Val::Const(c) if none_of(word) == Some(c))
-}
-
 /// The limit that an instruction compares a register with.
-pub(super) fn compared(i: &Insn) -> Option<u64> {
+pub(crate) fn compared(i: &Insn) -> Option<u64> {
     let m = i.mem.as_ref().filter(|m| i.op == 0x3b && m.base == NONE && m.index == NONE && m.seg == 0)?;
     let plain = i.has(WIDE) && !i.has(PREFIXED);
     (plain && none_of(m.disp as u64).is_some()).then_some(m.disp as u64)
 }
 
 /// The site whose comparison is instruction `probe`.
-pub(super) fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut Vec<usize>) -> Site {
+pub(crate) fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut Vec<usize>) -> Site {
     let start = probe.saturating_sub(1).max(free_from);
     let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::bare(Kind::Strip, start, probe + 2) };
     if let Err(problem) = judge(cx, probe, free_from, &mut site, claimed) {

@@ -5,9 +5,8 @@
 //! everything else is [`Val::Junk`]. So what a sequence changes is what the state says at its end, however the
 //! sequence is ordered. Source: `rewriter/DESIGN.md`, "The check sequences".
 
-use super::decode::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
-use super::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
-use super::strips;
+use crate::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
+use crate::insn::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
 use blizzard_rt::abi;
 
 /// Bytes below rsp that belong to the program.
@@ -290,7 +289,7 @@ impl State {
         let wide = i.has(WIDE);
         match (i.op, &i.mem) {
             (0x8d, Some(m)) if wide && i.r0 < 16 => {
-                if i.has(super::decode::ADDR32) {
+                if i.has(crate::insn::ADDR32) {
                     return None;
                 }
                 let l = self.address(m)?;
@@ -316,11 +315,11 @@ impl State {
                 self.regs[i.r0 as usize] = self.slot(m.disp);
             }
             (0x89, Some(m)) if wide && i.explicit_register() < 16 => {
-                let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;
+                let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
                 self.limit = Some((word, self.regs[i.explicit_register() as usize]));
             }
             (0xc7, Some(m)) if wide && i.ext == 0 => {
-                let word = State::absolute(m).filter(|&at| strips::none_of(at).is_some())?;
+                let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
                 self.limit = Some((word, Val::Const(i.imm)));
             }
             (0x1ba, None) if wide && i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && i.r0 < 16 => {
@@ -459,4 +458,15 @@ impl Insn {
     fn explicit_register(&self) -> u8 {
         if self.r0 < 16 { self.r0 } else { self.r1 }
     }
+}
+
+/// What a limit is when nothing has been tested; `None`: the address is no limit's.
+pub(crate) fn none_of(word: u64) -> Option<i64> {
+    let k = [abi::LIMIT_UP, abi::LIMIT_DOWN].iter().position(|&at| at == word)?;
+    Some(abi::NO_LIMITS[k] as i64)
+}
+
+/// Whether a word's value says that nothing has been tested.
+pub(crate) fn is_taken_back((word, value): (u64, Val)) -> bool {
+    matches!(value, Val::Const(c) if none_of(word) == Some(c))
 }

@@ -4,11 +4,12 @@
 //! executes the call and continues there. What calls the kernel otherwise is a finding, since the kernel looks at no tags.
 //! Source: `rt/src/abi.rs` (GATE_SYSCALL), `rewriter/DESIGN.md`, "The check sequences"; SDM volume 2, SYSCALL (rcx, r11).
 
-use super::audit::Audit;
-use super::decode::{Code, Insn, NONE, RIP, WIDE};
-use super::effects::{Effects, Flow, RCX, Touch};
-use super::module::Module;
-use super::sites::{Sites, set};
+use crate::audit::Audit;
+use crate::decode::Code;
+use crate::effects::{Effects, Flow, RCX, Touch};
+use crate::insn::{Insn, NONE, RIP, WIDE};
+use crate::module::Module;
+use crate::site::{Sites, set};
 use blizzard_rt::abi;
 
 /// Opcodes of `syscall`, `sysenter` and `int`.
@@ -16,7 +17,7 @@ const SYSCALL: u16 = 0x105;
 const SYSENTER: u16 = 0x134;
 
 /// Positions of the first instructions of all gated calls; the jumps into the gate no longer count as jumps.
-pub(super) fn admit(m: &Module, text: &mut Code, audit: &mut Audit) -> Vec<usize> {
+pub(crate) fn admit(m: &Module, text: &mut Code, audit: &mut Audit) -> Vec<usize> {
     let mut gated = Vec::new();
     for k in 0..text.insns.len() {
         let call = &text.insns[k];
@@ -45,7 +46,7 @@ fn leads(lea: &Insn, jump: &Insn, call: &Insn) -> bool {
 }
 
 /// What leads to the gate is inserted, and nothing but itself leads to the jump and to the call.
-pub(super) fn mark(gated: &[usize], sites: &mut Sites) {
+pub(crate) fn mark(gated: &[usize], sites: &mut Sites) {
     for &k in gated {
         set(&mut sites.inserted, k);
         set(&mut sites.inserted, k + 1);

@@ -9,18 +9,17 @@
 //! `.blizzard.rodata` is part of a table, of a gather descriptor that a check uses, or zero in front of either.
 //! So an entry that was changed is found even when nobody knows how many of them are read.
 
-use super::decode::{ADDR32, Code, Insn, NO_TARGET, NONE, RIP, WIDE};
-use super::effects::{Access, Flow, Touch, bit};
-use super::live::CALLEE_SAVED;
-use super::module::Module;
-use super::returns::Returns;
-use super::sites::{Sites, get};
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use crate::decode::Code;
+use crate::effects::{Access, Flow, Touch};
+use crate::insn::{ADDR32, NONE, RIP, WIDE, through_constant};
+use crate::module::Module;
+use crate::returns::Returns;
+use crate::site::{Sites, get};
+use crate::trace::Finder;
+use foldhash::{HashMap, HashMapExt};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Most instructions that one search visits.
-const STEPS: usize = 20_000;
 /// Most definitions that one value is traced through.
 const DEPTH: u32 = 24;
 
@@ -130,21 +129,6 @@ type Read = (u64, usize);
 /// A table a jump may use: address, form, and the instruction that reads it.
 type Found = (u64, Form, usize);
 
-pub(super) struct Finder<'x> {
-    m: &'x Module<'x>,
-    pub(super) text: &'x Code,
-    pub(super) sites: &'x Sites,
-    returns: &'x Returns,
-    /// Bitmap of instructions that control may enter from where this search does not look.
-    pub(super) entries: Vec<u64>,
-    /// (target, source) of direct branches, sorted.
-    branches: Vec<(u32, u32)>,
-    /// The same of table jumps.
-    edges: Vec<(u32, u32)>,
-    /// Targets of table jumps by the jump.
-    targets: HashMap<u32, Vec<u32>>,
-}
-
 /// Finds them. `entries` are addresses that control may enter from outside; `descriptors` the gather descriptors in use.
 pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: &[u64], descriptors: &[u64]) -> Tables {
     let mut tables = Tables::default();
@@ -190,11 +174,6 @@ pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: 
     tables.bounds = tables.reads.iter().filter_map(bound).collect();
     account(ro.data, ro.va, &trap_map, descriptors, &mut tables);
     tables
-}
-
-/// A jump through the GOT or a PLT entry.
-pub fn through_constant(i: &Insn) -> bool {
-    i.mem.is_some_and(|m| m.index == NONE && matches!(m.base, NONE | RIP))
 }
 
 /// From where to where each table may reach: up to what begins next.
@@ -254,28 +233,7 @@ fn account(data: &[u8], va: u64, trap_map: &Range<u64>, descriptors: &[u64], tab
     }
 }
 
-impl<'x> Finder<'x> {
-    fn new(m: &'x Module<'x>, text: &'x Code, sites: &'x Sites, returns: &'x Returns, entry_vas: &[u64]) -> Finder<'x> {
-        let n = text.insns.len();
-        let mut entries = vec![0u64; n / 64 + 1];
-        let mut branches = Vec::new();
-        let mut enter = |k: usize| entries[k / 64] |= 1 << (k % 64);
-        entry_vas.iter().filter_map(|&va| text.at(va)).for_each(&mut enter);
-        for (k, i) in text.insns.iter().enumerate() {
-            if i.target == NO_TARGET || get(&sites.inserted, k) {
-                continue;
-            }
-            let Some(to) = text.at(i.target) else { continue };
-            if i.flow == Flow::Call {
-                enter(to);
-            } else {
-                branches.push((to as u32, k as u32));
-            }
-        }
-        branches.sort_unstable();
-        Finder { m, text, sites, returns, entries, branches, edges: Vec::new(), targets: HashMap::new() }
-    }
-
+impl Finder<'_> {
     fn set_edges(&mut self, tables: &Tables) {
         self.targets.clear();
         for (&jump, &t) in &tables.by_jump {
@@ -405,95 +363,6 @@ impl<'x> Finder<'x> {
             (0x81 | 0x83, None) if wide && i.ext == 0 => plus(self.value(k, r, depth)?, i.imm),
             _ => None,
         }
-    }
-
-    /// The instructions whose writes to `r` reach the front of `at`; `None` when something unknown may have written it.
-    pub(super) fn definitions(&self, at: usize, r: u8) -> Option<Vec<usize>> {
-        let mut seen = HashSet::new();
-        let mut work = vec![at];
-        let mut found = Vec::new();
-        while let Some(k) = work.pop() {
-            if !seen.insert(k) {
-                continue;
-            }
-            if seen.len() > STEPS || get(&self.entries, k) {
-                return None;
-            }
-            for p in self.before(k) {
-                let i = &self.text.insns[p];
-                if get(&self.sites.inserted, p) {
-                    work.push(p);
-                } else if matches!(i.flow, Flow::Call | Flow::CallInd) {
-                    if bit(r) & CALLEE_SAVED == 0 && !self.spares(i, r) {
-                        return None;
-                    }
-                    work.push(p);
-                } else if i.fx.writes & bit(r) != 0 {
-                    found.push(p);
-                } else {
-                    work.push(p);
-                }
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        Some(found)
-    }
-
-    /// What may run right before an instruction that is no entry.
-    pub(super) fn before(&self, k: usize) -> Vec<usize> {
-        let mut list = Vec::new();
-        if k > 0 && self.continues(k - 1) {
-            list.push(k - 1);
-        }
-        for edges in [&self.branches, &self.edges] {
-            let from = edges.partition_point(|e| (e.0 as usize) < k);
-            list.extend(edges[from..].iter().take_while(|e| e.0 as usize == k).map(|e| e.1 as usize));
-        }
-        list
-    }
-
-    /// Control may go from an instruction to the one behind it.
-    fn continues(&self, k: usize) -> bool {
-        let i = &self.text.insns[k];
-        let next = self.text.insns.get(k + 1).is_some_and(|n| n.va == i.end());
-        let goes_on = match i.flow {
-            Flow::Next | Flow::Cond => true,
-            Flow::Call | Flow::CallInd => !self.returns.never(k),
-            Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop => false,
-        };
-        next && (goes_on || get(&self.sites.inserted, k))
-    }
-
-    /// The callee of a direct call leaves a register alone, as callers compiled with `-fipa-ra` rely on.
-    fn spares(&self, call: &Insn, r: u8) -> bool {
-        let Some(entry) = self.text.at(call.target) else { return false };
-        let mut seen = HashSet::new();
-        let mut work = vec![entry];
-        while let Some(k) = work.pop() {
-            if !seen.insert(k) {
-                continue;
-            }
-            let i = &self.text.insns[k];
-            let inserted = get(&self.sites.inserted, k);
-            if !inserted {
-                let leaves = i.flow == Flow::CallInd
-                    || (i.flow == Flow::JumpInd && !self.targets.contains_key(&(k as u32)))
-                    || (i.target != NO_TARGET && self.text.at(i.target).is_none());
-                if leaves || i.fx.writes & bit(r) != 0 {
-                    return false;
-                }
-                work.extend(self.text.at(i.target).filter(|_| i.target != NO_TARGET));
-                work.extend(self.targets.get(&(k as u32)).into_iter().flatten().map(|&to| to as usize));
-            }
-            if seen.len() > STEPS / 4 {
-                return false;
-            }
-            if self.continues(k) {
-                work.push(k + 1);
-            }
-        }
-        true
     }
 }
 

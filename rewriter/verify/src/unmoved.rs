@@ -1,18 +1,19 @@
 //! What stays of the old code: bytes that are as they were in executable sections.
 //!
 //! Input: module, old code, decoded new code, the map from old to new addresses. Output: [`Unmoved`]: how many of these bytes are padding, are read or named as
-//! data, or are neither, and which of them read as code ([`super::evidence`]). Code that nothing found stands there; it would run
+//! data, or are neither, and which of them read as code ([`crate::evidence`]). Code that nothing found stands there; it would run
 //! unchecked. Whether it is ever reached cannot be told from the file, so it is listed, and is no finding.
 //! **Invariant**: each such byte is in exactly one class, and bytes that code certainly reads are never suspects; all others may be.
 
-use super::audit::{Audit, SuspectCode, Unmoved};
-use super::decode::{Code, NONE, RIP};
-use super::effects::Touch;
-use super::evidence::{self, Around, Run, is_filler};
-use super::module::Module;
-use super::oldcode::Old;
-use super::sites::{Sites, get};
-use super::tables::Table;
+use crate::audit::{Audit, SuspectCode, Unmoved};
+use crate::decode::Code;
+use crate::effects::Touch;
+use crate::evidence::{self, Around, Run, is_filler};
+use crate::insn::{NONE, RIP};
+use crate::module::Module;
+use crate::oldcode::Old;
+use crate::site::{Sites, get};
+use crate::tables::Table;
 use std::ops::Range;
 
 const TRAP: u8 = 0xcc;

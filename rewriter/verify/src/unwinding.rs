@@ -1,4 +1,4 @@
-//! What unwinders and personality routines get to know from a rewritten file: the judge of changed bytes that [`super::verify`] accepts.
+//! What unwinders and personality routines get to know from a rewritten file: the judge of changed bytes that [`crate::verify_against`] accepts.
 //!
 //! Input: a rewritten file, and one that differs from it in a byte. Output: why the change of a part of the frame tables cannot matter, or nothing. It
 //! asks as libgcc does, for every place where a program can be stopped: the search table, the FDE, the rules, and the answer of the personality
@@ -7,9 +7,9 @@
 //!
 //! Source: gcc `unwind-dw2.c`, `unwind-dw2-fde-dip.c`, `eh_personality.cc`.
 
-use super::decode::{self, Code};
-use super::effects::Flow;
-use super::module::Module;
+use crate::decode::{self, Code};
+use crate::effects::Flow;
+use crate::module::Module;
 use blizzard_rt::abi::ModuleInfo;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameOffset, LittleEndian, Pointer, RegisterRule,

@@ -3,9 +3,10 @@
 //! Input: the output, the same with one instruction changed, and that instruction's address. Output: a reason, if there is one. Each rule is a
 //! sentence about the two instructions and what follows them. Source: SDM volume 2; psABI 3.2.1 for what calls hand over.
 
-use super::super::decode::{self, Insn, NONE};
-use super::super::effects::{ALL_FLAGS, Flow, OF};
-use super::super::{module::Module, sites, strips};
+use crate::effects::{ALL_FLAGS, Flow, OF};
+use crate::insn::{self, Insn, NONE};
+use crate::module::Module;
+use crate::{decode, site, sites, symbolic};
 use std::collections::HashSet;
 
 /// A rewritten file, as the audit sees it.
@@ -13,7 +14,7 @@ pub struct Decoded<'f> {
     pub m: Module<'f>,
     pub text: decode::Code,
     pub cold: decode::Code,
-    pub sites: sites::Sites,
+    pub sites: site::Sites,
 }
 
 pub fn decoded(file: &[u8]) -> Decoded<'_> {
@@ -21,14 +22,8 @@ pub fn decoded(file: &[u8]) -> Decoded<'_> {
     let text = decode::decode(m.text.data, m.text.va, &[]);
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx = sites::Context {
-        text: &text,
-        cold: &cold,
-        check_loads: true,
-        check_stores: true,
-        polls: true,
-        rodata: &rodata,
-    };
+    let cx =
+        site::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, polls: true, rodata: &rodata };
     let sites = sites::find(&cx);
     Decoded { m, text, cold, sites }
 }
@@ -36,7 +31,7 @@ pub fn decoded(file: &[u8]) -> Decoded<'_> {
 /// The program's own instructions in the new code.
 fn own_code(file: &[u8]) -> Vec<Insn> {
     let Decoded { text, sites: found, .. } = decoded(file);
-    text.insns.iter().enumerate().filter(|(k, _)| !sites::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
+    text.insns.iter().enumerate().filter(|(k, _)| !site::get(&found.inserted, *k)).map(|(_, i)| *i).collect()
 }
 
 /// Whether the instruction behind one of the cold code makes a register the limit of a loop.
@@ -45,7 +40,7 @@ fn sets_limit(file: &[u8], va: u64, reg: u8) -> bool {
     let next = cold.at(va).and_then(|k| cold.insns.get(k + 1));
     next.is_some_and(|i| {
         let at = i.mem.filter(|m| m.base == NONE && m.index == NONE);
-        i.op == 0x89 && i.r1 == reg && at.is_some_and(|m| strips::none_of(m.disp as u64).is_some())
+        i.op == 0x89 && i.r1 == reg && at.is_some_and(|m| symbolic::none_of(m.disp as u64).is_some())
     })
 }
 
@@ -121,7 +116,7 @@ pub fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
         return Some("the count in front of a poll: what it became is an access of its own, to no shared memory");
     }
     // Without an index its scale means nothing.
-    let mem = |i: &Insn| i.mem.map(|m| if m.index == NONE { decode::Mem { scale: 1, ..m } } else { m });
+    let mem = |i: &Insn| i.mem.map(|m| if m.index == NONE { insn::Mem { scale: 1, ..m } } else { m });
     let same = a.op == b.op && a.ext == b.ext && mem(&a) == mem(&b) && (a.r0, a.r1, a.imm) == (b.r0, b.r1, b.imm);
     if same && a.target == b.target {
         return Some("the same instruction in another encoding");
@@ -151,7 +146,7 @@ fn dead_behind_stub(file: &[u8], va: u64, lost: u8, set: u8) -> bool {
         let behind = cold.at(call.end()).map(|k| &cold.insns[k]);
         behind.is_some_and(|j| {
             let access = own.get(own.partition_point(|i| i.va < j.target));
-            let address = |m: &decode::Mem| m.base == set && m.index == NONE && m.disp == 0;
+            let address = |m: &insn::Mem| m.base == set && m.index == NONE && m.disp == 0;
             let same = access.and_then(|i| i.mem.as_ref()).is_some_and(address);
             let registers = 1 << lost | if same { 0 } else { 1 << set };
             j.flow == Flow::Jump && dead_registers(&own, j.target, registers)

@@ -3,9 +3,9 @@
 //! Input: the output, read and decoded, and the original. Output: a list of [`Part`]s. A byte of the input's that stands where it stood belongs to the part
 //! that is a copy, unless it is one that loaders read and the rewriter changes elsewhere in: headers, notes, symbols, relocations, the dynamic section.
 
-use super::super::sites::get;
-use super::code::Decoded;
 use crate::error::{Error, Result};
+use crate::mutation::code::Decoded;
+use crate::site::get;
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use object::{Endianness, elf};
 use std::collections::BTreeMap;

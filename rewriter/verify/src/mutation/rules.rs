@@ -2,112 +2,14 @@
 //!
 //! Input: the part, the output, the same with one byte changed, and where. Output: a reason, if there is one. Source: gABI chapters 4 and 5.
 
-use super::super::decode;
-use super::super::gates::{self, Ranged};
-use super::super::module::Module;
-use super::super::sites::Sites;
-use super::super::symbolic::Lin;
-use super::Subject;
-use super::parts::{self, Part};
+use crate::decode;
+use crate::gates::{self, Ranged};
+use crate::mutation::parts::{self, Part};
+use crate::mutation::subject::Subject;
+use crate::symbolic::Lin;
 use blizzard_rt::abi::{self, claim_reason};
-use blizzard_rt::restarts::Restarts;
-use blizzard_rt::trap_map::TrapMap;
-use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
-
-/// Where tables stand in the file.
-pub struct Places {
-    /// What segments map.
-    segments: Vec<Range<usize>>,
-    /// Codes and heads of the trap map and the restart table.
-    rows: Vec<Range<usize>>,
-    /// Of the module info: addresses of tables without rows.
-    no_rows: Vec<usize>,
-    /// What stands in front of a library's program headers and has their form.
-    spare_headers: Range<usize>,
-    /// Where chains of ranges begin.
-    chains: Vec<usize>,
-    /// Address of an offset that holds chains, and that offset.
-    chains_va: (u64, usize),
-    /// Where the dynamic symbols begin.
-    dynsym: usize,
-    claims: Range<usize>,
-    regions: Range<usize>,
-}
-
-impl Places {
-    pub fn of(m: &Module, sites: &Sites) -> Places {
-        let range = |off: u64, bytes: u64| off as usize..off.saturating_add(bytes) as usize;
-        let at = |va: u64, bytes: u64| {
-            let found = m.bytes_at(va, usize::try_from(bytes).ok()?)?;
-            let at = found.as_ptr() as usize - m.file.as_ptr() as usize;
-            Some(at..at + found.len())
-        };
-        let section = |name: &str| {
-            let data = m.sections.iter().find(|s| s.name == name).map_or(m.file, |s| s.data);
-            data.as_ptr() as usize - m.file.as_ptr() as usize
-        };
-        let i = &m.info;
-        let heads = |groups: usize, bytes: usize| (groups * bytes) as u64;
-        let trap_heads = heads(TrapMap::groups(i.trap_count as usize), size_of::<abi::TrapHead>());
-        let restart_heads = heads(Restarts::groups(i.restart_count as usize), size_of::<abi::RestartHead>());
-        let rows = [
-            at(i.trap_codes_va, i.trap_code_bytes),
-            at(i.trap_heads_va, trap_heads),
-            at(i.restart_codes_va, i.restart_code_bytes),
-            at(i.restart_heads_va, restart_heads),
-        ];
-        let info = at(section_va(m, abi::INFO_SECTION), size_of::<abi::ModuleInfo>() as u64).unwrap_or_default();
-        let fields: &[(usize, u64)] = &[
-            (offset_of!(abi::ModuleInfo, claims_va), i.claim_count),
-            (offset_of!(abi::ModuleInfo, regions_va), i.region_count),
-        ];
-        let empty = fields.iter().filter(|f| f.1 == 0 && !info.is_empty());
-        let no_rows = empty.flat_map(|f| info.start + f.0..info.start + f.0 + 8).collect();
-        let named = m.regions.iter().map(|r| r.2).chain(sites.list.iter().filter_map(|site| site.chain));
-        let chains: BTreeSet<usize> = named.filter_map(|va| at(va, 16)).map(|bytes| bytes.start).collect();
-        Places {
-            no_rows,
-            chains: chains.into_iter().collect(),
-            chains_va: m
-                .sections
-                .iter()
-                .find(|s| s.name == ".blizzard.rodata")
-                .map_or((0, 0), |s| (s.va, section(&s.name))),
-            spare_headers: spare_headers(m, at(i.phdr_va, 56 * i.phdr_count).unwrap_or_default()),
-            segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
-            rows: rows.into_iter().flatten().collect(),
-            dynsym: section(".dynsym"),
-            claims: at(i.claims_va, 12 * i.claim_count).unwrap_or_default(),
-            regions: at(i.regions_va, 12 * i.region_count).unwrap_or_default(),
-        }
-    }
-
-    fn is_mapped(&self, at: usize) -> bool {
-        self.segments.iter().any(|r| r.contains(&at))
-    }
-}
-
-fn section_va(m: &Module, name: &str) -> u64 {
-    m.sections.iter().find(|s| s.name == name).map_or(0, |s| s.va)
-}
-
-/// The bytes in front of `named`, which both the ELF header and the module info name, that are program headers as well.
-fn spare_headers(m: &Module, named: Range<usize>) -> Range<usize> {
-    const HEADER: usize = 56;
-    let number = |at: usize| m.file.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
-    if number(32) as usize != named.start || named.is_empty() {
-        return 0..0;
-    }
-    // A header is one where the same stands in the table that is named: type and flags, place, address.
-    let is_named = |at: usize| {
-        let all = named.clone().step_by(HEADER);
-        all.into_iter().any(|n| [0, 8, 16].iter().all(|k| number(n + k) == number(at + k)))
-    };
-    let fronts = (1..=named.len() / HEADER).map(|k| named.start.saturating_sub(HEADER * k));
-    named.start - HEADER * fronts.take_while(|at| is_named(*at)).count()..named.start
-}
 
 /// The chain of ranges at `at` of the file.
 fn chain_of(file: &[u8], at: usize) -> Option<Vec<Ranged>> {

@@ -2,10 +2,11 @@
 //!
 //! A program has an entry of each kind that a springboard serves and one that a row of the trap map serves. Each way is removed and changed in its output.
 
-use super::super::module::Module;
-use super::super::{Audit, decode, oldcode};
+use super::super::Audit;
 use super::planted::compiled;
 use super::verify_with;
+use crate::module::Module;
+use crate::{decode, oldcode};
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::{ModuleInfo, TrapEntry, TrapHead};

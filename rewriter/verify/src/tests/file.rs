@@ -1,10 +1,10 @@
 //! Faults planted outside of the code: program headers, ELF header, notes, module info, runtime, old code.
 
-use super::super::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
-use super::super::module::Module;
 use super::super::{Inputs, Runtime, verify_against};
 use super::planted::compiled;
 use super::verify_with;
+use crate::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
+use crate::module::Module;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::ModuleInfo;

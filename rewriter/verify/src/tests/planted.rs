@@ -1,8 +1,8 @@
 //! Faults planted at random into rewritten programs: every changed byte of inserted code is found, or changes nothing.
 
-use super::super::mutation::code::{Decoded, decoded, harmless};
-use super::super::sites;
 use super::verify_with;
+use crate::mutation::code::{Decoded, decoded, harmless};
+use crate::site;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn inserted_bytes(file: &[u8]) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
     for (code, data, map) in [(&text, m.text.data, &sites.inserted), (&cold, m.cold.data, &sites.claimed)] {
         for (k, i) in code.insns.iter().enumerate() {
-            if sites::get(map, k) && !i.is_nop() {
+            if site::get(map, k) && !i.is_nop() {
                 let at = (i.va - code.base) as usize;
                 all.extend((at..at + usize::from(i.len)).map(|b| (offset(data, b), i.va)));
             }

@@ -1,10 +1,10 @@
 //! Every cycle of the code polls, or is found.
 
-use super::super::decode;
-use super::super::module::Module;
 use super::Program;
 use super::planted::compiled;
 use super::verify_with;
+use crate::decode;
+use crate::module::Module;
 use blizzard::options::Options;
 use blizzard::pipeline;
 
@@ -104,10 +104,10 @@ fn what_leads_to_an_unknown_place_needs_one_on_every_way_from_an_entry() {
         let in_callee = format!("<poll> call g\n ret\ng: {way_out}");
         for body in [at_once, in_front, in_callee] {
             polling(&body).accepted();
-            not_polling(&body.replace("<poll>", "<poll> nop\n")).found(super::super::polls::UNKNOWN_TARGET);
+            not_polling(&body.replace("<poll>", "<poll> nop\n")).found(crate::polls::UNKNOWN_TARGET);
         }
         let beside = format!("test esi, esi\n jz g\n <poll> nop\ng: {way_out}");
-        polling(&beside).found(super::super::polls::UNKNOWN_TARGET);
+        polling(&beside).found(crate::polls::UNKNOWN_TARGET);
     }
     // What goes nowhere needs none.
     not_polling("c2: call g\n ret\ng: ret").accepted();

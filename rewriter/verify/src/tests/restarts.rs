@@ -1,10 +1,10 @@
 //! The restart table of modules that are assembled by hand, and faults in it.
 
-use super::super::module::Module;
-use super::super::sites;
-use super::super::{decode, module_flags};
 use super::load;
+use crate::module::Module;
+use crate::{decode, site, sites};
 use blizzard_rt::abi::ModuleInfo;
+use blizzard_rt::abi::module_flags;
 use blizzard_rt::restarts::{GROUP, Restart, encode};
 use object::{Object, ObjectSection};
 
@@ -49,7 +49,7 @@ fn rows(file: &[u8]) -> Vec<Restart> {
     let text = decode::decode(m.text.data, m.text.va, &m.functions.iter().map(|f| f.0).collect::<Vec<_>>());
     let cold = decode::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx = sites::Context {
+    let cx = site::Context {
         text: &text,
         cold: &cold,
         check_loads: m.info.flags & module_flags::CHECK_LOADS != 0,

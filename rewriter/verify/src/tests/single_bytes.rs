@@ -1,11 +1,11 @@
 //! Single bytes that `corpus mutate` once changed unseen: each kind stays found.
 
-use super::super::module::Module;
-use super::super::mutation::code::decoded;
-use super::super::sites::get;
 use super::lanes;
 use super::planted::compiled;
 use super::verify_with;
+use crate::module::Module;
+use crate::mutation::code::decoded;
+use crate::site::get;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};

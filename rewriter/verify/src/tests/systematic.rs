@@ -4,16 +4,13 @@
 //! the test prints (`--nocapture`) says how many were planted, found in the output compared with the input, found in the output alone, and
 //! harmless for which reason.
 
-use super::super::module::Module;
-use super::super::mutation::code::{dead, harmless};
-use super::super::{
-    decode,
-    decode::Insn,
-    effects::{ALL_FLAGS, Flow, OF},
-    sites,
-};
 use super::planted::{Numbers, compiled};
 use super::verify_with;
+use crate::effects::{ALL_FLAGS, Flow, OF};
+use crate::insn::Insn;
+use crate::module::Module;
+use crate::mutation::code::{dead, harmless};
+use crate::{decode, site, sites};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
@@ -53,7 +50,7 @@ impl Subject {
         let text = decode::decode(m.text.data, m.text.va, &[]);
         let stubs = decode::decode(m.cold.data, m.cold.va, &[]);
         let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-        let cx = sites::Context {
+        let cx = site::Context {
             text: &text,
             cold: &stubs,
             check_loads: options.checks == Checks::All,
@@ -64,7 +61,7 @@ impl Subject {
         let found = sites::find(&cx);
         let (mut hot, mut own) = (Vec::new(), Vec::new());
         for (k, i) in text.insns.iter().enumerate() {
-            let list = if sites::get(&found.inserted, k) { &mut hot } else { &mut own };
+            let list = if site::get(&found.inserted, k) { &mut hot } else { &mut own };
             list.push(*i);
         }
         let guarded = found.list.iter().filter(|s| s.kind.is_about_access()).map(|s| text.insns[s.access]).collect();
@@ -589,7 +586,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
 fn same_frames(a: &[u8], b: &[u8]) -> bool {
     let rows = |file: &[u8]| {
         let m = Module::read(file, "p").ok()?;
-        super::super::cfi::rules(&m).ok()
+        crate::cfi::rules(&m).ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
 }

@@ -4,13 +4,15 @@
 //! a filter list with another end passed. The places are chosen by a seed. The table that the test prints (`--nocapture`)
 //! says for each program and part how many were changed, found, and harmless for which reason.
 
-use super::super::effects::Flow;
-use super::super::frames::Fde;
-use super::super::module::Module;
-use super::super::original::Original;
-use super::super::{Audit, Unwinding, cfi, decode, oldcode, sites};
+use super::super::Audit;
+use super::super::Unwinding;
 use super::planted::{Numbers, compiled};
 use super::verify_with;
+use crate::effects::Flow;
+use crate::frames::Fde;
+use crate::module::Module;
+use crate::original::Original;
+use crate::{cfi, decode, oldcode, site, sites};
 use blizzard::options::Options;
 use blizzard::pipeline;
 use std::collections::BTreeMap;
@@ -127,7 +129,7 @@ impl Subject {
 struct Frames<'s> {
     text: decode::Code,
     cold: decode::Code,
-    sites: sites::Sites,
+    sites: site::Sites,
     pairs: Vec<(u64, u64)>,
     original: Original<'s>,
 }
@@ -138,7 +140,7 @@ impl<'s> Frames<'s> {
         let text = decode::decode(m.text.data, m.text.va, &[]);
         let cold = decode::decode(m.cold.data, m.cold.va, &[]);
         let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-        let cx = sites::Context {
+        let cx = site::Context {
             text: &text,
             cold: &cold,
             check_loads: true,

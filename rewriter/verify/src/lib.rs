@@ -11,77 +11,36 @@
 //!
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
 
-mod accesses;
-mod audit;
-mod bounds;
-mod cfi;
-mod complete;
-mod copies;
-mod covered;
-mod decode;
-mod dynamic;
-mod effects;
-mod eh_frame_hdr;
 mod error;
-mod evidence;
-mod exempt;
-mod frame_index;
-mod frames;
-mod gates;
-mod graph;
-mod guarded;
-mod headers;
-mod indirect;
-mod info;
-mod insn;
-mod kept;
-mod landings;
-mod live;
-mod liveness;
-mod lsda;
-mod memory;
-mod module;
-pub mod mutation;
-mod named;
-mod narrow;
-mod newer;
-mod notes;
-mod oldcode;
-mod original;
-mod padding;
-mod polls;
-mod prover;
-mod pushed;
-mod raw;
-mod red_zone;
-mod restarts;
-mod returns;
-mod runtime;
-mod screens;
-mod site;
+
+mod audit;
+
+mod file;
+
+mod decode;
+
 mod sites;
-mod stack;
-mod stack_stores;
-mod stack_test;
-mod stack_tests;
+
+mod graph;
+
+mod facts;
+
+mod judge;
+
 mod stages;
-mod strips;
-mod symbolic;
-mod syscalls;
-mod tables;
+
+pub mod mutation;
+
 #[cfg(test)]
 mod tests;
-mod trace;
-mod unmoved;
-mod unwinding;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use error::{Error, Result};
-pub use evidence::{Around, Run, Suspect, suspects};
-pub use runtime::Runtime;
-pub use unwinding::Unwinding;
+pub use judge::file::runtime::Runtime;
+pub use judge::old_code::evidence::{Around, Run, Suspect, suspects};
+pub use mutation::unwinding::Unwinding;
 
-use original::Original;
+use judge::old_code::original::Original;
 use stages::audit_against;
 
 /// What an audit may be given besides the file.

@@ -3,22 +3,26 @@
 //! Input: the bytes of a rewritten file, the original, the runtimes that are known. Output: [`Audit`]. **Invariant**: a stage reads what the stages before it
 //! derived, and changes only the result.
 
-use crate::accesses::accesses;
 use crate::audit::Audit;
+use crate::decode::decoder;
 use crate::error::Result;
-use crate::indirect::indirect_targets;
-use crate::landings::{cold_is_stubs, landings};
-use crate::liveness::liveness;
-use crate::module::Module;
-use crate::original::{self, Original};
-use crate::padding::padding;
-use crate::pushed::Depths;
-use crate::returns::Returns;
-use crate::runtime::{self, Runtime};
-use crate::{
-    cfi, complete, covered, decode, graph, headers, info, memory, notes, oldcode, polls, red_zone, restarts, screens,
-    site, sites, syscalls, tables, unmoved,
-};
+use crate::facts::pushed::Depths;
+use crate::file::memory;
+use crate::file::module::Module;
+use crate::graph::returns::Returns;
+use crate::graph::{blocks, tables};
+use crate::judge::code::accesses::accesses;
+use crate::judge::code::landings::{cold_is_stubs, landings};
+use crate::judge::code::liveness::liveness;
+use crate::judge::code::padding::padding;
+use crate::judge::code::{covered, polls, red_zone, screens, syscalls};
+use crate::judge::file::runtime::{self, Runtime};
+use crate::judge::file::{headers, info, notes, restarts};
+use crate::judge::old_code::indirect::indirect_targets;
+use crate::judge::old_code::original::{self, Original};
+use crate::judge::old_code::{complete, oldcode, unmoved};
+use crate::judge::unwinding::cfi;
+use crate::sites::{find, site};
 use blizzard_rt::abi::module_flags;
 
 /// The audit itself. `first`: whoever asks wants to know only whether anything is open, so the first stage that finds something ends it.
@@ -53,11 +57,11 @@ pub(crate) fn audit_against(
     runtime::judge(&m, runtimes, &mut audit);
     unless_settled!();
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
-    let mut text = decode::decode(m.text.data, m.text.va, &hints);
+    let mut text = decoder::decode(m.text.data, m.text.va, &hints);
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
     let mut stubs: Vec<u64> = text.insns.iter().map(|i| i.target).filter(in_cold).collect();
     stubs.sort_unstable();
-    let cold = decode::decode(m.cold.data, m.cold.va, &stubs);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &stubs);
     audit.text_bytes = text.bytes;
     audit.cold_bytes = cold.bytes;
     audit.instructions = text.insns.len() as u64;
@@ -77,7 +81,7 @@ pub(crate) fn audit_against(
         polls: m.info.flags & module_flags::POLLS != 0,
         rodata: &|va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok()),
     };
-    let mut sites = sites::find(&cx);
+    let mut sites = find::find(&cx);
     syscalls::mark(&gated, &mut sites);
     for s in &sites.list {
         if let Some(problem) = &s.problem {
@@ -94,7 +98,7 @@ pub(crate) fn audit_against(
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
     descriptors.extend(covered::chain_places(&m, &cx, &sites));
-    let mut entries = graph::entries(&m, &indirect);
+    let mut entries = blocks::entries(&m, &indirect);
     // Only jumps of its own function lead to a function's part, unless something names it: its springboard is of no use.
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
@@ -122,7 +126,7 @@ pub(crate) fn audit_against(
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
     unless_settled!();
-    let g = graph::build(&m, &text, &sites, &returns, &indirect, tables);
+    let g = blocks::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     unless_settled!();

@@ -3,28 +3,29 @@
 //! Input: the output, the same with one instruction changed, and that instruction's address. Output: a reason, if there is one. Each rule is a
 //! sentence about the two instructions and what follows them. Source: SDM volume 2; psABI 3.2.1 for what calls hand over.
 
-use crate::effects::{ALL_FLAGS, Flow, OF};
-use crate::insn::{self, Insn, NONE};
-use crate::module::Module;
-use crate::{decode, site, sites, symbolic};
+use crate::decode::decoder;
+use crate::decode::effects::{ALL_FLAGS, Flow, OF};
+use crate::decode::insn::{self, Insn, NONE};
+use crate::file::module::Module;
+use crate::sites::{find, site, symbolic};
 use std::collections::HashSet;
 
 /// A rewritten file, as the audit sees it.
 pub struct Decoded<'f> {
     pub m: Module<'f>,
-    pub text: decode::Code,
-    pub cold: decode::Code,
+    pub text: decoder::Code,
+    pub cold: decoder::Code,
     pub sites: site::Sites,
 }
 
 pub fn decoded(file: &[u8]) -> Decoded<'_> {
     let m = Module::read(file, "p").expect("read module");
-    let text = decode::decode(m.text.data, m.text.va, &[]);
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let text = decoder::decode(m.text.data, m.text.va, &[]);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
     let cx =
         site::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, polls: true, rodata: &rodata };
-    let sites = sites::find(&cx);
+    let sites = find::find(&cx);
     Decoded { m, text, cold, sites }
 }
 
@@ -50,7 +51,7 @@ pub fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
         let m = Module::read(file, "p").ok()?;
         let s = if va >= m.cold.va { &m.cold } else { &m.text };
         let at = (va - s.va) as usize;
-        decode::decode(s.data.get(at..(at + 15).min(s.data.len()))?, va, &[]).insns.first().copied()
+        decoder::decode(s.data.get(at..(at + 15).min(s.data.len()))?, va, &[]).insns.first().copied()
     };
     let (a, b) = (insn(file)?, insn(mutant)?);
     if a.op == 0x190 && b.is_nop() && dead(&own_code(file), va, OF) {
@@ -136,7 +137,7 @@ pub fn harmless(file: &[u8], mutant: &[u8], va: u64) -> Option<&'static str> {
 /// is popped is the access's address: where that is the value of `set` itself, `set` does not change.
 fn dead_behind_stub(file: &[u8], va: u64, lost: u8, set: u8) -> bool {
     let m = Module::read(file, "p").expect("read module");
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let Some(at) = cold.at(va) else { return false };
     // The tail begins at the nearest call target in front.
     let called = |va: u64| cold.insns.iter().filter(move |i| i.flow == Flow::Call && i.target == va);
@@ -157,7 +158,7 @@ fn dead_behind_stub(file: &[u8], va: u64, lost: u8, set: u8) -> bool {
 /// Where the stub around a cold address leads.
 fn stub_leads(file: &[u8], va: u64) -> Option<u64> {
     let m = Module::read(file, "p").expect("read module");
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let at = cold.at(va)?;
     cold.insns[at..].iter().take(16).find(|i| i.flow == Flow::Jump).map(|i| i.target)
 }
@@ -165,7 +166,7 @@ fn stub_leads(file: &[u8], va: u64) -> Option<u64> {
 /// Whether every stub that calls the tail at `va` has just copied register `from` into `to`.
 fn is_copy_at_calls(file: &[u8], va: u64, to: u8, from: u8) -> bool {
     let m = Module::read(file, "p").expect("read module");
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let calls: Vec<usize> =
         (1..cold.insns.len()).filter(|&k| cold.insns[k].flow == Flow::Call && cold.insns[k].target == va).collect();
     let copies = |k: &usize| {
@@ -178,7 +179,7 @@ fn is_copy_at_calls(file: &[u8], va: u64, to: u8, from: u8) -> bool {
 /// Whether the push of rax at `va` in a stub is for an exchange, and rax is dead where the stub leads.
 fn dead_behind_exchange(file: &[u8], va: u64) -> bool {
     let m = Module::read(file, "p").expect("read module");
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let Some(at) = cold.at(va) else { return false };
     let stub = &cold.insns[at..(at + 8).min(cold.insns.len())];
     let exchanged = stub.iter().any(|i| i.op == 0x87);

@@ -11,6 +11,7 @@ mod parts;
 mod places;
 mod rules;
 mod subject;
+pub(crate) mod unwinding;
 mod verdict;
 
 pub use parts::Part;

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::mutation::code::Decoded;
-use crate::site::get;
+use crate::sites::site::get;
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use object::{Endianness, elf};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //!
 //! Input: module, sites. Output: [`Places`], as offsets in the file.
 
-use crate::module::Module;
-use crate::site::Sites;
+use crate::file::module::Module;
+use crate::sites::site::Sites;
 use blizzard_rt::abi;
 use blizzard_rt::restarts::Restarts;
 use blizzard_rt::trap_map::TrapMap;

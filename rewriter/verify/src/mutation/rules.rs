@@ -2,11 +2,11 @@
 //!
 //! Input: the part, the output, the same with one byte changed, and where. Output: a reason, if there is one. Source: gABI chapters 4 and 5.
 
-use crate::decode;
-use crate::gates::{self, Ranged};
+use crate::decode::decoder;
 use crate::mutation::parts::{self, Part};
 use crate::mutation::subject::Subject;
-use crate::symbolic::Lin;
+use crate::sites::gates::{self, Ranged};
+use crate::sites::symbolic::Lin;
 use blizzard_rt::abi::{self, claim_reason};
 use std::mem::offset_of;
 use std::ops::Range;
@@ -102,7 +102,7 @@ fn is_filling(s: &Subject, mutant: &[u8], at: usize) -> bool {
 
 /// Whether bytes decode as no-operations and traps, whole ones.
 fn is_padding(bytes: &[u8]) -> bool {
-    let code = decode::decode(bytes, 0, &[]);
+    let code = decoder::decode(bytes, 0, &[]);
     let whole = code.insns.last().is_some_and(|i| i.end() == bytes.len() as u64);
     whole && code.undecoded.is_empty() && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
 }

@@ -3,14 +3,14 @@
 //! Input: an original and its output, which the audit accepts. Output: [`Subject`].
 
 use crate::error::{Error, Result};
+use crate::judge::file::runtime::Runtime;
+use crate::judge::old_code::original::Original;
 use crate::mutation::code::decoded;
 use crate::mutation::parts::{self, Part};
 use crate::mutation::places::Places;
-use crate::original::Original;
-use crate::runtime::Runtime;
-use crate::site::get;
+use crate::mutation::unwinding::Unwinding;
+use crate::sites::site::get;
 use crate::stages::audit_against;
-use crate::unwinding::Unwinding;
 use std::ops::Range;
 
 /// An output that changes are made to.

@@ -5,8 +5,9 @@
 use super::super::Audit;
 use super::planted::compiled;
 use super::verify_with;
-use crate::module::Module;
-use crate::{decode, oldcode};
+use crate::decode::decoder;
+use crate::file::module::Module;
+use crate::judge::old_code::oldcode;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::{ModuleInfo, TrapEntry, TrapHead};
@@ -156,7 +157,7 @@ impl Pair {
     /// Where an old address leads, by a springboard or a row.
     fn leads_to(&self, va: u64) -> u64 {
         let m = Module::read(&self.output, "p").expect("read module");
-        let text = decode::decode(m.text.data, m.text.va, &[]);
+        let text = decoder::decode(m.text.data, m.text.va, &[]);
         oldcode::scan(&m, &text, &mut Audit::default()).new_address(&m, va).expect("it leads somewhere")
     }
 

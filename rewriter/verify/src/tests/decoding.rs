@@ -3,9 +3,9 @@
 //! Every opcode of the legacy, VEX and EVEX maps is tried with a memory and a register operand. Deviations are allowed
 //! to one side only: the audit may see more reads and fewer kills than there are.
 
-use crate::decode::decode;
-use crate::effects::{ALL_FLAGS, Access, Touch};
-use crate::insn::Insn;
+use crate::decode::decoder::decode;
+use crate::decode::effects::{ALL_FLAGS, Access, Touch};
+use crate::decode::insn::Insn;
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use super::super::{Inputs, Runtime, verify_against};
 use super::planted::compiled;
 use super::verify_with;
-use crate::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
-use crate::module::Module;
+use crate::file::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
+use crate::file::module::Module;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::ModuleInfo;

@@ -3,8 +3,8 @@
 use super::Program;
 use super::planted::compiled;
 use super::verify_with;
-use crate::decode;
-use crate::module::Module;
+use crate::decode::decoder;
+use crate::file::module::Module;
 use blizzard::options::Options;
 use blizzard::pipeline;
 
@@ -104,10 +104,10 @@ fn what_leads_to_an_unknown_place_needs_one_on_every_way_from_an_entry() {
         let in_callee = format!("<poll> call g\n ret\ng: {way_out}");
         for body in [at_once, in_front, in_callee] {
             polling(&body).accepted();
-            not_polling(&body.replace("<poll>", "<poll> nop\n")).found(crate::polls::UNKNOWN_TARGET);
+            not_polling(&body.replace("<poll>", "<poll> nop\n")).found(crate::judge::code::polls::UNKNOWN_TARGET);
         }
         let beside = format!("test esi, esi\n jz g\n <poll> nop\ng: {way_out}");
-        polling(&beside).found(crate::polls::UNKNOWN_TARGET);
+        polling(&beside).found(crate::judge::code::polls::UNKNOWN_TARGET);
     }
     // What goes nowhere needs none.
     not_polling("c2: call g\n ret\ng: ret").accepted();
@@ -211,7 +211,7 @@ const BEHIND: i64 = 0x1234_5678;
 /// Where in the file the poll stands that is around what lies behind the instruction, and its bytes, branch included.
 fn poll_behind(output: &[u8]) -> Option<(usize, usize)> {
     let m = Module::read(output, "p").expect("read module");
-    let text = decode::decode(m.text.data, m.text.va, &[]);
+    let text = decoder::decode(m.text.data, m.text.va, &[]);
     let at = text.insns.iter().position(|i| i.op == 0x8d && i.mem.is_some_and(|m| m.disp == BEHIND)).expect("the code");
     let is_poll = |k: &usize| text.insns[*k].mem.is_some_and(|m| m.disp as u64 == blizzard_rt::abi::POLL_WORD);
     let poll = (at - 10..at + 10).find(is_poll)?;

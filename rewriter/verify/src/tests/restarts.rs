@@ -1,8 +1,9 @@
 //! The restart table of modules that are assembled by hand, and faults in it.
 
 use super::load;
-use crate::module::Module;
-use crate::{decode, site, sites};
+use crate::decode::decoder;
+use crate::file::module::Module;
+use crate::sites::{find, site};
 use blizzard_rt::abi::ModuleInfo;
 use blizzard_rt::abi::module_flags;
 use blizzard_rt::restarts::{GROUP, Restart, encode};
@@ -46,8 +47,8 @@ pub fn fill(mut file: Vec<u8>, change: Change) -> Vec<u8> {
 
 fn rows(file: &[u8]) -> Vec<Restart> {
     let m = Module::read(file, "module").expect("a module");
-    let text = decode::decode(m.text.data, m.text.va, &m.functions.iter().map(|f| f.0).collect::<Vec<_>>());
-    let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+    let text = decoder::decode(m.text.data, m.text.va, &m.functions.iter().map(|f| f.0).collect::<Vec<_>>());
+    let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
     let cx = site::Context {
         text: &text,
@@ -58,7 +59,7 @@ fn rows(file: &[u8]) -> Vec<Restart> {
         rodata: &rodata,
     };
     let offset = |k: usize| Some((text.insns.get(k)?.va - m.info.new_base_va) as u32);
-    let found = sites::find(&cx);
+    let found = find::find(&cx);
     let guarded = found.list.iter().filter(|s| s.kind.is_about_access());
     guarded.filter_map(|s| Some(Restart { check: offset(s.start)?, access: offset(s.access)? })).collect()
 }

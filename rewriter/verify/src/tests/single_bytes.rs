@@ -3,9 +3,9 @@
 use super::lanes;
 use super::planted::compiled;
 use super::verify_with;
-use crate::module::Module;
+use crate::file::module::Module;
 use crate::mutation::code::decoded;
-use crate::site::get;
+use crate::sites::site::get;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};

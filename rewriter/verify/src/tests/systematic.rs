@@ -6,11 +6,12 @@
 
 use super::planted::{Numbers, compiled};
 use super::verify_with;
-use crate::effects::{ALL_FLAGS, Flow, OF};
-use crate::insn::Insn;
-use crate::module::Module;
+use crate::decode::decoder;
+use crate::decode::effects::{ALL_FLAGS, Flow, OF};
+use crate::decode::insn::Insn;
+use crate::file::module::Module;
 use crate::mutation::code::{dead, harmless};
-use crate::{decode, site, sites};
+use crate::sites::{find, site};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
@@ -47,8 +48,8 @@ impl Subject {
         };
         let output = rewritten.expect("rewrite").bytes;
         let m = Module::read(&output, name).expect("read module");
-        let text = decode::decode(m.text.data, m.text.va, &[]);
-        let stubs = decode::decode(m.cold.data, m.cold.va, &[]);
+        let text = decoder::decode(m.text.data, m.text.va, &[]);
+        let stubs = decoder::decode(m.cold.data, m.cold.va, &[]);
         let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
         let cx = site::Context {
             text: &text,
@@ -58,7 +59,7 @@ impl Subject {
             polls: options.poll == Poll::Backedge,
             rodata: &rodata,
         };
-        let found = sites::find(&cx);
+        let found = find::find(&cx);
         let (mut hot, mut own) = (Vec::new(), Vec::new());
         for (k, i) in text.insns.iter().enumerate() {
             let list = if site::get(&found.inserted, k) { &mut hot } else { &mut own };
@@ -586,7 +587,7 @@ fn explained(kind: &str, s: &Subject, mutant: &[u8], va: u64) -> Option<&'static
 fn same_frames(a: &[u8], b: &[u8]) -> bool {
     let rows = |file: &[u8]| {
         let m = Module::read(file, "p").ok()?;
-        crate::cfi::rules(&m).ok()
+        crate::judge::unwinding::cfi::rules(&m).ok()
     };
     rows(a).is_some() && rows(a) == rows(b)
 }

@@ -8,11 +8,14 @@ use super::super::Audit;
 use super::super::Unwinding;
 use super::planted::{Numbers, compiled};
 use super::verify_with;
-use crate::effects::Flow;
-use crate::frames::Fde;
-use crate::module::Module;
-use crate::original::Original;
-use crate::{cfi, decode, oldcode, site, sites};
+use crate::decode::decoder;
+use crate::decode::effects::Flow;
+use crate::file::frames::Fde;
+use crate::file::module::Module;
+use crate::judge::old_code::oldcode;
+use crate::judge::old_code::original::Original;
+use crate::judge::unwinding::cfi;
+use crate::sites::{find, site};
 use blizzard::options::Options;
 use blizzard::pipeline;
 use std::collections::BTreeMap;
@@ -127,8 +130,8 @@ impl Subject {
 
 /// The audit's look at the frames of files that differ from an output in these alone.
 struct Frames<'s> {
-    text: decode::Code,
-    cold: decode::Code,
+    text: decoder::Code,
+    cold: decoder::Code,
     sites: site::Sites,
     pairs: Vec<(u64, u64)>,
     original: Original<'s>,
@@ -137,8 +140,8 @@ struct Frames<'s> {
 impl<'s> Frames<'s> {
     fn of(s: &'s Subject) -> Frames<'s> {
         let m = Module::read(&s.output, s.name).expect("read module");
-        let text = decode::decode(m.text.data, m.text.va, &[]);
-        let cold = decode::decode(m.cold.data, m.cold.va, &[]);
+        let text = decoder::decode(m.text.data, m.text.va, &[]);
+        let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
         let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
         let cx = site::Context {
             text: &text,
@@ -148,7 +151,7 @@ impl<'s> Frames<'s> {
             polls: true,
             rodata: &rodata,
         };
-        let sites = sites::find(&cx);
+        let sites = find::find(&cx);
         let old = oldcode::scan(&m, &text, &mut Audit::default());
         let mut pairs: Vec<(u64, u64)> = old.all(&m).collect();
         pairs.sort_unstable();

@@ -1,0 +1,12 @@
+//! What holds on all ways through the program: by data flow over the graph.
+//!
+//! Input: the graph, decoded text, sites. Output: tables by block. Nothing is found open here; the judges ask.
+
+pub(crate) mod exempt;
+pub(crate) mod kept;
+pub(crate) mod live;
+pub(crate) mod named;
+pub(crate) mod narrow;
+pub(crate) mod pushed;
+pub(crate) mod stack;
+pub(crate) mod stack_stores;

@@ -1,0 +1,47 @@
+//! The restart table: each access with a check of its own leads back to the beginning of that check, and nothing else leads anywhere.
+//!
+//! Input: the table, sites. Output: findings. Whoever continues at an access without having come from its check goes where the table says; an access that
+//! is missing would be made unchecked, one that led elsewhere would go on in the middle of something.
+//! Source: `rewriter/DESIGN.md`, "Restarts".
+
+use crate::audit::Audit;
+use crate::file::module::Module;
+use crate::sites::site::{Context, Sites};
+
+/// Compares the table with the sites.
+pub(crate) fn compare(m: &Module, cx: &Context, sites: &Sites, audit: &mut Audit) {
+    let Some(rows) = m.restarts() else {
+        audit.finding(m.text.va, m.place(m.text.va), "the restart table is not in the file, or contradicts itself");
+        return;
+    };
+    let guarded = sites.list.iter().filter(|s| s.kind.is_about_access());
+    let va = |k: usize| cx.text.insns.get(k).map_or(0, |i| i.va);
+    let mut expected = guarded.map(|s| (va(s.start), va(s.access))).peekable();
+    let mut rows = rows.into_iter().peekable();
+    loop {
+        let (at, why) = match (rows.peek(), expected.peek()) {
+            (None, None) => return,
+            (Some(row), Some(site)) if row == site => {
+                rows.next();
+                expected.next();
+                continue;
+            }
+            (Some(&(check, access)), site) if site.is_none_or(|site| access <= site.1) => {
+                if site.is_some_and(|site| access == site.1) {
+                    expected.next();
+                }
+                rows.next();
+                (
+                    access,
+                    format!("the restart table leads from here to {check:#x}, which is not where a check of it begins"),
+                )
+            }
+            (_, Some(&(_, access))) => {
+                expected.next();
+                (access, "whoever continues at this access is not led back to its check".to_string())
+            }
+            (Some(_), None) => unreachable!("the case before takes it"),
+        };
+        audit.finding(at, m.place(at), why);
+    }
+}

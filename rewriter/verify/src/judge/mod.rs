@@ -1,0 +1,11 @@
+//! The judges: each finds open what it cannot prove.
+//!
+//! Input: what the stages before derived. Output: findings and counts in the [`crate::audit::Audit`].
+
+pub(crate) mod file;
+
+pub(crate) mod old_code;
+
+pub(crate) mod unwinding;
+
+pub(crate) mod code;

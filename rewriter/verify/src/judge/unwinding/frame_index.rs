@@ -1,0 +1,66 @@
+//! The search table of the frames is right, and both tables of program headers lead to it.
+//!
+//! Input: module, the search table, the frames that were read from where it says. Output: findings.
+//!
+//! **Invariants**
+//! * the kernel's and the loader's program headers say the same of it;
+//! * its rows ascend; each leads to an FDE of `.eh_frame` and says where the code of that FDE begins; each FDE has one row.
+//!
+//! Source: LSB core 10.6.2 (`.eh_frame_hdr`).
+
+use crate::audit::Audit;
+use crate::file::eh_frame_hdr::{
+    HEAD_BYTES, HEADER_BYTES, Header, Index, ROW_BYTES, frame_headers, headers, of_the_kernel,
+};
+use crate::file::frames::Frames;
+use crate::file::module::Module;
+
+/// Proves headers and table against the frames, which were read from where the table says.
+pub fn prove(m: &Module, index: Option<&Index>, frames: &Frames, audit: &mut Audit) {
+    let Some(index) = index else {
+        if !frames.list.is_empty() {
+            audit.finding(frames.list[0].record, "program headers".into(), "no PT_GNU_EH_FRAME leads to the frames");
+        }
+        return;
+    };
+    let mut problem = |place: &str, why: String| audit.finding(index.va, place.into(), why);
+    let bytes = (HEAD_BYTES + ROW_BYTES * index.rows.len()) as u64;
+    let mut tables = vec![("program headers", of_the_kernel(m.file).unwrap_or_default())];
+    if m.info.phdr_va != 0 {
+        let count = usize::try_from(m.info.phdr_count).unwrap_or(0).min(1 << 16);
+        let shown = m.bytes_at(m.info.phdr_va, count * HEADER_BYTES).unwrap_or(&[]);
+        tables.push(("program headers for the dynamic loader", headers(shown)));
+    }
+    for (place, table) in tables {
+        let all: Vec<&Header> = frame_headers(&table).collect();
+        let [h] = all[..] else {
+            problem(place, format!("{} of PT_GNU_EH_FRAME", all.len()));
+            continue;
+        };
+        if (h.va, h.file_bytes, h.mem_bytes) != (index.va, bytes, bytes) {
+            problem(place, format!("PT_GNU_EH_FRAME is not the table of {bytes} bytes at {:#x}", index.va));
+        }
+        let loaded = m.segments.iter().find(|s| h.va.wrapping_sub(s.va) < s.file_bytes);
+        if loaded.is_none_or(|s| h.file_off.wrapping_sub(s.file_off) != h.va.wrapping_sub(s.va)) {
+            problem(place, "PT_GNU_EH_FRAME stands elsewhere in the file than in memory".into());
+        }
+    }
+    if !index.va.is_multiple_of(4) {
+        problem("search table of the frames", "it is not aligned: unwinders do not search it".into());
+    }
+    let mut rows = index.rows.iter();
+    for f in &frames.list {
+        match rows.next() {
+            Some(&row) if row == (f.from, f.record) => {}
+            row => {
+                let row = row.map_or("nothing".into(), |r| format!("{:#x} for the code at {:#x}", r.1, r.0));
+                let why = format!("it leads to {row}; the next frame is {:#x} for the code at {:#x}", f.record, f.from);
+                // One row too many or too few changes all that follow.
+                return problem("search table of the frames", why);
+            }
+        }
+    }
+    if rows.next().is_some() {
+        problem("search table of the frames", format!("it has {} rows, more than there are frames", index.rows.len()));
+    }
+}

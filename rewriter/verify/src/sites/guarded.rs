@@ -1,0 +1,124 @@
+//! What a guarded instruction accesses, and so what the tests in front of it must be about.
+//!
+//! Input: the instruction, and the symbolic state when control reaches it. Output: [`Target`]s, the mask each needs, the pointers
+//! of a string instruction. Source: `rewriter/DESIGN.md`, "The check sequences".
+
+use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
+use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED};
+use crate::sites::site::{Context, Kind};
+use crate::sites::symbolic::{Cond, Lin, State};
+use blizzard_rt::abi::{self, miss_desc};
+
+/// The mask that must be tested for an access, given what is checked.
+pub(crate) fn required_mask(cx: &Context, access: Access) -> u32 {
+    if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
+        u32::from(abi::TAG_NO_STORE)
+    } else {
+        u32::from(abi::TAG_NO_LOAD)
+    }
+}
+
+pub(crate) fn spread(mask: u32, bytes: u8) -> u32 {
+    if bytes == 1 { mask } else { mask | mask << 8 }
+}
+
+/// What the guarded instruction accesses at one address.
+pub(crate) struct Target {
+    pub lin: Lin,
+    pub size: u32,
+    pub access: Access,
+    pub masked: bool,
+}
+
+/// The override of %gs.
+const GS: u8 = 0x65;
+
+const NOWHERE: Lin = Lin::reg(NONE);
+
+const CHECK: Kind = Kind::Check { straddle: false };
+
+pub(crate) fn targets_of(
+    cx: &Context,
+    access: &Insn,
+    state: &State,
+    first: Cond,
+) -> Result<(Kind, Vec<Target>), String> {
+    let one = |kind, lin, size, access, masked| Ok((kind, vec![Target { lin, size, access, masked }]));
+    if first == Cond::Poll {
+        return one(Kind::Poll, NOWHERE, 0, Access::Load, false);
+    }
+    let operand = || {
+        let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
+        // The base of %gs is zero where other nodes run.
+        let m = Mem { seg: if m.seg == GS { 0 } else { m.seg }, ..*m };
+        state.address(&m).ok_or("the access uses a register that the check has changed")
+    };
+    let register = |r: u8| {
+        if r < 16 && state.intact(r) {
+            Ok(Lin::reg(r))
+        } else {
+            Err("the check changed a register that the access uses")
+        }
+    };
+    let bytes = u32::from(access.size);
+    match access.touch {
+        Touch::Mem(a) if access.size <= 64 && access.mem.is_none_or(|m| m.seg != GS) => {
+            let mut lin = operand()?;
+            if access.op == 0x8f && access.mem.is_some_and(|m| m.base == RSP) {
+                // pop forms its address after it has moved rsp.
+                lin.disp += i64::from(bytes);
+            }
+            one(CHECK, lin, bytes, a, access.has(MASKED))
+        }
+        Touch::Mem(a) => one(Kind::Large, operand()?, bytes, a, false),
+        Touch::Xsave(a) => one(Kind::Large, operand()?, miss_desc::SIZE_XSAVE, a, false),
+        Touch::BitString(a) => {
+            register(access.r1)?;
+            let lin = Lin { word: Some((access.r1, access.size as u8)), ..operand()? };
+            one(CHECK, lin, bytes, a, false)
+        }
+        Touch::Xlat => {
+            register(RAX)?;
+            one(CHECK, Lin { word: Some((RAX, 1)), ..register(RBX)? }, 1, Access::Load, false)
+        }
+        Touch::ZeroLine => one(CHECK, register(RAX)?, 64, Access::Store, false),
+        Touch::Move64 => {
+            let mut v = Vec::new();
+            if cx.check_loads {
+                v.push(Target { lin: operand()?, size: 64, access: Access::Load, masked: false });
+            }
+            if cx.check_stores {
+                // One byte: the line is aligned, else the instruction faults (SDM, MOVDIR64B and ENQCMD), so its first tag speaks for all of it.
+                v.push(Target { lin: register(access.r0)?, size: 1, access: Access::Store, masked: false });
+            }
+            Ok((CHECK, v))
+        }
+        Touch::String { .. } => {
+            if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !state.intact(r)) {
+                return Err("the range test changed a register of the string instruction".into());
+            }
+            one(Kind::String, NOWHERE, bytes, Access::Load, false)
+        }
+        Touch::Lanes(a) => one(Kind::Lanes, NOWHERE, bytes, a, true),
+        Touch::MaskMov => {
+            let size = if access.op >> 8 == 1 && !access.has(PREFIXED) { 8 } else { 16 };
+            one(CHECK, register(RDI)?, size, Access::Store, true)
+        }
+        Touch::None | Touch::Opaque => Err(format!("no check form is known for the access at {:#x}", access.va)),
+    }
+}
+
+/// The pointer registers of a string instruction whose range must be tested.
+pub(crate) fn string_pointers(cx: &Context, access: &Insn) -> Result<Vec<Lin>, String> {
+    let Touch::String { reads_si, reads_di, writes_di } = access.touch else {
+        return Err("not a string instruction".into());
+    };
+    let mut need = Vec::new();
+    if (reads_di && cx.check_loads) || (writes_di && cx.check_stores) {
+        need.push(Lin::reg(RDI));
+    }
+    if reads_si && cx.check_loads {
+        need.push(Lin::reg(RSI));
+    }
+    Ok(need)
+}

@@ -6,7 +6,7 @@
 use crate::audit::Audit;
 use crate::decode::decoder;
 use crate::error::Result;
-use crate::facts::pushed::Depths;
+use crate::facts::stack_depth::Depths;
 use crate::file::memory;
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
@@ -20,7 +20,7 @@ use crate::judge::file::runtime::{self, Runtime};
 use crate::judge::file::{headers, info, notes, restarts};
 use crate::judge::old_code::indirect::indirect_targets;
 use crate::judge::old_code::original::{self, Original};
-use crate::judge::old_code::{complete, oldcode, unmoved};
+use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::sites::{find, site};
 use blizzard_rt::abi::module_flags;
@@ -92,8 +92,8 @@ pub(crate) fn audit_against(
     cold_is_stubs(&m, &cold, &sites, &mut audit);
     restarts::compare(&m, &cx, &sites, &mut audit);
     unless_settled!();
-    let old = oldcode::scan(&m, &text, &mut audit);
-    oldcode::judge(&m, &text, &sites, &old, &mut audit);
+    let old = springboards::scan(&m, &text, &mut audit);
+    springboards::judge(&m, &text, &sites, &old, &mut audit);
     unless_settled!();
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);
     let mut descriptors: Vec<u64> = sites.list.iter().filter_map(|s| s.descriptor).collect();
@@ -122,7 +122,7 @@ pub(crate) fn audit_against(
     if let Some(original) = original {
         complete::compare(&m, &old, original.file(), &pairs, &mut audit);
     }
-    unmoved::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
+    leftover::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
     unless_settled!();

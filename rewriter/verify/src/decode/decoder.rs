@@ -4,9 +4,9 @@
 //! parallel). Output: [`Code`]. Invariant: records are sorted, do not overlap, and every byte belongs to a record or to
 //! an entry of [`Code::undecoded`].
 
+use crate::decode::beyond_capstone;
 use crate::decode::effects::{self, Operand};
 use crate::decode::insn::{HIGH, Insn, Mem, NONE, OTHER, RIP, VECTOR, record};
-use crate::decode::newer;
 use crate::decode::raw::{Enc, PP_66, Raw};
 use capstone::arch::x86::{X86OperandType, X86Reg};
 use capstone::prelude::*;
@@ -139,7 +139,7 @@ fn piece(bytes: &[u8], base: u64, from: usize, to: usize) -> (Vec<Insn>, Vec<Und
                 let resync = iter.addr() != i.end();
                 (Some(i), resync)
             }
-            _ => (newer::decode(b, va), true),
+            _ => (beyond_capstone::decode(b, va), true),
         };
         match next {
             Some(i) => {
@@ -174,7 +174,7 @@ pub fn decode_at(bytes: &[u8], base: u64, addresses: &[u64]) -> Vec<Insn> {
         }
         let b = &rest[..rest.len().min(15)];
         let known = iter.next().and_then(|i| d.insn(&i, b)).filter(|i| usize::from(i.len) <= b.len());
-        let found = known.or_else(|| newer::decode(b, va));
+        let found = known.or_else(|| beyond_capstone::decode(b, va));
         if found.is_none_or(|i| iter.addr() != i.end()) {
             let next = found.map_or(va + 1, |i| i.end());
             iter.reset(start(next).unwrap_or(&[]), next);

@@ -2,8 +2,8 @@
 //!
 //! Input: bytes of code. Output: [`decoder::Code`].
 
+pub(crate) mod beyond_capstone;
 pub(crate) mod decoder;
 pub(crate) mod effects;
 pub(crate) mod insn;
-pub(crate) mod newer;
 pub(crate) mod raw;

@@ -6,15 +6,15 @@
 //! A call leads into its callee. What is live behind it is *needed* by its caller; that need travels forward from the
 //! callee's entry to the returns which can be reached from there, so that registers which `-fipa-ra` lets a caller keep
 //! over a local call are seen as live in the callee. A function entered through a pointer or from outside returns to
-//! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`crate::facts::named`]) leads to one
+//! callers that need what the ABI says. An indirect call or jump whose caller may know more ([`crate::facts::callees`]) leads to one
 //! root, or to any, as far as liveness is concerned. An unresolved jump is a tail call, or leads to any block of its function. At a return that is not
-//! proven to be one ([`crate::facts::pushed`]) everything is live.
+//! proven to be one ([`crate::facts::stack_depth`]) everything is live.
 
 use crate::decode::decoder::Code;
 use crate::decode::effects::{CALLEE_SAVED, RAX, RCX, RDI, RDX, RSI, RSP, bit};
 use crate::decode::insn::{Insn, NONE, PREFIXED, RIP, WIDE};
-use crate::facts::named::{self, Named};
-use crate::facts::pushed::Depths;
+use crate::facts::callees::{self, Callees};
+use crate::facts::stack_depth::Depths;
 use crate::graph::blocks::{End, Graph};
 use crate::sites::site::{Sites, get};
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ struct Solver<'x> {
     /// (return site, callee's entry), sorted.
     returns: Vec<(u32, u32)>,
     /// Blocks that end in calls or jumps which may know more of their callees than the ABI.
-    named: Named,
+    named: Callees,
     /// What is needed behind named functions.
     named_needed: Set,
     live: Live,
@@ -75,7 +75,7 @@ struct Solver<'x> {
 impl Live {
     /// Runs the analysis.
     ///
-    /// `code`: as [`named::find`] wants it.
+    /// `code`: as [`callees::find`] wants it.
     pub fn new(
         g: &Graph,
         text: &Code,
@@ -153,7 +153,7 @@ impl<'x> Solver<'x> {
             wild: HashMap::new(),
             preds: Vec::new(),
             returns: Vec::new(),
-            named: named::find(g, text, sites, code),
+            named: callees::find(g, text, sites, code),
             named_needed: 0,
             live: Live { at_start: vec![0; n], at_end: vec![0; n] },
             work: (0..n as u32).collect(),

@@ -2,11 +2,11 @@
 //!
 //! Input: the graph, decoded text, sites. Output: tables by block. Nothing is found open here; the judges ask.
 
+pub(crate) mod callees;
+pub(crate) mod dwords;
 pub(crate) mod exempt;
-pub(crate) mod kept;
+pub(crate) mod ipa_ra;
 pub(crate) mod live;
-pub(crate) mod named;
-pub(crate) mod narrow;
-pub(crate) mod pushed;
 pub(crate) mod stack;
+pub(crate) mod stack_depth;
 pub(crate) mod stack_stores;

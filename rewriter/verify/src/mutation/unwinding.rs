@@ -3,7 +3,7 @@
 //! Input: a rewritten file, and one that differs from it in a byte. Output: why the change of a part of the frame tables cannot matter, or nothing. It
 //! asks as libgcc does, for every place where a program can be stopped: the search table, the FDE, the rules, and the answer of the personality
 //! routine, row by row. It compares two files with each other, and knows nothing of the input or of the rewriter. So it finds what the audit
-//! overlooks: what the audit reads of a table it reads in another way (`lsda.rs`, `frames.rs`).
+//! overlooks: what the audit reads of a table it reads in another way (`file/lsda.rs`, `file/frames.rs`).
 //!
 //! Source: gcc `unwind-dw2.c`, `unwind-dw2-fde-dip.c`, `eh_personality.cc`.
 

@@ -2,7 +2,7 @@
 //!
 //! Input: the comparison of a register with a limit. Output: a [`Site`] with a [`Strip`]: on each way from the tests to the loop's body,
 //! where the limit then is, and what is known to be accessible. Whether that is enough for what the file claims is judged where claims are
-//! proven (`covered.rs`); nothing is believed of the loop here but that its own jump leads to the comparison.
+//! proven (`judge/code/covered.rs`); nothing is believed of the loop here but that its own jump leads to the comparison.
 //!
 //! The way through the tests is executed symbolically. Where it branches, the way that leads off begins anew with nothing known but which
 //! registers are as they were: so each stretch is walked once, and less is known than is true.

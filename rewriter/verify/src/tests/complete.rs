@@ -7,7 +7,7 @@ use super::planted::compiled;
 use super::verify_with;
 use crate::decode::decoder;
 use crate::file::module::Module;
-use crate::judge::old_code::oldcode;
+use crate::judge::old_code::springboards;
 use blizzard::options::Options;
 use blizzard::pipeline;
 use blizzard_rt::abi::{ModuleInfo, TrapEntry, TrapHead};
@@ -158,7 +158,7 @@ impl Pair {
     fn leads_to(&self, va: u64) -> u64 {
         let m = Module::read(&self.output, "p").expect("read module");
         let text = decoder::decode(m.text.data, m.text.va, &[]);
-        oldcode::scan(&m, &text, &mut Audit::default()).new_address(&m, va).expect("it leads somewhere")
+        springboards::scan(&m, &text, &mut Audit::default()).new_address(&m, va).expect("it leads somewhere")
     }
 
     /// The output with other rows in its trap map.

@@ -12,8 +12,8 @@ use crate::decode::decoder;
 use crate::decode::effects::Flow;
 use crate::file::frames::Fde;
 use crate::file::module::Module;
-use crate::judge::old_code::oldcode;
 use crate::judge::old_code::original::Original;
+use crate::judge::old_code::springboards;
 use crate::judge::unwinding::cfi;
 use crate::sites::{find, site};
 use blizzard::options::Options;
@@ -152,7 +152,7 @@ impl<'s> Frames<'s> {
             rodata: &rodata,
         };
         let sites = find::find(&cx);
-        let old = oldcode::scan(&m, &text, &mut Audit::default());
+        let old = springboards::scan(&m, &text, &mut Audit::default());
         let mut pairs: Vec<(u64, u64)> = old.all(&m).collect();
         pairs.sort_unstable();
         pairs.dedup_by_key(|p| p.0);

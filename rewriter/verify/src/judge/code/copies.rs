@@ -8,8 +8,8 @@
 
 use crate::decode::effects::{Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};
+use crate::facts::dwords::leaves_32_bits;
 use crate::facts::exempt::{Class, classify};
-use crate::facts::narrow::leaves_32_bits;
 use crate::file::module::Section;
 use crate::judge::code::prover::{Need, Prover, STRIP, ordinary, tested, undo};
 use crate::sites::site::{Copy, Kind, Limit, Site, Strip, Test, get};

@@ -8,7 +8,7 @@ use crate::decode::effects::Flow;
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
 use crate::graph::tables::Ends;
-use crate::judge::old_code::oldcode::{At, Old};
+use crate::judge::old_code::springboards::{At, Old};
 use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
 

@@ -4,12 +4,12 @@
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
+use crate::facts::callees;
 use crate::facts::live::{Assumptions, Live, Set};
-use crate::facts::named;
-use crate::facts::pushed::Depths;
+use crate::facts::stack_depth::Depths;
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
-use crate::judge::old_code::oldcode::Old;
+use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Site, Sites};
 
 /// What inserted code changes is dead where the program goes on.
@@ -27,7 +27,7 @@ pub(crate) fn liveness(
         let new = if text.at(va).is_some() { Some(va) } else { old.new_address(m, va) };
         let begin =
             new.and_then(|va| text.at(va)).map(|i| (i, g.block_of(i))).filter(|&(i, b)| g.starts[b] == i as u32);
-        section.then(|| begin.map_or(named::NO_BLOCK, |(_, b)| b as u32))
+        section.then(|| begin.map_or(callees::NO_BLOCK, |(_, b)| b as u32))
     };
     let live = |assume| Live::new(g, text, sites, depths, &code, assume);
     let strict = live(Assumptions { jumps_are_tail_calls: false, follow_returns: true });

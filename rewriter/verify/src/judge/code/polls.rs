@@ -12,7 +12,7 @@
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
-use crate::facts::pushed::Depths;
+use crate::facts::stack_depth::Depths;
 use crate::file::module::Module;
 use crate::graph::blocks::{End, Graph};
 use crate::sites::site::{Kind, Sites};

@@ -1,12 +1,12 @@
 //! Screens that ask the base alone lean on an index that has no more than 32 bits.
 //!
-//! Input: sites, the registers that hold numbers of 32 bits ([`crate::facts::narrow`]). Output: findings for sites whose index may be larger.
+//! Input: sites, the registers that hold numbers of 32 bits ([`crate::facts::dwords`]). Output: findings for sites whose index may be larger.
 //! Source: `rewriter/DESIGN.md`, "The check sequences".
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::decode::effects::bit;
-use crate::facts::narrow::{behind, solve};
+use crate::facts::dwords::{behind, solve};
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
 use crate::sites::site::Sites;

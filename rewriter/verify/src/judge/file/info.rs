@@ -1,7 +1,7 @@
 //! The module info: each field is derived from the rest of the file, or proven by what it leads to.
 //!
 //! Input: module, decoded text, sites, the original's entry point if it is known. Output: findings. Read by others and proven there: the trap map
-//! ([`crate::judge::old_code::oldcode`], [`crate::judge::old_code::original`]), restarts ([`crate::judge::file::restarts`]), claims and regions ([`crate::judge::code::covered`]), program headers and segments
+//! ([`crate::judge::old_code::springboards`], [`crate::judge::old_code::original`]), restarts ([`crate::judge::file::restarts`]), claims and regions ([`crate::judge::code::covered`]), program headers and segments
 //! ([`crate::judge::file::headers`]), the runtime ([`crate::judge::file::runtime`]). **Invariant**: what no proof reaches is counted as trusted.
 //!
 //! Source: `blizzard_rt::abi::ModuleInfo`.

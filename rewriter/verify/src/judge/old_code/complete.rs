@@ -12,7 +12,7 @@ use crate::audit::Audit;
 use crate::file::dynamic::Dynamic;
 use crate::file::memory::{self, PT_DYNAMIC, PT_GNU_EH_FRAME, number};
 use crate::file::module::Module;
-use crate::judge::old_code::oldcode::{At, Old};
+use crate::judge::old_code::springboards::{At, Old};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, elf};
 

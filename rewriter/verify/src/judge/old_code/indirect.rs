@@ -8,7 +8,7 @@ use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::decode::insn::{NONE, RIP};
 use crate::file::module::Module;
-use crate::judge::old_code::oldcode::{self, Old};
+use crate::judge::old_code::springboards::{self, Old};
 use crate::sites::site::{Sites, get};
 
 /// New addresses that may be reached from outside the graph, and those of them that something names.
@@ -44,8 +44,8 @@ pub(crate) fn indirect_targets(
     v.extend(m.exported.iter().map(|s| s.va).filter(|&va| text.contains(va)));
     v.extend(&m.renewed);
     named_code.sort_unstable();
-    oldcode::renewed(m, text, old, &named_code, audit);
-    oldcode::targets(m, old, named_code.into_iter(), audit);
+    springboards::renewed(m, text, old, &named_code, audit);
+    springboards::targets(m, old, named_code.into_iter(), audit);
     v.sort_unstable();
     let named = v.clone();
     v.extend(old.springboards.iter().map(|s| s.1));

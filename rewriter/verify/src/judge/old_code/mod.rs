@@ -3,6 +3,6 @@
 pub(crate) mod complete;
 pub(crate) mod evidence;
 pub(crate) mod indirect;
-pub(crate) mod oldcode;
+pub(crate) mod leftover;
 pub(crate) mod original;
-pub(crate) mod unmoved;
+pub(crate) mod springboards;

@@ -23,7 +23,7 @@ use crate::file::memory::HEADER_BYTES;
 use crate::file::module::{Module, Section, Segment};
 use crate::graph::tables::{Ends, Tables};
 use crate::judge::file::notes;
-use crate::judge::old_code::oldcode::Old;
+use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
 use gimli::BaseAddresses;

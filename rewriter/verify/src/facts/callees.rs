@@ -1,15 +1,15 @@
 //! Indirect calls and jumps that may know more of their callees than the ABI.
 //!
-//! Input: [`Graph`], decoded text. Output: [`Named`]. Who calls a function whose name is a number (large code
+//! Input: [`Graph`], decoded text. Output: [`Callees`]. Who calls a function whose name is a number (large code
 //! model, psABI 3.5) may know which registers it leaves alone, and so may who calls the same address of code on all ways. A target is no name where it
 //! was loaded from memory other than the stack, came with the caller (what a jump from another function brings to where functions are called, too), or
 //! is a number below all code. Where callers keep more over calls of pointers
-//! than the ABI says ([`crate::facts::kept`]), those may know of their callees, too.
+//! than the ABI says ([`crate::facts::ipa_ra`]), those may know of their callees, too.
 
 use crate::decode::decoder::Code;
 use crate::decode::effects::{Flow, RBP, RSP, bit};
 use crate::decode::insn::{Insn, NONE, RIP, WIDE};
-use crate::facts::kept;
+use crate::facts::ipa_ra;
 use crate::graph::blocks::{End, Graph};
 use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -36,7 +36,7 @@ enum From {
 }
 
 /// Blocks that end so.
-pub struct Named {
+pub struct Callees {
     /// Bitmap: to any root.
     pub any: Vec<u64>,
     /// To this root.
@@ -46,7 +46,7 @@ pub struct Named {
 /// Looks at all indirect calls and unresolved jumps.
 ///
 /// `code`: the block that an address of code leads to, [`NO_BLOCK`] where that is none; `None` for other numbers.
-pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Named {
+pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<u32>) -> Callees {
     let roots: HashSet<u32> = g.roots.iter().copied().collect();
     let callees = g.ends.iter().filter_map(|e| if let End::Call(c) = e { *c } else { None });
     let called: HashSet<u32> = roots.iter().copied().chain(callees).collect();
@@ -68,9 +68,9 @@ pub fn find(g: &Graph, text: &Code, sites: &Sites, code: &dyn Fn(u64) -> Option<
         };
         found.push((b as u32, from));
     }
-    let kept = kept::find(g, text, sites);
+    let kept = ipa_ra::find(g, text, sites);
     let numbers = found.iter().any(|f| f.1 == From::Number);
-    let mut named = Named { any: vec![0u64; g.starts.len() / 64 + 1], one: HashMap::new() };
+    let mut named = Callees { any: vec![0u64; g.starts.len() / 64 + 1], one: HashMap::new() };
     for (b, from) in found {
         let root = if let From::Address(va) = from { code(va).filter(|c| roots.contains(c)) } else { None };
         if let Some(root) = root {

@@ -1,4 +1,4 @@
-//! Returns that are jumps in other words: to an address that the code has just pushed, or on a stack that it has just chosen.
+//! How far rsp lies below the return address, and so which returns are jumps: to an address just pushed, or on a stack just chosen.
 //!
 //! Input: the graph, decoded text; inserted instructions are skipped. Output: [`Depths`], by block whether its end leads elsewhere than to where the function
 //! returns: `push x; ret`, `mov [rsp], x; ret`, `sub rsp, 8; ret`, `mov rsp, x; ret`. A forward analysis of how far rsp lies under the return address.

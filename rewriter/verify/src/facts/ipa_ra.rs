@@ -1,4 +1,4 @@
-//! Whether callers keep values over calls through pointers in registers that the ABI lets a callee change.
+//! Whether callers keep values over indirect calls in registers that the ABI lets a callee change, as with gcc's `-fipa-ra`.
 //!
 //! Input: [`Graph`], decoded text. Output: whether the module's code reads such a register behind such a call, before anything writes it.
 //! What the types of pointers say of conventions (`ms_abi`, `preserve_most` and the like) shows nowhere else. The way ends at the next call, and where

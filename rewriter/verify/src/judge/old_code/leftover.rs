@@ -12,7 +12,7 @@ use crate::decode::insn::{NONE, RIP};
 use crate::file::module::Module;
 use crate::graph::tables::Table;
 use crate::judge::old_code::evidence::{self, Around, Run, is_filler};
-use crate::judge::old_code::oldcode::Old;
+use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Sites, get};
 use std::ops::Range;
 

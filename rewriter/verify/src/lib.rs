@@ -10,6 +10,24 @@
 //! here, or as an access that a complete check guards on every way to it.
 //!
 //! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
+//!
+//! # What an audit does
+//!
+//! | stage | what it does |
+//! |---|---|
+//! | [`mod@file`] | reads the file as the kernel, the dynamic loader and unwinders do |
+//! | [`decode`] | decodes the new code and derives the effects of each instruction |
+//! | [`sites`] | finds the inserted code: what each sequence tests, and what it changes |
+//! | [`graph`] | finds basic blocks, jump tables, and calls that do not return |
+//! | [`facts`] | solves data flow: live registers, stack addresses, depths of the stack, numbers of 32 bits |
+//! | [`judge`] | proves the file, the old code, the frame tables and the new code; what it cannot prove is a finding |
+//!
+//! [`stages`] runs them. Judges of the file and of the old code run as soon as what they need is known. [`mutation`] changes bytes of a file and asks whether the
+//! audit sees it.
+//!
+//! **Invariant:** a module imports from the folders above its own in the list below, and from its siblings; no modules import each other. `tests/layers.rs` of the
+//! crate holds this, so the empty lines between the modules stay: `rustfmt` would sort them.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod error;
 

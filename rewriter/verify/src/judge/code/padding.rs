@@ -1,6 +1,7 @@
 //! No control falls into the trap bytes between functions.
 //!
-//! Input: module, decoded text, sites, which calls come back, pairs of old and new addresses. Output: findings.
+//! Input: module, decoded text, sites, which calls come back, pairs of old and new addresses. Output: findings. **Invariant**: what goes on
+//! into trap bytes is a finding, unless it is a call that is known not to come back.
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;

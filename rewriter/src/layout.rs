@@ -14,8 +14,8 @@ use crate::emit::{Buffer, Code, Fixup, Item, ItemKind, Target};
 use crate::error::{Error, Result};
 use crate::ids::Vaddr;
 use crate::optimise;
-use blizzard_contract::{Claim, GroupRange, Region, VsibDesc};
 use blizzard_contract::restarts::Restart;
+use blizzard_contract::{Claim, GroupRange, Region, VsibDesc};
 use std::collections::HashMap;
 use std::ops::Range;
 

@@ -6,7 +6,7 @@
 
 struct tempest_api;
 
-/* Mirrors BzApi of rt/src/abi.rs; append only. */
+/* Mirrors BzApi of rt/contract/src/client.rs; append only. */
 struct bz_api {
     uint32_t version, bytes;
     unsigned (*node)(void);

@@ -11,9 +11,9 @@
 //! neither the first unit of a chunk nor the last of a free one has an all-zero entry.
 //! Source: Knuth, The Art of Computer Programming, volume 1, 2.5 (boundary tags, algorithm C).
 
-use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::buffer::{Table, Zeroed};
 use crate::sys;
+use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT};
 
 /// Sizes with a bin of their own.
 const EXACT_BINS: u32 = 64;

@@ -4,9 +4,6 @@
 //! [`Node`](crate::node::Node) or, in a run of one node, to [`Single`](crate::single::Single). Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use blizzard_contract::{
-    API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
-};
 use crate::forks;
 use crate::heap::Full;
 use crate::node::{self, Call, with_run};
@@ -19,6 +16,9 @@ use crate::sync::Collective;
 use crate::sync::collective::{BROADCAST_BYTES, VECTOR_WORDS};
 use crate::sync::handle::Kind;
 use crate::sync::op::{Combine, Op, Reduction, Type};
+use blizzard_contract::{
+    API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
+};
 use core::sync::atomic::AtomicU64;
 
 /// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)

@@ -8,9 +8,9 @@
 //! Source: the contract ([`BlocksHeader`]); glibc `elf/dl-map-segments.h` and musl `ldso/dynlink.c`: memory behind a segment's file part is an
 //! anonymous mapping at a fixed address.
 
-use blizzard_contract::{self as contract, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
 use crate::limits;
 use crate::sys::{self, Errno, Result};
+use blizzard_contract::{self as contract, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,10 +9,10 @@
 //! **Invariant**: when the closure is active, a library that cannot be had rewritten is not opened at all, and one line says why.
 //! Source: design sections 2 (closure) and 3.2; ELF gABI chapter 5.
 
-use blizzard_contract::{self as contract, ModuleInfo, closure_strings};
 use crate::entry::loader::{Ehdr, PT_LOAD, Phdr};
 use crate::print;
 use crate::sys::{self, Errno, KernelSigaction};
+use blizzard_contract::{self as contract, ModuleInfo, closure_strings};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};

@@ -61,7 +61,6 @@ pub mod shuffle;
 pub mod stache;
 pub mod trail;
 
-use blizzard_contract::{self as contract, BLOCK_BYTES, Counter};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::{ArenaId, MAX_ARENAS, PAGE_BYTES};
 use crate::instruments::{self, Step};
@@ -73,6 +72,7 @@ use crate::stats::Wait;
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block, Space};
 use crate::transport::{Idled, Message};
+use blizzard_contract::{self as contract, BLOCK_BYTES, Counter};
 use mcm::Mcm;
 use replace::Pages;
 use stache::Stache;

@@ -21,17 +21,17 @@
 //! looks at anything; nothing of the parent's transport is used by the child.
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
-use blizzard_contract::{self as contract, CONTEXT_BYTES};
 use crate::apart::Apart;
 use crate::coherence::has_bug;
 use crate::homes::PAGE_BYTES;
-use blizzard_contract::LOWER_ARENAS;
 use crate::node::{self, Node};
 use crate::protocol::{NodeId, Tag};
 use crate::region::Region;
 use crate::stats::Wait;
 use crate::tags::{Block, Space};
 use crate::{segment, sys};
+use blizzard_contract::LOWER_ARENAS;
+use blizzard_contract::{self as contract, CONTEXT_BYTES};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// After so long without another creation the created nodes are released even if node 0 waits for nobody.

@@ -5,16 +5,16 @@
 //! **Invariants**: only an arena's owner touches its bookkeeping; memory is zero when its address is returned: fresh memory is zero at its
 //! home from the start, recycled memory is zeroed by the node that asked, with ordinary coherent stores.
 
-use blizzard_contract::{BLOCK_BYTES, Counter};
 use crate::alloc::{Arena, Chunk, FreeError};
 use crate::homes::{ArenaId, Attributes, Homes, PAGE_BYTES, Placement};
 use crate::msg::id;
 use crate::node::Node;
-use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS};
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
+use blizzard_contract::{BLOCK_BYTES, Counter};
+use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS};
 
 /// An allocation for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,9 @@ impl Arenas {
     fn place(&mut self, arena: ArenaId) -> Option<&mut Option<Arena>> {
         match arena.zone() {
             None if self.me.index() == 0 => self.lower.get_mut(arena.index()),
-            Some(zone) if zone == self.me.index() as u64 => self.zone.get_mut((arena.index() - LOWER_ARENAS) % BLOCK_SIZES),
+            Some(zone) if zone == self.me.index() as u64 => {
+                self.zone.get_mut((arena.index() - LOWER_ARENAS) % BLOCK_SIZES)
+            }
             _ => None,
         }
     }

@@ -13,13 +13,11 @@
 //!
 //! **Invariant**: all blocks of a page have the same home. What is left of the upper half belongs to nobody.
 
-use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
 use crate::buffer::{Table, Zeroed};
-pub use crate::partition::{
-    ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement,
-};
+pub use crate::partition::{ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement};
 use crate::protocol::NodeId;
 use crate::sys;
+use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
 use core::cell::Cell;
 
 /// The partition of one run's segment.

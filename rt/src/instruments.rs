@@ -40,8 +40,8 @@ pub const STEPS: usize = Step::Leaving as usize + 1;
 #[cfg(feature = "instruments")]
 mod enabled {
     use super::{Context, Message, Step};
-    use blizzard_contract::instrument;
     use crate::sys;
+    use blizzard_contract::instrument;
     use core::sync::atomic::Ordering;
 
     /// A moment at which a message is about to be sent or handled, or a wait is over: delays the node by chance.

@@ -39,7 +39,3 @@ pub mod tempest;
 pub mod transport;
 pub mod trap;
 pub mod vsib;
-
-// For the audit, as long as it names them so.
-pub use blizzard_contract as abi;
-pub use blizzard_contract::{restarts, trap_map};

@@ -8,9 +8,9 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
-use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
 use blizzard_contract::restarts::{Restart, Restarts};
 use blizzard_contract::trap_map::{Place, TrapMap};
+use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -493,7 +493,12 @@ pub(crate) mod tests {
     #[test]
     fn accesses_lead_back_to_their_checks() {
         let rows = [Restart { check: 0x10, access: 0x20 }, Restart { check: 0x28, access: 0x30 }];
-        let (heads, codes) = blizzard_contract::restarts::tests::build(&rows);
+        let heads = [RestartHead { check: rows[0].check, at: 0 }];
+        let mut codes: Vec<u8> = Vec::new();
+        for before in [None, Some(rows[0])] {
+            let (code, bytes) = blizzard_contract::restarts::encode(before, rows[usize::from(before.is_some())]);
+            codes.extend(&code[..bytes]);
+        }
         let (modules, bias) = (table(), 0x5555_0000_0000);
         let with = ModuleInfo {
             restart_codes_va: (codes.as_ptr() as u64).wrapping_sub(bias),

@@ -10,7 +10,6 @@ pub mod explore;
 pub mod own_stack;
 mod process;
 
-use blizzard_contract::Counter;
 use crate::buffer::Queue;
 use crate::coherence::Coherence;
 use crate::forks::{self, Forks};
@@ -26,6 +25,7 @@ use crate::sys;
 use crate::tags::Space;
 use crate::tempest::{self, Host};
 use crate::transport::{Message, Patience, Transport, Urgency};
+use blizzard_contract::Counter;
 use core::fmt;
 use core::sync::atomic::Ordering;
 pub use process::{

@@ -6,12 +6,14 @@
 //! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
 
-use blizzard_contract::{LOWER_ARENAS, self as contract, CONTEXT_BYTES, Counter, RegionHeader, SLOT_BYTES, SharedContext};
 use crate::coherence::Kind;
 use crate::limits;
 use crate::partition::{Attributes, BlockSize, Placement};
 use crate::protocol::NodeId;
 use crate::sys;
+use blizzard_contract::{
+    self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
+};
 use core::fmt;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -328,8 +330,9 @@ pub mod testing {
             let Region { base, header } = self.region;
             let rings = u64::from(header.nodes * header.nodes) * header.ring_bytes;
             let mut ranges = std::vec![(header.contexts_off, header.rings_off + rings - header.contexts_off)];
-            ranges
-                .extend((0..u64::from(header.nodes)).map(|n| (header.stage_off + n * contract::STAGE_BYTES, CONTEXT_BYTES)));
+            ranges.extend(
+                (0..u64::from(header.nodes)).map(|n| (header.stage_off + n * contract::STAGE_BYTES, CONTEXT_BYTES)),
+            );
             ranges.push((offset_of!(RegionHeader, fork_homes) as u64, size_of::<u32>() as u64));
             ranges.push((offset_of!(RegionHeader, fork_limits) as u64, size_of_val(&header.fork_limits) as u64));
             for (at, bytes) in ranges {

@@ -14,13 +14,13 @@
 //! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
-use blizzard_contract as contract;
 use crate::entry::gates::require_group;
 use crate::modules::MODULES;
 use crate::node;
 use crate::sys;
 use crate::tempest;
 use crate::trap::{REG_RIP, Ucontext};
+use blizzard_contract as contract;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Places in [`Ucontext::gregs`] by register number in encoding order.

@@ -5,10 +5,10 @@
 //! **Invariants**: nothing that exists is ever replaced, except parts of the tag table by its own fill; a failure names the range, the
 //! reason and the usual remedy in one line.
 
-use blizzard_contract::{self as contract, CONTEXT_BYTES, RegionHeader};
 use crate::limits;
 use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
+use blizzard_contract::{self as contract, CONTEXT_BYTES, RegionHeader};
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -103,7 +103,8 @@ pub unsafe fn map_tag_table() -> Result<(), MapError> {
 /// Tags of addresses where the tag table and the context pages lie, in whole pages.
 pub const HIDDEN_TAGS: Range<u64> = {
     let from = contract::TAG_TABLE_BASE + (contract::CONTEXT_SHARED >> contract::BLOCK_SHIFT);
-    let to = contract::TAG_TABLE_BASE + ((contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES) >> contract::BLOCK_SHIFT);
+    let to =
+        contract::TAG_TABLE_BASE + ((contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES) >> contract::BLOCK_SHIFT);
     from & !(CONTEXT_BYTES - 1)..to.next_multiple_of(CONTEXT_BYTES)
 };
 

@@ -5,7 +5,6 @@
 //! and is misuse.
 //! **Invariant**: no memory outside this object and the segment is touched.
 
-use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::alloc::FreeError;
 use crate::heap::{Arenas, Full, whole_blocks};
 use crate::homes::{Attributes, BlockSize, Homes, Placement};
@@ -15,6 +14,7 @@ use crate::segment;
 use crate::sync::handle::{Handle, Kind};
 use crate::sync::op::Op;
 use crate::sys;
+use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

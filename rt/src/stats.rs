@@ -6,9 +6,9 @@
 //! A fold makes system calls, so calls of the program fold only when [`FOLD_CYCLES`] have passed since the last time.
 //! Source: SDM volume 3, 19.17 (time-stamp counter).
 
-use blizzard_contract::Counter;
 use crate::region::Context;
 use crate::sys;
+use blizzard_contract::Counter;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@
 //! **Invariants**: only the node's own thread changes its tags (design section 5, atomicity); every method panics on an address
 //! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
 
-use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use crate::partition::{BlockSize, Partition};
 use crate::protocol::Tag;
 use crate::sys;
+use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Words of one block's data.

@@ -7,13 +7,13 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use blizzard_contract::Counter;
 use crate::entry::access;
 use crate::modules::{Found, MODULES};
 use crate::node;
 use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use crate::syscall_gate::{sent_traps, signals};
+use blizzard_contract::Counter;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,8 +5,8 @@
 
 use super::ReadOnly;
 use crate::ids::Vaddr;
-use blizzard_contract::{TrapEntry, TrapHead};
 use blizzard_contract::trap_map::{self, GROUP};
+use blizzard_contract::{TrapEntry, TrapHead};
 
 /// Where the map is.
 pub struct Written {

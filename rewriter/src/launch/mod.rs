@@ -133,8 +133,8 @@ impl Default for TempestOptions {
 impl TempestOptions {
     fn write_to(&self, header: &mut contract::RegionHeader) {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-        header.tempest_flags =
-            flag(self.debug, contract::tempest_flags::DEBUG) | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
+        header.tempest_flags = flag(self.debug, contract::tempest_flags::DEBUG)
+            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
         header.tempest_buffer_bytes = self.buffer_bytes;
         header.tempest_pages = self.pages;
     }

@@ -4,8 +4,8 @@
 use addr2line::Loader;
 use blizzard::options::Options;
 use blizzard::pipeline;
-use blizzard_contract::{self as contract, ModuleInfo, TrapHead};
 use blizzard_contract::trap_map::TrapMap;
+use blizzard_contract::{self as contract, ModuleInfo, TrapHead};
 use blizzard_test_harness::{needs, shell_command};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs;

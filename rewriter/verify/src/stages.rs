@@ -23,7 +23,7 @@ use crate::judge::old_code::original::{self, Original};
 use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::sites::{find, site};
-use blizzard_rt::abi::module_flags;
+use blizzard_contract::module_flags;
 
 /// The audit itself. `first`: whoever asks wants to know only whether anything is open, so the first stage that finds something ends it.
 pub(crate) fn audit_against(

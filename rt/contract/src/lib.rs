@@ -2,10 +2,7 @@
 //!
 //! Every address, offset, bit, structure and form of a table that two of those parties must agree on stands here and only here. Nothing here executes,
 //! but for the readers of the two tables, which the runtime and the audit share.
-#![no_std]
-
-#[cfg(test)]
-extern crate std;
+#![cfg_attr(not(test), no_std)]
 
 mod addresses;
 mod gates;

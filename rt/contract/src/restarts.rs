@@ -127,10 +127,10 @@ pub fn encode(before: Option<Restart>, row: Restart) -> ([u8; CODE_BYTES], usize
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    pub(crate) fn build(rows: &[Restart]) -> (Vec<RestartHead>, Vec<u8>) {
+    fn build(rows: &[Restart]) -> (Vec<RestartHead>, Vec<u8>) {
         let (mut heads, mut codes) = (Vec::new(), Vec::new());
         for (k, &row) in rows.iter().enumerate() {
             let first = k % GROUP == 0;

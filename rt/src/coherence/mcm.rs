@@ -18,7 +18,6 @@
 mod planted;
 
 use super::stache::PREFETCHES;
-use blizzard_contract::{self as contract, Counter};
 use crate::buffer::{Queue, Table};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
@@ -27,6 +26,7 @@ use crate::protocol::{NodeId, Tag};
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
 use crate::transport::{Idled, Message};
+use blizzard_contract::{self as contract, Counter};
 
 /// The protocol's state on one node.
 pub struct Mcm {

@@ -6,10 +6,10 @@
 //! wrong. Here is what does not depend on the protocol; `stache/planted.rs` and `mcm/planted.rs` stand between the protocols' steps and
 //! their actions. For the first ten blocks have 64 bytes. Those from [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`).
 
-use blizzard_contract::{BLOCK_BYTES, instrument};
 use crate::node::Node;
 use crate::protocol::{Msg, NodeId};
 use crate::tags::{BLOCK_WORDS, Block};
+use blizzard_contract::{BLOCK_BYTES, instrument};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A bug.

@@ -12,13 +12,13 @@
 //! * Hints never change results: each is a sequence of steps that any node may take at any time.
 
 use super::Kind;
-use blizzard_contract::{Counter, SEGMENT_BASE};
 use crate::buffer::{Queue, Table, Zeroed};
 use crate::homes::PAGE_BYTES;
 use crate::node::Node;
 use crate::protocol::Tag;
 use crate::sys;
 use crate::tags::Block;
+use blizzard_contract::{Counter, SEGMENT_BASE};
 
 /// The page holds copies.
 const RESIDENT: u8 = 1;

@@ -12,7 +12,6 @@
 #[cfg(any(feature = "planted", test))]
 mod planted;
 
-use blizzard_contract::{self as contract, Counter};
 use crate::homes::PAGE_BYTES;
 use crate::instruments::{self, Step};
 use crate::node::Node;
@@ -24,6 +23,7 @@ use crate::protocol::{
 use crate::sys;
 use crate::tags::{BLOCK_WORDS, Block};
 use crate::transport::Message;
+use blizzard_contract::{self as contract, Counter};
 
 /// Requests that a node may have outstanding besides the miss that it waits for.
 pub const PREFETCHES: usize = contract::LOOK_AHEAD as usize;

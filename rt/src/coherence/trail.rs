@@ -17,11 +17,11 @@
 //! * The trail never asks for what is in use ([`Node::is_in_use`]), nor for a page that would have to take the place of another one.
 
 use super::replace::Asked;
-use blizzard_contract::{BLOCK_MAX_BYTES, Counter};
 use crate::buffer::Table;
 use crate::node::Node;
 use crate::sys;
 use crate::tags::Block;
+use blizzard_contract::{BLOCK_MAX_BYTES, Counter};
 
 /// Steps that are kept: a power of two.
 const STEPS: u64 = 1 << 17;

@@ -7,9 +7,9 @@
 //! [`node::miss`], [`node::miss_lanes`] and [`node::poll`], on this thread.
 //! Source: design section 5 (atomicity).
 
-use blizzard_contract::{self as contract, Counter};
 use crate::coherence::Lane;
 use crate::{node, print, sys};
+use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 static COUNTERS_READY: AtomicBool = AtomicBool::new(false);

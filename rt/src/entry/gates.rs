@@ -14,12 +14,12 @@
 
 use super::access;
 use super::strings;
-use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use crate::coherence::Lane;
 use crate::node;
 use crate::syscall_gate::{self, segv, signals};
 use crate::tempest::faults;
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
+use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use core::arch::naked_asm;
 
 /// What the save sequence leaves on the stack, lowest address first.

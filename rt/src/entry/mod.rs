@@ -15,10 +15,10 @@ pub mod shared_stack;
 pub mod stack;
 pub mod strings;
 
-use blizzard_contract::{self as contract, ModuleInfo};
 use crate::closure::FileKind;
 use crate::modules::MODULES;
 use crate::{blocks, closure, limits, modules, node, print, sys, syscall_gate, trap, vsib};
+use blizzard_contract::{self as contract, ModuleInfo};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;

@@ -6,9 +6,9 @@
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
 
-use blizzard_contract as contract;
 use crate::entry::loader::{PT_LOAD, Phdr};
 use crate::node::Boot;
+use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
 
 /// Entries that [`InitialStack::rebuild`] adds to the auxiliary vector at most.

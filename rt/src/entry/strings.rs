@@ -10,7 +10,6 @@
 
 use super::access;
 use super::gates::{Frame, RAX, RCX, RDI, RED_ZONE, RSI};
-use blizzard_contract::{self as contract, Counter, string_desc};
 use crate::coherence::Lane;
 use crate::modules::MODULES;
 use crate::node;
@@ -19,6 +18,7 @@ use crate::strings::{self, Blocks, StringRegs};
 use crate::syscall_gate::signals;
 use crate::tempest::{self, faults};
 use crate::trap::{REG_EFL, REG_RAX, REG_RCX, REG_RDI, REG_RIP, REG_RSI, REG_RSP, Ucontext};
+use blizzard_contract::{self as contract, Counter, string_desc};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
 /// The piece that is being executed.

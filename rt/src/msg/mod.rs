@@ -5,7 +5,6 @@
 //! it is dropped and counted. Source: design section 6 (wire); PPE seed, sections 3.2, 4.1 and 6.
 //! **Invariant**: a handler never waits: it changes state and sends, and returns.
 
-use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use crate::coherence::Kind;
 use crate::homes::{HomeTable, Homes};
 use crate::node::Node;
@@ -14,6 +13,7 @@ use crate::sync::{collective, group, lock, remote, slots};
 use crate::tags::Space;
 use crate::transport::{Message, Urgency};
 use crate::{coherence, heap, sync, tempest};
+use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 
 /// Numbers of the handlers. 1 to 12 are the messages of the run's protocol: [`Msg`], or [`mcm::Msg`].
 pub mod id {
@@ -323,8 +323,8 @@ pub const fn is_publish_slot(slot: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blizzard_contract::SEGMENT_BASE;
     use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
+    use blizzard_contract::SEGMENT_BASE;
 
     fn node(n: u32) -> NodeId {
         NodeId::new(n).unwrap()

@@ -5,7 +5,6 @@
 //! memory.
 
 use super::*;
-use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
 use crate::coherence::Lane;
 use crate::coherence::shuffle::Bag;
 use crate::homes::{Attributes, PAGE_BYTES, Placement};
@@ -15,6 +14,7 @@ use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
 use crate::tags::Block;
 use crate::transport;
+use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;

@@ -2,9 +2,9 @@
 
 use super::tests::{Program, run_shaped, sum};
 use super::*;
-use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD, protocol_number};
 use crate::homes::PAGE_BYTES;
 use crate::sync::op::Type;
+use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD, protocol_number};
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU64;
 use std::time::Instant;

@@ -2,10 +2,10 @@
 
 use super::tests::{Program, run_shaped};
 use super::*;
-use blizzard_contract::{self as contract, BLOCK_BYTES, protocol_number};
 use crate::coherence::Lane;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tags::Block;
+use blizzard_contract::{self as contract, BLOCK_BYTES, protocol_number};
 use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 

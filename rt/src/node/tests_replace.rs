@@ -2,8 +2,8 @@
 
 use super::tests::{Program, run_finite, run_shaped};
 use super::*;
-use blizzard_contract::{BLOCK_BYTES, protocol_number};
 use crate::homes::PAGE_BYTES;
+use blizzard_contract::{BLOCK_BYTES, protocol_number};
 
 const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
 /// Fewer than the arrays have, so that every round replaces.

@@ -15,12 +15,12 @@
 
 use super::op::Reduction;
 use super::{Has, Names, Waits, bit};
-use blizzard_contract::{Counter, MAX_NODES};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::transport::Message;
+use blizzard_contract::{Counter, MAX_NODES};
 
 /// Most words that one collective combines.
 pub const VECTOR_WORDS: usize = 8;

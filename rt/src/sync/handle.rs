@@ -3,9 +3,9 @@
 //! Purpose: [`Handle::encode`] and [`Handle::decode`]; every object belongs to the node that made it, its home, which numbers it.
 //! **Invariant**: the upper 16 bits make a non-canonical address, so that using a handle as a pointer fails at once, and tell kinds apart.
 
-use blizzard_contract::MAX_NODES;
 use crate::node::Node;
 use crate::protocol::NodeId;
+use blizzard_contract::MAX_NODES;
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 
 use super::handle::{Handle, Kind};
 use super::{Waits, bit};
-use blizzard_contract::{Counter, MAX_NODES};
 use crate::buffer::Zeroed;
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::transport::Message;
+use blizzard_contract::{Counter, MAX_NODES};
 
 /// A lock at its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -20,7 +20,6 @@ pub mod op;
 pub mod remote;
 pub mod slots;
 
-use blizzard_contract::MAX_NODES;
 use crate::buffer::Queue;
 use crate::msg::id;
 use crate::node::Node;
@@ -28,6 +27,7 @@ use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
+use blizzard_contract::MAX_NODES;
 pub use collective::Collective;
 use collective::Collectives;
 use core::fmt;

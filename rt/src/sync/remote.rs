@@ -14,7 +14,6 @@
 use super::handle::{Handle, Kind};
 use super::op::Op;
 use super::{bit, members};
-use blizzard_contract::{self as contract, BLOCK_BYTES};
 use crate::msg::id;
 use crate::node::Node;
 use crate::protocol::NodeId;
@@ -22,6 +21,7 @@ use crate::stats::Wait;
 use crate::sys;
 use crate::tags::BLOCK_WORDS;
 use crate::transport::Message;
+use blizzard_contract::{self as contract, BLOCK_BYTES};
 
 /// Calls of the program.
 impl Node {

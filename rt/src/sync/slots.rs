@@ -4,7 +4,6 @@
 //! **Invariant**: see the parent module's.
 
 use super::{Has, Waits, bit, members};
-use blizzard_contract::{Counter, PUBLISH_SLOTS};
 use crate::buffer::Table;
 use crate::msg::{id, is_publish_slot};
 use crate::node::Node;
@@ -12,6 +11,7 @@ use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
+use blizzard_contract::{Counter, PUBLISH_SLOTS};
 
 /// The slots, used on node 0.
 pub struct Slots {

@@ -12,7 +12,6 @@
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
 use super::{Outcome, guarded, loading, lock_all, masked, own_path, segv};
-use blizzard_contract::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, RAX};
 use crate::limits;
@@ -20,6 +19,7 @@ use crate::resume;
 use crate::sys::{self, KernelSigaction};
 use crate::tempest;
 use crate::trap::{self, Ucontext};
+use blizzard_contract::Counter;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers below this one are looked up in [`OURS`].

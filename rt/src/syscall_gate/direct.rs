@@ -8,11 +8,11 @@
 
 use super::table::Shared;
 use super::{Caller, Outcome, alone, dispatch, make_accessible, sent_traps, signals, stubs, waits};
-use blizzard_contract::Counter;
 use crate::entry::access;
 use crate::entry::gates::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
 use crate::limits;
 use crate::sys;
+use blizzard_contract::Counter;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// The call's arguments, in order.

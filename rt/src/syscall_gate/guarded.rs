@@ -30,8 +30,8 @@ use crate::modules::MODULES;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::tempest::{self, faults};
 use crate::trap::{REG_RIP, Ucontext};
-use blizzard_contract as contract;
 use crate::{closure, entry, limits, node, resume};
+use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// The one signal that must reach the runtime.

@@ -11,7 +11,6 @@
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
-use blizzard_contract::{Counter, ModuleInfo};
 use crate::blocks;
 use crate::closure::{self, Fd, FileKind};
 use crate::entry::access;
@@ -21,6 +20,7 @@ use crate::print;
 use crate::sys::{self, Errno};
 use crate::syscall_gate::table;
 use crate::tempest;
+use blizzard_contract::{Counter, ModuleInfo};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -30,7 +30,6 @@ mod stubs;
 pub mod table;
 mod waits;
 
-use blizzard_contract::{self as contract, Counter};
 use crate::entry::loader::{Ehdr, Phdr};
 use crate::entry::{access, shared_stack};
 use crate::sys::{self, KernelSigaction};
@@ -38,6 +37,7 @@ use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
 use crate::{forks, limits, node, resume, trap};
+use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
 use table::Shared;

@@ -11,9 +11,9 @@
 //!
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
 
-use blizzard_contract as contract;
 use crate::node;
 use crate::sys;
+use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, Ordering};
 

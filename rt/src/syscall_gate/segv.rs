@@ -23,8 +23,8 @@ use crate::modules::MODULES;
 use crate::resume::GREGS;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_EFL, REG_RIP, Ucontext};
-use blizzard_contract as contract;
 use crate::{segment, vsib};
+use blizzard_contract as contract;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -216,7 +216,8 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
 /// Whether the program has nothing there but what it has been allocated, without the runtime.
 fn is_runtimes(address: u64) -> bool {
     let contexts = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
-    let segments = contract::SEGMENT_BASE - segment::GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
+    let segments =
+        contract::SEGMENT_BASE - segment::GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
     TABLE.contains(&address) || contexts.contains(&address) || segments.contains(&address)
 }
 
@@ -321,7 +322,9 @@ mod tests {
     #[test]
     fn tags_that_cannot_be_read_are_those_of_no_shared_memory() {
         let tag = |address: u64| (address >> contract::BLOCK_SHIFT) + contract::TAG_TABLE_BASE;
-        for address in [contract::TAG_TABLE_BASE, 1 << 32, (1 << 41) + contract::TAG_TABLE_BASE - 1, 1 << 47, 1 << 63, u64::MAX] {
+        for address in
+            [contract::TAG_TABLE_BASE, 1 << 32, (1 << 41) + contract::TAG_TABLE_BASE - 1, 1 << 47, 1 << 63, u64::MAX]
+        {
             assert!(!is_readable(tag(address)), "{address:#x}");
         }
         for address in [0, 0x7ffb_ffff, 1 << 42, contract::SEGMENT_BASE, (1 << 47) - 1] {

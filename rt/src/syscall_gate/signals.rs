@@ -20,7 +20,6 @@
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
 use super::{guarded, segv, sent_traps, waits};
-use blizzard_contract::{self as contract, CALL_SIGNAL};
 use crate::apart::Apart;
 use crate::entry::access;
 use crate::entry::strings;
@@ -30,6 +29,7 @@ use crate::resume;
 use crate::sys::{self, Errno, KernelSigaction};
 use crate::tempest;
 use crate::trap::{self, REG_RIP, Ucontext, restorer};
+use blizzard_contract::{self as contract, CALL_SIGNAL};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

@@ -11,11 +11,11 @@
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
 use super::alone::SYSCALL_BYTES;
-use blizzard_contract as contract;
 use crate::entry::gates;
 use crate::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
+use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the red zone.

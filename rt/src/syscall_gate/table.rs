@@ -21,11 +21,11 @@ mod layouts;
 
 pub use calls::CALLS;
 
-use blizzard_contract::{self as contract, BLOCK_BYTES};
 use crate::entry::access::in_segment;
 use crate::segment::GUARD_BYTES;
 use crate::sys;
 use crate::tempest::pages::is_user;
+use blizzard_contract::{self as contract, BLOCK_BYTES};
 use core::fmt;
 
 /// Where the number of bytes behind a pointer comes from.

@@ -72,7 +72,8 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
 
 /// The page where loops say how far they have tested tags, which is there before a program runs.
 pub(crate) fn map_context_page() {
-    let (at, flags) = (blizzard_contract::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+    let (at, flags) =
+        (blizzard_contract::CONTEXT_SHARED, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: nothing that is there is replaced.
     match unsafe { sys::mmap(at, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } {
         Ok(_) => {}
@@ -95,8 +96,8 @@ fn the_frame_of_a_signal_return_loses_reserved_bits() {
 /// the C library, a shared object, is gated. The child reports the number of the step that failed as its exit status.
 mod dispatched {
     use super::*;
-    use blizzard_contract::ModuleInfo;
     use crate::modules::MODULES;
+    use blizzard_contract::ModuleInfo;
     use core::sync::atomic::{AtomicI32, AtomicU32};
 
     static HANDLED: AtomicI32 = AtomicI32::new(0);
@@ -123,7 +124,8 @@ mod dispatched {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: the context pages of a process that has none; a fresh page for the code.
         unsafe {
-            sys::mmap(contract::CONTEXT_SHARED, 2 * contract::CONTEXT_BYTES, rw, anonymous | libc::MAP_FIXED, -1, 0).unwrap();
+            sys::mmap(contract::CONTEXT_SHARED, 2 * contract::CONTEXT_BYTES, rw, anonymous | libc::MAP_FIXED, -1, 0)
+                .unwrap();
             let at = sys::mmap(0, 4096, rw | libc::PROT_EXEC, anonymous, -1, 0).unwrap();
             core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
             at

@@ -26,12 +26,12 @@
 use super::alone::SYSCALL_BYTES;
 use super::stubs::{self, Stage, Stub};
 use super::{Caller, Outcome, partial, pins, signals};
-use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use crate::entry::access;
 use crate::node;
 use crate::region::Context;
 use crate::sys::{self, KernelSigaction};
 use crate::trap::{REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer};
+use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

@@ -9,10 +9,10 @@ use super::bulk::{self, End};
 use super::faults::Case;
 use super::pages::{Page, is_user};
 use super::{faults, in_handler, messages, require_function, require_node, require_own_thread, threads, timers, with};
-use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
 use crate::api::aligned;
 use crate::node;
 use crate::protocol::{NodeId, Tag};
+use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
 
 /// The one table of this process.
 pub static TABLE: TempestApi = TempestApi {

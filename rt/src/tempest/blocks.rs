@@ -6,10 +6,10 @@
 //! of one operation (section 3.2.6); a change that table 2 does not allow sets the tag that the operation names.
 
 use super::pages::{self, Pages};
-use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, Counter, TAG_TABLE_BASE};
 use crate::entry::access;
 use crate::node;
 use crate::protocol::Tag;
+use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, Counter, TAG_TABLE_BASE};
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -20,8 +20,6 @@ mod direct;
 mod staged;
 
 use super::{Host, Invocation, with};
-use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
-use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
 use crate::buffer::{Queue, Zeroed};
 use crate::msg::id;
 use crate::node::{self, Node};
@@ -29,6 +27,8 @@ use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::stats;
 use crate::transport::Message;
+use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
+use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
 pub use direct::step;
 
 /// States of a source's endpoint.

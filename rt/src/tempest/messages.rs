@@ -16,8 +16,6 @@
 use super::blocks::{self, BlockSpec};
 use super::inbox::Inbox;
 use super::{Host, Invocation, Kind, invoke, require_node, running, timers, with};
-use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
-use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
 use crate::buffer::Table;
 use crate::entry::access;
 use crate::instruments::{self, Step};
@@ -25,6 +23,8 @@ use crate::msg::{Rejection, id};
 use crate::node::{self, Node};
 use crate::protocol::NodeId;
 use crate::transport::{Message, Urgency};
+use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
+use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
 use core::mem::MaybeUninit;
 
 /// Bytes of the body in the header line and in the whole of a message's first slot.

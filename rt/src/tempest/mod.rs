@@ -33,8 +33,6 @@ pub mod state;
 pub mod threads;
 pub mod timers;
 
-use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
-use blizzard_contract::{self as contract, Counter};
 use crate::entry::access;
 use crate::modules::MODULES;
 use crate::node::{self, Node};
@@ -42,6 +40,8 @@ use crate::protocol::NodeId;
 use crate::sys;
 use crate::syscall_gate::{guarded, signals};
 use crate::transport::Message;
+use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
+use blizzard_contract::{self as contract, Counter};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;

@@ -7,12 +7,12 @@
 //! the number of mapped pages stays below the run's limit.
 
 use super::blocks;
-use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
-use blizzard_contract::{USER_BASE, USER_BYTES};
 use crate::buffer::{Table, Zeroed};
 use crate::print;
 use crate::protocol::Tag;
 use crate::sys;
+use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
+use blizzard_contract::{USER_BASE, USER_BYTES};
 
 /// Whether `addr` lies in the user-managed segment.
 pub const fn is_user(addr: u64) -> bool {
@@ -137,7 +137,11 @@ impl Pages {
         // SAFETY: two different pages, both populated.
         unsafe { blocks::copy(from, to, PAGE_BYTES) };
         for offset in (0..PAGE_BYTES).step_by(blizzard_contract::BLOCK_BYTES as usize) {
-            blocks::set_tags(to + offset, blizzard_contract::BLOCK_BYTES, blocks::tag(from + offset).unwrap_or(Tag::Invalid));
+            blocks::set_tags(
+                to + offset,
+                blizzard_contract::BLOCK_BYTES,
+                blocks::tag(from + offset).unwrap_or(Tag::Invalid),
+            );
         }
         self.table.set(number(to), page);
         blocks::set_tags(from, PAGE_BYTES, Tag::Invalid);

@@ -3,9 +3,9 @@
 //! Purpose: reserve the segment at [`USER_BASE`] and make its tags Invalid, in every kind of run. Input: none. Output: mappings.
 //! **Invariant**: done once, before the program can reach the segment; only programs that use `tempest.h` pay for it.
 
-use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
 use crate::segment::{self, MapError};
 use crate::sys;
+use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
 
 /// Bytes of the file that is mapped over the tags again and again.
 const FILL_BYTES: u64 = 1 << 20;
@@ -43,4 +43,5 @@ fn invalid_file() -> sys::Result<i32> {
     Ok(fd)
 }
 
-const _: () = assert!((USER_BYTES >> BLOCK_SHIFT).is_multiple_of(FILL_BYTES) && contract::USER_BASE.is_multiple_of(1 << 20));
+const _: () =
+    assert!((USER_BYTES >> BLOCK_SHIFT).is_multiple_of(FILL_BYTES) && contract::USER_BASE.is_multiple_of(1 << 20));

@@ -11,12 +11,12 @@
 //! wakes the watcher.
 
 use super::with;
-use blizzard_contract::tempest::TimerHandler;
-use blizzard_contract::{self as contract, activity};
 use crate::apart::Apart;
 use crate::buffer::{Queue, Zeroed};
 use crate::region::Context;
 use crate::{node, sys, transport};
+use blizzard_contract::tempest::TimerHandler;
+use blizzard_contract::{self as contract, activity};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Nanoseconds of one tick.

@@ -38,7 +38,6 @@ pub mod shuttle;
 mod wait;
 mod watch;
 
-use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use crate::buffer::Queue;
 use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
@@ -48,6 +47,7 @@ use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
 use crate::tags::BLOCK_WORDS;
+use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
@@ -398,8 +398,8 @@ pub fn abort(region: &Region) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blizzard_contract::activity;
     use crate::region::testing::TestRegion;
+    use blizzard_contract::activity;
 
     fn pair(slots: u32, cpus: u32) -> (TestRegion, Transport, Transport) {
         let test = TestRegion::new(2, cpus, 1 << 20, slots);

@@ -6,10 +6,10 @@
 use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
-use blizzard_contract::activity;
 use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::{stats, sys, tempest};
+use blizzard_contract::activity;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
 

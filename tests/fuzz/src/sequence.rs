@@ -222,7 +222,8 @@ fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
     for tag in tags.iter_mut().flatten() {
         let raw = filler.next();
         if raw % 4 < missing {
-            *tag = [contract::TAG_READONLY, contract::TAG_INVALID, contract::TAG_INVALID, contract::TAG_BUSY][(raw >> 8) as usize % 4];
+            *tag = [contract::TAG_READONLY, contract::TAG_INVALID, contract::TAG_INVALID, contract::TAG_BUSY]
+                [(raw >> 8) as usize % 4];
         }
     }
     let mut state = State {

@@ -5,7 +5,7 @@
 use crate::decode::effects::{Access, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, Insn, NONE, RIP};
 use crate::sites::site::Context;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// The override whose base is the thread's (psABI section 3.4.2). That of %gs is zero where other nodes run, so it tells nothing.
 const FS: u8 = 0x64;
@@ -56,7 +56,8 @@ pub(crate) fn classify(cx: &Context, i: &Insn, derived: u16) -> Class {
         if names_memory_of_runtime(i) && !own_load {
             return Class::Open("access to the context pages or the tag table outside a check".into());
         }
-        let span = abi::SEGMENT_BASE.wrapping_sub(1 << 16)..abi::SEGMENT_BASE + abi::SEGMENT_WINDOW_BYTES;
+        let span =
+            contract::SEGMENT_BASE.wrapping_sub(1 << 16)..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
         if constant && !span.contains(&(mem.disp as u64)) {
             return Class::Exempt("global");
         }
@@ -72,7 +73,7 @@ pub(crate) fn classify(cx: &Context, i: &Insn, derived: u16) -> Class {
 
 /// Whether an operand is a constant address where the runtime has its pages and the tags.
 pub(crate) fn names_memory_of_runtime(i: &Insn) -> bool {
-    let runtime = abi::CONTEXT_SHARED..abi::TAG_TABLE_BASE + abi::TAG_TABLE_BYTES;
+    let runtime = contract::CONTEXT_SHARED..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
     i.mem.is_some_and(|m| m.base == NONE && m.index == NONE && m.seg == 0 && runtime.contains(&(m.disp as u64)))
 }
 

@@ -7,10 +7,10 @@ use crate::file::dynamic::{Dynamic, Relocation};
 use crate::file::eh_frame_hdr::{self, Index};
 use crate::file::frames::{Cfa, Frames};
 use crate::file::memory::{self, PHDR_BYTES, Phdr};
+use blizzard_contract::restarts::Restarts;
+use blizzard_contract::trap_map::TrapMap;
+use blizzard_contract::{self as contract, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
 use blizzard_never_return::never_returns;
-use blizzard_rt::abi::{self, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
-use blizzard_rt::restarts::Restarts;
-use blizzard_rt::trap_map::TrapMap;
 use gimli::{BaseAddresses, X86_64};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
@@ -103,7 +103,7 @@ pub struct Module<'a> {
     pub frames: Frames<'a>,
     pub index: Option<Index>,
     pub frames_problem: Option<String>,
-    /// As written: [`Claim`]s at their addresses, and [`abi::Region`]s as start, end, chain.
+    /// As written: [`Claim`]s at their addresses, and [`contract::Region`]s as start, end, chain.
     pub claims: Vec<Claimed>,
     pub regions: Vec<(u64, u64, u64)>,
     /// Of the regions, those that say where to go on: start, end, that place.
@@ -337,8 +337,8 @@ impl<'a> Module<'a> {
             .collect();
         self.regions_ascend =
             regions.iter().all(|r| r[0] < r[1]) && regions.windows(2).all(|pair| pair[0][1] <= pair[1][0]);
-        let leads = |r: &&[u32; 3]| r[2] & abi::Region::MOVED != 0;
-        let row = |&[start, end, group]: &[u32; 3]| (at(start), at(end), at(group & !abi::Region::MOVED));
+        let leads = |r: &&[u32; 3]| r[2] & contract::Region::MOVED != 0;
+        let row = |&[start, end, group]: &[u32; 3]| (at(start), at(end), at(group & !contract::Region::MOVED));
         self.moved = regions.iter().filter(leads).map(row).collect();
         self.regions = regions.iter().filter(|r| !leads(r)).map(row).collect();
         Some(())
@@ -583,5 +583,5 @@ fn module_info(b: &[u8]) -> Option<ModuleInfo> {
         *word = u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
     }
     let info = ModuleInfo::from_words(words);
-    (info.magic == abi::MODULE_MAGIC).then_some(info)
+    (info.magic == contract::MODULE_MAGIC).then_some(info)
 }

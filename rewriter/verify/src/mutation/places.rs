@@ -4,9 +4,9 @@
 
 use crate::file::module::Module;
 use crate::sites::site::Sites;
-use blizzard_rt::abi;
-use blizzard_rt::restarts::Restarts;
-use blizzard_rt::trap_map::TrapMap;
+use blizzard_contract as contract;
+use blizzard_contract::restarts::Restarts;
+use blizzard_contract::trap_map::TrapMap;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -45,18 +45,19 @@ impl Places {
         };
         let i = &m.info;
         let heads = |groups: usize, bytes: usize| (groups * bytes) as u64;
-        let trap_heads = heads(TrapMap::groups(i.trap_count as usize), size_of::<abi::TrapHead>());
-        let restart_heads = heads(Restarts::groups(i.restart_count as usize), size_of::<abi::RestartHead>());
+        let trap_heads = heads(TrapMap::groups(i.trap_count as usize), size_of::<contract::TrapHead>());
+        let restart_heads = heads(Restarts::groups(i.restart_count as usize), size_of::<contract::RestartHead>());
         let rows = [
             at(i.trap_codes_va, i.trap_code_bytes),
             at(i.trap_heads_va, trap_heads),
             at(i.restart_codes_va, i.restart_code_bytes),
             at(i.restart_heads_va, restart_heads),
         ];
-        let info = at(section_va(m, abi::INFO_SECTION), size_of::<abi::ModuleInfo>() as u64).unwrap_or_default();
+        let info =
+            at(section_va(m, contract::INFO_SECTION), size_of::<contract::ModuleInfo>() as u64).unwrap_or_default();
         let fields: &[(usize, u64)] = &[
-            (offset_of!(abi::ModuleInfo, claims_va), i.claim_count),
-            (offset_of!(abi::ModuleInfo, regions_va), i.region_count),
+            (offset_of!(contract::ModuleInfo, claims_va), i.claim_count),
+            (offset_of!(contract::ModuleInfo, regions_va), i.region_count),
         ];
         let empty = fields.iter().filter(|f| f.1 == 0 && !info.is_empty());
         let no_rows = empty.flat_map(|f| info.start + f.0..info.start + f.0 + 8).collect();

@@ -7,7 +7,7 @@ use crate::mutation::parts::{self, Part};
 use crate::mutation::subject::Subject;
 use crate::sites::gates::{self, Ranged};
 use crate::sites::symbolic::Lin;
-use blizzard_rt::abi::{self, claim_reason};
+use blizzard_contract::{self as contract, claim_reason};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ fn chain_of(file: &[u8], at: usize) -> Option<Vec<Ranged>> {
 /// Whether each chain acquires the blocks of the other. A range of at most a block's bytes lies in the blocks of its first and its last byte. The gate looks at
 /// the right to store, which includes that to load.
 fn acquire_the_same(one: &[Ranged], other: &[Ranged]) -> bool {
-    let key = |r: &Ranged| (Lin { disp: 0, ..r.proven.lin }, r.desc & abi::miss_desc::MASKED);
+    let key = |r: &Ranged| (Lin { disp: 0, ..r.proven.lin }, r.desc & contract::miss_desc::MASKED);
     let bytes = |r: &Ranged| r.proven.lin.disp..r.proven.lin.disp + i64::from(r.proven.bytes);
     let within = |one: &[Ranged], other: &[Ranged]| {
         one.iter().all(|r| {
@@ -109,9 +109,9 @@ fn is_padding(bytes: &[u8]) -> bool {
 
 /// Whether the change at `at` leaves the claim its access and what covers it, and gives it a reason that there is.
 fn same_claim(s: &Subject, mutant: &[u8], at: usize) -> bool {
-    const REASON: usize = offset_of!(abi::Claim, reason);
-    let begin = at - (at - s.places.claims.start) % size_of::<abi::Claim>();
-    let read = |file: &[u8]| Some(*file.get(begin..)?.first_chunk::<{ size_of::<abi::Claim>() }>()?);
+    const REASON: usize = offset_of!(contract::Claim, reason);
+    let begin = at - (at - s.places.claims.start) % size_of::<contract::Claim>();
+    let read = |file: &[u8]| Some(*file.get(begin..)?.first_chunk::<{ size_of::<contract::Claim>() }>()?);
     let (Some(was), Some(is)) = (read(s.output), read(mutant)) else { return false };
     let reason = u32::from_le_bytes([0, 1, 2, 3].map(|k| is[REASON + k]));
     let is_known = matches!(reason, claim_reason::MERGED | claim_reason::DOMINATED | claim_reason::STRIP);

@@ -10,7 +10,7 @@
 use crate::decode::decoder::{self, Code};
 use crate::decode::effects::Flow;
 use crate::file::module::Module;
-use blizzard_rt::abi::ModuleInfo;
+use blizzard_contract::ModuleInfo;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameOffset, LittleEndian, Pointer, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection,

@@ -13,7 +13,7 @@ use crate::sites::guarded::{Target, required_mask, spread, string_pointers, targ
 use crate::sites::site::{Context, Hot, Kind, Proven, Site, Sites, TWO_TAGS, set};
 use crate::sites::symbolic::{Cond, Lin, State, Step, is_taken_back};
 use crate::sites::{stack_test, strips};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// Longest inserted sequence and longest cold stub, in instructions.
 const LONGEST: usize = 64;
@@ -78,20 +78,22 @@ fn is_probe(cx: &Context, i: &Insn, next: &[Insn]) -> bool {
     // The program may test bits of addresses, too, but its branches lead into no stubs.
     let to_stub = |n: Option<&Insn>| n.is_some_and(|n| n.flow == Flow::Cond && cx.cold.contains(n.target));
     match (i.op, &i.mem) {
-        (0x1ba, None) => i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && to_stub(next.first()),
+        (0x1ba, None) => i.ext == 4 && i.imm == i64::from(contract::PRIVATE_BIT) && to_stub(next.first()),
         (0x3b, Some(_)) => strips::compared(i).is_some(),
-        (0xf6 | 0xf7, Some(m)) => i.ext == 0 && m.base < 16 && m.disp as u64 == abi::TAG_TABLE_BASE && m.index == NONE,
+        (0xf6 | 0xf7, Some(m)) => {
+            i.ext == 0 && m.base < 16 && m.disp as u64 == contract::TAG_TABLE_BASE && m.index == NONE
+        }
         (0x83, Some(m)) => {
-            m.base == NONE && m.index == NONE && matches!(m.disp as u64, abi::POLL_WORD | abi::CTX_NODES)
+            m.base == NONE && m.index == NONE && matches!(m.disp as u64, contract::POLL_WORD | contract::CTX_NODES)
         }
         (0xc1, None) => {
             i.ext == 5
-                && i.imm == i64::from(abi::SEGMENT_SHIFT)
+                && i.imm == i64::from(contract::SEGMENT_SHIFT)
                 && next.first().is_some_and(|n| {
                     matches!(n.op, 0x81 | 0x83)
                         && n.ext == 7
                         && n.r0 == i.r0
-                        && n.imm == (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64
+                        && n.imm == (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i64
                 })
                 && to_stub(next.get(1))
         }
@@ -321,9 +323,9 @@ fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> 
                     let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
                     gate = Some(Gate { at: i.va, address, top, below, lowered, state: state.clone() });
                     state.popped(match address {
-                        abi::GATE_MISS => 16,
-                        abi::GATE_STRING | abi::GATE_VSIB | abi::GATE_GROUP => 8,
-                        abi::GATE_POLL => 0,
+                        contract::GATE_MISS => 16,
+                        contract::GATE_STRING | contract::GATE_VSIB | contract::GATE_GROUP => 8,
+                        contract::GATE_POLL => 0,
                         _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
                     });
                     (state.cond, state.limit) = (None, None);
@@ -494,7 +496,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
 /// of 32 bits.
 fn tells_of(lin: &Lin, target: &Target) -> Result<Option<u8>, String> {
     let to = target.lin;
-    let near = to.disp.wrapping_sub(lin.disp).unsigned_abs() < abi::PRIVATE_REACH / 2;
+    let near = to.disp.wrapping_sub(lin.disp).unsigned_abs() < contract::PRIVATE_REACH / 2;
     if (Lin { disp: to.disp, ..*lin }) == to && near {
         return Ok(None);
     }
@@ -530,7 +532,7 @@ fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &m
     if *bytes != 1 && *bytes != 4 {
         return Err(format!("the check reads {bytes} tags at once"));
     }
-    let for_stores = u32::from(abi::TAG_NO_STORE);
+    let for_stores = u32::from(contract::TAG_NO_STORE);
     let one = if *mask == spread(for_stores, *bytes) && cx.check_stores { for_stores } else { need };
     if *mask != spread(one, *bytes) {
         return Err(format!("the check tests mask {mask:#x}, the access needs {:#x}", spread(need, *bytes)));
@@ -595,7 +597,7 @@ fn tag_test_fits(
 }
 
 fn range_is(tested: &[(Lin, i64)], need: &[Lin]) -> Result<(), String> {
-    let segment = (abi::SEGMENT_BASE >> abi::SEGMENT_SHIFT) as i64;
+    let segment = (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i64;
     if tested.iter().any(|t| t.1 != segment) {
         return Err("the range test compares with another range than the segment's".into());
     }

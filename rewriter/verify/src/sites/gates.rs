@@ -1,7 +1,7 @@
 //! Whether a cold stub calls the right gate with the right arguments.
 //!
 //! Input: the state at the gate call, the access. Output: where the stub must continue, or what is wrong.
-//! Source: `rt/src/abi.rs` (descriptors), `rewriter/DESIGN.md`, "The check sequences".
+//! Source: `rt/contract/src/gates.rs` (descriptors), `rewriter/DESIGN.md`, "The check sequences".
 
 use crate::decode::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, NONE, REP, REPNE, WIDE};
@@ -9,7 +9,7 @@ use crate::decode::raw::{Enc, Raw};
 use crate::sites::guarded::Target;
 use crate::sites::site::{Context, Kind, Proven, Site, TWO_TAGS};
 use crate::sites::symbolic::{Lin, State, Val};
-use blizzard_rt::abi::{self, miss_desc, string_desc};
+use blizzard_contract::{self as contract, miss_desc, string_desc};
 
 /// The call of a gate.
 #[derive(Clone, Debug)]
@@ -50,10 +50,10 @@ pub(crate) fn gate_arguments(
     match kind {
         Kind::Strip | Kind::StackTest => Err("the tests of a loop or of rsp are no check of an access".into()),
         Kind::Poll => {
-            gate(abi::GATE_POLL)?;
+            gate(contract::GATE_POLL)?;
             Ok(Back::Anywhere)
         }
-        Kind::Check { .. } if g.address == abi::GATE_GROUP => {
+        Kind::Check { .. } if g.address == contract::GATE_GROUP => {
             let at = lane_descriptor_va(g).ok_or("the cold stub passes no chain of ranges")?;
             let ranges = chain(cx.rodata, at)?;
             let intact = |r: u8| r == NONE || g.state.intact(r);
@@ -65,7 +65,7 @@ pub(crate) fn gate_arguments(
             Ok(Back::Access)
         }
         Kind::Check { .. } if site.proves.is_some() => {
-            gate(abi::GATE_MISS)?;
+            gate(contract::GATE_MISS)?;
             let Val::Lin(at) = g.below else {
                 return Err("the cold stub passes another address than the access's".into());
             };
@@ -74,7 +74,7 @@ pub(crate) fn gate_arguments(
             Ok(Back::Recheck)
         }
         Kind::Check { .. } | Kind::Large => {
-            gate(abi::GATE_MISS)?;
+            gate(contract::GATE_MISS)?;
             if g.below != Val::Lin(target.lin) {
                 return Err("the cold stub passes another address than the access's".into());
             }
@@ -87,7 +87,7 @@ pub(crate) fn gate_arguments(
             Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
         }
         Kind::String => {
-            gate(abi::GATE_STRING)?;
+            gate(contract::GATE_STRING)?;
             let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
             let want = string_descriptor(cx, access);
             let both = string_desc::CHECK_LOADS | string_desc::CHECK_STORES;
@@ -101,7 +101,7 @@ pub(crate) fn gate_arguments(
             Ok(Back::Behind)
         }
         Kind::Lanes => {
-            gate(abi::GATE_VSIB)?;
+            gate(contract::GATE_VSIB)?;
             let at = lane_descriptor_va(g).ok_or("the cold stub passes no lane descriptor")?;
             let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
             let code = (cx.rodata)(access.va).ok_or("the access is not in the file")?;
@@ -115,7 +115,7 @@ pub(crate) fn gate_arguments(
 fn string_tail(cx: &Context, g: &Gate) -> Result<(), String> {
     /// `call qword ptr [disp32]`.
     const CALL_BYTES: usize = 7;
-    let found = (cx.rodata)(g.at).is_some_and(|bytes| bytes[CALL_BYTES..] == abi::STRING_TAIL);
+    let found = (cx.rodata)(g.at).is_some_and(|bytes| bytes[CALL_BYTES..] == contract::STRING_TAIL);
     if found {
         Ok(())
     } else {
@@ -184,7 +184,7 @@ pub(crate) struct Ranged {
 /// Reads the chain of ranges at `at`; there is at least one.
 pub(crate) fn chain(rodata: &dyn Fn(u64) -> Option<[u8; 16]>, at: u64) -> Result<Vec<Ranged>, String> {
     let mut list = Vec::new();
-    for k in 0..abi::GROUP_RANGES as u64 {
+    for k in 0..contract::GROUP_RANGES as u64 {
         let d = rodata(at.wrapping_add(16 * k)).ok_or_else(|| format!("no chain of ranges at {at:#x}"))?;
         let word = |k: usize| u32::from_le_bytes([d[k], d[k + 1], d[k + 2], d[k + 3]]);
         let (desc, bytes) = (word(4), word(4) & miss_desc::SIZE_MASK);

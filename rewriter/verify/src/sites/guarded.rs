@@ -7,14 +7,14 @@ use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED};
 use crate::sites::site::{Context, Kind};
 use crate::sites::symbolic::{Cond, Lin, State};
-use blizzard_rt::abi::{self, miss_desc};
+use blizzard_contract::{self as contract, miss_desc};
 
 /// The mask that must be tested for an access, given what is checked.
 pub(crate) fn required_mask(cx: &Context, access: Access) -> u32 {
     if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
-        u32::from(abi::TAG_NO_STORE)
+        u32::from(contract::TAG_NO_STORE)
     } else {
-        u32::from(abi::TAG_NO_LOAD)
+        u32::from(contract::TAG_NO_LOAD)
     }
 }
 

@@ -104,7 +104,7 @@ pub struct Proven {
 pub(crate) enum Test {
     /// The tags of so many blocks from the address on have none of the bits.
     Tags { lin: Lin, tags: u8, mask: u32 },
-    /// The address has a bit that shared memory does not have, nor anything that is near the address ([`blizzard_rt::abi::PRIVATE_REACH`]).
+    /// The address has a bit that shared memory does not have, nor anything that is near the address ([`blizzard_contract::PRIVATE_REACH`]).
     Private(Lin),
 }
 
@@ -194,7 +194,7 @@ pub struct Context<'a> {
     pub check_loads: bool,
     pub check_stores: bool,
     pub polls: bool,
-    /// Reads a [`blizzard_rt::abi::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
+    /// Reads a [`blizzard_contract::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
     pub rodata: &'a dyn Fn(u64) -> Option<[u8; 16]>,
 }
 

@@ -9,7 +9,7 @@ use crate::decode::effects::{ALL_FLAGS, Flow, RAX, RBP, RSP, bit};
 use crate::decode::insn::{ADDR32, Insn, Mem, NONE, PREFIXED, RIP, STACK, WIDE};
 use crate::sites::site::{Context, Hot, Kind, Site};
 use crate::sites::symbolic::{Cond, Lin};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// What rsp is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub(crate) fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>
     let first = cx.cold.at(*to).ok_or_else(|| format!("branch at {from:#x} does not lead to a cold stub"))?;
     let mut stub = Stub { code: &cx.cold.insns, first, next: first };
     // The address is one of the window if all its bits are.
-    for number in (abi::SEGMENT_SHIFT..abi::PRIVATE_BIT).rev() {
-        let set = abi::SEGMENT_BASE >> number & 1 == 1;
+    for number in (contract::SEGMENT_SHIFT..contract::PRIVATE_BIT).rev() {
+        let set = contract::SEGMENT_BASE >> number & 1 == 1;
         stub.expect(|i| is_test_of(i, number), "every bit of the window")?;
         site.own_edges.push(stub.branch(if set { 3 } else { 2 }, back)?);
     }
@@ -82,7 +82,7 @@ pub(crate) fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>
     }
     let place = |i: &Insn| i.r0 == RAX && i.mem.is_some_and(|m| through(&m, RIP, back as i64));
     stub.expect(|i| i.op == 0x8d && is_plain(i) && place(i), "where it is")?;
-    let gate = |i: &Insn| i.mem.is_some_and(|m| through(&m, NONE, abi::GATE_STACK as i64) && m.seg == 0);
+    let gate = |i: &Insn| i.mem.is_some_and(|m| through(&m, NONE, contract::GATE_STACK as i64) && m.seg == 0);
     stub.expect(|i| i.flow == Flow::JumpInd && i.ext == 4 && !i.has(PREFIXED) && gate(i), "the gate")?;
     used.extend(stub.first..stub.next);
     Ok(site)
@@ -124,6 +124,6 @@ fn is_test_of(i: &Insn, number: u32) -> bool {
 }
 
 fn is_test_of_nodes(i: &Insn) -> bool {
-    let nodes = |m: &Mem| (m.base, m.index, m.seg, m.disp as u64) == (NONE, NONE, 0, abi::CTX_NODES);
+    let nodes = |m: &Mem| (m.base, m.index, m.seg, m.disp as u64) == (NONE, NONE, 0, contract::CTX_NODES);
     i.op == 0x83 && i.ext == 7 && i.size == 4 && i.imm == 1 && !i.has(PREFIXED) && i.mem.is_some_and(|m| nodes(&m))
 }

@@ -13,7 +13,7 @@ use crate::decode::insn::{Insn, NONE, PREFIXED, WIDE};
 use crate::sites::gates::{Gate, chain, lane_descriptor_va};
 use crate::sites::site::{Context, Copy, Kind, Limit, Site, Strip, Test, Way};
 use crate::sites::symbolic::{Cond, Lin, State, Step, Val, is_taken_back, none_of};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// Instructions of all ways through the tests.
 const LONGEST: usize = 2000;
@@ -58,7 +58,7 @@ fn judge(
         return Err("the limit is not taken back where the loop is entered".into());
     }
     // Above or equal, below or equal: the register is on the limit, or behind it.
-    let cc = if word == abi::LIMIT_UP { 3 } else { 6 };
+    let cc = if word == contract::LIMIT_UP { 3 } else { 6 };
     let branch = follows(probe + 1).filter(|i| i.flow == Flow::Cond && i.op == (0x180 | cc));
     let branch = branch.ok_or("no branch behind the comparison with the limit")?;
     let body = follows(probe + 2).ok_or("no loop behind the comparison with the limit")?.va;
@@ -147,7 +147,7 @@ impl Walk<'_, '_> {
             let step = state.step(i);
             if begins && step != Step::Next {
                 begins = false;
-                if step != Step::Gate(abi::GATE_POLL) {
+                if step != Step::Gate(contract::GATE_POLL) {
                     self.silent.push(va);
                 }
             }
@@ -259,8 +259,8 @@ impl Walk<'_, '_> {
         way.tests.clear();
         (state.limit, state.cond, way.chain) = (None, None, None);
         match address {
-            abi::GATE_POLL => {}
-            abi::GATE_GROUP => {
+            contract::GATE_POLL => {}
+            contract::GATE_GROUP => {
                 let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
                 let gate = Gate { at, address, top, below, lowered, state: state.clone() };
                 let at = lane_descriptor_va(&gate).ok_or("the tests pass no chain of ranges")?;

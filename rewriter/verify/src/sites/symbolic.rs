@@ -7,7 +7,7 @@
 
 use crate::decode::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
 use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// Bytes below rsp that belong to the program.
 const RED_ZONE: i64 = 128;
@@ -85,7 +85,7 @@ pub enum Cond {
         lin: Lin,
         with: i64,
     },
-    /// The bit of `lin` that shared memory does not have ([`abi::PRIVATE_BIT`]); taken when it is clear.
+    /// The bit of `lin` that shared memory does not have ([`contract::PRIVATE_BIT`]); taken when it is clear.
     Private {
         lin: Lin,
     },
@@ -104,7 +104,7 @@ pub struct State {
     pub clean: u8,
     pub slots: Vec<(i64, Val)>,
     pub cond: Option<Cond>,
-    /// The limit of a loop that was written last, and what was written ([`abi::LIMIT_UP`]).
+    /// The limit of a loop that was written last, and what was written ([`contract::LIMIT_UP`]).
     pub limit: Option<(u64, Val)>,
     /// Something no inserted code may do.
     pub fault: Option<&'static str>,
@@ -322,7 +322,7 @@ impl State {
                 let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
                 self.limit = Some((word, Val::Const(i.imm)));
             }
-            (0x1ba, None) if wide && i.ext == 4 && i.imm == i64::from(abi::PRIVATE_BIT) && i.r0 < 16 => {
+            (0x1ba, None) if wide && i.ext == 4 && i.imm == i64::from(contract::PRIVATE_BIT) && i.r0 < 16 => {
                 let lin = self.lin(i.r0)?;
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Private { lin });
@@ -330,8 +330,8 @@ impl State {
             (0xc1, None) if wide && i.ext == 5 && i.r0 < 16 && i.r0 != RSP => {
                 let l = self.lin(i.r0)?;
                 self.regs[i.r0 as usize] = match i.imm as u32 {
-                    abi::BLOCK_SHIFT => Val::Block(l),
-                    abi::SEGMENT_SHIFT => Val::Range(l),
+                    contract::BLOCK_SHIFT => Val::Block(l),
+                    contract::SEGMENT_SHIFT => Val::Range(l),
                     _ => return None,
                 };
                 self.clobber_flags(0);
@@ -375,28 +375,28 @@ impl State {
             }
             (0xf6 | 0xf7, Some(m)) if i.ext == 0 && !wide => {
                 // A tag so many blocks further on.
-                let further = (m.disp as u64).wrapping_sub(abi::TAG_TABLE_BASE);
+                let further = (m.disp as u64).wrapping_sub(contract::TAG_TABLE_BASE);
                 if m.base >= 16 || m.index != NONE || m.seg != 0 || further > FURTHEST {
                     return None;
                 }
                 let Val::Block(mut lin) = self.regs[m.base as usize] else { return None };
-                lin.disp = lin.disp.wrapping_add((further * abi::BLOCK_BYTES) as i64);
+                lin.disp = lin.disp.wrapping_add((further * contract::BLOCK_BYTES) as i64);
                 let mask = if i.size == 1 { i.imm as u32 & 0xff } else { i.imm as u32 };
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Tag { lin, bytes: i.size as u8, mask });
             }
             (0x83, Some(m)) if i.ext == 7 && i.size == 4 => {
                 let cond = match State::absolute(m)? {
-                    abi::POLL_WORD if i.imm == 0 => Cond::Poll,
-                    abi::CTX_NODES => Cond::Nodes { with: i.imm },
+                    contract::POLL_WORD if i.imm == 0 => Cond::Poll,
+                    contract::CTX_NODES => Cond::Nodes { with: i.imm },
                     _ => return None,
                 };
                 self.clobber_flags(0);
                 self.cond = Some(cond);
             }
             (0xff, Some(m)) if i.ext == 0 && wide => {
-                let k = State::absolute(m)?.checked_sub(abi::COUNTERS)?;
-                if k % 8 != 0 || k / 8 >= abi::COUNTER_COUNT as u64 {
+                let k = State::absolute(m)?.checked_sub(contract::COUNTERS)?;
+                if k % 8 != 0 || k / 8 >= contract::COUNTER_COUNT as u64 {
                     return None;
                 }
                 self.clobber_flags(CF);
@@ -462,8 +462,8 @@ impl Insn {
 
 /// What a limit is when nothing has been tested; `None`: the address is no limit's.
 pub(crate) fn none_of(word: u64) -> Option<i64> {
-    let k = [abi::LIMIT_UP, abi::LIMIT_DOWN].iter().position(|&at| at == word)?;
-    Some(abi::NO_LIMITS[k] as i64)
+    let k = [contract::LIMIT_UP, contract::LIMIT_DOWN].iter().position(|&at| at == word)?;
+    Some(contract::NO_LIMITS[k] as i64)
 }
 
 /// Whether a word's value says that nothing has been tested.

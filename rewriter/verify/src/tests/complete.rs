@@ -10,8 +10,8 @@ use crate::file::module::Module;
 use crate::judge::old_code::springboards;
 use blizzard::options::Options;
 use blizzard::pipeline;
-use blizzard_rt::abi::{ModuleInfo, TrapEntry, TrapHead};
-use blizzard_rt::trap_map::{GROUP, encode};
+use blizzard_contract::trap_map::{GROUP, encode};
+use blizzard_contract::{ModuleInfo, TrapEntry, TrapHead};
 use object::{Object, ObjectSymbol};
 use std::mem::offset_of;
 

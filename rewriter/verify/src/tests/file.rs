@@ -7,7 +7,7 @@ use crate::file::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
 use crate::file::module::Module;
 use blizzard::options::Options;
 use blizzard::pipeline;
-use blizzard_rt::abi::ModuleInfo;
+use blizzard_contract::ModuleInfo;
 use std::sync::OnceLock;
 
 const SOURCE: &str = include_str!("planted_program.c");

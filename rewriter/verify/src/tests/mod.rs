@@ -41,27 +41,27 @@ fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit
 
 /// Assembler symbols for the contract's constants, from the crate that defines them.
 fn constants() -> String {
-    use blizzard_rt::abi;
+    use blizzard_contract as contract;
     let mut s = String::new();
     for (name, value) in [
-        ("T", abi::TAG_TABLE_BASE),
-        ("GATE_MISS", abi::GATE_MISS),
-        ("GATE_POLL", abi::GATE_POLL),
-        ("GATE_STRING", abi::GATE_STRING),
-        ("GATE_VSIB", abi::GATE_VSIB),
-        ("GATE_GROUP", abi::GATE_GROUP),
-        ("GATE_STACK", abi::GATE_STACK),
-        ("POLL", abi::POLL_WORD),
-        ("NODES", abi::CTX_NODES),
-        ("UP", abi::LIMIT_UP),
-        ("DOWN", abi::LIMIT_DOWN),
-        ("COUNTERS", abi::COUNTERS),
-        ("LOAD", abi::miss_desc::LOAD.into()),
-        ("STORE", abi::miss_desc::STORE.into()),
-        ("MASKED", abi::miss_desc::MASKED.into()),
-        ("XSAVE", abi::miss_desc::SIZE_XSAVE.into()),
-        ("MOVED", abi::Region::MOVED.into()),
-        ("MAGIC", abi::MODULE_MAGIC),
+        ("T", contract::TAG_TABLE_BASE),
+        ("GATE_MISS", contract::GATE_MISS),
+        ("GATE_POLL", contract::GATE_POLL),
+        ("GATE_STRING", contract::GATE_STRING),
+        ("GATE_VSIB", contract::GATE_VSIB),
+        ("GATE_GROUP", contract::GATE_GROUP),
+        ("GATE_STACK", contract::GATE_STACK),
+        ("POLL", contract::POLL_WORD),
+        ("NODES", contract::CTX_NODES),
+        ("UP", contract::LIMIT_UP),
+        ("DOWN", contract::LIMIT_DOWN),
+        ("COUNTERS", contract::COUNTERS),
+        ("LOAD", contract::miss_desc::LOAD.into()),
+        ("STORE", contract::miss_desc::STORE.into()),
+        ("MASKED", contract::miss_desc::MASKED.into()),
+        ("XSAVE", contract::miss_desc::SIZE_XSAVE.into()),
+        ("MOVED", contract::Region::MOVED.into()),
+        ("MAGIC", contract::MODULE_MAGIC),
     ] {
         s += &format!(".set {name}, {value:#x}\n");
     }
@@ -207,7 +207,7 @@ f:
 
     /// The flags that follow from the code.
     fn more_flags(&self) -> u64 {
-        use blizzard_rt::abi::module_flags::{COUNTING, STRIPS};
+        use blizzard_contract::module_flags::{COUNTING, STRIPS};
         let has = |word: &str| self.text.contains(word) || self.cold.contains(word);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
         flag(has("COUNTERS"), COUNTING) | flag(has("[UP]") || has("[DOWN]"), STRIPS)

@@ -213,7 +213,7 @@ fn poll_behind(output: &[u8]) -> Option<(usize, usize)> {
     let m = Module::read(output, "p").expect("read module");
     let text = decoder::decode(m.text.data, m.text.va, &[]);
     let at = text.insns.iter().position(|i| i.op == 0x8d && i.mem.is_some_and(|m| m.disp == BEHIND)).expect("the code");
-    let is_poll = |k: &usize| text.insns[*k].mem.is_some_and(|m| m.disp as u64 == blizzard_rt::abi::POLL_WORD);
+    let is_poll = |k: &usize| text.insns[*k].mem.is_some_and(|m| m.disp as u64 == blizzard_contract::POLL_WORD);
     let poll = (at - 10..at + 10).find(is_poll)?;
     let (test, branch) = (&text.insns[poll], &text.insns[poll + 1]);
     let offset = m.text.data.as_ptr() as usize - output.as_ptr() as usize;

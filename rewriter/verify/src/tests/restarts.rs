@@ -4,9 +4,9 @@ use super::load;
 use crate::decode::decoder;
 use crate::file::module::Module;
 use crate::sites::{find, site};
-use blizzard_rt::abi::ModuleInfo;
-use blizzard_rt::abi::module_flags;
-use blizzard_rt::restarts::{GROUP, Restart, encode};
+use blizzard_contract::ModuleInfo;
+use blizzard_contract::module_flags;
+use blizzard_contract::restarts::{GROUP, Restart, encode};
 use object::{Object, ObjectSection};
 
 /// Changes the rows of a table that would be right.

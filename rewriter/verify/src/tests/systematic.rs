@@ -14,9 +14,9 @@ use crate::mutation::code::{dead, harmless};
 use crate::sites::{find, site};
 use blizzard::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard_rt::abi::{self, RestartHead, TrapEntry, TrapHead};
-use blizzard_rt::restarts;
-use blizzard_rt::trap_map::encode;
+use blizzard_contract::restarts;
+use blizzard_contract::trap_map::encode;
+use blizzard_contract::{self as contract, RestartHead, TrapEntry, TrapHead};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -124,7 +124,7 @@ fn added(
 }
 
 fn tag_test(i: &Insn) -> bool {
-    matches!(i.op, 0xf6 | 0xf7) && i.mem.is_some_and(|m| m.disp as u64 == abi::TAG_TABLE_BASE)
+    matches!(i.op, 0xf6 | 0xf7) && i.mem.is_some_and(|m| m.disp as u64 == contract::TAG_TABLE_BASE)
 }
 
 fn to_cold(s: &Subject, i: &Insn) -> bool {
@@ -132,7 +132,7 @@ fn to_cold(s: &Subject, i: &Insn) -> bool {
 }
 
 fn poll_test(i: &Insn) -> bool {
-    i.op == 0x83 && i.mem.is_some_and(|m| m.disp as u64 == abi::POLL_WORD)
+    i.op == 0x83 && i.mem.is_some_and(|m| m.disp as u64 == contract::POLL_WORD)
 }
 
 /// Another instruction of the text than the one at `va`, to jump to.
@@ -605,7 +605,7 @@ fn asks_for_more(s: &Subject, mutant: &[u8], va: u64) -> bool {
     // `push imm32`.
     let pushed = |file: &[u8]| u32::from_le_bytes([1, 2, 3, 4].map(|k| file[s.offset(va) + k]));
     let (right, other) = (pushed(&s.output), pushed(mutant));
-    let size = abi::miss_desc::SIZE_MASK;
+    let size = contract::miss_desc::SIZE_MASK;
     right & !size == other & !size && right & size < other & size
 }
 
@@ -629,7 +629,7 @@ fn same_chain(s: &Subject, mutant: &[u8], va: u64) -> bool {
     };
     let (Some(right), Some(other)) = (chain(&s.output), chain(mutant)) else { return false };
     let stored = |mut range: [u8; 16]| {
-        range[ACCESS] = (abi::miss_desc::STORE >> 16) as u8;
+        range[ACCESS] = (contract::miss_desc::STORE >> 16) as u8;
         range
     };
     let tells = |have: &[u8; 16], of: &[u8; 16]| have == of || *have == stored(*of);

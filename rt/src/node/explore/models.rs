@@ -1,11 +1,11 @@
 //! What is explored: a few nodes with a few steps each, for each mechanism that lives in the drivers, at any block size.
 
 use super::world::{Copy, Model, Op, Variable, share};
-use blizzard_contract::{RegionHeader, home_policy, protocol_number};
 use crate::homes::{PAGE_BYTES, Placement};
 use crate::protocol::NodeId;
 use crate::tags::Block;
 use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
+use blizzard_contract::{RegionHeader, home_policy, protocol_number};
 use std::vec;
 use std::vec::Vec;
 

@@ -3,8 +3,6 @@
 use super::WORLD;
 use super::fiber::{self, Fiber};
 use super::search::Found;
-use blizzard_contract::STAGE_PIECE_BYTES;
-use blizzard_contract::{self as contract, Counter, RegionHeader};
 use crate::coherence::{Lane, has_bug};
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::Node;
@@ -16,6 +14,8 @@ use crate::syscall_gate::pins;
 use crate::syscall_gate::table::Range;
 use crate::tags::{Block, Space};
 use crate::tempest::{self, Host, bulk};
+use blizzard_contract::STAGE_PIECE_BYTES;
+use blizzard_contract::{self as contract, Counter, RegionHeader};
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
@@ -327,9 +327,9 @@ impl World {
                 Status::Looks => has_turn,
                 Status::Waits => self.may_nap(number) && actor.naps.get() != 0,
                 Status::Kernel => {
-                    let is_called = self
-                        .node(number)
-                        .is_some_and(|node| node.context.activity().load(Ordering::Relaxed) == contract::activity::CALLED);
+                    let is_called = self.node(number).is_some_and(|node| {
+                        node.context.activity().load(Ordering::Relaxed) == contract::activity::CALLED
+                    });
                     let taken_back = is_called && actor.calls_back.get() != 0;
                     all.extend(taken_back.then_some((number, Choice::TakenBack)));
                     true

@@ -16,8 +16,8 @@
 //! **Invariant:** each state has exactly one encoding and sixteen zero bytes are Unshared, so that a directory page fresh from the
 //! kernel is a correct one. `decode` accepts nothing else.
 
-use blizzard_contract::MAX_NODES;
 use crate::protocol::{NodeId, Tag};
+use blizzard_contract::MAX_NODES;
 
 /// A set of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

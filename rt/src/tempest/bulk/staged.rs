@@ -9,12 +9,12 @@
 use super::super::staging::Area;
 use super::super::{Host, with};
 use super::{Bulk, Destination, Staging, complete, destination, reject};
-use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use crate::coherence::has_bug;
 use crate::msg::id;
 use crate::protocol::NodeId;
 use crate::stats;
 use crate::transport::Message;
+use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 
 /// Pieces that a source stages with its offer, and after each that is taken.
 pub(super) const FIRST_PIECES: u32 = 4;

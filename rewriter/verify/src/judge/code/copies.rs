@@ -19,7 +19,7 @@ use crate::sites::symbolic::Lin;
 const TABLE: i64 = 1 << 16;
 /// No index of 32 bits, times eight, leads farther, access included. No tests of tags tell of so many bytes.
 const FARTHEST: i64 = 1 << 36;
-const _: () = assert!(STRIP * (1 << 15) < FARTHEST && (FARTHEST as u64) < blizzard_rt::abi::PRIVATE_REACH / 4);
+const _: () = assert!(STRIP * (1 << 15) < FARTHEST && (FARTHEST as u64) < blizzard_contract::PRIVATE_REACH / 4);
 
 /// An instruction of the program in a block of a copy.
 struct Copied<'x> {

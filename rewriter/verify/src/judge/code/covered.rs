@@ -21,7 +21,7 @@ use crate::judge::code::prover::{Need, Prover, REGION, STEPS, STRIP, apart, move
 use crate::sites::gates::chain;
 use crate::sites::site::{Context, Kind, Limit, Proven, Site, Sites, get};
 use crate::sites::symbolic::Lin;
-use blizzard_rt::abi::{self, claim_reason};
+use blizzard_contract::{self as contract, claim_reason};
 use foldhash::{HashMap, HashMapExt};
 
 /// By instruction: the reason, in a word.
@@ -104,7 +104,7 @@ fn tables_are_sound(m: &Module, cx: &Context, audit: &mut Audit) {
             Err(why) => {
                 audit.finding(start, m.place(start), format!("a region of covered accesses: {why}"));
             }
-            Ok(list) if list[0].desc & abi::miss_desc::MASKED != 0 => {
+            Ok(list) if list[0].desc & contract::miss_desc::MASKED != 0 => {
                 audit.finding(start, m.place(start), "a region of covered accesses acquires a masked range");
             }
             Ok(_) => {}
@@ -286,8 +286,8 @@ impl Prover<'_, '_> {
             for (k, r) in list.iter().enumerate().skip(own) {
                 let used = self.uses.get(&(at, place)).and_then(|u| *u.get(k)?);
                 let (lo, store) = (r.proven.lin.disp, r.proven.store);
-                let both = r.desc & (abi::miss_desc::LOAD | abi::miss_desc::STORE)
-                    == abi::miss_desc::LOAD | abi::miss_desc::STORE;
+                let both = r.desc & (contract::miss_desc::LOAD | contract::miss_desc::STORE)
+                    == contract::miss_desc::LOAD | contract::miss_desc::STORE;
                 if both || used != Some((lo, lo + i64::from(r.proven.bytes), store)) {
                     out.push((
                         place & !REGION,
@@ -409,7 +409,7 @@ fn justified(cx: &Context, sites: &Sites, g: &Graph, site: &Site) -> Result<(), 
 fn is_touched(x: i64, touched: &Touched) -> bool {
     let below = touched.iter().filter(|t| t.0 <= x).map(|t| x.min(t.1 - 1)).max();
     let above = touched.iter().filter(|t| t.1 > x).map(|t| x.max(t.0)).min();
-    matches!((below, above), (Some(y), Some(z)) if z - y <= abi::BLOCK_BYTES as i64)
+    matches!((below, above), (Some(y), Some(z)) if z - y <= contract::BLOCK_BYTES as i64)
 }
 
 /// What the accesses of one way lack.

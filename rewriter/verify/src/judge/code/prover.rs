@@ -11,7 +11,7 @@ use crate::graph::blocks::Graph;
 use crate::sites::gates::{Ranged, chain};
 use crate::sites::site::{Context, Proven, Site, Sites, Test, get};
 use crate::sites::symbolic::Lin;
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 use foldhash::{HashMap, HashMapExt};
 
 /// What a range of a chain is needed for: from, to, whether something stores.
@@ -178,13 +178,13 @@ impl<'x, 'a> Prover<'x, 'a> {
 /// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
 /// between two bytes at most a block apart is in the block of one of them. A private address tells of what is near on both sides.
 pub(crate) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
-    const BLOCK: i64 = abi::BLOCK_BYTES as i64;
-    const NEAR: i64 = (abi::PRIVATE_REACH / 2) as i64;
+    const BLOCK: i64 = contract::BLOCK_BYTES as i64;
+    const NEAR: i64 = (contract::PRIVATE_REACH / 2) as i64;
     let same = |lin: &Lin| (Lin { disp: need.lin.disp, ..*lin }) == need.lin;
     let stretch = |t: &Test| match t {
         Test::Tags { lin, tags, mask } => {
-            let for_stores = *mask == repeated(abi::TAG_NO_STORE.into(), *tags);
-            let for_loads = *mask == repeated(abi::TAG_NO_LOAD.into(), *tags) && !need.store;
+            let for_stores = *mask == repeated(contract::TAG_NO_STORE.into(), *tags);
+            let for_loads = *mask == repeated(contract::TAG_NO_LOAD.into(), *tags) && !need.store;
             let right = same(lin) && matches!(tags, 1 | 4) && (for_stores || for_loads);
             right.then_some((lin.disp, lin.disp + BLOCK * (i64::from(*tags) - 1)))
         }

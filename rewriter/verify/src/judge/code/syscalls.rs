@@ -2,7 +2,7 @@
 //!
 //! Input: the decoded new code. Output: it, with each gated call marked as what it is: the address of what follows goes to rcx, the gate
 //! executes the call and continues there. What calls the kernel otherwise is a finding, since the kernel looks at no tags.
-//! Source: `rt/src/abi.rs` (GATE_SYSCALL), `rewriter/DESIGN.md`, "The check sequences"; SDM volume 2, SYSCALL (rcx, r11).
+//! Source: `rt/contract/src/gates.rs` (GATE_SYSCALL), `rewriter/DESIGN.md`, "The check sequences"; SDM volume 2, SYSCALL (rcx, r11).
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
@@ -10,7 +10,7 @@ use crate::decode::effects::{Effects, Flow, RCX, Touch};
 use crate::decode::insn::{Insn, NONE, RIP, WIDE};
 use crate::file::module::Module;
 use crate::sites::site::{Sites, set};
-use blizzard_rt::abi;
+use blizzard_contract as contract;
 
 /// Opcodes of `syscall`, `sysenter` and `int`.
 const SYSCALL: u16 = 0x105;
@@ -40,8 +40,9 @@ pub(crate) fn admit(m: &Module, text: &mut Code, audit: &mut Audit) -> Vec<usize
 fn leads(lea: &Insn, jump: &Insn, call: &Insn) -> bool {
     let behind = lea.mem.is_some_and(|m| m.base == RIP && m.index == NONE && m.disp as u64 == call.end());
     let address = lea.op == 0x8d && lea.r0 == RCX && lea.has(WIDE) && behind;
-    let gate =
-        jump.mem.is_some_and(|m| m.base == NONE && m.index == NONE && m.seg == 0 && m.disp as u64 == abi::GATE_SYSCALL);
+    let gate = jump
+        .mem
+        .is_some_and(|m| m.base == NONE && m.index == NONE && m.seg == 0 && m.disp as u64 == contract::GATE_SYSCALL);
     address && lea.end() == jump.va && jump.flow == Flow::JumpInd && gate && jump.end() == call.va
 }
 

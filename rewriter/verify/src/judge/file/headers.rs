@@ -15,7 +15,7 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const PT_TLS: u32 = 7;
 const PT_GNU_STACK: u32 = 0x6474_e551;
-const PT_BLIZZARD: u32 = blizzard_rt::abi::PT_BLIZZARD;
+const PT_BLIZZARD: u32 = blizzard_contract::PT_BLIZZARD;
 /// Of the ELF header: what a rewrite may change (entry, both tables, section headers) lies between and behind these.
 const KEPT: [Range<usize>; 2] = [0..24, 48..56];
 
@@ -158,7 +158,7 @@ impl Judge<'_, '_> {
                 PT_INTERP => 1,
                 _ => continue,
             };
-            let info = p.kind != PT_BLIZZARD || p.mem == size_of::<blizzard_rt::abi::ModuleInfo>() as u64;
+            let info = p.kind != PT_BLIZZARD || p.mem == size_of::<blizzard_contract::ModuleInfo>() as u64;
             if (p.flags, p.pa, p.mem, p.align) != (PF_R, p.va, p.file, align) || !info {
                 self.open(p.va, format!("{} contradicts itself", name(p.kind)));
             }

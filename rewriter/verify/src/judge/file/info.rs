@@ -4,7 +4,7 @@
 //! ([`crate::judge::old_code::springboards`], [`crate::judge::old_code::original`]), restarts ([`crate::judge::file::restarts`]), claims and regions ([`crate::judge::code::covered`]), program headers and segments
 //! ([`crate::judge::file::headers`]), the runtime ([`crate::judge::file::runtime`]). **Invariant**: what no proof reaches is counted as trusted.
 //!
-//! Source: `blizzard_rt::abi::ModuleInfo`.
+//! Source: `blizzard_contract::ModuleInfo`.
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
@@ -13,7 +13,7 @@ use crate::decode::insn::NONE;
 use crate::file::memory::{PF_W, PT_INTERP, PT_LOAD};
 use crate::file::module::Module;
 use crate::sites::site::{Kind, Sites, get};
-use blizzard_rt::abi::{self, module_flags};
+use blizzard_contract::{self as contract, module_flags};
 
 const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::CHECK_STORES
@@ -96,7 +96,7 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
             }
         }
     }
-    let counters = abi::COUNTERS..abi::COUNTERS + 4096;
+    let counters = contract::COUNTERS..contract::COUNTERS + 4096;
     let counts =
         |mem: crate::decode::insn::Mem| mem.base == NONE && mem.index == NONE && counters.contains(&(mem.disp as u64));
     let counting = text
@@ -158,8 +158,8 @@ fn closure(m: &Module, audit: &mut Audit) {
     let mut strings = bytes.split(|b| *b == 0);
     let first = strings.next().and_then(|s| std::str::from_utf8(s).ok());
     let wanted = match first {
-        Some(abi::closure_strings::BUNDLE) => 2,
-        Some(abi::closure_strings::CACHE) => 5,
+        Some(contract::closure_strings::BUNDLE) => 2,
+        Some(contract::closure_strings::CACHE) => 5,
         _ => 0,
     };
     // Behind the last NUL there is nothing.

@@ -9,7 +9,7 @@
 use crate::audit::Audit;
 use crate::file::memory::{self, PF_W, PF_X, PT_LOAD};
 use crate::file::module::Module;
-use blizzard_rt::abi::{self, ModuleInfo};
+use blizzard_contract::{self as contract, ModuleInfo};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
 use sha2::{Digest, Sha256};
@@ -68,7 +68,7 @@ impl Image {
             bytes.extend(file.get(p.off as usize..)?.get(..p.file as usize)?);
             pieces.push(Piece { at, mem: lead.checked_add(p.mem)?, flags: p.flags, bytes });
         }
-        let (entry, info) = (symbol(abi::RT_ENTRY_SYMBOL)?, symbol(abi::MODULE_INFO_SYMBOL)?);
+        let (entry, info) = (symbol(contract::RT_ENTRY_SYMBOL)?, symbol(contract::MODULE_INFO_SYMBOL)?);
         let mut image = Image { pieces, entry, info };
         image.slot()?.fill(0);
         Some(image)

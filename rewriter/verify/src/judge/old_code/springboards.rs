@@ -9,7 +9,7 @@ use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::file::module::Module;
 use crate::sites::site::{Sites, get};
-use blizzard_rt::abi::{SPRINGBOARD_JUMPS, TrapEntry};
+use blizzard_contract::{SPRINGBOARD_JUMPS, TrapEntry};
 
 const TRAP: u8 = 0xcc;
 const JMP: u8 = 0xe9;

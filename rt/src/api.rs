@@ -9,7 +9,6 @@ use crate::heap::Full;
 use crate::node::{self, Call, with_run};
 use crate::partition::{Attributes, BlockSize, Placement};
 use crate::print;
-use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::single::{self, Misuse, Single};
 use crate::sync::Collective;
@@ -19,6 +18,7 @@ use crate::sync::op::{Combine, Op, Reduction, Type};
 use blizzard_contract::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
+use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::AtomicU64;
 
 /// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)

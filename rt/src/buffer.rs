@@ -1,27 +1,30 @@
 //! Private memory of the runtime: zeroed tables and growing queues straight from the kernel.
 //!
 //! Purpose: the runtime may interrupt the program inside `malloc`, so its own memory comes from `mmap` alone. [`Table`] reserves
-//! a large array of which only touched pages cost memory; [`Queue`] is a first-in first-out queue that doubles when full.
+//! a large array of which only touched pages cost memory; [`Queue`] is a queue on top of it. [`KernelMemory`] hands them to the coherence engine.
 //! **Invariant**: element types are plain data for which zero bytes are a value ([`Zeroed`]).
 
 use crate::limits;
 use crate::sys;
+use blizzard_protocol::storage::Storage;
+pub use blizzard_protocol::storage::Zeroed;
 use core::marker::PhantomData;
 use core::mem::size_of;
 
-/// Plain data for which all-zero bytes are a value.
-///
-/// # Safety
-/// The implementer vouches that zero bytes are a value of the type and that it has no drop glue.
-pub unsafe trait Zeroed: Copy {}
+/// [`Table`]s from the kernel.
+pub struct KernelMemory;
 
-// SAFETY: integers.
-unsafe impl Zeroed for u64 {}
-// SAFETY: integers.
-unsafe impl Zeroed for u32 {}
+impl Storage for KernelMemory {
+    type Error = sys::Errno;
+    type Table<T: Zeroed> = Table<T>;
 
-// SAFETY: integers; all zero is the Unshared entry.
-unsafe impl Zeroed for crate::protocol::mcm::Entry {}
+    fn table<T: Zeroed>(len: u64) -> sys::Result<Table<T>> {
+        Table::new(len)
+    }
+}
+
+/// A first-in first-out queue that grows without bound. Costs nothing until the first push.
+pub type Queue<T> = blizzard_protocol::storage::Queue<T, KernelMemory>;
 
 /// The explorations of the tests make nodes by the hundred thousand: what is as small as this comes from malloc there.
 #[cfg(test)]
@@ -103,84 +106,20 @@ impl<T: Zeroed> Drop for Table<T> {
 // SAFETY: the table owns its memory like a boxed slice.
 unsafe impl<T: Zeroed + Send> Send for Table<T> {}
 
-/// A first-in first-out queue that grows without bound. Costs nothing until the first push.
-pub struct Queue<T: Zeroed> {
-    slots: Option<Table<T>>,
-    head: u64,
-    len: u64,
-}
-
-impl<T: Zeroed> Queue<T> {
-    /// An empty queue.
-    pub const fn new() -> Self {
-        Queue { slots: None, head: 0, len: 0 }
-    }
-
-    pub const fn len(&self) -> u64 {
+impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
+    #[inline]
+    fn len(&self) -> u64 {
         self.len
     }
 
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
+    #[inline]
+    fn get(&self, index: u64) -> T {
+        Table::get(self, index)
     }
 
-    /// Appends; fails only when the kernel has no memory.
-    pub fn push(&mut self, value: T) -> sys::Result<()> {
-        let capacity = self.slots.as_ref().map_or(0, |slots| slots.len);
-        if self.len == capacity {
-            let first = (16384 / size_of::<T>() as u64).max(16).next_power_of_two();
-            let mut bigger = Table::new(if capacity == 0 { first } else { capacity * 2 })?;
-            for index in 0..self.len {
-                if let Some(value) = self.get(index) {
-                    bigger.set(index, value);
-                }
-            }
-            self.slots = Some(bigger);
-            self.head = 0;
-        }
-        let at = self.head + self.len;
-        if let Some(slots) = &mut self.slots {
-            let capacity = slots.len;
-            slots.set(at & (capacity - 1), value);
-            self.len += 1;
-        }
-        Ok(())
-    }
-
-    /// The element `index` places behind the front.
-    pub fn get(&self, index: u64) -> Option<T> {
-        let slots = self.slots.as_ref().filter(|_| index < self.len)?;
-        Some(slots.get((self.head + index) & (slots.len - 1)))
-    }
-
-    /// Replaces the element `index` places behind the front; nothing happens when there is none.
-    pub fn set(&mut self, index: u64, value: T) {
-        let at = self.head + index;
-        if let Some(slots) = self.slots.as_mut().filter(|_| index < self.len) {
-            let capacity = slots.len;
-            slots.set(at & (capacity - 1), value);
-        }
-    }
-
-    /// Takes the last element.
-    pub fn pop_back(&mut self) -> Option<T> {
-        let value = self.get(self.len.checked_sub(1)?)?;
-        self.len -= 1;
-        Some(value)
-    }
-
-    /// Takes the front element.
-    pub fn pop(&mut self) -> Option<T> {
-        let value = self.get(0)?;
-        self.head += 1;
-        self.len -= 1;
-        Some(value)
-    }
-}
-
-impl<T: Zeroed> Default for Queue<T> {
-    fn default() -> Self {
-        Self::new()
+    #[inline]
+    fn set(&mut self, index: u64, value: T) {
+        Table::set(self, index, value);
     }
 }
 
@@ -202,27 +141,5 @@ mod tests {
     #[should_panic(expected = "index 4 of 4")]
     fn tables_check_the_index() {
         Table::<u64>::new(4).unwrap().get(4);
-    }
-
-    #[test]
-    fn queues_keep_their_order_while_they_grow() {
-        let mut queue = Queue::new();
-        let mut expected = std::collections::VecDeque::new();
-        // Pops in between move the front away from the start of the storage, so that growth meets a wrapped queue.
-        for n in 0..100_000u64 {
-            queue.push(n).unwrap();
-            expected.push_back(n);
-            if n % 3 == 0 {
-                assert_eq!(queue.pop(), expected.pop_front());
-            }
-        }
-        queue.set(1, 77);
-        expected[1] = 77;
-        assert_eq!(queue.get(1), Some(77));
-        assert_eq!(queue.get(queue.len()), None);
-        while let Some(n) = expected.pop_front() {
-            assert_eq!(queue.pop(), Some(n));
-        }
-        assert!(queue.is_empty() && queue.pop().is_none());
     }
 }

@@ -22,16 +22,19 @@
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
 use crate::apart::Apart;
-use crate::coherence::has_bug;
+use crate::homes::Homes;
 use crate::homes::PAGE_BYTES;
+use crate::node::has_bug;
 use crate::node::{self, Node};
-use crate::protocol::{NodeId, Tag};
 use crate::region::Region;
 use crate::stats::Wait;
-use crate::tags::{Block, Space};
+use crate::tags::Space;
 use crate::{segment, sys};
 use blizzard_contract::LOWER_ARENAS;
 use blizzard_contract::{self as contract, CONTEXT_BYTES};
+use blizzard_protocol::ids::Block;
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// After so long without another creation the created nodes are released even if node 0 waits for nobody.
@@ -68,6 +71,13 @@ impl Forks {
         let enabled = region.header().forks != 0;
         let limits = core::array::from_fn(|arena| region.fork_limit(arena).load(Ordering::Relaxed));
         Forks { enabled, limits, ..Forks::default() }
+    }
+
+    /// Whether node 0 had this page, of which this node is the home, before this node existed: it then has the only copy of every block that no
+    /// protocol event has touched since.
+    pub fn began_at_node_0(&self, homes: &Homes, me: NodeId, page: u64) -> bool {
+        let limit = homes.arena_of(page).and_then(|arena| self.limits.get(arena.index()));
+        me != NodeId::FIRST && limit.is_some_and(|&limit| page < limit)
     }
 }
 
@@ -183,13 +193,6 @@ impl Node {
                 self.space.set_tag(block, Tag::Writable);
             }
         }
-    }
-
-    /// Whether node 0 had this page, of which this node is the home, before this node existed: it then has the only copy of every block that no
-    /// protocol event has touched since.
-    pub fn began_at_node_0(&self, page: u64) -> bool {
-        let limit = self.homes.arena_of(page).and_then(|arena| self.forks.limits.get(arena.index()));
-        self.me != self.manager() && limit.is_some_and(|&limit| page < limit)
     }
 
     /// Waits until `count` more created nodes have ended.

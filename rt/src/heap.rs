@@ -9,12 +9,12 @@ use crate::alloc::{Arena, Chunk, FreeError};
 use crate::homes::{ArenaId, Attributes, Homes, PAGE_BYTES, Placement};
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS};
+use blizzard_protocol::ids::NodeId;
 
 /// An allocation for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Node {
         for block in (addr..addr + bytes).step_by(BLOCK_BYTES as usize) {
             self.end_last_access();
             self.access(block, BLOCK_BYTES, true, false);
-            self.space.write(crate::tags::Block::of(block), &[0; 8]);
+            self.space.write(blizzard_protocol::ids::Block::of(block), &[0; 8]);
             if block.is_multiple_of(PAGE_BYTES) {
                 // A long stretch of local blocks must not keep the peers waiting.
                 self.end_last_access();

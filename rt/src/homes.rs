@@ -15,9 +15,9 @@
 
 use crate::buffer::{Table, Zeroed};
 pub use crate::partition::{ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement};
-use crate::protocol::NodeId;
 use crate::sys;
 use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
+use blizzard_protocol::ids::NodeId;
 use core::cell::Cell;
 
 /// The partition of one run's segment.

@@ -59,7 +59,7 @@ const fn describe(state: Option<u8>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::NodeId;
+    use blizzard_protocol::ids::NodeId;
 
     #[test]
     fn the_state_stands_behind_the_name() {

@@ -5,20 +5,39 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
+/// Whether that bug is planted. Never in a runtime that Blizzard embeds.
+macro_rules! has_bug {
+    ($node:expr, $bug:ident) => {{
+        #[cfg(any(feature = "planted", test))]
+        let has = $crate::node::planted::bug(&$node.context) == Some(blizzard_protocol::planted::Bug::$bug);
+        #[cfg(not(any(feature = "planted", test)))]
+        let has = {
+            let _ = &$node;
+            false
+        };
+        has
+    }};
+}
+pub(crate) use has_bug;
+
+pub mod access;
 #[cfg(test)]
 pub mod explore;
+pub mod links;
 pub mod own_stack;
+#[cfg(any(feature = "planted", test))]
+pub mod planted;
 mod process;
+#[cfg(test)]
+mod shuffle;
 
-use crate::buffer::Queue;
-use crate::coherence::Coherence;
+use crate::buffer::{KernelMemory, Queue};
 use crate::forks::{self, Forks};
 use crate::heap::Arenas;
-use crate::homes::{HomeTable, Homes};
+use crate::homes::{HomeTable, Homes, MAX_ARENAS};
 use crate::instruments::{self, Step};
 use crate::msg::{self, Receiver, Rejection};
-use crate::protocol::NodeId;
-use crate::region::{Context, Region};
+use crate::region::Region;
 use crate::stats::{self, Wait, WaitClock};
 use crate::sync::Sync;
 use crate::sys;
@@ -26,8 +45,11 @@ use crate::tags::Space;
 use crate::tempest::{self, Host};
 use crate::transport::{Message, Patience, Transport, Urgency};
 use blizzard_contract::Counter;
+use blizzard_protocol::engine::Engine;
+use blizzard_protocol::ids::NodeId;
 use core::fmt;
 use core::sync::atomic::Ordering;
+use links::Links;
 pub use process::{
     Boot, Call, api, before_call, detach_child, enter_kernel, exiting, fail, hold_pages, is_inside, miss, miss_lanes,
     nodes, number, poll, region, restart, set_created, start, tempest_settings, with_host, with_host_at_gate, with_run,
@@ -38,17 +60,12 @@ const POLL_BUDGET: u32 = 256;
 
 /// One node of a run of several.
 pub struct Node {
-    pub me: NodeId,
-    region: Region,
-    pub context: Context,
-    pub space: Space,
-    pub homes: Homes,
-    pub home_table: HomeTable,
-    pub transport: Transport,
-    pub coherence: Coherence,
+    links: Links,
+    pub engine: Engine<KernelMemory>,
     pub arenas: Arenas,
     pub sync: Sync,
-    pub forks: Forks,
+    /// By arena: the first address that was never handed out, as far as this node knows.
+    handed_out: [u64; MAX_ARENAS],
     clock: WaitClock,
     /// The answer that [`Node::call`] waits for: its handler, who sends it, and its key.
     awaited: Option<(u16, NodeId, u64)>,
@@ -56,6 +73,9 @@ pub struct Node {
     requests: u64,
     /// Messages of `tempest.h` that came before the program had started that interface.
     pub early: Queue<Message>,
+    /// In a test that lets messages overtake each other.
+    #[cfg(test)]
+    bag: Option<shuffle::Bag>,
 }
 
 impl Node {
@@ -69,8 +89,9 @@ impl Node {
         let homes = homes.among(forks::homes_present(&region));
         // A program that creates its nodes has used its pages at node 0, where their data stays.
         let migrates = region.header().forks == 0;
-        Ok(Node {
+        let links = Links {
             me,
+            protocol: region.protocol(),
             region,
             context: region.context(me),
             space,
@@ -78,21 +99,27 @@ impl Node {
             homes,
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) },
-            coherence: Coherence::new(region.protocol(), region.header())?,
-            arenas: Arenas::new(&homes, me)?,
-            sync: Sync::new()?,
             forks: Forks::new(&region),
+        };
+        Ok(Node {
+            arenas: Arenas::new(&links.homes, me)?,
+            links,
+            engine: Engine::new(region.header())?,
+            sync: Sync::new()?,
+            handed_out: [0; MAX_ARENAS],
             clock: WaitClock::start(),
             awaited: None,
             answer: None,
             requests: 0,
             early: Queue::new(),
+            #[cfg(test)]
+            bag: None,
         })
     }
 
     /// Node 0, which manages collectives and publish slots.
     pub fn manager(&self) -> NodeId {
-        const { NodeId::new(0).expect("0 is a node") }
+        NodeId::FIRST
     }
 
     pub fn region(&self) -> Region {
@@ -108,7 +135,7 @@ impl Node {
     /// First thing in every entry but a false miss.
     pub fn begin(&mut self) {
         #[cfg(any(feature = "planted", test))]
-        self.planted_begin();
+        blizzard_protocol::planted::begin(&mut self.links);
         self.end_last_access();
         self.transport.drain();
     }
@@ -151,8 +178,8 @@ impl Node {
             // Nobody drains the queues while this node sleeps.
             self.wait(Wait::Other, |node| node.transport.is_drained());
         }
-        if self.owes_answer() {
-            self.wait(Wait::Other, |node| !node.owes_answer());
+        if self.engine.owes_answer() {
+            self.wait(Wait::Other, |node| !node.engine.owes_answer());
         }
         !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel()
     }
@@ -182,7 +209,7 @@ impl Node {
             space: &self.space,
             homes: &self.homes,
             home_table: &self.home_table,
-            protocol: self.coherence.kind(),
+            protocol: self.protocol,
         };
         match msg::validate(&receiver, from, message) {
             Ok(handler) => {
@@ -203,11 +230,11 @@ impl Node {
     pub fn send(&mut self, to: NodeId, mut message: Message) {
         if to == self.me {
             message.source = to.index() as u8;
-            if let Some(handler) = usize::from(message.handler).checked_sub(1).and_then(|row| msg::HANDLERS.get(row)) {
+            if let Some(handler) = msg::handler(message.handler) {
                 (handler.run)(self, to, &message);
             }
         } else {
-            self.send_as(to, message, msg::urgency(self.coherence.kind(), message.handler));
+            self.send_as(to, message, msg::urgency(message.handler));
         }
     }
 
@@ -247,7 +274,7 @@ impl Node {
     /// Handles messages until `done`, and none after that.
     pub fn wait(&mut self, what: Wait, done: impl Fn(&Node) -> bool) {
         if matches!(what, Wait::Barrier | Wait::Lock) {
-            self.coherence.trail.border();
+            self.engine.trail.border();
         }
         if done(self) {
             return;
@@ -275,8 +302,9 @@ impl Node {
                     }
                 }
                 None => {
-                    let idled = self.transport.idle(&mut patience, self.protocol_patience());
-                    self.protocol_idle(idled);
+                    let most_looks = self.engine.patience();
+                    let idled = self.transport.idle(&mut patience, most_looks);
+                    self.idle(idled);
                     // What was sent from a queue may have been the last thing to wait for.
                     if done(self) {
                         break;
@@ -330,7 +358,7 @@ impl Node {
 
     /// Converts the times for whoever reads the counters.
     pub fn fold_times(&mut self) {
-        self.clock.fold(&self.context);
+        self.clock.fold(&self.links.context);
     }
 
     /// Stops because somebody else has ended the run.

@@ -15,10 +15,10 @@
 //! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
 //! nothing. A segment too small for slices of a page has none.
 
-use crate::protocol::NodeId;
 use blizzard_contract::{
     BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, LOWER_ARENAS, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES,
 };
+use blizzard_protocol::ids::NodeId;
 
 /// Bytes of the pages that are dealt out.
 pub const PAGE_BYTES: u64 = 4096;

@@ -6,14 +6,14 @@
 //! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
 
-use crate::coherence::Kind;
 use crate::limits;
 use crate::partition::{Attributes, BlockSize, Placement};
-use crate::protocol::NodeId;
 use crate::sys;
 use blizzard_contract::{
     self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
 };
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::ProtocolId;
 use core::fmt;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * contract::STAGE_BYTES) {
         return Err("the staging areas are misplaced");
     }
-    if Kind::from_number(header.protocol).is_none() {
+    if ProtocolId::new(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
     if BlockSize::new(header.block_bytes.into()).is_none() {
@@ -143,8 +143,8 @@ impl Region {
     }
 
     /// The coherence protocol of the run.
-    pub fn protocol(&self) -> Kind {
-        Kind::from_number(self.header.protocol).expect("checked when the region was mapped")
+    pub fn protocol(&self) -> ProtocolId {
+        ProtocolId::new(self.header.protocol).expect("checked when the region was mapped")
     }
 
     /// Nonzero: the run ends, stop waiting.
@@ -403,7 +403,7 @@ mod tests {
             ("home policy", |h| h.homes = 2),
             ("block size", |h| h.block_bytes = 96),
             ("block size", |h| h.block_bytes = 8192),
-            ("coherence protocol", |h| h.protocol = 3),
+            ("coherence protocol", |h| h.protocol = 99),
             ("segment's size", |h| h.segment_bytes = 2 << 40),
         ];
         for (reason, damage) in cases {

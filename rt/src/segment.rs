@@ -6,9 +6,9 @@
 //! reason and the usual remedy in one line.
 
 use crate::limits;
-use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
 use blizzard_contract::{self as contract, CONTEXT_BYTES, RegionHeader};
+use blizzard_protocol::ids::NodeId;
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

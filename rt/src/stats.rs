@@ -109,8 +109,8 @@ impl WaitClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::NodeId;
     use crate::region::testing::TestRegion;
+    use blizzard_protocol::ids::NodeId;
 
     #[test]
     fn waits_become_nanoseconds() {

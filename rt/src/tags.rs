@@ -7,36 +7,11 @@
 //! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
 
 use crate::partition::{BlockSize, Partition};
-use crate::protocol::Tag;
 use crate::sys;
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use blizzard_protocol::ids::{BLOCK_WORDS, Block};
+use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU8, Ordering};
-
-/// Words of one block's data.
-pub const BLOCK_WORDS: usize = BLOCK_BYTES as usize / 8;
-
-/// First address of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Block(u64);
-
-impl Block {
-    /// The block that holds `addr`.
-    pub const fn of(addr: u64) -> Block {
-        Block(addr & !(BLOCK_BYTES - 1))
-    }
-
-    pub const fn addr(self) -> u64 {
-        self.0
-    }
-
-    /// The next higher block; `None` at the end of the address space.
-    pub const fn next(self) -> Option<Block> {
-        match self.0.checked_add(BLOCK_BYTES) {
-            Some(addr) => Some(Block(addr)),
-            None => None,
-        }
-    }
-}
 
 #[cold]
 fn refuse_outside(addr: u64) -> ! {
@@ -98,19 +73,19 @@ impl Space {
     /// Minimum blocks of a block.
     #[inline]
     pub fn parts(&self, block: Block) -> u64 {
-        self.block_bytes(block.0) / BLOCK_BYTES
+        self.block_bytes(block.addr()) / BLOCK_BYTES
     }
 
     /// The block that holds `addr`.
     #[inline]
     pub fn block_of(&self, addr: u64) -> Block {
-        Block(addr & !(self.block_bytes(addr) - 1))
+        Block::of(addr & !(self.block_bytes(addr) - 1))
     }
 
     /// The next higher block; `None` at the end of the address space.
     #[inline]
     pub fn after(&self, block: Block) -> Option<Block> {
-        block.0.checked_add(self.block_bytes(block.0)).map(Block)
+        block.addr().checked_add(self.block_bytes(block.addr())).map(Block::of)
     }
 
     pub const fn bytes(&self) -> u64 {
@@ -151,7 +126,7 @@ impl Space {
 
     /// Sets the tags of a block. Relaxed: the program's checks run on the same thread.
     pub fn set_tag(&self, block: Block, tag: Tag) {
-        self.set_tags(block, self.block_bytes(block.0), tag);
+        self.set_tags(block, self.block_bytes(block.addr()), tag);
     }
 
     /// [`Space::set_tag`] for who knows the block's size.
@@ -162,7 +137,7 @@ impl Space {
         }
         self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
         for part in 1..bytes / BLOCK_BYTES {
-            self.tag_cell(Block(block.0 + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
+            self.tag_cell(Block::of(block.addr() + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
         }
     }
 

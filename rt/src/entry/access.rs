@@ -7,7 +7,7 @@
 //! [`node::miss`], [`node::miss_lanes`] and [`node::poll`], on this thread.
 //! Source: design section 5 (atomicity).
 
-use crate::coherence::Lane;
+use crate::node::access::Lane;
 use crate::{node, print, sys};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

@@ -14,8 +14,8 @@
 
 use super::access;
 use super::strings;
-use crate::coherence::Lane;
 use crate::node;
+use crate::node::access::Lane;
 use crate::syscall_gate::{self, segv, signals};
 use crate::tempest::faults;
 use crate::vsib::{self, XSAVE_BYTES, XSAVE_MASK};

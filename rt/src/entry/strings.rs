@@ -10,9 +10,9 @@
 
 use super::access;
 use super::gates::{Frame, RAX, RCX, RDI, RED_ZONE, RSI};
-use crate::coherence::Lane;
 use crate::modules::MODULES;
 use crate::node;
+use crate::node::access::Lane;
 use crate::resume::GREGS;
 use crate::strings::{self, Blocks, StringRegs};
 use crate::syscall_gate::signals;

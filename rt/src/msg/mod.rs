@@ -5,69 +5,74 @@
 //! it is dropped and counted. Source: design section 6 (wire); PPE seed, sections 3.2, 4.1 and 6.
 //! **Invariant**: a handler never waits: it changes state and sends, and returns.
 
-use crate::coherence::Kind;
 use crate::homes::{HomeTable, Homes};
-use crate::node::Node;
-use crate::protocol::{Msg, NodeId, mcm};
+use crate::node::{Node, access};
 use crate::sync::{collective, group, lock, remote, slots};
 use crate::tags::Space;
 use crate::transport::{Message, Urgency};
-use crate::{coherence, heap, sync, tempest};
+use crate::{heap, sync, tempest};
 use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::list::row_of;
+use blizzard_protocol::port::{MESSAGES, ProtocolId};
 
-/// Numbers of the handlers. 1 to 12 are the messages of the run's protocol: [`Msg`], or [`mcm::Msg`].
+/// Numbers of the handlers. Those below [`OWN`] are messages of protocols, and the parts of data that come before them.
 pub mod id {
-    pub const COLLECTIVE_ARRIVE: u16 = 13;
-    pub const COLLECTIVE_DONE: u16 = 14;
-    pub const LOCK_ACQUIRE: u16 = 15;
-    pub const LOCK_GRANTED: u16 = 16;
-    pub const LOCK_RELEASE: u16 = 17;
-    pub const LOCK_TRY: u16 = 18;
-    pub const LOCK_TRIED: u16 = 19;
-    pub const PUBLISH: u16 = 20;
-    pub const LOOKUP: u16 = 21;
-    pub const LOOKED_UP: u16 = 22;
-    pub const ALLOC: u16 = 23;
-    pub const ALLOCATED: u16 = 24;
-    pub const FREE: u16 = 25;
-    pub const FREED: u16 = 26;
-    pub const LIMIT_QUERY: u16 = 27;
-    pub const LIMIT: u16 = 28;
-    pub const EXITED: u16 = 29;
-    pub const BLOCK_PART: u16 = 30;
-    pub const VECTOR_ARRIVE: u16 = 31;
-    pub const VECTOR_DONE: u16 = 32;
-    pub const BROADCAST_DATA: u16 = 33;
-    pub const BARRIER_ARRIVE: u16 = 34;
-    pub const BARRIER_DONE: u16 = 35;
-    pub const EVENT_SET: u16 = 36;
-    pub const EVENT_WAIT: u16 = 37;
-    pub const EVENT_DONE: u16 = 38;
-    pub const COUNTER_OP: u16 = 39;
-    pub const COUNTED: u16 = 40;
-    pub const REMOTE_WRITE: u16 = 41;
-    pub const REMOTE_FENCE: u16 = 42;
-    pub const REMOTE_FENCED: u16 = 43;
-    pub const PUBLISHED: u16 = 44;
-    pub const HOME_QUERY: u16 = 45;
-    pub const HOME_IS: u16 = 46;
+    pub use blizzard_protocol::protocol::PART as BLOCK_PART;
+
+    pub const COLLECTIVE_ARRIVE: u16 = 64;
+    pub const COLLECTIVE_DONE: u16 = 65;
+    pub const LOCK_ACQUIRE: u16 = 66;
+    pub const LOCK_GRANTED: u16 = 67;
+    pub const LOCK_RELEASE: u16 = 68;
+    pub const LOCK_TRY: u16 = 69;
+    pub const LOCK_TRIED: u16 = 70;
+    pub const PUBLISH: u16 = 71;
+    pub const LOOKUP: u16 = 72;
+    pub const LOOKED_UP: u16 = 73;
+    pub const ALLOC: u16 = 74;
+    pub const ALLOCATED: u16 = 75;
+    pub const FREE: u16 = 76;
+    pub const FREED: u16 = 77;
+    pub const LIMIT_QUERY: u16 = 78;
+    pub const LIMIT: u16 = 79;
+    pub const EXITED: u16 = 80;
+    pub const VECTOR_ARRIVE: u16 = 81;
+    pub const VECTOR_DONE: u16 = 82;
+    pub const BROADCAST_DATA: u16 = 83;
+    pub const BARRIER_ARRIVE: u16 = 84;
+    pub const BARRIER_DONE: u16 = 85;
+    pub const EVENT_SET: u16 = 86;
+    pub const EVENT_WAIT: u16 = 87;
+    pub const EVENT_DONE: u16 = 88;
+    pub const COUNTER_OP: u16 = 89;
+    pub const COUNTED: u16 = 90;
+    pub const REMOTE_WRITE: u16 = 91;
+    pub const REMOTE_FENCE: u16 = 92;
+    pub const REMOTE_FENCED: u16 = 93;
+    pub const PUBLISHED: u16 = 94;
+    pub const HOME_QUERY: u16 = 95;
+    pub const HOME_IS: u16 = 96;
     // The messages of `tempest.h`.
-    pub const USER: u16 = 47;
-    pub const USER_MORE: u16 = 48;
-    pub const BULK_ESTABLISHED: u16 = 49;
-    pub const BULK_RESET: u16 = 50;
-    pub const BULK_SEND: u16 = 51;
-    pub const BULK_DONE: u16 = 52;
-    pub const BULK_ASK: u16 = 53;
-    pub const BULK_PIECE: u16 = 54;
-    pub const BULK_STAGED: u16 = 55;
-    pub const BULK_TAKEN: u16 = 56;
+    pub const USER: u16 = 97;
+    pub const USER_MORE: u16 = 98;
+    pub const BULK_ESTABLISHED: u16 = 99;
+    pub const BULK_RESET: u16 = 100;
+    pub const BULK_SEND: u16 = 101;
+    pub const BULK_DONE: u16 = 102;
+    pub const BULK_ASK: u16 = 103;
+    pub const BULK_PIECE: u16 = 104;
+    pub const BULK_STAGED: u16 = 105;
+    pub const BULK_TAKEN: u16 = 106;
 }
 
-/// Whether such a message belongs to the run's coherence protocol.
+/// The first number that is no protocol's.
+pub const OWN: u16 = 64;
+
+/// Whether such a message belongs to a coherence protocol.
 #[inline]
 pub const fn is_coherence(handler: u16) -> bool {
-    handler < id::COLLECTIVE_ARRIVE || handler == id::BLOCK_PART
+    handler < OWN
 }
 
 /// Who may send a message to whom, and what its address must be.
@@ -104,46 +109,8 @@ const fn row(name: &'static str, route: Route, data_bytes: u8, run: fn(&mut Node
     Handler { name, route, data_bytes, run }
 }
 
-const fn protocol(name: &'static str, msg: Msg) -> Handler {
-    let route = if msg.is_for_home() { Route::ToHome } else { Route::FromHome };
-    let data_bytes = if msg.carries_data() { BLOCK_BYTES as u8 } else { 0 };
-    row(name, route, data_bytes, coherence::on_message)
-}
-
-const fn of_mcm(name: &'static str, msg: mcm::Msg) -> Handler {
-    let route = if msg.is_for_home() { Route::ToHome } else { Route::FromHome };
-    let data_bytes = if msg.carries_data() { BLOCK_BYTES as u8 } else { 0 };
-    row(name, route, data_bytes, coherence::on_message)
-}
-
-/// The first rows of the table when the run's protocol is [`Kind::Mcm`].
-static OF_MCM: [Handler; 10] = [
-    of_mcm("RequestReadOnly", mcm::Msg::RequestReadOnly),
-    of_mcm("RequestExclusive", mcm::Msg::RequestExclusive),
-    of_mcm("Yanked", mcm::Msg::Yanked),
-    of_mcm("YankedFull", mcm::Msg::YankedFull),
-    of_mcm("ReturnDirty", mcm::Msg::ReturnDirty),
-    of_mcm("ReturnReadOnly", mcm::Msg::ReturnReadOnly),
-    of_mcm("ReturnExclusive", mcm::Msg::ReturnExclusive),
-    of_mcm("NackReadOnly", mcm::Msg::NackReadOnly),
-    of_mcm("NackExclusive", mcm::Msg::NackExclusive),
-    of_mcm("Invalidate", mcm::Msg::Invalidate),
-];
-
-/// All handlers; row `i` is handler number `i + 1`. The first rows are those of [`Kind::Stache`].
-pub static HANDLERS: [Handler; 56] = [
-    protocol("ReadRequest", Msg::ReadRequest),
-    protocol("WriteRequest", Msg::WriteRequest),
-    protocol("UpgradeRequest", Msg::UpgradeRequest),
-    protocol("InvalidateAck", Msg::InvalidateAck),
-    protocol("WriteBack", Msg::WriteBack),
-    protocol("Downgraded", Msg::Downgraded),
-    protocol("DataReadOnly", Msg::DataReadOnly),
-    protocol("DataWritable", Msg::DataWritable),
-    protocol("UpgradeAck", Msg::UpgradeAck),
-    protocol("Invalidate", Msg::Invalidate),
-    protocol("RecallRead", Msg::RecallRead),
-    protocol("RecallWrite", Msg::RecallWrite),
+/// The handlers that are no protocol's, by number from [`OWN`].
+pub static HANDLERS: [Handler; 43] = [
     row("CollectiveArrive", Route::Any, 0, collective::on_arrive),
     row("CollectiveDone", Route::Any, 0, collective::on_done),
     row("LockAcquire", Route::Any, 0, lock::on_acquire),
@@ -161,7 +128,6 @@ pub static HANDLERS: [Handler; 56] = [
     row("LimitQuery", Route::Any, 0, heap::on_limit_query),
     row("Limit", Route::Any, 0, Node::on_reply),
     row("Exited", Route::Any, 0, sync::on_exited),
-    row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, coherence::on_message),
     row("VectorArrive", Route::Any, 64, collective::on_arrive),
     row("VectorDone", Route::Any, 64, collective::on_done),
     row("BroadcastData", Route::Any, 64, collective::on_broadcast_data),
@@ -176,7 +142,7 @@ pub static HANDLERS: [Handler; 56] = [
     row("RemoteFence", Route::Any, 0, remote::on_remote_fence),
     row("RemoteFenced", Route::Any, 0, Node::on_reply),
     row("Published", Route::FromManager, 0, Node::on_reply),
-    row("HomeQuery", Route::Any, 0, coherence::on_home_query),
+    row("HomeQuery", Route::Any, 0, access::on_home_query),
     row("HomeIs", Route::Any, 0, Node::on_reply),
     row("User", Route::Any, ANY_DATA, tempest::messages::on_message),
     row("UserMore", Route::Any, ANY_DATA, tempest::messages::on_message),
@@ -190,16 +156,28 @@ pub static HANDLERS: [Handler; 56] = [
     row("BulkTaken", Route::Any, 0, tempest::bulk::on_message),
 ];
 
-/// A bit for each handler.
+/// The handlers of messages that are about a block: what [`blizzard_protocol::list::row_of`] says of each.
+static TO_HOME: [Handler; 2] = of_protocols(Route::ToHome);
+static FROM_HOME: [Handler; 2] = of_protocols(Route::FromHome);
+static PART_OF_BLOCK: Handler = row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, access::on_message);
+
+/// Without data and with.
+const fn of_protocols(route: Route) -> [Handler; 2] {
+    let name = "a message of a protocol";
+    [row(name, route, 0, access::on_message), row(name, route, BLOCK_BYTES as u8, access::on_message)]
+}
+
+/// A bit for each of these handlers.
 const fn bits(handlers: &[u16]) -> u64 {
     let (mut set, mut at) = (0, 0);
     while at < handlers.len() {
-        set |= 1 << handlers[at];
+        set |= 1 << (handlers[at] - OWN);
         at += 1;
     }
     set
 }
-/// Messages that answer a request of the receiver, in runs of both protocols.
+
+/// Messages that answer a request of the receiver.
 const ANSWERS: u64 = bits(&[
     id::COLLECTIVE_DONE,
     id::LOCK_GRANTED,
@@ -215,25 +193,16 @@ const ANSWERS: u64 = bits(&[
     id::REMOTE_FENCED,
     id::PUBLISHED,
     id::HOME_IS,
-    // Another message of the same sender follows it at once.
-    id::BLOCK_PART,
 ]);
-const STACHE_ANSWERS: u64 =
-    ANSWERS | bits(&[Msg::DataReadOnly as u16, Msg::DataWritable as u16, Msg::UpgradeAck as u16]);
-const MCM_ANSWERS: u64 = ANSWERS
-    | bits(&[
-        mcm::Msg::ReturnReadOnly as u16,
-        mcm::Msg::ReturnExclusive as u16,
-        mcm::Msg::NackReadOnly as u16,
-        mcm::Msg::NackExclusive as u16,
-    ]);
-const _: () = assert!(HANDLERS.len() < 64);
+/// Of protocols; another message of the same sender follows a part at once.
+const PROTOCOL_ANSWERS: u64 = blizzard_protocol::list::ANSWERS | 1 << id::BLOCK_PART;
+const _: () = assert!(HANDLERS.len() <= 64);
 
 /// Whether the receiver of such a message must be told of it.
 #[inline]
-pub fn urgency(protocol: Kind, handler: u16) -> Urgency {
-    let answers = if protocol == Kind::Mcm { MCM_ANSWERS } else { STACHE_ANSWERS };
-    if handler < 64 && answers >> handler & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+pub const fn urgency(handler: u16) -> Urgency {
+    let (answers, place) = if handler < OWN { (PROTOCOL_ANSWERS, handler) } else { (ANSWERS, handler - OWN) };
+    if place < 64 && answers >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
 }
 
 /// Why a message was dropped.
@@ -255,14 +224,21 @@ pub struct Receiver<'a> {
     pub space: &'a Space,
     pub homes: &'a Homes,
     pub home_table: &'a HomeTable,
-    pub protocol: Kind,
+    pub protocol: ProtocolId,
 }
 
-/// The row of a handler's number in a run of that protocol.
+/// What handles a message of that number; `None` when nothing does.
 #[inline]
-fn handler(protocol: Kind, number: u16) -> Option<&'static Handler> {
-    let row = usize::from(number).checked_sub(1)?;
-    if protocol == Kind::Mcm && row < Msg::ALL.len() { OF_MCM.get(row) } else { HANDLERS.get(row) }
+pub fn handler(number: u16) -> Option<&'static Handler> {
+    if let Some(own) = number.checked_sub(OWN) {
+        return HANDLERS.get(usize::from(own));
+    }
+    if number == id::BLOCK_PART {
+        return Some(&PART_OF_BLOCK);
+    }
+    let (_, row) = row_of(number)?;
+    let rows = if row.is_for_home { &TO_HOME } else { &FROM_HOME };
+    Some(&rows[usize::from(row.carries_data)])
 }
 
 /// Judges a message that was in the ring from node `from`.
@@ -274,7 +250,10 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
     if usize::from(message.source) != from.index() {
         return Err(Rejection::Source);
     }
-    let handler = handler(receiver.protocol, message.handler).ok_or(Rejection::Handler)?;
+    let handler = handler(message.handler).ok_or(Rejection::Handler)?;
+    if message.handler < id::BLOCK_PART && message.handler / MESSAGES != receiver.protocol.number_of(0) / MESSAGES {
+        return Err(Rejection::Handler);
+    }
     let known_length = matches!(message.length, 0 | 64);
     if message.length != handler.data_bytes && !(handler.data_bytes == ANY_DATA && known_length) {
         return Err(Rejection::Length);
@@ -331,32 +310,33 @@ mod tests {
     }
 
     #[test]
-    fn the_table_agrees_with_the_protocols_numbers() {
-        for msg in Msg::ALL {
-            let handler = &HANDLERS[usize::from(msg.byte()) - 1];
-            assert_eq!(handler.name, format!("{msg:?}"));
-            assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
-            assert_eq!(handler.data_bytes == 64, msg.carries_data());
-        }
-        assert_eq!(HANDLERS.len(), usize::from(id::BULK_TAKEN));
-        assert_eq!(HANDLERS[usize::from(id::EXITED) - 1].name, "Exited");
-        assert_eq!(HANDLERS[usize::from(id::BULK_PIECE) - 1].name, "BulkPiece");
-        assert_eq!(HANDLERS[usize::from(id::LOCK_TRIED) - 1].name, "LockTried");
-        assert_eq!(HANDLERS[usize::from(id::LIMIT) - 1].name, "Limit");
+    fn names_and_numbers_agree() {
+        let name = |number| handler(number).unwrap().name;
+        assert_eq!(name(id::COLLECTIVE_ARRIVE), "CollectiveArrive");
+        assert_eq!(name(id::LOCK_TRIED), "LockTried");
+        assert_eq!(name(id::LIMIT), "Limit");
+        assert_eq!(name(id::EXITED), "Exited");
+        assert_eq!(name(id::BLOCK_PART), "BlockPart");
+        assert_eq!(name(id::HOME_IS), "HomeIs");
+        assert_eq!(name(id::BULK_PIECE), "BulkPiece");
+        assert_eq!(HANDLERS.len(), usize::from(id::BULK_TAKEN - OWN) + 1);
+        assert!(handler(0).is_none() && handler(id::BULK_TAKEN + 1).is_none());
     }
 
     #[test]
-    fn the_first_rows_are_those_of_the_runs_protocol() {
-        for msg in mcm::Msg::ALL {
-            let handler = handler(Kind::Mcm, msg.byte().into()).unwrap();
-            assert_eq!(handler.name, format!("{msg:?}"));
-            assert_eq!(handler.route == Route::ToHome, msg.is_for_home());
-            assert_eq!(handler.data_bytes == 64, msg.carries_data());
+    fn each_message_of_a_protocol_has_its_handler() {
+        for number in 0..OWN {
+            let Some((_, row)) = row_of(number) else { continue };
+            let handler = handler(number).unwrap();
+            assert_eq!(handler.route == Route::ToHome, row.is_for_home, "{}", row.name);
+            assert_eq!(handler.data_bytes == 64, row.carries_data, "{}", row.name);
+            assert_eq!(urgency(number) == Urgency::Answer, row.is_answer, "{}", row.name);
         }
-        assert!(handler(Kind::Mcm, 11).is_none() && handler(Kind::Mcm, 0).is_none());
-        for number in 13..=HANDLERS.len() as u16 {
-            assert_eq!(handler(Kind::Mcm, number).unwrap().name, handler(Kind::Stache, number).unwrap().name);
-        }
+    }
+
+    /// The first message of that name.
+    fn protocol_message(name: &str) -> u16 {
+        (0..OWN).find(|&number| row_of(number).is_some_and(|(_, row)| row.name == name)).unwrap()
     }
 
     #[test]
@@ -368,7 +348,7 @@ mod tests {
         let homes = Homes::new(3, 1 << 20, plain);
         let home_table = HomeTable::new(false, &homes).unwrap();
         let judge = |me: u32, from: u32, message: Message| {
-            let protocol = Kind::Stache;
+            let protocol = ProtocolId::named("stache").unwrap();
             let receiver = Receiver {
                 incarnation: 5,
                 me: node(me),
@@ -383,16 +363,16 @@ mod tests {
         let good = Message {
             incarnation: 5,
             source: 2,
-            handler: Msg::WriteBack.byte().into(),
+            handler: protocol_message("WriteBack"),
             length: 64,
             addr: SEGMENT_BASE + PAGE_BYTES + 64,
             ..Message::default()
         };
-        assert_eq!(judge(1, 2, good), Ok("WriteBack"));
+        assert_eq!(judge(1, 2, good), Ok("a message of a protocol"));
         assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
         assert_eq!(judge(1, 0, good), Err(Rejection::Source));
         assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
-        for handler in [0, HANDLERS.len() as u16 + 1, u16::MAX] {
+        for handler in [0, id::BULK_TAKEN + 1, u16::MAX, protocol_message("ReturnDirty")] {
             assert_eq!(judge(1, 2, Message { handler, ..good }), Err(Rejection::Handler));
         }
         for length in [0, 63, 255] {
@@ -404,9 +384,9 @@ mod tests {
         // Not the home; a home that sends to itself; data that does not come from the home.
         assert_eq!(judge(0, 2, good), Err(Rejection::Route));
         assert_eq!(judge(1, 1, Message { source: 1, ..good }), Err(Rejection::Route));
-        let data = Message { handler: Msg::DataReadOnly.byte().into(), ..good };
+        let data = Message { handler: protocol_message("DataReadOnly"), ..good };
         assert_eq!(judge(0, 2, data), Err(Rejection::Route));
-        assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("DataReadOnly"));
+        assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("a message of a protocol"));
         let publish = Message { handler: id::PUBLISH, length: 0, addr: 0, ..good };
         assert_eq!(judge(0, 2, publish), Ok("Publish"));
         assert_eq!(judge(1, 2, publish), Err(Rejection::Route));

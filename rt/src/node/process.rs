@@ -8,8 +8,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use super::{Node, own_stack};
-use crate::coherence::Lane;
-use crate::protocol::NodeId;
+use crate::node::access::Lane;
 use crate::region::{Context, Region};
 use crate::single::Single;
 use crate::syscall_gate::{self, signals};
@@ -17,6 +16,7 @@ use crate::tags::Space;
 use crate::tempest::{self, Host};
 use crate::{api, entry, forks, limits, print, segment, sys, transport};
 use blizzard_contract::{self as contract, Counter, node_phase};
+use blizzard_protocol::ids::NodeId;
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;

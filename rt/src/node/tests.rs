@@ -5,16 +5,16 @@
 //! memory.
 
 use super::*;
-use crate::coherence::Lane;
-use crate::coherence::shuffle::Bag;
 use crate::homes::{Attributes, PAGE_BYTES, Placement};
-use crate::protocol::Tag;
+use crate::node::access::Lane;
+use crate::node::shuffle::Bag;
 use crate::region::testing::TestRegion;
 use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
-use crate::tags::Block;
 use crate::transport;
 use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
+use blizzard_protocol::ids::Block;
+use blizzard_protocol::tag::Tag;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
@@ -166,7 +166,7 @@ fn run_in<R: Send>(
                 let main = &main;
                 scope.spawn(move || {
                     let mut program = Program::new(region, number);
-                    program.node.coherence.bag = shuffle.then(|| Bag::new(0x5851_f42d_4c95_7f2d << number));
+                    program.node.bag = shuffle.then(|| Bag::new(0x5851_f42d_4c95_7f2d << number));
                     catch_unwind(AssertUnwindSafe(|| {
                         let result = main(&mut program);
                         program.call(Node::finish);

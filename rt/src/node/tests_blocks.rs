@@ -2,10 +2,11 @@
 
 use super::tests::{Program, run_shaped};
 use super::*;
-use crate::coherence::Lane;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
-use crate::tags::Block;
+use crate::node::access::Lane;
+use crate::node::links::Links;
 use blizzard_contract::{self as contract, BLOCK_BYTES, protocol_number};
+use blizzard_protocol::ids::Block;
 use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -153,7 +154,7 @@ fn a_larger_block_is_one_miss() {
                 let tags: Vec<_> = (0..4096 / BLOCK_BYTES)
                     .map(|part| program.node.space.tag(Block::of(at + part * BLOCK_BYTES)))
                     .collect();
-                assert!(tags.iter().all(|&tag| tag == Some(crate::protocol::Tag::Writable)), "{tags:?}");
+                assert!(tags.iter().all(|&tag| tag == Some(blizzard_protocol::tag::Tag::Writable)), "{tags:?}");
                 assert_eq!(counter(program, Counter::Upgrades), 1);
             }
             program.barrier();
@@ -333,7 +334,7 @@ fn an_allocation_has_its_own_block_size_and_homes() {
                 }
                 program.barrier();
                 (0..8).for_each(|page| assert_eq!(program.load(at + page * PAGE_BYTES), page));
-                let Node { home_table, homes, .. } = &*program.node;
+                let Links { home_table, homes, .. } = &**program.node;
                 let found: Vec<_> = (0..8).map(|page| home_table.home_of(homes, at + page * PAGE_BYTES)).collect();
                 program.barrier();
                 found

@@ -17,10 +17,10 @@ use super::op::Reduction;
 use super::{Has, Names, Waits, bit};
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{Counter, MAX_NODES};
+use blizzard_protocol::ids::NodeId;
 
 /// Most words that one collective combines.
 pub const VECTOR_WORDS: usize = 8;

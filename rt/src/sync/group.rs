@@ -10,10 +10,10 @@ use super::{Has, Waits, bit, members};
 use crate::buffer::Zeroed;
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::Counter;
+use blizzard_protocol::ids::NodeId;
 
 /// A barrier at its home: who waits, and how many it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

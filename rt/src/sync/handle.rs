@@ -4,8 +4,8 @@
 //! **Invariant**: the upper 16 bits make a non-canonical address, so that using a handle as a pointer fails at once, and tell kinds apart.
 
 use crate::node::Node;
-use crate::protocol::NodeId;
 use blizzard_contract::MAX_NODES;
+use blizzard_protocol::ids::NodeId;
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use super::{Waits, bit};
 use crate::buffer::Zeroed;
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{Counter, MAX_NODES};
+use blizzard_protocol::ids::NodeId;
 
 /// A lock at its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

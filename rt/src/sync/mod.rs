@@ -23,11 +23,11 @@ pub mod slots;
 use crate::buffer::Queue;
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
 use blizzard_contract::MAX_NODES;
+use blizzard_protocol::ids::NodeId;
 pub use collective::Collective;
 use collective::Collectives;
 use core::fmt;
@@ -127,7 +127,7 @@ impl Node {
     /// First it waits for the blocks that it has asked for ahead: whoever still had to send them when this node had gone could not, and would wait
     /// for ever for room in a ring that nobody reads.
     pub fn finish(&mut self) {
-        self.wait(Wait::Other, |node| !node.has_outstanding());
+        self.wait(Wait::Other, |node| !node.engine.has_outstanding());
         let participants = u64::from(self.participants());
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
             self.send(to, Message { handler: id::EXITED, args: [participants, 0, 0], ..Message::default() });

@@ -7,7 +7,7 @@
 use super::bit;
 use super::group::{Arrival, Event, GroupBarrier};
 use super::lock::{Acquired, Lock};
-use crate::protocol::NodeId;
+use blizzard_protocol::ids::NodeId;
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
 use std::vec::Vec;

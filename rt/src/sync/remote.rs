@@ -16,12 +16,12 @@ use super::op::Op;
 use super::{bit, members};
 use crate::msg::id;
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
-use crate::tags::BLOCK_WORDS;
 use crate::transport::Message;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
+use blizzard_protocol::ids::BLOCK_WORDS;
+use blizzard_protocol::ids::NodeId;
 
 /// Calls of the program.
 impl Node {

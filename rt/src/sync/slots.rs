@@ -7,11 +7,11 @@ use super::{Has, Waits, bit, members};
 use crate::buffer::Table;
 use crate::msg::{id, is_publish_slot};
 use crate::node::Node;
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::sys;
 use crate::transport::Message;
 use blizzard_contract::{Counter, PUBLISH_SLOTS};
+use blizzard_protocol::ids::NodeId;
 
 /// The slots, used on node 0.
 pub struct Slots {

@@ -11,8 +11,9 @@ use super::pages::{Page, is_user};
 use super::{faults, in_handler, messages, require_function, require_node, require_own_thread, threads, timers, with};
 use crate::api::aligned;
 use crate::node;
-use crate::protocol::{NodeId, Tag};
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::tag::Tag;
 
 /// The one table of this process.
 pub static TABLE: TempestApi = TempestApi {

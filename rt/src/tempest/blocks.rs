@@ -8,8 +8,8 @@
 use super::pages::{self, Pages};
 use crate::entry::access;
 use crate::node;
-use crate::protocol::Tag;
 use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, Counter, TAG_TABLE_BASE};
+use blizzard_protocol::tag::Tag;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -23,12 +23,12 @@ use super::{Host, Invocation, with};
 use crate::buffer::{Queue, Zeroed};
 use crate::msg::id;
 use crate::node::{self, Node};
-use crate::protocol::NodeId;
 use crate::region::Context;
 use crate::stats;
 use crate::transport::Message;
 use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
 use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
+use blizzard_protocol::ids::NodeId;
 pub use direct::step;
 
 /// States of a source's endpoint.

@@ -11,13 +11,13 @@
 use super::blocks::{self, BlockSpec};
 use super::pages::is_user;
 use super::{Host, Invocation, in_handler, invoke, require_own_thread, running, wait, with};
-use crate::coherence::Lane;
 use crate::entry::access;
-use crate::protocol::Tag;
+use crate::node::access::Lane;
 use crate::stats::Wait;
 use crate::{node, vsib};
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
 use blizzard_contract::{BLOCK_BYTES, Counter};
+use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The five meaningful combinations of tag and access (table 1), as places in the table of handlers.

@@ -21,10 +21,10 @@ use crate::entry::access;
 use crate::instruments::{self, Step};
 use crate::msg::{Rejection, id};
 use crate::node::{self, Node};
-use crate::protocol::NodeId;
 use crate::transport::{Message, Urgency};
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
 use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
+use blizzard_protocol::ids::NodeId;
 use core::mem::MaybeUninit;
 
 /// Bytes of the body in the header line and in the whole of a message's first slot.
@@ -64,9 +64,6 @@ pub struct Messages {
     /// By source: the bytes of its part.
     bytes: Table<[u64; MAX_MESSAGE_BYTES / 8]>,
 }
-
-// SAFETY: integers.
-unsafe impl crate::buffer::Zeroed for [u64; MAX_MESSAGE_BYTES / 8] {}
 
 /// A message at the front of the inbox.
 #[derive(Clone, Copy)]

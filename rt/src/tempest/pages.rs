@@ -9,10 +9,10 @@
 use super::blocks;
 use crate::buffer::{Table, Zeroed};
 use crate::print;
-use crate::protocol::Tag;
 use crate::sys;
 use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
 use blizzard_contract::{USER_BASE, USER_BYTES};
+use blizzard_protocol::tag::Tag;
 
 /// Whether `addr` lies in the user-managed segment.
 pub const fn is_user(addr: u64) -> bool {

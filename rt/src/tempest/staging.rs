@@ -13,9 +13,9 @@
 //! taken, which the destination says in a message; whoever is told of a piece by a message sees it.
 //! Source: SDM volume 1, 12.10.3 (stores that bypass the caches, and their fence).
 
-use crate::protocol::NodeId;
 use crate::region::Region;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_protocol::ids::NodeId;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 

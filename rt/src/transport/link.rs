@@ -9,7 +9,7 @@ use super::message::{HEAD_WORDS, Message, ORDER};
 use super::ring::{Consumer, Mapped, Memory, Producer};
 use super::shuttle::Shuttle;
 use crate::msg;
-use crate::tags::BLOCK_WORDS;
+use blizzard_protocol::ids::BLOCK_WORDS;
 
 /// One node's end of everything between it and another one.
 pub struct Link<M = Mapped> {

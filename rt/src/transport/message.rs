@@ -18,7 +18,7 @@
 //! ```
 
 use crate::buffer::Zeroed;
-use crate::tags::BLOCK_WORDS;
+use blizzard_protocol::ids::BLOCK_WORDS;
 
 /// Words of a slot's first line behind the one that the sequence number shares with the incarnation.
 pub const HEAD_WORDS: usize = 7;

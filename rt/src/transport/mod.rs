@@ -43,18 +43,18 @@ use crate::config::{Spins, Waiting, Yields};
 use crate::msg;
 #[cfg(test)]
 use crate::node::explore::Look;
-use crate::protocol::NodeId;
 use crate::region::{Context, Region};
 use crate::sys;
-use crate::tags::BLOCK_WORDS;
 use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
+use blizzard_protocol::ids::BLOCK_WORDS;
+use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::{AtomicU32, Ordering};
 pub use doorbell::Urgency;
 use doorbell::{Doorbell, Word};
 use link::Link;
 pub use message::{LINE_BYTES, Message};
 use wait::Looking;
-pub use wait::{Idled, Patience};
+pub use wait::Patience;
 pub use watch::Silent;
 use watch::{Attention, Watch};
 

@@ -19,8 +19,8 @@
 //! between the producer's own - slots and the producer's own is treated as a full ring.
 
 use super::message::{HEAD_WORDS, Message};
-use crate::tags::BLOCK_WORDS;
 use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES};
+use blizzard_protocol::ids::BLOCK_WORDS;
 use core::arch::asm;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

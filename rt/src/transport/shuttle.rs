@@ -18,7 +18,7 @@
 
 use super::message::{HEAD_WORDS, LINE_BYTES, Message};
 use super::ring::{Memory, load_head, store_head};
-use crate::tags::BLOCK_WORDS;
+use blizzard_protocol::ids::BLOCK_WORDS;
 use core::sync::atomic::Ordering;
 
 /// Where the two lines are: in front of the slots of the ring from the first node to the other, see [`super::ring`].

@@ -6,10 +6,11 @@
 use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
-use crate::protocol::NodeId;
 use crate::stats::Wait;
 use crate::{stats, sys, tempest};
 use blizzard_contract::activity;
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::protocol::Idled;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
 
@@ -36,15 +37,6 @@ pub struct Patience {
     yields: u32,
     /// The word `activity` says that this node looks at its rings by itself.
     is_announced: bool,
-}
-
-/// What one step of waiting was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Idled {
-    /// Looks at the rings.
-    pub looks: u32,
-    /// It was a sleep.
-    pub slept: bool,
 }
 
 /// What waits of that kind are for, and whether messages of programs come and go: each has a first look of its own.

@@ -4,9 +4,9 @@
 //! Output: signals, and [`Transport::silent`] and [`Transport::damaged`] for the node to report.
 
 use super::{Peer, Transport, call};
-use crate::protocol::NodeId;
 use crate::sys;
 use blizzard_contract::activity;
+use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::Ordering;
 
 /// A node calls a peer that leaves its doorbell unanswered at most so often.

@@ -27,8 +27,8 @@ mod search;
 mod tests;
 mod world;
 
-use crate::protocol::NodeId;
 use crate::tempest;
+use blizzard_protocol::ids::NodeId;
 use core::cell::Cell;
 use world::{Choice, Status, World};
 

@@ -2,10 +2,10 @@
 
 use super::world::{Copy, Model, Op, Variable, share};
 use crate::homes::{PAGE_BYTES, Placement};
-use crate::protocol::NodeId;
-use crate::tags::Block;
 use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
 use blizzard_contract::{RegionHeader, home_policy, protocol_number};
+use blizzard_protocol::ids::Block;
+use blizzard_protocol::ids::NodeId;
 use std::vec;
 use std::vec::Vec;
 
@@ -63,7 +63,7 @@ fn to_be_dealt_out<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
 fn ahead<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
     let variables = pages::<BYTES, 3>(copies);
     let steps: Vec<_> = variables.iter().map(|words| (Block::of(words[0]), false)).collect();
-    copies[1].node.coherence.trail.follow(&steps);
+    copies[1].node.engine.trail.follow(&steps);
     variables
 }
 

@@ -3,8 +3,8 @@
 use super::models::*;
 use super::search::{Found, explore};
 use super::world::Model;
-use crate::coherence::planted::{BUGS, Bug};
 use blizzard_contract::protocol_number::MCM;
+use blizzard_protocol::planted::{BUGS, Bug};
 use std::vec;
 use std::vec::Vec;
 

@@ -3,19 +3,20 @@
 use super::WORLD;
 use super::fiber::{self, Fiber};
 use super::search::Found;
-use crate::coherence::{Lane, has_bug};
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::Node;
-use crate::protocol::NodeId;
+use crate::node::access::Lane;
 use crate::region::Region;
 use crate::region::testing::TestRegion;
 use crate::sys;
 use crate::syscall_gate::pins;
 use crate::syscall_gate::table::Range;
-use crate::tags::{Block, Space};
+use crate::tags::Space;
 use crate::tempest::{self, Host, bulk};
 use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
+use blizzard_protocol::ids::Block;
+use blizzard_protocol::ids::NodeId;
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
@@ -358,7 +359,7 @@ impl World {
         let Some(node) = self.node(number) else { return false };
         // SAFETY: as in `node`.
         let tempest = unsafe { (*self.actors[number].tempest.get()).as_ref() };
-        node.protocol_patience() != u32::MAX || tempest.is_some_and(|t| t.bulk.has_work() || t.bulk.awaits_pieces())
+        node.engine.patience() != u32::MAX || tempest.is_some_and(|t| t.bulk.has_work() || t.bulk.awaits_pieces())
     }
 
     /// Makes one step.
@@ -401,7 +402,7 @@ impl World {
         }
         let at_rest = |number: usize| {
             self.actors[number].has_ended.get()
-                && self.node(number).is_some_and(|node| !node.holds_work() && !node.has_outstanding())
+                && self.node(number).is_some_and(|node| !node.holds_work() && !node.engine.has_outstanding())
         };
         let still: Vec<String> = numbers().filter(|&n| !at_rest(n)).map(|n| n.to_string()).collect();
         (!still.is_empty()).then(|| Found::Standstill(still.join(", ")))

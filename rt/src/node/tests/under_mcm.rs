@@ -84,7 +84,7 @@ mod overtaking {
                 program.barrier();
                 assert_eq!((0..4).map(|at| program.load(words + 64 * at)).sum::<u64>(), 8000);
                 let rejected = program.node.context.counter(Counter::MessagesRejected);
-                (program.node.coherence.bag.as_ref().unwrap().overtaken(), rejected)
+                (program.node.bag.as_ref().unwrap().overtaken(), rejected)
             });
             for ending in endings {
                 let (more, dropped) = ending.result.unwrap();

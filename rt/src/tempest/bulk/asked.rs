@@ -7,9 +7,9 @@
 use super::super::{Host, with};
 use super::{Destination, complete, destination, reject, source};
 use crate::msg::id;
-use crate::protocol::NodeId;
 use crate::transport::Message;
 use blizzard_contract::BLOCK_BYTES;
+use blizzard_protocol::ids::NodeId;
 
 /// Bytes that one BULK_ASK asks for.
 const WINDOW_BYTES: u64 = 32 << 10;

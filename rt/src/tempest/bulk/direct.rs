@@ -6,8 +6,8 @@
 use super::super::{Host, with};
 use super::{Destination, asked, complete, staged};
 use crate::node;
-use crate::protocol::NodeId;
 use crate::sys::{self, Errno};
+use blizzard_protocol::ids::NodeId;
 
 /// Bytes that one step copies.
 const PIECE_BYTES: u64 = 1 << 20;

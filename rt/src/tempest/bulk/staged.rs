@@ -9,12 +9,12 @@
 use super::super::staging::Area;
 use super::super::{Host, with};
 use super::{Bulk, Destination, Staging, complete, destination, reject};
-use crate::coherence::has_bug;
 use crate::msg::id;
-use crate::protocol::NodeId;
+use crate::node::has_bug;
 use crate::stats;
 use crate::transport::Message;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_protocol::ids::NodeId;
 
 /// Pieces that a source stages with its offer, and after each that is taken.
 pub(super) const FIRST_PIECES: u32 = 4;

@@ -1,0 +1,190 @@
+//! The protocols that there are.
+//!
+//! A protocol is a folder with a type that implements [`Protocol`], and one line in [`protocols`] below. The line gives its name, and, by its place, its number
+//! ([`ProtocolId`]) and the numbers of its messages.
+
+use crate::mcm::Mcm;
+use crate::port::{MESSAGES, Port, ProtocolId, Site};
+use crate::protocol::pins::Pins;
+use crate::protocol::{Env, Idled, Incoming, PART, Protocol, Row};
+use crate::sequential::Sequential;
+use crate::stache::Stache;
+use crate::storage::Storage;
+
+/// Makes [`Protocols`], which hands each call to the protocol of the block, and the questions without a block to all.
+macro_rules! protocols {
+    ($($number:literal $name:ident: $State:ident;)*) => {
+        /// Their names, by number.
+        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
+        pub struct Protocols<M: Storage> {
+            $($name: $State<M>,)*
+        }
+
+        /// The rows of their messages, by number.
+        pub const ROWS: &[&[Row]] = &[$(crate::$name::MESSAGES),*];
+
+        impl<M: Storage> Protocols<M> {
+            /// For so many minimum blocks.
+            pub(crate) fn new(blocks: u64) -> Result<Self, M::Error> {
+                Ok(Protocols { $($name: $State::new(blocks)?,)* })
+            }
+
+            #[inline]
+            pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+                match site.protocol.0 {
+                    $($number => self.$name.miss(env, site, store),)*
+                    _ => {}
+                }
+            }
+
+            #[inline]
+            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+                match site.protocol.0 {
+                    $($number => self.$name.message(env, site, message),)*
+                    _ => {}
+                }
+            }
+
+            pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+                match site.protocol.0 {
+                    $($number => self.$name.evict(env, site),)*
+                    _ => {}
+                }
+            }
+
+            pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+                match site.protocol.0 {
+                    $($number => self.$name.ask(env, site, store),)*
+                    _ => {}
+                }
+            }
+
+            #[inline]
+            pub(crate) fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool {
+                match site.protocol.0 {
+                    $($number => self.$name.is_worth_asking(port, site),)*
+                    _ => false,
+                }
+            }
+
+            pub(crate) fn may_ask(&self, site: &Site) -> bool {
+                match site.protocol.0 {
+                    $($number => self.$name.may_ask(),)*
+                    _ => false,
+                }
+            }
+
+            #[inline]
+            pub(crate) fn joins(&self, site: &Site) -> bool {
+                match site.protocol.0 {
+                    $($number => self.$name.joins(site.block),)*
+                    _ => false,
+                }
+            }
+
+            pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
+                match site.protocol.0 {
+                    $($number => self.$name.is_outstanding(site.block),)*
+                    _ => false,
+                }
+            }
+
+            pub(crate) fn keeps_copies(&self, protocol: ProtocolId) -> bool {
+                match protocol.0 {
+                    $($number => <$State<M> as Protocol<M>>::KEEPS_COPIES,)*
+                    _ => false,
+                }
+            }
+
+            #[inline]
+            pub(crate) fn is_at_rest(&self) -> bool {
+                $(self.$name.is_at_rest())&&*
+            }
+
+            pub(crate) fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+                $(self.$name.resume(env);)*
+            }
+
+            pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
+                $(self.$name.has_put_off_work(pins))||*
+            }
+
+            #[inline]
+            pub(crate) fn has_outstanding(&self) -> bool {
+                $(self.$name.has_outstanding())||*
+            }
+
+            pub(crate) fn owes_answer(&self) -> bool {
+                $(self.$name.owes_answer())||*
+            }
+
+            pub(crate) fn patience(&self) -> u32 {
+                u32::MAX$(.min(self.$name.patience()))*
+            }
+
+            pub(crate) fn idle<P: Port>(&mut self, env: &mut Env<'_, M, P>, idled: Idled) {
+                $(self.$name.idle(env, idled);)*
+            }
+
+            pub(crate) fn longest_sleep(&self) -> u64 {
+                u64::MAX$(.min(self.$name.longest_sleep()))*
+            }
+        }
+    };
+}
+
+protocols! {
+    0 stache: Stache;
+    1 mcm: Mcm;
+    2 sequential: Sequential;
+}
+
+impl ProtocolId {
+    /// The protocol with that number in a region's header, which begins at 1; `None` when there is none.
+    pub const fn new(number: u32) -> Option<ProtocolId> {
+        if number >= 1 && number <= NAMES.len() as u32 { Some(ProtocolId(number as u8 - 1)) } else { None }
+    }
+
+    /// The protocol with that name.
+    pub fn named(name: &str) -> Option<ProtocolId> {
+        NAMES.iter().position(|each| *each == name).map(|number| ProtocolId(number as u8))
+    }
+
+    pub fn name(self) -> &'static str {
+        NAMES[usize::from(self.0)]
+    }
+
+    /// Its number in a region's header.
+    pub const fn number(self) -> u32 {
+        self.0 as u32 + 1
+    }
+}
+
+/// The protocol that has a message of that number, and its row.
+#[inline]
+pub fn row_of(number: u16) -> Option<(ProtocolId, &'static Row)> {
+    let protocol = number / MESSAGES;
+    let row = ROWS.get(usize::from(protocol))?.get(usize::from(number % MESSAGES).checked_sub(1)?)?;
+    Some((ProtocolId(protocol as u8), row))
+}
+
+/// A bit for each message that answers a request of its receiver.
+pub const ANSWERS: u64 = {
+    let (mut set, mut protocol) = (0, 0);
+    while protocol < ROWS.len() {
+        let mut kind = 0;
+        while kind < ROWS[protocol].len() {
+            if ROWS[protocol][kind].is_answer {
+                set |= 1 << (protocol * MESSAGES as usize + kind + 1);
+            }
+            kind += 1;
+        }
+        protocol += 1;
+    }
+    set
+};
+
+// The last number is that of parts.
+const _: () = assert!(NAMES.len() <= 4 && PART == 4 * MESSAGES - 1);

@@ -1,0 +1,94 @@
+//! The queue of requests that found their block busy.
+//!
+//! Purpose: keep, at a home, the events that [`super::steps::home_step`] answered with [`super::vocabulary::Action::Defer`], and give them
+//! back in the order of arrival for each block. First come, first served is what makes the protocol free of
+//! starvation: an event that waits is passed by no later one. Each node has at most one outstanding miss per block, so
+//! `N` = nodes x (misses a node may have outstanding at once) entries always suffice.
+
+use super::vocabulary::HomeEvent;
+
+/// Events in order of arrival, at most `N` of them. `block` is any number that names the block, such as its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Deferred<const N: usize> {
+    events: [Option<(u64, HomeEvent)>; N],
+    len: usize,
+}
+
+/// The queue has no room: some node has more misses outstanding than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl<const N: usize> Deferred<N> {
+    pub const fn new() -> Self {
+        Deferred { events: [None; N], len: 0 }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts an event behind all others.
+    pub fn push(&mut self, block: u64, event: HomeEvent) -> Result<(), Full> {
+        let slot = self.events.get_mut(self.len).ok_or(Full)?;
+        *slot = Some((block, event));
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Whether an event of that block waits. Then a new request for it must be pushed without being stepped.
+    pub fn is_waiting(&self, block: u64) -> bool {
+        self.position(block).is_some()
+    }
+
+    /// Takes the oldest event of that block.
+    pub fn pop(&mut self, block: u64) -> Option<HomeEvent> {
+        let at = self.position(block)?;
+        let (_, event) = self.events[at].take()?;
+        self.events[at..self.len].rotate_left(1);
+        self.len -= 1;
+        Some(event)
+    }
+
+    /// The blocks that have waiting events, oldest event first; a block appears once per event.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.events[..self.len].iter().flatten().map(|&(block, _)| block)
+    }
+
+    fn position(&self, block: u64) -> Option<usize> {
+        self.blocks().position(|waiting| waiting == block)
+    }
+}
+
+impl<const N: usize> Default for Deferred<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::NodeId;
+
+    #[test]
+    fn each_block_is_first_in_first_out() {
+        let node = |number| NodeId::new(number).unwrap();
+        let mut queue = Deferred::<4>::new();
+        assert!(queue.is_empty() && !queue.is_waiting(7) && queue.pop(7).is_none());
+        queue.push(7, HomeEvent::Read(node(1))).unwrap();
+        queue.push(8, HomeEvent::LocalStore).unwrap();
+        queue.push(7, HomeEvent::Write(node(2))).unwrap();
+        queue.push(7, HomeEvent::Upgrade(node(3))).unwrap();
+        assert_eq!(queue.push(9, HomeEvent::LocalLoad), Err(Full));
+        assert_eq!(queue.pop(7), Some(HomeEvent::Read(node(1))));
+        queue.push(7, HomeEvent::LocalLoad).unwrap();
+        assert_eq!(queue.blocks().collect::<Vec<_>>(), [8, 7, 7, 7]);
+        assert_eq!(queue.pop(8), Some(HomeEvent::LocalStore));
+        assert_eq!(queue.pop(8), None);
+        assert_eq!(queue.pop(7), Some(HomeEvent::Write(node(2))));
+        assert_eq!(queue.pop(7), Some(HomeEvent::Upgrade(node(3))));
+        assert!(queue.is_waiting(7));
+        assert_eq!(queue.pop(7), Some(HomeEvent::LocalLoad));
+        assert_eq!(queue, Deferred::new());
+    }
+}

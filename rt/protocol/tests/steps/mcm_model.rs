@@ -1,0 +1,233 @@
+//! The model of everything around [`mcm`](blizzard_protocol::mcm): tags, event tables, messages that overtake each other.
+//!
+//! Messages about a block between its home and a node are a bag: each may be the next that arrives. A job of the event handler is a step of
+//! its own, at any later time; so is the home's own attempt to get a block that it was refused.
+
+use blizzard_protocol::mcm::directory::Entry;
+use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
+use blizzard_protocol::tag::Tag;
+
+use crate::mcm_mutants::Rules;
+use crate::model::{Access, Channel, Config, Datum, Fault, LocalCopy, Machine, Service, node};
+
+/// `N` nodes, `B` blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World<D, const N: usize, const B: usize> {
+    copies: [[LocalCopy<D>; B]; N],
+    /// The event tables. Not used at a block's home.
+    bits: [[Bits; B]; N],
+    dir: [Entry; B],
+    /// The home's own program was refused.
+    refused: [bool; B],
+    /// By the node at the other end.
+    to_home: [[Channel<Msg, D>; B]; N],
+    from_home: [[Channel<Msg, D>; B]; N],
+}
+
+impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
+    fn home_event(
+        &mut self,
+        config: &Config<Rules, B>,
+        block: usize,
+        event: HomeEvent,
+        data: Option<D>,
+    ) -> Result<bool, Fault> {
+        let home = config.homes[block];
+        let (entry, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        self.dir[block] = entry;
+        self.perform(home, home, block, data, &actions)
+    }
+
+    fn node_event(
+        &mut self,
+        config: &Config<Rules, B>,
+        at: usize,
+        block: usize,
+        event: NodeEvent,
+        data: Option<D>,
+    ) -> Result<bool, Fault> {
+        let (bits, actions) = config.rules.node_step(self.bits[at][block], self.copies[at][block].tag, event)?;
+        self.bits[at][block] = bits;
+        self.perform(at, config.homes[block], block, data, &actions)
+    }
+
+    fn local_event(access: Access) -> HomeEvent {
+        match access {
+            Access::Load => HomeEvent::LocalLoad,
+            Access::Store => HomeEvent::LocalStore,
+        }
+    }
+
+    fn perform(
+        &mut self,
+        at: usize,
+        home: usize,
+        block: usize,
+        data: Option<D>,
+        actions: &Actions,
+    ) -> Result<bool, Fault> {
+        let mut resumed = false;
+        for &action in actions.as_slice() {
+            match action {
+                Action::CopyIn => self.copies[at][block].data = data.ok_or(Fault::NoData)?,
+                Action::SetTag(tag) => self.copies[at][block].tag = tag,
+                Action::Send(to, msg) if at == home => self.send_from_home(home, to.index(), block, msg)?,
+                Action::Invalidate(set) if at == home => {
+                    for to in set.iter() {
+                        self.send_from_home(home, to.index(), block, Msg::Invalidate)?;
+                    }
+                }
+                Action::SendHome(msg) if at != home => {
+                    let data = msg.carries_data().then_some(self.copies[at][block].data);
+                    self.to_home[at][block].put(msg, data)?;
+                }
+                Action::Resume => {
+                    let allowed = self.copies[at][block].miss.is_some_and(|access| self.allows(at, block, access));
+                    if allowed {
+                        self.copies[at][block].miss = None;
+                        resumed = true;
+                    }
+                }
+                Action::Refused if at == home => self.refused[block] = true,
+                _ => return Err(Fault::WrongAction),
+            }
+        }
+        Ok(resumed)
+    }
+
+    fn send_from_home(&mut self, home: usize, to: usize, block: usize, msg: Msg) -> Result<(), Fault> {
+        let data = msg.carries_data().then_some(self.copies[home][block].data);
+        self.from_home[to][block].put(msg, data)
+    }
+
+    fn deliver(
+        &mut self,
+        config: &Config<Rules, B>,
+        [from, to, block]: [usize; 3],
+        slot: usize,
+    ) -> Result<bool, Fault> {
+        if config.homes[block] == to {
+            let (msg, data) = self.to_home[from][block].take(slot).expect("the caller saw a message");
+            let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
+            self.home_event(config, block, event, data)
+        } else {
+            let (msg, data) = self.from_home[to][block].take(slot).expect("the caller saw a message");
+            let event = NodeEvent::from_msg(msg).ok_or(Fault::WrongReceiver)?;
+            self.node_event(config, to, block, event, data)
+        }
+    }
+}
+
+impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, B> {
+    type Rules = Rules;
+
+    fn new(config: &Config<Rules, B>, initial: D, rubbish: D) -> Self {
+        let away = LocalCopy { data: rubbish, tag: Tag::Invalid, miss: None };
+        let mut world = World {
+            copies: [[away; B]; N],
+            bits: [[Bits::NONE; B]; N],
+            dir: [Entry::UNSHARED; B],
+            refused: [false; B],
+            to_home: [[Channel::EMPTY; B]; N],
+            from_home: [[Channel::EMPTY; B]; N],
+        };
+        for (block, &home) in config.homes.iter().enumerate() {
+            world.copies[home][block] = LocalCopy { data: initial, tag: Tag::Writable, miss: None };
+        }
+        world
+    }
+
+    fn copy(&self, at: usize, block: usize) -> &LocalCopy<D> {
+        &self.copies[at][block]
+    }
+
+    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy<D> {
+        &mut self.copies[at][block]
+    }
+
+    fn miss(&mut self, config: &Config<Rules, B>, at: usize, block: usize, access: Access) -> Result<bool, Fault> {
+        self.copies[at][block].miss = Some(access);
+        if config.homes[block] == at {
+            return self.home_event(config, block, World::<D, N, B>::local_event(access), None);
+        }
+        let event = match access {
+            Access::Load => NodeEvent::Load,
+            Access::Store => NodeEvent::Store,
+        };
+        self.node_event(config, at, block, event, None)
+    }
+
+    /// The load was a prefetch, say.
+    fn can_raise_miss(&self, at: usize, block: usize) -> bool {
+        self.copies[at][block].miss == Some(Access::Load)
+    }
+
+    fn can_evict(&self, config: &Config<Rules, B>, at: usize, block: usize) -> bool {
+        let copy = &self.copies[at][block];
+        config.homes[block] != at && self.bits[at][block].is_empty() && copy.tag != Tag::Invalid
+    }
+
+    fn evict(&mut self, config: &Config<Rules, B>, at: usize, block: usize) -> Result<bool, Fault> {
+        self.node_event(config, at, block, NodeEvent::Evict, None)
+    }
+
+    fn services(&self, config: &Config<Rules, B>) -> Vec<Service> {
+        let mut services = Vec::new();
+        for block in 0..B {
+            let home = config.homes[block];
+            for at in 0..N {
+                // Equal messages stand beside each other, and the order in which they arrive makes no difference.
+                let to_home = 0..self.to_home[at][block].len();
+                services.extend(to_home.map(|slot| Service::Deliver { channel: [at, home, block], slot }));
+                let from_home = 0..self.from_home[at][block].len();
+                services.extend(from_home.map(|slot| Service::Deliver { channel: [home, at, block], slot }));
+                if self.bits[at][block].has_job() {
+                    services.push(Service::Local { at, block });
+                }
+            }
+            if self.refused[block] {
+                services.push(Service::Local { at: home, block });
+            }
+        }
+        services
+    }
+
+    fn is_retry(&self, service: Service) -> bool {
+        match service {
+            Service::Deliver { .. } => false,
+            Service::Local { at, block } => self.refused[block] || self.bits[at][block].any(Bits::NR.with(Bits::NX)),
+        }
+    }
+
+    fn serve(&mut self, config: &Config<Rules, B>, service: Service) -> Result<bool, Fault> {
+        match service {
+            Service::Deliver { channel, slot } => self.deliver(config, channel, slot),
+            Service::Local { at, block } if config.homes[block] == at => {
+                self.refused[block] = false;
+                match self.copies[at][block].miss {
+                    Some(access) => self.home_event(config, block, World::<D, N, B>::local_event(access), None),
+                    // Served meanwhile.
+                    None => Ok(false),
+                }
+            }
+            Service::Local { at, block } => self.node_event(config, at, block, NodeEvent::Serve, None),
+        }
+    }
+
+    fn for_data_on_its_way(&mut self, block: usize, mut change: impl FnMut(&mut D)) {
+        for channels in self.to_home.iter_mut().chain(&mut self.from_home) {
+            channels[block].data_mut().for_each(&mut change);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.to_home.iter().chain(&self.from_home).flatten().all(Channel::is_empty)
+            && self.bits.iter().flatten().all(|bits| bits.is_empty())
+            && self.dir.iter().all(|entry| entry.decode().is_some_and(|state| !state.is_transitioning()))
+            && self.copies.iter().flatten().all(|copy| copy.miss.is_none())
+    }
+
+    fn keeps_waiting(&self) -> bool {
+        self.refused.contains(&true) || self.bits.iter().flatten().any(|bits| bits.any(Bits::NR.with(Bits::NX)))
+    }
+}

@@ -307,7 +307,7 @@ pub mod testing {
 
     impl TestRegion {
         pub fn new(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32) -> TestRegion {
-            let protocol = contract::protocol_number::STACHE;
+            let protocol = 1;
             TestRegion::with_protocol(nodes, cpus, segment_bytes, ring_slots, protocol)
         }
 

@@ -22,6 +22,8 @@ pub mod sys;
 
 use crate::error::{Error, Result};
 use blizzard_contract as contract;
+use blizzard_protocol::list as protocols;
+use blizzard_protocol::port::ProtocolId;
 use output::{Sink, Stream, forward};
 use region::{NodeReport, Region};
 use signal_hook::low_level::signal_name as name_of;
@@ -38,21 +40,32 @@ use std::time::{Duration, Instant};
 use supervise::Stop;
 
 /// The coherence protocols that a run can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Protocol {
-    /// Invalidations through a directory at the home; busy blocks queue requests
-    Stache,
-    /// After the M-Machine: busy blocks refuse requests, which are sent again
-    Mcm,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol(pub ProtocolId);
 
 impl Protocol {
-    /// As it stands in the region's header.
-    pub const fn number(self) -> u32 {
-        match self {
-            Protocol::Stache => contract::protocol_number::STACHE,
-            Protocol::Mcm => contract::protocol_number::MCM,
-        }
+    /// The one that a run uses if nobody chooses.
+    pub const DEFAULT: Protocol = PROTOCOLS[0];
+}
+
+/// All of them.
+pub const PROTOCOLS: [Protocol; protocols::COUNT] = {
+    let mut all = [Protocol(protocols::ALL[0]); protocols::COUNT];
+    let mut number = 0;
+    while number < protocols::COUNT {
+        all[number] = Protocol(protocols::ALL[number]);
+        number += 1;
+    }
+    all
+};
+
+impl clap::ValueEnum for Protocol {
+    fn value_variants<'a>() -> &'a [Protocol] {
+        &PROTOCOLS
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.name()).help(self.0.what()))
     }
 }
 
@@ -145,7 +158,7 @@ impl Default for LaunchOptions {
         LaunchOptions {
             nodes: 1,
             segment_bytes: contract::SEGMENT_DEFAULT_BYTES,
-            protocol: Protocol::Stache,
+            protocol: Protocol::DEFAULT,
             peer_timeout_ms: contract::PEER_TIMEOUT_MS,
             stache_pages: 0,
             block_bytes: contract::BLOCK_BYTES as u32,

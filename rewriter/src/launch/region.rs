@@ -50,7 +50,7 @@ impl Region {
                 .help("the run needs about 5 MB of shared memory plus 150 kB for each node")
         };
         let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
-        header.protocol = options.protocol.number();
+        header.protocol = options.protocol.0.number();
         header.forks = options.creates_nodes().into();
         header.peer_timeout_ms = options.peer_timeout_ms;
         header.stache_pages = options.stache_pages;

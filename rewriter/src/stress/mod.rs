@@ -7,7 +7,7 @@
 pub mod check;
 pub mod log;
 
-use crate::launch::{HomePolicy, Protocol};
+use crate::launch::{HomePolicy, PROTOCOLS, Protocol};
 use blizzard_contract as contract;
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -81,8 +81,7 @@ pub struct Fixed {
 
 /// The smallest `--stache-pages`.
 const FEWEST_PAGES: u32 = contract::STACHE_PAGES_MIN;
-/// Those that take turns. No two of these lists and the two kinds of runtime stay in step: after 56 rounds each combination has been.
-const PROTOCOLS: [Protocol; 2] = [Protocol::Stache, Protocol::Mcm];
+/// Those that take turns, as the protocols do. No two of these lists and the two kinds of runtime stay in step: after 168 rounds each combination has been.
 const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
 const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
 
@@ -241,9 +240,9 @@ mod tests {
         for first in [0, 17] {
             let kind = |n| {
                 let r = Round::new(7, n, Fixed::default());
-                (r.delays.is_some(), r.protocol.number(), r.block_bytes, r.homes.number())
+                (r.delays.is_some(), r.protocol.0.number(), r.block_bytes, r.homes.number())
             };
-            assert_eq!((first..first + 56).map(kind).collect::<HashSet<_>>().len(), 2 * 2 * 7 * 2);
+            assert_eq!((first..first + 168).map(kind).collect::<HashSet<_>>().len(), 2 * PROTOCOLS.len() * 7 * 2);
         }
         assert!((0..56).any(|n| Round::new(7, n, Fixed::default()).stache_pages.is_some()));
     }
@@ -268,11 +267,10 @@ mod tests {
 
     #[test]
     fn what_is_fixed_stays_and_the_rest_is_as_without() {
-        let fixed =
-            Fixed { protocol: Some(Protocol::Mcm), block_bytes: Some(512), homes: Some(HomePolicy::FirstTouch) };
+        let fixed = Fixed { protocol: Some(PROTOCOLS[1]), block_bytes: Some(512), homes: Some(HomePolicy::FirstTouch) };
         for number in 0..20 {
             let (free, round) = (Round::new(7, number, Fixed::default()), Round::new(7, number, fixed));
-            assert_eq!((round.protocol, round.block_bytes, round.homes), (Protocol::Mcm, 512, HomePolicy::FirstTouch));
+            assert_eq!((round.protocol, round.block_bytes, round.homes), (PROTOCOLS[1], 512, HomePolicy::FirstTouch));
             assert!(!round.has_attributes());
             let Round { protocol, block_bytes, homes, pieces, .. } = free;
             assert_eq!(pieces.iter().flatten().count(), round.pieces.iter().flatten().count());

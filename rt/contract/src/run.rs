@@ -17,13 +17,6 @@ pub const BLOCK_SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize 
 /// Arenas of the lower half of the segment: round-robin homes, then first touch, by block size.
 pub const LOWER_ARENAS: usize = 2 * BLOCK_SIZES;
 
-/// Values of [`RegionHeader::protocol`]: the coherence protocol of the run.
-pub mod protocol_number {
-    pub const STACHE: u32 = 1;
-    /// After the M-Machine.
-    pub const MCM: u32 = 2;
-}
-
 /// Values of [`RegionHeader::homes`]: where the pages of `bz_alloc` have their homes.
 pub mod home_policy {
     /// Page by page over all nodes.
@@ -57,7 +50,7 @@ pub struct RegionHeader {
     pub fill_bytes: u64,
     /// Written 1 by whoever ends the run: every waiting node stops at once.
     pub abort: u32,
-    /// See [`protocol_number`].
+    /// Number of the coherence protocol, from 1: `blizzard_protocol::list` has them.
     pub protocol: u32,
     /// 1: the launcher starts node 0 only, which creates the others by `fork` (see [`crate::forks`]).
     pub forks: u32,
@@ -148,7 +141,7 @@ impl RegionHeader {
             fill_off,
             fill_bytes,
             abort: 0,
-            protocol: protocol_number::STACHE,
+            protocol: 1,
             forks: 0,
             fork_homes: 0,
             fork_limits: [0; LOWER_ARENAS],

@@ -13,9 +13,9 @@ use crate::storage::Storage;
 
 /// Makes [`Protocols`], which hands each call to the protocol of the block, and the questions without a block to all.
 macro_rules! protocols {
-    ($($number:literal $name:ident: $State:ident;)*) => {
-        /// Their names, by number.
-        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+    ($($number:literal $name:ident: $State:ident, $what:literal;)*) => {
+        /// Their names and what they are, by number.
+        const LIST: &[(&str, &str)] = &[$((stringify!($name), $what)),*];
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
         pub struct Protocols<M: Storage> {
@@ -136,24 +136,43 @@ macro_rules! protocols {
 }
 
 protocols! {
-    0 stache: Stache;
-    1 mcm: Mcm;
-    2 sequential: Sequential;
+    0 stache: Stache, "Invalidations through a directory at the home; busy blocks queue requests";
+    1 mcm: Mcm, "After the M-Machine: busy blocks refuse requests, which are sent again";
+    2 sequential: Sequential, "No copies: a block visits one node at a time, for one access";
 }
+
+/// How many there are.
+pub const COUNT: usize = LIST.len();
+
+/// All of them.
+pub static ALL: [ProtocolId; COUNT] = {
+    let mut all = [ProtocolId(0); COUNT];
+    let mut number = 0;
+    while number < COUNT {
+        all[number] = ProtocolId(number as u8);
+        number += 1;
+    }
+    all
+};
 
 impl ProtocolId {
     /// The protocol with that number in a region's header, which begins at 1; `None` when there is none.
     pub const fn new(number: u32) -> Option<ProtocolId> {
-        if number >= 1 && number <= NAMES.len() as u32 { Some(ProtocolId(number as u8 - 1)) } else { None }
+        if number >= 1 && number <= COUNT as u32 { Some(ProtocolId(number as u8 - 1)) } else { None }
     }
 
     /// The protocol with that name.
     pub fn named(name: &str) -> Option<ProtocolId> {
-        NAMES.iter().position(|each| *each == name).map(|number| ProtocolId(number as u8))
+        LIST.iter().position(|(each, _)| *each == name).map(|number| ProtocolId(number as u8))
     }
 
     pub fn name(self) -> &'static str {
-        NAMES[usize::from(self.0)]
+        LIST[usize::from(self.0)].0
+    }
+
+    /// One line for users.
+    pub fn what(self) -> &'static str {
+        LIST[usize::from(self.0)].1
     }
 
     /// Its number in a region's header.
@@ -187,4 +206,4 @@ pub const ANSWERS: u64 = {
 };
 
 // The last number is that of parts.
-const _: () = assert!(NAMES.len() <= 4 && PART == 4 * MESSAGES - 1);
+const _: () = assert!(COUNT <= 4 && PART == 4 * MESSAGES - 1);

@@ -12,7 +12,7 @@ use crate::region::testing::TestRegion;
 use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
 use crate::transport;
-use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase, protocol_number};
+use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::tag::Tag;
 use std::cell::Cell;
@@ -26,9 +26,22 @@ mod under_mcm;
 
 use failures::*;
 
+/// Numbers of protocols in the region's header, in the order of their list.
+const STACHE: u32 = blizzard_protocol::list::ALL[0].number();
+const MCM: u32 = blizzard_protocol::list::ALL[1].number();
+pub const PROTOCOLS: [u32; blizzard_protocol::list::COUNT] = {
+    let mut all = [0; blizzard_protocol::list::COUNT];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = blizzard_protocol::list::ALL[at].number();
+        at += 1;
+    }
+    all
+};
+
 thread_local! {
     /// The protocol of the runs that this thread starts.
-    static PROTOCOL: Cell<u32> = const { Cell::new(protocol_number::STACHE) };
+    static PROTOCOL: Cell<u32> = const { Cell::new(STACHE) };
     /// Whether messages about blocks overtake each other in them.
     static SHUFFLE: Cell<bool> = const { Cell::new(false) };
 }

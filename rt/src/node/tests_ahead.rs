@@ -1,15 +1,14 @@
 //! Requests ahead of misses that repeat, with several nodes in one process.
 
-use super::tests::{Program, run_shaped, sum};
+use super::tests::{PROTOCOLS, Program, run_shaped, sum};
 use super::*;
 use crate::homes::PAGE_BYTES;
 use crate::sync::op::Type;
-use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD, protocol_number};
+use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD};
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
 const BLOCKS: u64 = 256;
 
 /// Iterations in which each node adds what some blocks of other nodes held in the iteration before to its own: as in programs on graphs, in

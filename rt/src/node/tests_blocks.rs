@@ -1,16 +1,15 @@
 //! Blocks of more than 64 bytes, with several nodes in one process.
 
-use super::tests::{Program, run_shaped};
+use super::tests::{PROTOCOLS, Program, run_shaped};
 use super::*;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::access::Lane;
 use crate::node::links::Links;
-use blizzard_contract::{self as contract, BLOCK_BYTES, protocol_number};
+use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::Block;
 use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
 const SIZES: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
 
 fn counter(program: &Program, counter: Counter) -> u64 {
@@ -92,7 +91,7 @@ fn wide_accesses_get_all_their_blocks() {
     for block_bytes in SIZES {
         run_shaped(
             3,
-            protocol_number::STACHE,
+            PROTOCOLS[0],
             |header| header.block_bytes = block_bytes,
             |program| {
                 let array = program.shared(4 * PAGE_BYTES);
@@ -126,7 +125,7 @@ fn wide_accesses_get_all_their_blocks() {
 fn a_larger_block_is_one_miss() {
     run_shaped(
         2,
-        protocol_number::STACHE,
+        PROTOCOLS[0],
         |header| header.block_bytes = 4096,
         |program| {
             let home = NodeId::new(0);

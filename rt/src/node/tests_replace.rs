@@ -1,11 +1,10 @@
 //! The finite stache and the hints, with several nodes in one process.
 
-use super::tests::{Program, run_finite, run_shaped};
+use super::tests::{PROTOCOLS, Program, run_finite, run_shaped};
 use super::*;
 use crate::homes::PAGE_BYTES;
-use blizzard_contract::{BLOCK_BYTES, protocol_number};
+use blizzard_contract::BLOCK_BYTES;
 
-const PROTOCOLS: [u32; 2] = [protocol_number::STACHE, protocol_number::MCM];
 /// Fewer than the arrays have, so that every round replaces.
 const PAGES: u32 = 5;
 
@@ -75,7 +74,7 @@ fn nothing_is_lost_when_all_nodes_add_to_more_pages_than_fit() {
 /// An access that is wider than the stache gets all its blocks at once all the same.
 #[test]
 fn an_access_may_use_more_pages_than_there_are() {
-    run_finite(2, PAGES, protocol_number::STACHE, |program| {
+    run_finite(2, PAGES, PROTOCOLS[0], |program| {
         let array = program.shared(40 * PAGE_BYTES);
         for round in 0..20 {
             let store = (round + program.me()) % 2 == 0;

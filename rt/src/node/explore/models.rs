@@ -3,7 +3,7 @@
 use super::world::{Copy, Model, Op, Variable, share};
 use crate::homes::{PAGE_BYTES, Placement};
 use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
-use blizzard_contract::{RegionHeader, home_policy, protocol_number};
+use blizzard_contract::{RegionHeader, home_policy};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
 use std::vec;
@@ -98,7 +98,7 @@ fn model(
         name,
         nodes,
         ring_slots: 256,
-        protocol: protocol_number::STACHE,
+        protocol: blizzard_protocol::list::ALL[0].number(),
         shape,
         prepare,
         before: vec![],

@@ -1,13 +1,13 @@
 //! The tests of the parent module once more, with the second protocol.
 
-use super::{PROTOCOL, protocol_number};
+use super::{MCM, PROTOCOL};
 
 /// A test of the parent module for each name.
 macro_rules! under_mcm {
     ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            PROTOCOL.set(protocol_number::MCM);
+            PROTOCOL.set(MCM);
             super::$name();
         })*
     };
@@ -37,13 +37,13 @@ under_mcm! {
 
 /// Again, with messages about blocks that overtake each other, as this protocol promises to bear.
 mod overtaking {
-    use super::super::{Counter, PAGE_BYTES, PROTOCOL, SHUFFLE, protocol_number, run_with};
+    use super::super::{Counter, MCM, PAGE_BYTES, PROTOCOL, SHUFFLE, run_with};
 
     macro_rules! overtaking {
         ($($name:ident)*) => {
             $(#[test]
             fn $name() {
-                PROTOCOL.set(protocol_number::MCM);
+                PROTOCOL.set(MCM);
                 SHUFFLE.set(true);
                 super::super::$name();
             })*
@@ -66,7 +66,7 @@ mod overtaking {
     /// The tests above test what they say.
     #[test]
     fn messages_do_overtake_each_other() {
-        PROTOCOL.set(protocol_number::MCM);
+        PROTOCOL.set(MCM);
         SHUFFLE.set(true);
         let (mut overtaken, mut rejected) = (0, 0);
         // On a busy machine the nodes run one after the other, and then there is little to overtake.

@@ -21,14 +21,17 @@ use std::string::String;
 use std::vec::Vec;
 
 mod failures;
+mod other_protocols;
 mod sync;
-mod under_mcm;
 
 use failures::*;
 
 /// Numbers of protocols in the region's header, in the order of their list.
 const STACHE: u32 = blizzard_protocol::list::ALL[0].number();
 const MCM: u32 = blizzard_protocol::list::ALL[1].number();
+const SEQUENTIAL: u32 = blizzard_protocol::list::ALL[2].number();
+/// Those that keep copies of other homes' blocks.
+pub const COPYING: [u32; 2] = [STACHE, MCM];
 pub const PROTOCOLS: [u32; blizzard_protocol::list::COUNT] = {
     let mut all = [0; blizzard_protocol::list::COUNT];
     let mut at = 0;

@@ -1,6 +1,6 @@
 //! Requests ahead of misses that repeat, with several nodes in one process.
 
-use super::tests::{PROTOCOLS, Program, run_shaped, sum};
+use super::tests::{COPYING, Program, run_shaped, sum};
 use super::*;
 use crate::homes::PAGE_BYTES;
 use crate::sync::op::Type;
@@ -67,7 +67,7 @@ fn second_array(program: &mut Program) -> u64 {
 /// reader of a block takes it away from its writer.
 #[test]
 fn misses_that_repeat_are_asked_for_ahead() {
-    for (protocol, least_asked, most_missed) in [(PROTOCOLS[0], 50, 66), (PROTOCOLS[1], 12, 88)] {
+    for (protocol, least_asked, most_missed) in [(COPYING[0], 50, 66), (COPYING[1], 12, 88)] {
         for nodes in [2, 4, 8] {
             let (misses, asked) = exchange(nodes, protocol, LOOK_AHEAD);
             let (plain, none) = exchange(nodes, protocol, 0);
@@ -86,7 +86,7 @@ fn misses_that_repeat_are_asked_for_ahead() {
 #[test]
 fn a_request_ahead_that_is_refused_holds_nobody_up() {
     const ROUNDS: u64 = 300;
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         let (sent, done) = (AtomicU64::new(0), AtomicU64::new(0));
         run_shaped(
             3,
@@ -128,7 +128,7 @@ fn a_request_ahead_that_is_refused_holds_nobody_up() {
 /// Blocks that were asked for are taken away again before they are used, all the time.
 #[test]
 fn nodes_that_ask_for_the_same_blocks_get_on() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         for nodes in [2, 3, 5] {
             run_shaped(
                 nodes,
@@ -155,7 +155,7 @@ fn nodes_that_ask_for_the_same_blocks_get_on() {
 /// Larger blocks travel in parts, and pages of a finite stache are not replaced for a guess.
 #[test]
 fn large_blocks_and_a_finite_stache_bear_requests_ahead() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         for (block, pages) in [(512, 0), (4096, 0), (64, 5), (1024, 5)] {
             run_shaped(
                 3,
@@ -186,7 +186,7 @@ fn large_blocks_and_a_finite_stache_bear_requests_ahead() {
 /// had come meanwhile waited in front of the store, and nothing was left that would have let them go on.
 #[test]
 fn hints_about_one_block_leave_nobody_waiting() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         for nodes in [2, 4] {
             run_shaped(
                 nodes,
@@ -231,7 +231,7 @@ fn hints_about_one_block_leave_nobody_waiting() {
 /// for room for ever (`an_access_across_arenas_gets_blocks_of_both_sizes`, on a busy machine).
 #[test]
 fn what_was_asked_for_ahead_is_waited_for_at_the_end() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         run_shaped(
             2,
             protocol,

@@ -1,6 +1,6 @@
 //! Blocks of more than 64 bytes, with several nodes in one process.
 
-use super::tests::{PROTOCOLS, Program, run_shaped};
+use super::tests::{COPYING, PROTOCOLS, Program, run_shaped};
 use super::*;
 use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::access::Lane;
@@ -435,7 +435,7 @@ fn a_write_back_larger_than_the_ring_is_told_to_a_home_that_computes() {
 /// told while the node computed.
 #[test]
 fn a_ring_full_of_answers_holds_nobody_up() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         let (done, asked) = (AtomicBool::new(false), AtomicBool::new(false));
         run_shaped(
             3,

@@ -1,6 +1,6 @@
 //! The finite stache and the hints, with several nodes in one process.
 
-use super::tests::{PROTOCOLS, Program, run_finite, run_shaped};
+use super::tests::{COPYING, Program, run_finite, run_shaped};
 use super::*;
 use crate::homes::PAGE_BYTES;
 use blizzard_contract::BLOCK_BYTES;
@@ -15,7 +15,7 @@ fn counter(program: &Program, counter: Counter) -> u64 {
 /// Each node's writes are found by the others although pages come and go all the time.
 #[test]
 fn a_finite_stache_replaces_pages_and_writes_them_back() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         let counts = run_finite(3, PAGES, protocol, |program| {
             let array = program.shared(48 * PAGE_BYTES);
             let me = program.me();
@@ -46,7 +46,7 @@ fn a_finite_stache_replaces_pages_and_writes_them_back() {
 
 #[test]
 fn nothing_is_lost_when_all_nodes_add_to_more_pages_than_fit() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         run_finite(4, PAGES, protocol, |program| {
             let array = program.shared(24 * PAGE_BYTES);
             let mut seed = 88172645463325252 ^ program.me();
@@ -74,7 +74,7 @@ fn nothing_is_lost_when_all_nodes_add_to_more_pages_than_fit() {
 /// An access that is wider than the stache gets all its blocks at once all the same.
 #[test]
 fn an_access_may_use_more_pages_than_there_are() {
-    run_finite(2, PAGES, PROTOCOLS[0], |program| {
+    run_finite(2, PAGES, COPYING[0], |program| {
         let array = program.shared(40 * PAGE_BYTES);
         for round in 0..20 {
             let store = (round + program.me()) % 2 == 0;
@@ -91,7 +91,7 @@ fn an_access_may_use_more_pages_than_there_are() {
 
 #[test]
 fn what_was_checked_out_is_there_and_what_was_checked_in_is_at_home() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         check_out_and_in(protocol);
     }
 }
@@ -147,7 +147,7 @@ fn check_out_and_in(protocol: u32) {
 /// Requests that nobody waits for, crossed by stores of others, joined by accesses, and given up.
 #[test]
 fn hints_of_all_nodes_change_no_result() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         run_finite(4, 0, protocol, |program| {
             let array = program.shared(2 * PAGE_BYTES);
             let mut seed = 0x2545_f491_4f6c_dd1d ^ program.me() << 7;
@@ -177,7 +177,7 @@ fn hints_of_all_nodes_change_no_result() {
 /// A hint about a range that goes beyond what was allocated asked the arena's owner about each of its blocks, and one about all addresses never ended.
 #[test]
 fn a_hint_about_everything_is_about_what_there_is() {
-    for protocol in PROTOCOLS {
+    for protocol in COPYING {
         run_shaped(
             3,
             protocol,

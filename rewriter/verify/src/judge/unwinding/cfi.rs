@@ -283,13 +283,19 @@ impl Comparison<'_, '_> {
             // What moves rsp is inserted: the loop's own instructions in the copy do not.
             let mut rsp = 0;
             let first = self.cold.insns.partition_point(|i| i.va < f.from);
+            let mut last = None;
             for i in self.cold.insns[first..].iter().take_while(|i| i.va < f.to).filter(|i| !i.is_nop()) {
+                last = Some(i);
                 let is = f.row(i.va).filter(|_| i.va < f.defined_to);
                 same &= is.is_some_and(|is| same_rules(row, is, rsp, i.va, &mut FrameCounts::default()));
                 rsp += moves(i);
             }
             if !same {
                 problem("the frame's rules in the copy of a loop are not the loop's");
+            }
+            // What leads back to the loop is inserted; whoever is stopped there looks for a frame as well.
+            if !last.is_some_and(|i| i.end() <= f.to && i.flow == Flow::Jump) {
+                problem("the frame ends within the copy of a loop");
             }
         }
     }

@@ -26,6 +26,7 @@ fn main() {
         failures_are_failures,
         long_tests_wait_to_be_asked_for,
         the_totals_count_all_programs_of_a_command,
+        the_totals_are_in_the_last_package,
         each_command_of_a_shell_line_is_looked_for,
         gcc_may_have_the_name_cc_only,
         a_signal_is_sent_by_name_or_number,
@@ -116,6 +117,19 @@ fn skipped(line: &str, fill: impl Fn(&Path)) -> Option<String> {
     assert_eq!(status, Some(0), "{said}");
     let (_, rest) = said.split_once("skipped: ")?;
     Some(rest.split_once(')').unwrap().0.to_owned() + ")")
+}
+
+/// The tests of a package behind that of the totals were counted as passed before they ran.
+fn the_totals_are_in_the_last_package() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let members = manifest.split_once("\nmembers = [").unwrap().1.split_once(']').unwrap().0;
+    let name = |folder: &str| {
+        let text = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+        text.split_once("\nname = \"").unwrap().1.split_once('"').unwrap().0.to_owned()
+    };
+    let last = members.split('"').skip(1).step_by(2).map(name).max();
+    assert_eq!(last.as_deref(), Some("blizzard-whole-workspace"));
 }
 
 fn each_command_of_a_shell_line_is_looked_for() {

@@ -1,0 +1,174 @@
+//! `blizzard bench miss --instructions`: how many instructions a miss takes, at each node that has to do with it.
+//!
+//! Input: none. Output: a [`Report`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
+//! **Invariant**: the same runtime and the same rewriter give the same numbers, on any machine and in any run.
+
+use super::lockstep::{self, Miss};
+use crate::cli::workload::Workload;
+use crate::error::{Error, Result};
+use crate::launch::{LaunchOptions, Protocol};
+use crate::rt_blob::Blob;
+use blizzard_contract as contract;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// The home, the node that misses, and a third one.
+const NODES: usize = 3;
+const HOME: usize = 0;
+const REQUESTER: usize = 1;
+const THIRD: usize = 2;
+
+/// Kinds of misses, in the order of `bench-apps/workload/marked.c`.
+const KINDS: [&str; 6] = [
+    "read miss",
+    "write miss",
+    "upgrade",
+    "read miss, third node owns the block",
+    "write miss, third node owns the block",
+    "upgrade, third node has a copy",
+];
+/// What the program adds to a kind if the access does not miss. Those with which the nodes get going have other numbers.
+const HIT: u64 = 64;
+
+/// Protocols and block sizes, in bytes.
+const TABLES: [(Protocol, &str, u32); 3] = [
+    (Protocol::Stache, "stache", contract::BLOCK_BYTES as u32),
+    (Protocol::Stache, "stache", 256),
+    (Protocol::Mcm, "mcm", contract::BLOCK_BYTES as u32),
+];
+
+/// The `--json` object.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The subcommand's name.
+    bench: &'static str,
+    tables: Vec<Table>,
+}
+
+/// One protocol with one block size.
+#[derive(Debug, Serialize)]
+struct Table {
+    protocol: &'static str,
+    block_bytes: u32,
+    misses: Vec<Counts>,
+}
+
+/// Instructions of one kind of miss.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Counts {
+    name: &'static str,
+    requester: u64,
+    home: u64,
+    third: u64,
+    all: u64,
+    /// How many such misses were counted, and how many of them took other numbers of instructions than these.
+    counted: usize,
+    others: usize,
+}
+
+/// Runs the program with each protocol and block size.
+///
+/// # Errors
+/// The system does not permit single steps; the program fails.
+pub fn count(folder: &Path) -> Result<Report> {
+    let program = Workload::Marked.rewrite(folder, "marked", &lockstep::with_traps(Blob::embedded()?)?)?;
+    let table = |(protocol, name, block_bytes): (Protocol, &'static str, u32)| {
+        let options = LaunchOptions {
+            nodes: NODES as u32,
+            protocol,
+            block_bytes,
+            // A node that is stepped answers late.
+            peer_timeout_ms: 0,
+            // Each miss is one of a block that has not been asked for.
+            look_ahead: 0,
+            ..LaunchOptions::default()
+        };
+        let stride = OsString::from(format!("stride={block_bytes}"));
+        let misses = lockstep::run(&program, &[stride], &options)?;
+        Ok(Table { protocol: name, block_bytes, misses: summarise(&misses)? })
+    };
+    Ok(Report { bench: "miss", tables: TABLES.into_iter().map(table).collect::<Result<_>>()? })
+}
+
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+/// The usual number of each node: the median. Now and then a wait is timed, which takes more.
+fn summarise(misses: &[Miss]) -> Result<Vec<Counts>> {
+    let of_kind = |kind: u64| misses.iter().filter(move |miss| miss.kind == kind);
+    let usual = |kind: u64, node: usize| median(of_kind(kind).map(|miss| miss.executed[node]).collect());
+    (0u64..)
+        .zip(KINDS)
+        .map(|(kind, name)| {
+            let missing = || Error::new(format!("{name} was not measured"));
+            // The same access without a miss: what is left is from behind the test that failed up to the access.
+            let hit = usual(kind + HIT, REQUESTER).ok_or_else(missing)?;
+            let node = |node: usize| usual(kind, node).ok_or_else(missing);
+            let usual = [node(HOME)?, node(REQUESTER)?, node(THIRD)?];
+            let requester = usual[REQUESTER].checked_sub(hit).ok_or_else(missing)?;
+            let (home, third) = (usual[HOME], usual[THIRD]);
+            Ok(Counts {
+                name,
+                requester,
+                home,
+                third,
+                all: requester + home + third,
+                counted: of_kind(kind).count(),
+                others: of_kind(kind).filter(|miss| miss.executed != usual).count(),
+            })
+        })
+        .collect()
+}
+
+impl Report {
+    /// As tables.
+    pub fn in_words(&self) -> String {
+        let mut text =
+            String::from("miss: instructions that the nodes execute for one miss, counted by single steps\n");
+        for Table { protocol, block_bytes, misses } in &self.tables {
+            let title = format!("{protocol}, blocks of {block_bytes} bytes");
+            text += &format!("\n{title:<40} {:>10} {:>8} {:>8} {:>8}\n", "requester", "home", "third", "all");
+            for Counts { name, requester, home, third, all, .. } in misses {
+                text += &format!("{name:<40} {requester:>10} {home:>8} {third:>8} {all:>8}\n");
+            }
+        }
+        text += "\nrequester: from behind the test that failed up to the access. home, third: from the look that finds a message\n\
+                 to the next one in vain. Waiting is not counted.\n";
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn miss(kind: u64, executed: [u64; NODES]) -> Miss {
+        Miss { kind, executed: executed.to_vec() }
+    }
+
+    fn all_kinds() -> Vec<Miss> {
+        let one = |kind| [miss(kind, [200, 110, 30]), miss(kind + HIT, [0, 10, 0])];
+        (0..KINDS.len() as u64).flat_map(one).collect()
+    }
+
+    #[test]
+    fn the_usual_number_counts_and_a_hit_is_taken_off() {
+        let mut misses = all_kinds();
+        misses.extend([miss(0, [200, 110, 30]), miss(0, [200, 190, 30]), miss(128, [9000, 9000, 0])]);
+        let counts = summarise(&misses).unwrap();
+        assert_eq!(counts.len(), KINDS.len());
+        let Counts { requester, home, third, all, counted, others, .. } = counts[0];
+        assert_eq!((requester, home, third, all), (100, 200, 30, 330));
+        assert_eq!((counted, others), (3, 1));
+    }
+
+    #[test]
+    fn a_kind_that_is_missing_is_an_error() {
+        let mut misses = all_kinds();
+        misses.retain(|miss| miss.kind != 3);
+        assert!(summarise(&misses).unwrap_err().what.contains("third node owns"));
+    }
+}

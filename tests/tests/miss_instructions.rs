@@ -60,7 +60,6 @@ fn count() -> Vec<Row> {
             });
             assert_eq!(number("all"), NODES.map(number).iter().sum::<u64>(), "{report:#}");
             assert!(number("requester") > 100 && number("home") > 100, "nothing was counted: {report:#}");
-            assert!(number("others") * 2 < number("counted"), "no number is usual: {report:#}");
         }
     }
     rows

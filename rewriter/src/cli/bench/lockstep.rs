@@ -55,7 +55,7 @@ const FOR_CLOCK: u8 = 0x06;
 const SETTLED: u32 = 200;
 /// When no node has found anything so often in a row, everything that belongs to a miss has been done.
 const QUIET: u32 = 3;
-/// More instructions than any run has: something goes round in circles.
+/// More steps and turns than any run has: something goes round in circles.
 const LIMIT: u64 = 20_000_000;
 /// What the time-stamp counter says.
 const CLOCK: u64 = 1 << 40;
@@ -182,7 +182,7 @@ impl Stepped {
     fn step(&mut self, budget: &mut u64) -> Result<(u64, Event)> {
         let mut executed = 0;
         loop {
-            *budget = budget.checked_sub(1).ok_or_else(|| Error::new("the nodes do not come to an end"))?;
+            *budget = budget.checked_sub(1).ok_or_else(endless)?;
             let registers = self.process.registers().map_err(lost)?;
             let at = registers.rip;
             let special = self.special(at).map_err(lost)?;
@@ -238,6 +238,10 @@ impl Stepped {
 
 fn lost(error: io::Error) -> Error {
     Error::new("cannot execute a node step by step").because(error)
+}
+
+fn endless() -> Error {
+    Error::new("the nodes do not come to an end")
 }
 
 fn slept() -> Error {
@@ -346,6 +350,7 @@ fn take_turns(mut nodes: Vec<Stepped>, region: &Region) -> Result<Vec<Miss>> {
         }
         // A mark does not end the turn, unless the node is held there.
         while held.is_none_or(|(waiting, _)| waiting != node) {
+            budget = budget.checked_sub(1).ok_or_else(endless)?;
             let (executed, event) = match begun {
                 Some(_) => nodes[node].step(&mut budget)?,
                 None => (0, nodes[node].run()?),

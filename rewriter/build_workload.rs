@@ -1,16 +1,17 @@
 //! Part of the build script: compiles the programs that `blizzard stress` and `blizzard bench` run.
 //!
 //! Input: `../bench-apps/workload/*.c`, the client library's source. Output: the environment variables `BLIZZARD_WORKLOAD_STRESS`,
-//! `BLIZZARD_WORKLOAD_BENCH` and `BLIZZARD_WORKLOAD_MESSAGES` of the rewriter's compilation: paths of ordinary dynamically linked programs, which the rewriter embeds and
+//! `BLIZZARD_WORKLOAD_BENCH`, `BLIZZARD_WORKLOAD_MESSAGES` and `BLIZZARD_WORKLOAD_MARKED` of the rewriter's compilation: paths of ordinary dynamically linked programs, which the rewriter embeds and
 //! rewrites when they are needed. They need the C library that the rewriter itself needs, and no compiler where they run.
 
 use std::path::{Path, PathBuf};
 
 /// Name, variable, and the parts of the client library.
-const PROGRAMS: [(&str, &str, &[&str]); 3] = [
+const PROGRAMS: [(&str, &str, &[&str]); 4] = [
     ("stress", "BLIZZARD_WORKLOAD_STRESS", &["blizzard.c"]),
     ("bench", "BLIZZARD_WORKLOAD_BENCH", &["blizzard.c"]),
     ("messages", "BLIZZARD_WORKLOAD_MESSAGES", &["blizzard.c", "tempest.c"]),
+    ("marked", "BLIZZARD_WORKLOAD_MARKED", &["blizzard.c"]),
 ];
 
 /// Compiles the programs into `out`.

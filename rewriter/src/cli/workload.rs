@@ -24,6 +24,8 @@ pub enum Workload {
     Bench,
     /// `bench-apps/workload/messages.c`.
     Messages,
+    /// `bench-apps/workload/marked.c`.
+    Marked,
 }
 
 impl Workload {
@@ -32,6 +34,7 @@ impl Workload {
             Workload::Stress => include_bytes!(env!("BLIZZARD_WORKLOAD_STRESS")),
             Workload::Bench => include_bytes!(env!("BLIZZARD_WORKLOAD_BENCH")),
             Workload::Messages => include_bytes!(env!("BLIZZARD_WORKLOAD_MESSAGES")),
+            Workload::Marked => include_bytes!(env!("BLIZZARD_WORKLOAD_MARKED")),
         }
     }
 
@@ -40,6 +43,7 @@ impl Workload {
             Workload::Stress => "blizzard-stress",
             Workload::Bench => "blizzard-bench",
             Workload::Messages => "blizzard-messages",
+            Workload::Marked => "blizzard-marked",
         }
     }
 
@@ -138,7 +142,7 @@ mod tests {
     fn what_asks_for_the_runtime_gets_no_screens() {
         let alone = LibraryOptions { no_libraries: true };
         let screens = |program: &[u8]| alone.fitted(program, Options::default()).unwrap().0.screens;
-        for workload in [Workload::Stress, Workload::Bench, Workload::Messages] {
+        for workload in [Workload::Stress, Workload::Bench, Workload::Messages, Workload::Marked] {
             assert!(!screens(workload.bytes()), "{workload:?}");
         }
         assert!(screens(&std::fs::read("/usr/bin/env").unwrap()));

@@ -44,12 +44,20 @@ impl Region {
     /// # Errors
     /// When the kernel gives no memory.
     pub fn create(options: &LaunchOptions) -> Result<Self> {
+        Self::create_for(options, processors())
+    }
+
+    /// As [`Region::create`], for nodes that are told of this number of processors.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_for(options: &LaunchOptions, processors: u32) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             Error::new("cannot create the memory that the nodes share")
                 .because(e)
                 .help("the run needs about 5 MB of shared memory plus 150 kB for each node")
         };
-        let mut header = RegionHeader::new(options.nodes, processors(), options.segment_bytes, random_incarnation());
+        let mut header = RegionHeader::new(options.nodes, processors, options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.0.number();
         header.forks = options.creates_nodes().into();
         header.peer_timeout_ms = options.peer_timeout_ms;

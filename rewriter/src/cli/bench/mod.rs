@@ -3,9 +3,12 @@
 //! Two nodes, pinned to a processor each, run an embedded program (`bench-apps/workload/bench.c`, `messages.c`), which measures figures and floors in
 //! turn, batch by batch. This module starts it and collects what it has measured; [`plans`] says what that is, [`report`] takes medians and
 //! quartiles over all batches and prints them. Steps are measured in a run of their own with the runtime that has instruments, because
-//! the time stamps take time.
+//! the time stamps take time. [`instructions`] counts instead of measuring time.
 
+mod instructions;
+mod lockstep;
 mod plans;
+mod ptrace;
 mod report;
 
 use super::workload::{self, Ending};
@@ -32,6 +35,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(300);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard bench miss\n  \
+    blizzard bench miss --instructions\n  \
     blizzard bench am --runs 5\n  \
     blizzard bench bulk --json")]
 pub struct BenchCommand {
@@ -52,10 +56,19 @@ struct BenchOptions {
     json: bool,
 }
 
+#[derive(Debug, Clone, Copy, Args)]
+struct MissOptions {
+    #[command(flatten)]
+    bench: BenchOptions,
+    /// Count the instructions of a miss at each node instead, exactly, by single steps of three nodes
+    #[arg(long, conflicts_with_all = ["runs", "batches"])]
+    instructions: bool,
+}
+
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum What {
     /// Read miss, write miss and upgrade of a block of the other node, whatever that node does meanwhile; the steps of a read miss
-    Miss(BenchOptions),
+    Miss(MissOptions),
     /// Messages of tempest.h: request and reply, its steps, and a stream of messages without reply
     Am(BenchOptions),
     /// Bulk channels of tempest.h, 4 KiB to 4 MiB, next to a plain copy of the other process's memory
@@ -67,7 +80,7 @@ enum What {
 impl What {
     fn plan(self) -> (Plan, BenchOptions) {
         match self {
-            What::Miss(options) => (plans::miss(), options),
+            What::Miss(MissOptions { bench, .. }) => (plans::miss(), bench),
             What::Am(options) => (plans::messages(), options),
             What::Bulk(options) => (plans::bulk(), options),
             What::FalseSharing(options) => (plans::false_sharing(), options),
@@ -79,6 +92,11 @@ impl BenchCommand {
     /// Measures and prints.
     pub fn execute(self) -> Result<ExitCode> {
         let folder = scratch::folder("bench")?;
+        if let What::Miss(MissOptions { bench: BenchOptions { json, .. }, instructions: true }) = self.what {
+            let report = instructions::count(folder.path())?;
+            print(&if json { as_json(&report) } else { report.in_words() })?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let processors = two_processors()?;
         let (plan, options) = self.what.plan();
         let samples = measure(folder.path(), &plan, options, processors, &Blob::embedded()?, None)?;
@@ -90,14 +108,14 @@ impl BenchCommand {
             }
         };
         let report = Report::new(&plan, (options.runs, options.batches), processors, &samples, stepped.as_ref())?;
-        if options.json {
-            let text = serde_json::to_string_pretty(&report).expect("numbers and texts can be written as JSON");
-            print(&(text + "\n"))?;
-        } else {
-            print(&report.in_words())?;
-        }
+        print(&if options.json { as_json(&report) } else { report.in_words() })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The object that `--json` asks for.
+fn as_json(report: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("numbers and texts can be written as JSON") + "\n"
 }
 
 /// The first two processors that this process may run on.

@@ -1,0 +1,165 @@
+//! `blizzard bench miss --instructions`: how many instructions a miss takes, at each node that has to do with it.
+//!
+//! Input: none. Output: a [`Report`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
+//! **Invariant**: the same runtime and the same rewriter give the same numbers, on any machine and in any run.
+
+use super::lockstep::{self, Miss};
+use crate::cli::workload::Workload;
+use crate::error::{Error, Result};
+use crate::launch::{LaunchOptions, PROTOCOLS, Protocol};
+use crate::rt_blob::Blob;
+use blizzard_contract as contract;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// The home, the node that misses, and a third one.
+const NODES: usize = 3;
+const HOME: usize = 0;
+const REQUESTER: usize = 1;
+const THIRD: usize = 2;
+
+/// Kinds of misses, in the order of `bench-apps/workload/marked.c`.
+const KINDS: [&str; 6] = [
+    "read miss",
+    "write miss",
+    "upgrade",
+    "read miss, third node owns the block",
+    "write miss, third node owns the block",
+    "upgrade, third node has a copy",
+];
+/// What the program adds to a kind if the access does not miss. Those with which the nodes get going have other numbers.
+const HIT: u64 = 64;
+
+/// A larger block, for the first protocol.
+const LARGER: u32 = 256;
+
+/// The `--json` object.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The subcommand's name.
+    bench: &'static str,
+    tables: Vec<Table>,
+}
+
+/// One protocol with one block size.
+#[derive(Debug, Serialize)]
+struct Table {
+    protocol: &'static str,
+    block_bytes: u32,
+    misses: Vec<Counts>,
+}
+
+/// Instructions of one kind of miss.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Counts {
+    name: &'static str,
+    requester: u64,
+    home: u64,
+    third: u64,
+    all: u64,
+}
+
+/// Runs the program with each protocol and block size.
+///
+/// # Errors
+/// The system does not permit single steps; the program fails.
+pub fn count(folder: &Path) -> Result<Report> {
+    let program = Workload::Marked.rewrite(folder, "marked", &lockstep::with_traps(Blob::embedded()?)?)?;
+    let table = |(protocol, block_bytes): (Protocol, u32)| {
+        let name = protocol.0.name();
+        let options = LaunchOptions {
+            nodes: NODES as u32,
+            protocol,
+            block_bytes,
+            // A node that is stepped answers late.
+            peer_timeout_ms: 0,
+            // Each miss is one of a block that has not been asked for.
+            look_ahead: 0,
+            ..LaunchOptions::default()
+        };
+        let stride = OsString::from(format!("stride={block_bytes}"));
+        let misses = lockstep::run(&program, &[stride], &options)?;
+        Ok(Table { protocol: name, block_bytes, misses: summarise(&misses)? })
+    };
+    let small = PROTOCOLS.into_iter().map(|protocol| (protocol, contract::BLOCK_BYTES as u32));
+    let tables = small.chain([(Protocol::DEFAULT, LARGER)]);
+    Ok(Report { bench: "miss", tables: tables.map(table).collect::<Result<_>>()? })
+}
+
+/// The number that comes most often. One wait in sixteen is timed, which takes more instructions.
+fn usual(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+    values.for_each(|value| *times.entry(value).or_default() += 1);
+    times.into_iter().max_by_key(|&(value, times)| (times, Reverse(value))).map(|(value, _)| value)
+}
+
+/// The usual number of each node for each kind.
+fn summarise(misses: &[Miss]) -> Result<Vec<Counts>> {
+    let of = |kind: u64, node: usize| {
+        let of_kind = misses.iter().filter(|miss| miss.kind == kind);
+        usual(of_kind.map(|miss| miss.executed[node]))
+    };
+    (0u64..)
+        .zip(KINDS)
+        .map(|(kind, name)| {
+            let missing = || Error::new(format!("{name} was not counted"));
+            // The same access without a miss: what is left is from behind the test that failed up to the access.
+            let hit = of(kind + HIT, REQUESTER).ok_or_else(missing)?;
+            let requester = of(kind, REQUESTER).and_then(|all| all.checked_sub(hit)).ok_or_else(missing)?;
+            let [home, third] = [HOME, THIRD].map(|node| of(kind, node).ok_or_else(missing));
+            let (home, third) = (home?, third?);
+            Ok(Counts { name, requester, home, third, all: requester + home + third })
+        })
+        .collect()
+}
+
+impl Report {
+    /// As tables.
+    pub fn in_words(&self) -> String {
+        let mut text =
+            String::from("miss: instructions that the nodes execute for one miss, counted by single steps\n");
+        for Table { protocol, block_bytes, misses } in &self.tables {
+            let title = format!("{protocol}, blocks of {block_bytes} bytes");
+            text += &format!("\n{title:<40} {:>10} {:>8} {:>8} {:>8}\n", "requester", "home", "third", "all");
+            for Counts { name, requester, home, third, all } in misses {
+                text += &format!("{name:<40} {requester:>10} {home:>8} {third:>8} {all:>8}\n");
+            }
+        }
+        text += "\nrequester: from behind the test that failed up to the access. home, third: from the look that finds a message up\n\
+                 to the next pause. Waiting is not counted.\n";
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn miss(kind: u64, executed: [u64; NODES]) -> Miss {
+        Miss { kind, executed: executed.to_vec() }
+    }
+
+    fn all_kinds() -> Vec<Miss> {
+        let one = |kind| [miss(kind, [200, 110, 30]), miss(kind + HIT, [0, 10, 0])];
+        (0..KINDS.len() as u64).flat_map(one).collect()
+    }
+
+    #[test]
+    fn the_usual_number_counts_and_a_hit_is_taken_off() {
+        let mut misses = all_kinds();
+        misses.extend([miss(0, [200, 110, 30]), miss(0, [200, 190, 30]), miss(128, [9000, 9000, 0])]);
+        let counts = summarise(&misses).unwrap();
+        assert_eq!(counts.len(), KINDS.len());
+        assert_eq!(counts[0], Counts { name: "read miss", requester: 100, home: 200, third: 30, all: 330 });
+    }
+
+    #[test]
+    fn a_kind_that_is_missing_is_an_error() {
+        let mut misses = all_kinds();
+        misses.retain(|miss| miss.kind != 3);
+        assert!(summarise(&misses).unwrap_err().what.contains("third node owns"));
+    }
+}

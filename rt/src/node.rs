@@ -302,9 +302,7 @@ impl Node {
                     }
                 }
                 None => {
-                    let most_looks = self.engine.patience();
-                    let idled = self.transport.idle(&mut patience, most_looks);
-                    self.idle(idled);
+                    self.idle(&mut patience);
                     // What was sent from a queue may have been the last thing to wait for.
                     if done(self) {
                         break;

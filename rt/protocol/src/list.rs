@@ -182,11 +182,12 @@ impl ProtocolId {
 }
 
 /// The protocol that has a message of that number, and its row.
-#[inline]
-pub fn row_of(number: u16) -> Option<(ProtocolId, &'static Row)> {
-    let protocol = number / MESSAGES;
-    let row = ROWS.get(usize::from(protocol))?.get(usize::from(number % MESSAGES).checked_sub(1)?)?;
-    Some((ProtocolId(protocol as u8), row))
+pub const fn row_of(number: u16) -> Option<(ProtocolId, &'static Row)> {
+    let (protocol, kind) = ((number / MESSAGES) as usize, (number % MESSAGES) as usize);
+    if protocol >= COUNT || kind == 0 || kind > ROWS[protocol].len() {
+        return None;
+    }
+    Some((ProtocolId(protocol as u8), &ROWS[protocol][kind - 1]))
 }
 
 /// A bit for each message that answers a request of its receiver.

@@ -156,16 +156,21 @@ pub static HANDLERS: [Handler; 43] = [
     row("BulkTaken", Route::Any, 0, tempest::bulk::on_message),
 ];
 
-/// The handlers of messages that are about a block: what [`blizzard_protocol::list::row_of`] says of each.
-static TO_HOME: [Handler; 2] = of_protocols(Route::ToHome);
-static FROM_HOME: [Handler; 2] = of_protocols(Route::FromHome);
-static PART_OF_BLOCK: Handler = row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, access::on_message);
-
-/// Without data and with.
-const fn of_protocols(route: Route) -> [Handler; 2] {
-    let name = "a message of a protocol";
-    [row(name, route, 0, access::on_message), row(name, route, BLOCK_BYTES as u8, access::on_message)]
-}
+/// The handlers of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
+static OF_PROTOCOLS: [Option<Handler>; OWN as usize] = {
+    let mut all = [const { None }; OWN as usize];
+    let mut number = 0;
+    while number < OWN {
+        if let Some((_, row_of)) = row_of(number) {
+            let route = if row_of.is_for_home { Route::ToHome } else { Route::FromHome };
+            let data_bytes = if row_of.carries_data { BLOCK_BYTES as u8 } else { 0 };
+            all[number as usize] = Some(row(row_of.name, route, data_bytes, access::on_message));
+        }
+        number += 1;
+    }
+    all[id::BLOCK_PART as usize] = Some(row("BlockPart", Route::WithHome, BLOCK_BYTES as u8, access::on_message));
+    all
+};
 
 /// A bit for each of these handlers.
 const fn bits(handlers: &[u16]) -> u64 {
@@ -230,15 +235,10 @@ pub struct Receiver<'a> {
 /// What handles a message of that number; `None` when nothing does.
 #[inline]
 pub fn handler(number: u16) -> Option<&'static Handler> {
-    if let Some(own) = number.checked_sub(OWN) {
-        return HANDLERS.get(usize::from(own));
+    match number.checked_sub(OWN) {
+        None => OF_PROTOCOLS[usize::from(number)].as_ref(),
+        Some(own) => HANDLERS.get(usize::from(own)),
     }
-    if number == id::BLOCK_PART {
-        return Some(&PART_OF_BLOCK);
-    }
-    let (_, row) = row_of(number)?;
-    let rows = if row.is_for_home { &TO_HOME } else { &FROM_HOME };
-    Some(&rows[usize::from(row.carries_data)])
 }
 
 /// Judges a message that was in the ring from node `from`.
@@ -368,7 +368,7 @@ mod tests {
             addr: SEGMENT_BASE + PAGE_BYTES + 64,
             ..Message::default()
         };
-        assert_eq!(judge(1, 2, good), Ok("a message of a protocol"));
+        assert_eq!(judge(1, 2, good), Ok("WriteBack"));
         assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
         assert_eq!(judge(1, 0, good), Err(Rejection::Source));
         assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(judge(1, 1, Message { source: 1, ..good }), Err(Rejection::Route));
         let data = Message { handler: protocol_message("DataReadOnly"), ..good };
         assert_eq!(judge(0, 2, data), Err(Rejection::Route));
-        assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("a message of a protocol"));
+        assert_eq!(judge(0, 1, Message { source: 1, ..data }), Ok("DataReadOnly"));
         let publish = Message { handler: id::PUBLISH, length: 0, addr: 0, ..good };
         assert_eq!(judge(0, 2, publish), Ok("Publish"));
         assert_eq!(judge(1, 2, publish), Err(Rejection::Route));

@@ -14,13 +14,13 @@ use crate::homes::{ArenaId, PAGE_BYTES};
 use crate::msg::id;
 use crate::segment;
 use crate::stats::Wait;
-use crate::transport::Message;
+use crate::transport::{Message, Patience};
 use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
 use blizzard_protocol::engine::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
+use blizzard_protocol::protocol::PREFETCHES;
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
-use blizzard_protocol::protocol::{Idled, PREFETCHES};
 
 /// A range of bytes that an access needs, together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,15 +140,27 @@ impl Node {
         self.engine.holds_work()
     }
 
-    /// Called in a wait when nothing has arrived during that step.
+    /// A step of a wait in which nothing has arrived.
     #[inline]
-    pub fn idle(&mut self, idled: Idled) {
-        #[cfg(test)]
-        self.deliver_from_bag();
-        let longest_ns = self.engine.idle(&mut self.links, idled);
+    pub fn idle(&mut self, patience: &mut Patience) {
+        let most_looks = self.engine.patience();
+        if most_looks == u32::MAX && !cfg!(test) {
+            // No protocol has anything to do without a message.
+            self.transport.idle(patience, most_looks, u64::MAX);
+        } else {
+            self.idle_with_work(patience, most_looks);
+        }
+    }
+
+    #[inline(never)]
+    fn idle_with_work(&mut self, patience: &mut Patience, most_looks: u32) {
+        let longest_ns = self.engine.longest_sleep();
         #[cfg(test)]
         let longest_ns = self.longest_sleep(longest_ns);
-        self.transport.limit_sleep(longest_ns);
+        let idled = self.transport.idle(patience, most_looks, longest_ns);
+        #[cfg(test)]
+        self.deliver_from_bag();
+        self.engine.idle(&mut self.links, idled);
     }
 
     /// Makes one block accessible; on return the caller pins it.

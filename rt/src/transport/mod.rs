@@ -87,7 +87,6 @@ pub struct Transport {
     waiting: Waiting,
     spins: Spins,
     yields: Yields,
-    sleep_limit_ns: u64,
     looking: Looking,
     /// Found by a look at the peers; the node reports it.
     silent: Option<Silent>,
@@ -131,7 +130,6 @@ impl Transport {
             waiting,
             spins: Spins::new(&waiting),
             yields: Yields::FRESH,
-            sleep_limit_ns: u64::MAX,
             looking: Looking::new(),
             silent: None,
             damaged: None,
@@ -503,7 +501,7 @@ mod tests {
                     match end.receive() {
                         Some(got) => break got,
                         None => {
-                            end.idle(&mut patience, u32::MAX);
+                            end.idle(&mut patience, u32::MAX, u64::MAX);
                         }
                     }
                 };
@@ -537,7 +535,7 @@ mod tests {
             b.begin_wait(&mut patience);
             while !b.is_aborted() {
                 assert!(b.receive().is_none());
-                b.idle(&mut patience, u32::MAX);
+                b.idle(&mut patience, u32::MAX, u64::MAX);
             }
         });
         let node = NodeId::new(1).unwrap();

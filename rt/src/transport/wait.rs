@@ -162,14 +162,10 @@ impl Transport {
         self.own.activity().swap(activity::GONE, Ordering::SeqCst);
     }
 
-    /// No sleep is longer than this, in nanoseconds, until the next call.
-    pub fn limit_sleep(&mut self, limit_ns: u64) {
-        self.sleep_limit_ns = limit_ns;
-    }
-
-    /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep.
+    /// One step of waiting after all rings were found empty, until [`Transport::end_wait`]: at most so many looks, one at least, or a yield, or a sleep
+    /// of at most so many nanoseconds.
     #[inline]
-    pub fn idle(&mut self, patience: &mut Patience, most_looks: u32) -> Idled {
+    pub fn idle(&mut self, patience: &mut Patience, most_looks: u32, longest_ns: u64) -> Idled {
         #[cfg(test)]
         if crate::node::explore::is_active() {
             return Idled { looks: 1, slept: true };
@@ -220,7 +216,7 @@ impl Transport {
             patience.yields = 0;
             self.yields.slept();
             let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
-            self.sleep(limit_ns.min(self.sleep_limit_ns));
+            self.sleep(limit_ns.min(longest_ns));
             Idled { looks: 1, slept: true }
         }
     }

@@ -155,12 +155,15 @@ impl<M: Storage> Engine<M> {
         self.protocols.has_outstanding()
     }
 
-    /// Nothing has arrived during a step of a wait. Returns the longest sleep, in ns.
-    #[inline]
-    pub fn idle<P: Port>(&mut self, port: &mut P, idled: Idled) -> u64 {
+    /// Nothing has arrived during a step of a wait.
+    pub fn idle<P: Port>(&mut self, port: &mut P, idled: Idled) {
         let (protocols, mut env) = self.parts(port);
         protocols.idle(&mut env, idled);
-        protocols.longest_sleep()
+    }
+
+    /// The longest sleep in a wait, in ns.
+    pub fn longest_sleep(&self) -> u64 {
+        self.protocols.longest_sleep()
     }
 
     /// After how many looks in vain [`Engine::idle`] is to be called.
@@ -274,10 +277,12 @@ impl<M: Storage> Engine<M> {
         if number == PART {
             return self.part_arrived(port, site, from, addr, data);
         }
-        let source = if has_bug!(port, PartsInOnePlace) { NodeId::FIRST } else { from };
         // Only data follows its parts.
-        if data.is_some() && !self.parts.completes(source, site.block.addr(), site.bytes / BLOCK_BYTES) {
-            return reject(port);
+        if data.is_some() && site.bytes != BLOCK_BYTES {
+            let source = if has_bug!(port, PartsInOnePlace) { NodeId::FIRST } else { from };
+            if !self.parts.completes(source, site.block.addr(), site.bytes / BLOCK_BYTES) {
+                return reject(port);
+            }
         }
         let kind = (number % MESSAGES) as u8;
         let (protocols, mut env) = self.parts(port);

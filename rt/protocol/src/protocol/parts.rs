@@ -46,13 +46,12 @@ impl<M: Storage> Parts<M> {
         true
     }
 
-    /// A message with data is handled: the last of the `parts` of a block; false if the others have not come.
-    #[inline]
+    /// A message with data of a larger block is handled: the last of the `parts`; false if the others have not come.
     pub(crate) fn completes(&mut self, from: NodeId, block: u64, parts: u64) -> bool {
         // Another message may have been put aside and come between the parts of what is arriving.
         let Some(arriving) = self.arriving.get_mut(from.index()).map(core::mem::take) else { return false };
         self.from = from.index();
-        parts == 1 || arriving == Arriving { block, parts: parts - 1 }
+        arriving == Arriving { block, parts: parts - 1 }
     }
 
     /// A part of the data that the message being handled completes.

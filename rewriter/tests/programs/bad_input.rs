@@ -199,6 +199,7 @@ fn an_interrupted_command_leaves_no_temporary_folder() {
         (&["stress", "-n", "3", "--seconds", "60"][..], "INT"),
         (&["stress", "-n", "2", "--seconds", "60"], "TERM"),
         (&["bench", "miss"], "HUP"),
+        (&["bench", "miss", "--instructions"], "TERM"),
         (&["demo"], "TERM"),
     ] {
         let mut command = bench.command(args);

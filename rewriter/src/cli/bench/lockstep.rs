@@ -132,9 +132,18 @@ impl Special {
 /// Why a node's turn is over.
 enum Event {
     Waits,
-    Mark(u8, Registers),
+    /// Its number, and the kind of access in front of one.
+    Mark(u8, u64),
     /// It has stopped itself.
     Stopped,
+}
+
+/// What has been done in place of an instruction.
+enum StoodIn {
+    /// Nothing: the node is to execute it.
+    Not,
+    GoesOn,
+    Over(Event),
 }
 
 /// One node.
@@ -158,24 +167,25 @@ impl Stepped {
         Ok(special)
     }
 
-    /// The node has come to a special instruction at `at`: does what it is to do in its place. None: nothing, it is to be executed.
-    fn stand_in(&mut self, special: Special, at: u64, mut registers: Registers) -> io::Result<Option<Option<Event>>> {
-        let (bytes, event) = match special {
-            Special::Pause => (2, Some(Event::Waits)),
+    /// The node has come to a special instruction at `at`: does in its place what it is to do.
+    fn stand_in(&mut self, special: Special, at: u64, mut registers: Registers) -> io::Result<StoodIn> {
+        let (bytes, done) = match special {
+            Special::Pause => (2, StoodIn::Over(Event::Waits)),
             Special::Clock => {
                 (registers.rax, registers.rdx) = (CLOCK & 0xffff_ffff, CLOCK >> 32);
-                (2, None)
+                (2, StoodIn::GoesOn)
             }
-            // What it moves, nobody reads.
-            Special::Mark(number) if number == mark::END => (5, Some(Event::Mark(number, registers))),
-            Special::Mark(number) => (6, Some(Event::Mark(number, registers))),
-            Special::None | Special::SystemCall | Special::Repeated => return Ok(None),
+            // What a mark moves, nobody reads. In front of all but one there is a trap.
+            Special::Mark(number) => {
+                (if number == mark::END { 5 } else { 6 }, StoodIn::Over(Event::Mark(number, registers.rsi)))
+            }
+            Special::None | Special::SystemCall | Special::Repeated => return Ok(StoodIn::Not),
         };
         registers.rip = at + bytes;
         // A gate that is stepped saves the flags, the kernel's trap flag with them, and sets it when it restores them.
         registers.eflags &= !TRAP_FLAG;
         self.process.set_registers(&registers)?;
-        Ok(Some(event))
+        Ok(done)
     }
 
     /// Executes what comes next up to a wait or a mark, step by step; how many instructions that were.
@@ -186,12 +196,13 @@ impl Stepped {
             let registers = self.process.registers().map_err(lost)?;
             let at = registers.rip;
             let special = self.special(at).map_err(lost)?;
-            if let Some(event) = self.stand_in(special, at, registers).map_err(lost)? {
-                match event {
-                    Some(event) => return Ok((executed, event)),
-                    None => executed += 1,
+            match self.stand_in(special, at, registers).map_err(lost)? {
+                StoodIn::Over(event) => return Ok((executed, event)),
+                StoodIn::GoesOn => {
+                    executed += 1;
+                    continue;
                 }
-                continue;
+                StoodIn::Not => {}
             }
             if special == Special::SystemCall && sleeps(registers.rax, &registers) {
                 return Err(slept());
@@ -216,10 +227,10 @@ impl Stepped {
                     let at = registers.rip - 1;
                     let special = self.special(at).map_err(lost)?;
                     match self.stand_in(special, at, registers).map_err(lost)? {
-                        Some(Some(event)) => return Ok(event),
-                        Some(None) => {}
+                        StoodIn::Over(event) => return Ok(event),
+                        StoodIn::GoesOn => {}
                         // Another trap is the program's own.
-                        None => self.signal = libc::SIGTRAP,
+                        StoodIn::Not => self.signal = libc::SIGTRAP,
                     }
                 }
                 Stop::Signal(libc::SIGSTOP) => return Ok(Event::Stopped),
@@ -372,9 +383,8 @@ fn take_turns(mut nodes: Vec<Stepped>, region: &Region) -> Result<Vec<Miss>> {
                     }
                     break;
                 }
-                Event::Mark(mark::BEGIN, registers) if registers.rsi >= WARM_UP => {}
-                Event::Mark(mark::BEGIN, registers) => {
-                    begun = Some(Miss { kind: registers.rsi, executed: vec![0; count] });
+                Event::Mark(mark::BEGIN, kind) => {
+                    begun = (kind < WARM_UP).then(|| Miss { kind, executed: vec![0; count] });
                 }
                 Event::Mark(mark::END, _) => {
                     count_them();

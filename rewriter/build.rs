@@ -16,7 +16,12 @@ use std::process::exit;
 fn main() {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let rt = manifest_dir.join("../rt");
-    for input in ["../rt/src", "../rt/Cargo.toml", "../Cargo.toml", "../Cargo.lock", "build.rs", "build_blob.rs"] {
+    for package in ["../rt", "../rt/contract", "../rt/protocol"] {
+        for input in ["src", "Cargo.toml"] {
+            println!("cargo::rerun-if-changed={}", manifest_dir.join(package).join(input).display());
+        }
+    }
+    for input in ["../Cargo.toml", "../Cargo.lock", "build.rs", "build_blob.rs"] {
         println!("cargo::rerun-if-changed={}", manifest_dir.join(input).display());
     }
     let target_dir = PathBuf::from(variable("OUT_DIR")).join("rt");

@@ -55,6 +55,15 @@ pub enum Progress {
     Waits,
 }
 
+/// The access that waits.
+#[derive(Clone, Copy)]
+struct Waiting {
+    block: Block,
+    store: bool,
+    /// It has joined a request that was outstanding.
+    joined: bool,
+}
+
 /// The coherence state of one node.
 pub struct Engine<M: Storage> {
     protocols: Protocols<M>,
@@ -65,8 +74,7 @@ pub struct Engine<M: Storage> {
     pages: Pages<M>,
     /// The misses that waited, and what is likely to follow them.
     pub trail: Trail<M>,
-    /// The access that waits, and whether it has joined a request that was outstanding.
-    waiting: Option<(Site, bool, bool)>,
+    waiting: Waiting,
 }
 
 impl<M: Storage> Engine<M> {
@@ -82,7 +90,7 @@ impl<M: Storage> Engine<M> {
             held: Queue::new(),
             pages: Pages::new(header.stache_pages, header.segment_bytes)?,
             trail: Trail::new(header.look_ahead, header.ring_slots)?,
-            waiting: None,
+            waiting: Waiting { block: Block::of(0), store: false, joined: false },
         })
     }
 
@@ -127,7 +135,7 @@ impl<M: Storage> Engine<M> {
             let Some(from) = NodeId::new(held.from.into()) else { continue };
             let data = (held.has_data != 0).then_some(&held.data);
             match port.site(held.addr) {
-                Some(site) => self.event(port, &site, (from, held.number, held.addr), data),
+                Some(site) => self.event_of_before(port, &site, (from, held.number, held.addr), data),
                 None => reject(port),
             }
         }
@@ -192,47 +200,50 @@ impl<M: Storage> Engine<M> {
             // The guess was right.
             self.ask_ahead(port);
             self.pins.acquire(site.block);
-            self.waiting = Some((*site, store, true));
+            self.waiting = Waiting { block: site.block, store, joined: true };
             return Progress::Waits;
         }
         self.start_miss(port, site, store)
     }
 
+    #[inline(always)]
     fn start_miss<P: Port>(&mut self, port: &mut P, site: &Site, store: bool) -> Progress {
         self.pins.acquire(site.block);
         let (protocols, mut env) = self.parts(port);
         protocols.miss(&mut env, site, store);
         if self.pins.is_granted() {
-            self.check_granted(port, site, store);
+            check_granted(port, site.block, store);
             return Progress::Done;
         }
-        self.waiting = Some((*site, store, false));
+        self.waiting = Waiting { block: site.block, store, joined: false };
         self.follow_trail(port, site.block, store);
         Progress::Waits
     }
 
     /// The access that waited has been granted its block.
+    #[inline]
     pub fn go_on<P: Port>(&mut self, port: &mut P) -> Progress {
-        let Some((site, store, joined)) = self.waiting.take() else { return Progress::Done };
-        if joined && !port.allows(site.block, store) && !has_bug!(port, JoinsAnyRequest) {
-            // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. (An
-            // invalidation that were would keep the home from answering.) At its home, requests of others may have waited for the block; the store
-            // that comes now waits behind them, so they go on first.
-            self.pins.release();
-            self.resume(port);
-            return self.start_miss(port, &site, store);
+        let Waiting { block, store, joined } = self.waiting;
+        if joined {
+            return self.go_on_joined(port);
         }
-        if !joined {
-            self.check_granted(port, &site, store);
-        }
+        check_granted(port, block, store);
         Progress::Done
     }
 
-    #[inline]
-    fn check_granted(&self, port: &impl Port, site: &Site, store: bool) {
-        if !port.allows(site.block, store) {
-            port.fail(format_args!("protocol error: block {:#x} was granted without its tag", site.block.addr()));
+    #[inline(never)]
+    fn go_on_joined<P: Port>(&mut self, port: &mut P) -> Progress {
+        let Waiting { block, store, .. } = self.waiting;
+        if port.allows(block, store) || has_bug!(port, JoinsAnyRequest) {
+            return Progress::Done;
         }
+        // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. (An
+        // invalidation that were would keep the home from answering.) At its home, requests of others may have waited for the block; the store
+        // that comes now waits behind them, so they go on first.
+        self.pins.release();
+        self.resume(port);
+        let site = self.parts(port).1.site(block.addr());
+        self.start_miss(port, &site, store)
     }
 
     /// Handles a message about a block, or puts it aside: number `number` from node `from`, about the minimum block at `addr`.
@@ -265,8 +276,20 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// [`Engine::event`] of a message that was put aside.
+    #[inline(never)]
+    fn event_of_before<P: Port>(
+        &mut self,
+        port: &mut P,
+        site: &Site,
+        message: (NodeId, u16, u64),
+        data: Option<&Data>,
+    ) {
+        self.event(port, site, message, data);
+    }
+
     /// A message about a block that is not pinned: a part of its data, or something for its protocol.
-    #[inline]
+    #[inline(always)]
     fn event<P: Port>(
         &mut self,
         port: &mut P,
@@ -297,5 +320,12 @@ impl<M: Storage> Engine<M> {
         if !data.is_some_and(|data| self.parts.arrives(source, block, place, data)) {
             reject(port);
         }
+    }
+}
+
+#[inline]
+fn check_granted(port: &impl Port, block: Block, store: bool) {
+    if !port.allows(block, store) {
+        port.fail(format_args!("protocol error: block {:#x} was granted without its tag", block.addr()));
     }
 }

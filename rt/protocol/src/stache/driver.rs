@@ -199,6 +199,7 @@ impl<M: Storage> Stache<M> {
         }
     }
 
+    #[inline(always)]
     fn home_state<P: Port>(&self, env: &Env<'_, M, P>, site: &Site, number: u64) -> DirState {
         match self.directory.get(number) {
             Ok(state) => state,

@@ -104,7 +104,7 @@ impl Node {
         Ok(Node {
             arenas: Arenas::new(&links.homes, me)?,
             links,
-            engine: Engine::new(region.header())?,
+            engine: Engine::new(region.protocol(), region.header())?,
             sync: Sync::new()?,
             handed_out: [0; MAX_ARENAS],
             clock: WaitClock::start(),

@@ -11,7 +11,7 @@ use crate::sequential::Sequential;
 use crate::stache::Stache;
 use crate::storage::Storage;
 
-/// Makes [`Protocols`], which hands each call to the protocol of the block, and the questions without a block to all.
+/// Makes [`Protocols`], which hands each call to the protocol of the block, and what is without a block to the run's.
 macro_rules! protocols {
     ($($number:literal $name:ident: $State:ident, $what:literal;)*) => {
         /// Their names and what they are, by number.
@@ -19,6 +19,8 @@ macro_rules! protocols {
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
         pub struct Protocols<M: Storage> {
+            /// The only one that serves anything: what has no block asks no others.
+            only: ProtocolId,
             $($name: $State<M>,)*
         }
 
@@ -26,9 +28,9 @@ macro_rules! protocols {
         pub const ROWS: &[&[Row]] = &[$(crate::$name::MESSAGES),*];
 
         impl<M: Storage> Protocols<M> {
-            /// For so many minimum blocks.
-            pub(crate) fn new(blocks: u64) -> Result<Self, M::Error> {
-                Ok(Protocols { $($name: $State::new(blocks)?,)* })
+            /// For so many minimum blocks, all served by that one.
+            pub(crate) fn new(only: ProtocolId, blocks: u64) -> Result<Self, M::Error> {
+                Ok(Protocols { only, $($name: $State::new(if only.0 == $number { blocks } else { 0 })?,)* })
             }
 
             #[inline]
@@ -100,36 +102,64 @@ macro_rules! protocols {
 
             #[inline]
             pub(crate) fn is_at_rest(&self) -> bool {
-                $(self.$name.is_at_rest())&&*
+                match self.only.0 {
+                    $($number => self.$name.is_at_rest(),)*
+                    _ => true,
+                }
             }
 
             pub(crate) fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
-                $(self.$name.resume(env);)*
+                match self.only.0 {
+                    $($number => self.$name.resume(env),)*
+                    _ => {}
+                }
             }
 
+            #[inline]
             pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
-                $(self.$name.has_put_off_work(pins))||*
+                match self.only.0 {
+                    $($number => self.$name.has_put_off_work(pins),)*
+                    _ => false,
+                }
             }
 
             #[inline]
             pub(crate) fn has_outstanding(&self) -> bool {
-                $(self.$name.has_outstanding())||*
+                match self.only.0 {
+                    $($number => self.$name.has_outstanding(),)*
+                    _ => false,
+                }
             }
 
+            #[inline]
             pub(crate) fn owes_answer(&self) -> bool {
-                $(self.$name.owes_answer())||*
+                match self.only.0 {
+                    $($number => self.$name.owes_answer(),)*
+                    _ => false,
+                }
             }
 
+            #[inline]
             pub(crate) fn patience(&self) -> u32 {
-                u32::MAX$(.min(self.$name.patience()))*
+                match self.only.0 {
+                    $($number => self.$name.patience(),)*
+                    _ => u32::MAX,
+                }
             }
 
             pub(crate) fn idle<P: Port>(&mut self, env: &mut Env<'_, M, P>, idled: Idled) {
-                $(self.$name.idle(env, idled);)*
+                match self.only.0 {
+                    $($number => self.$name.idle(env, idled),)*
+                    _ => {}
+                }
             }
 
+            #[inline]
             pub(crate) fn longest_sleep(&self) -> u64 {
-                u64::MAX$(.min(self.$name.longest_sleep()))*
+                match self.only.0 {
+                    $($number => self.$name.longest_sleep(),)*
+                    _ => u64::MAX,
+                }
             }
         }
     };

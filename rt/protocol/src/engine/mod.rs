@@ -78,13 +78,13 @@ pub struct Engine<M: Storage> {
 }
 
 impl<M: Storage> Engine<M> {
-    /// The state of a node that has used nothing yet, in a run with that header.
+    /// The state of a node that has used nothing yet, in a run with that header, whose blocks that protocol serves.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(header: &RegionHeader) -> Result<Engine<M>, M::Error> {
+    pub fn new(protocol: ProtocolId, header: &RegionHeader) -> Result<Engine<M>, M::Error> {
         Ok(Engine {
-            protocols: Protocols::new(header.segment_bytes >> BLOCK_SHIFT)?,
+            protocols: Protocols::new(protocol, header.segment_bytes >> BLOCK_SHIFT)?,
             pins: Pins::NONE,
             parts: Parts::new()?,
             held: Queue::new(),

@@ -33,7 +33,7 @@ macro_rules! protocols {
                 Ok(Protocols { only, $($name: $State::new(if only.0 == $number { blocks } else { 0 })?,)* })
             }
 
-            #[inline]
+            #[inline(always)]
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
                 match site.protocol.0 {
                     $($number => self.$name.miss(env, site, store),)*
@@ -41,7 +41,7 @@ macro_rules! protocols {
                 }
             }
 
-            #[inline]
+            #[inline(always)]
             pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
                 match site.protocol.0 {
                     $($number => self.$name.message(env, site, message),)*

@@ -150,7 +150,12 @@ impl<M: Storage> Engine<M> {
     /// Whether something waits for the access in progress to be executed.
     #[inline]
     pub fn holds_work(&self) -> bool {
-        !self.is_at_rest() && (!self.held.is_empty() || self.protocols.has_put_off_work(&self.pins))
+        !self.is_at_rest() && self.has_held_work()
+    }
+
+    #[inline(never)]
+    fn has_held_work(&self) -> bool {
+        !self.held.is_empty() || self.protocols.has_put_off_work(&self.pins)
     }
 
     /// Whether another node may be held up until this one has taken an answer out of its rings, for which nobody rings its doorbell.

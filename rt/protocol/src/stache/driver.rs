@@ -56,6 +56,7 @@ impl<M: Storage> Protocol<M> for Stache<M> {
         })
     }
 
+    #[inline(always)]
     fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
         if site.home == env.port.me() {
             self.home_event(env, site, if store { HomeEvent::LocalStore } else { HomeEvent::LocalLoad }, None);
@@ -64,7 +65,7 @@ impl<M: Storage> Protocol<M> for Stache<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
         let Some(msg) = Msg::from_byte(message.kind) else { return reject(env.port) };
         if msg == Msg::Invalidate {

@@ -9,12 +9,12 @@
 //! rewriter's own code, the runtime inside it and the mapped input included. `own_peak_per_text` leaves out what is mapped from
 //! files, which the kernel can take back at any time.
 
-use blizzard::closure::Source;
-use blizzard::image::{Kind, identify};
-use blizzard::memory::{Mapped, give_back_large_blocks};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::memory::{Mapped, give_back_large_blocks};
+use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::base::sink::AtomicFile;
 use blizzard::pipeline;
-use blizzard::sink::AtomicFile;
+use blizzard::read::image::{Kind, identify};
+use blizzard::store::closure::Source;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};

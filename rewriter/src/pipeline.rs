@@ -1,30 +1,33 @@
 //! The stages, in order.
 
-use crate::analysis::conventions;
-use crate::analysis::facts::Facts;
-use crate::analysis::liveness::Liveness;
-use crate::analysis::narrow::NarrowRegs;
-use crate::analysis::pushed;
-use crate::analysis::red_zone::RedZone;
-use crate::analysis::stack::{StackRegs, is_got_jump};
-use crate::blocks;
-use crate::cfg::computed::Computed;
-use crate::cfg::jump_tables::{self, JumpTable};
-use crate::cfg::{Cfg, End};
-use crate::closure::Source;
-use crate::disasm::{Explorer, InsnId, Insns};
-use crate::elf_write::{self, Program, direct, frames};
-use crate::emit::{self, Code, Script};
-use crate::error::{Error, Refusal, Result};
-use crate::ids::Vaddr;
-use crate::image::{Image, Kind, identify};
-use crate::layout;
-use crate::memory::Bytes;
-use crate::optimise::{self, Counts};
-use crate::options::Options;
-use crate::rt_blob::Blob;
-use crate::sink::Sink;
-use crate::verify;
+use crate::base::error::{Error, Refusal, Result};
+use crate::base::ids::Vaddr;
+use crate::base::memory::Bytes;
+use crate::base::options::Options;
+use crate::base::sink::Sink;
+use crate::decode::explore::Explorer;
+use crate::decode::insns::{InsnId, Insns};
+use crate::facts::kinds::Facts;
+use crate::facts::liveness::Liveness;
+use crate::facts::narrow::NarrowRegs;
+use crate::facts::red_zone::RedZone;
+use crate::facts::stack::{StackRegs, is_got_jump};
+use crate::facts::{conventions, pushed};
+use crate::graph::cfg::{Cfg, End};
+use crate::graph::computed::Computed;
+use crate::graph::jump_tables::{self, JumpTable};
+use crate::insert::blocks;
+use crate::plan::checks::{self, Counts};
+use crate::read::image::{Image, Kind, identify};
+use crate::reports::audit;
+use crate::store::closure::Source;
+use crate::write::direct;
+use crate::write::file::{self, Program};
+use crate::write::frames::frames;
+use crate::write::new_code::emit::{self, Code};
+use crate::write::new_code::layout;
+use crate::write::new_code::script::Script;
+use crate::write::rt_blob::Blob;
 use blizzard_contract as contract;
 use iced_x86::Register;
 
@@ -267,7 +270,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))
     };
-    let checks = optimise::run(&optimise::Input {
+    let checks = checks::run(&checks::Input {
         image,
         insns,
         cfg: &cfg,
@@ -303,7 +306,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
+    let checks::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
     drop((list, polls));
     let code = emit::emit(image, insns, script, &strips, options, fuel);
     drop(strips);
@@ -313,15 +316,14 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let sites = code.sites;
     let mut fuel = code.fuel;
     let direct = direct::choose(image, insns, &computed, options, &mut fuel);
-    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, elf_write::new_code_at(image))?;
+    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, file::new_code_at(image))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
     let new_code_bytes = placed.code_bytes;
     drop((ranges, claims, regions));
     let frame_input = frame_input.as_ref();
-    let written =
-        elf_write::write(image, frame_input, insns, &computed, &placed, code, program, &direct, options, sink)?;
+    let written = file::write(image, frame_input, insns, &computed, &placed, code, program, &direct, options, sink)?;
     Ok(Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         output_bytes: written.file_bytes,
@@ -353,7 +355,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
 }
 
 /// What was not decoded and reads as code.
-fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
+fn suspects(image: &Image, insns: &Insns) -> Vec<audit::Suspect> {
     let mut overlapping: Vec<(Vaddr, Vaddr)> =
         (insns.main..insns.len()).map(|k| InsnId(k as u32)).map(|id| (insns.va(id), insns.end(id))).collect();
     overlapping.sort_unstable();
@@ -366,7 +368,7 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
         let mut take = |from: Vaddr, to: Vaddr| {
             if free < from {
                 let bytes = &bytes[(free - section.va) as usize..(from - section.va) as usize];
-                runs.push(verify::Run { va: free.0, bytes, read: Vec::new() });
+                runs.push(audit::Run { va: free.0, bytes, read: Vec::new() });
             }
             free = free.max(to);
         };
@@ -384,7 +386,7 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
     }
     let begins = |va: u64| insns.at(Vaddr(va)).is_some();
     let moved = insns.len() as u64;
-    verify::suspects(&runs, &verify::Around { mapped: image.base.0..image.end.0, begins: &begins, moved })
+    audit::suspects(&runs, &audit::Around { mapped: image.base.0..image.end.0, begins: &begins, moved })
 }
 
 /// What is left of the graph once the script is written.

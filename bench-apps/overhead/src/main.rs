@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|arg| [OsStr::new("overhead"), "cache".as_ref(), "config".as_ref()].contains(&&*arg))
     {
-        return blizzard::cli::main();
+        return blizzard::cli::command::main();
     }
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

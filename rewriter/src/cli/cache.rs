@@ -1,9 +1,9 @@
 //! `blizzard cache`: what is in the cache of rewritten programs and libraries, and cleaning it.
 
-use super::print;
-use crate::cache::{Cache, Entry};
-use crate::closure::Cached;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::cli::command::print;
+use crate::store::cache::{Cache, Entry};
+use crate::store::closure::Cached;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;

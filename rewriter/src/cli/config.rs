@@ -2,10 +2,10 @@
 //!
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
-use super::compiler::{self, Compiler};
-use super::{print, tell};
-use crate::cache::{Cache, Key, tool_identity};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::cli::command::{print, tell};
+use crate::cli::shared::compiler::{self, Compiler};
+use crate::store::cache::{Cache, Key, tool_identity};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,15 +7,17 @@
 //! Times are those of EM3D's iterations alone, the median of a number of runs. Executed checks are counted in a run of their own with a
 //! counting rewrite, because counting takes time.
 
-use super::compiler::Compiler;
-use super::config::Client;
-use super::libraries::{self, LibraryOptions};
-use super::{grouped, node_count, print, scratch};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
+use crate::base::sink::AtomicFile;
+use crate::cli::command::{grouped, node_count, print};
+use crate::cli::config::Client;
+use crate::cli::shared::compiler::Compiler;
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::scratch;
 use crate::launch::sys;
-use crate::options::Options;
-use crate::sink::AtomicFile;
-use crate::{pipeline, verify};
+use crate::pipeline;
+use crate::reports::audit;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
@@ -87,7 +89,7 @@ struct Prepared {
     /// What was inserted, in words.
     summary: String,
     rewriting: Duration,
-    audit: verify::Audit,
+    audit: audit::Audit,
 }
 
 impl DemoCommand {
@@ -212,7 +214,7 @@ fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result
     })?;
     let audit = step(progress, "auditing the rewritten program".into(), || {
         let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
-        verify::verify(&bytes, "em3d.blz")
+        audit::verify(&bytes, "em3d.blz")
     })?;
     Ok(Prepared { program, rewritten, counting, stats: at("stats.json"), summary, rewriting, audit })
 }

@@ -1,10 +1,11 @@
 //! `blizzard inspect`: what a rewrite would do to a program, without doing it.
 
-use super::{ProgramFile, RewriteOptions, input, print};
-use crate::error::{Error, Result};
-use crate::inspect;
-use crate::inspection::{Accesses, Inspection};
-use crate::optimise::Counts;
+use crate::base::error::{Error, Result};
+use crate::cli::command::{ProgramFile, RewriteOptions, print};
+use crate::cli::shared::input;
+use crate::plan::checks::Counts;
+use crate::reports::inspect;
+use crate::reports::inspection::{Accesses, Inspection};
 use clap::Args;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -125,7 +126,7 @@ fn row(cells: impl IntoIterator<Item = String>, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspection::{FunctionReport, RefusalReport};
+    use crate::reports::inspection::{FunctionReport, RefusalReport};
     use std::collections::BTreeMap;
 
     #[test]

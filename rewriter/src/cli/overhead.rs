@@ -2,20 +2,21 @@
 //!
 //! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
 
-use super::libraries::LibraryOptions;
-use super::{ProgramAndArgs, input, print, run, tell};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
+use crate::base::sink::write_report;
+use crate::cli::command::{ProgramAndArgs, print, tell};
+use crate::cli::run;
+use crate::cli::shared::input;
+use crate::cli::shared::libraries::LibraryOptions;
 use crate::launch::supervise::Signals;
 use crate::launch::{leftovers, sys};
-use crate::marker;
-use crate::options::Options;
-use crate::overhead::counts::{self, Counted};
-use crate::overhead::hot;
-use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
-use crate::overhead::process::{Job, Replay};
-use crate::overhead::{CodeSize, Report, Variant};
-use crate::overhead::{html, render};
-use crate::sink::write_report;
+use crate::read::marker;
+use crate::reports::overhead::counts::{self, Counted};
+use crate::reports::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
+use crate::reports::overhead::process::{Job, Replay};
+use crate::reports::overhead::report::{CodeSize, Report, Variant};
+use crate::reports::overhead::{hot, html, render};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;

@@ -1,11 +1,13 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
 
-use super::libraries::{self, LibraryOptions};
-use super::{ProgramFile, RewriteOptions, debug_file, input};
-use crate::closure::Source;
-use crate::error::{Error, Result};
-use crate::sink::AtomicFile;
-use crate::{marker, pipeline};
+use crate::base::error::{Error, Result};
+use crate::base::sink::AtomicFile;
+use crate::cli::command::{ProgramFile, RewriteOptions};
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::{debug_file, input};
+use crate::pipeline;
+use crate::read::marker;
+use crate::store::closure::Source;
 use clap::Args;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

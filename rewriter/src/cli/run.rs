@@ -2,15 +2,16 @@
 //!
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
-use super::libraries::{self, LibraryOptions};
-use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count, tell};
-use crate::cache::{Cache, Key};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
+use crate::cli::command::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, tell};
+use crate::cli::shared::input;
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::launch::launcher::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestOptions};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestOptions};
-use crate::marker::{self, ModuleFlags};
-use crate::options::Options;
 use crate::pipeline;
+use crate::read::marker::{self, ModuleFlags};
+use crate::store::cache::{Cache, Key};
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
@@ -123,7 +124,7 @@ impl RunCommand {
         };
         let mut attempts = 1;
         let outcome = loop {
-            match launch::run(&executable, args, &options) {
+            match launcher::run(&executable, args, &options) {
                 // Somebody has cleaned the cache since it was made; nothing has been started.
                 Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
                     executable = prepare(name, self.options, self.libraries)?.executable;
@@ -258,7 +259,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
         check_loads: options.checks.loads(),
         check_stores: options.checks.stores(),
-        polls: options.poll == crate::options::Poll::Backedge,
+        polls: options.poll == crate::base::options::Poll::Backedge,
         counting: options.count,
         blocks: options.blocks,
         libraries: true,
@@ -288,7 +289,7 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Checks, Poll};
+    use crate::base::options::{Checks, Poll};
 
     #[test]
     fn what_is_missing_for_several_nodes_is_said_in_one_line() {

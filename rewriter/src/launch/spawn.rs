@@ -4,10 +4,10 @@
 //! others as further children of this process (`CLONE_PARENT`) and leaves their numbers in their context pages. All are in the launcher's
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
-use super::region::Region;
-use super::sys;
-use super::{LaunchOptions, signal_name};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::launch::launcher::{LaunchOptions, signal_name};
+use crate::launch::region::Region;
+use crate::launch::sys;
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};

@@ -10,10 +10,10 @@
 //! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
 //! `--count`; everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
-use super::Outcome;
-use super::spawn::shell_status;
-use crate::error::{Error, Result};
-use crate::marker::ModuleFlags;
+use crate::base::error::{Error, Result};
+use crate::launch::launcher::Outcome;
+use crate::launch::spawn::shell_status;
+use crate::read::marker::ModuleFlags;
 use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;

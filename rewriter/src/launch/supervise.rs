@@ -7,10 +7,10 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
-use super::guard::Guard;
-use super::region::Region;
-use super::spawn::{Node, Reaper};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::launch::guard::Guard;
+use crate::launch::region::Region;
+use crate::launch::spawn::{Node, Reaper};
 use blizzard_contract::node_phase;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};

@@ -1,7 +1,7 @@
 //! The cache of libraries: an entry stands for the very bytes and options it was made with, and may be removed at any time.
 
-use blizzard::cache::Cache;
-use blizzard::marker;
+use blizzard::read::marker;
+use blizzard::store::cache::Cache;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,9 +1,9 @@
 //! Checks that ask first whether an address can be shared memory: where they are used, and that nothing shared passes them.
 
-use blizzard::marker;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::read::marker;
+use blizzard::reports::audit::verify_with;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

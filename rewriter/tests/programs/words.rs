@@ -1,9 +1,9 @@
 //! Words of data that name functions by their new addresses: which ones do, that each function and label keeps one address, and that the audit finds
 //! what would give it two.
 
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 use std::process::Command;

@@ -3,13 +3,13 @@
 //! The result of the hidden subcommand `corpus one` goes to standard output as JSON.
 
 use crate::inside::{Job, Status, argv};
-use blizzard::closure::Source;
-use blizzard::image::{Kind, identify};
-use blizzard::memory::{Mapped, give_back_large_blocks};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::memory::{Mapped, give_back_large_blocks};
+use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::base::sink::AtomicFile;
 use blizzard::pipeline::{self, Report};
-use blizzard::sink::AtomicFile;
-use blizzard::verify::verify_with;
+use blizzard::read::image::{Kind, identify};
+use blizzard::reports::audit::verify_with;
+use blizzard::store::closure::Source;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSection, SectionKind};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! Damaged files. Input: bytes from a fuzzer. Output: none; the target fails by a panic, by not ending, or by memory beyond the
 //! limit that the caller has set (libFuzzer's `-rss_limit_mb`, RLIMIT_AS in the smoke run).
 
-use blizzard::image::{Image, Kind};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
+use blizzard::read::image::{Image, Kind};
 
 /// Files above this size teach the fuzzer nothing that smaller ones do not.
 pub const MAX_FILE_BYTES: usize = 1 << 20;

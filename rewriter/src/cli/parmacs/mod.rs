@@ -1,0 +1,4 @@
+//! `blizzard parmacs`.
+
+pub mod command;
+pub mod m4;

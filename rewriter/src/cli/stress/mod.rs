@@ -1,0 +1,6 @@
+//! `blizzard stress`.
+
+pub mod check;
+pub mod command;
+pub mod log;
+pub mod round;

@@ -1,0 +1,9 @@
+//! Instructions -> control-flow graph: blocks, jump tables, calls that return, computed targets.
+
+pub mod bounds;
+pub mod cfg;
+pub mod computed;
+pub mod entries;
+pub mod jump_tables;
+pub mod labels;
+pub mod returns;

@@ -1,0 +1,6 @@
+//! What users and tests are told of a rewrite: its audit, its inspection, its overhead.
+
+pub mod audit;
+pub mod inspect;
+pub mod inspection;
+pub mod overhead;

@@ -1,0 +1,5 @@
+//! What is kept on disk: the cache, and the libraries of programs.
+
+pub mod cache;
+pub mod closure;
+pub mod search;

@@ -1,0 +1,4 @@
+//! Tests of several stages together.
+
+mod own;
+pub(crate) mod passes;

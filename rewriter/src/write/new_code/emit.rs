@@ -1,0 +1,760 @@
+//! Plan -> [`Code`]: the new code, before addresses are known.
+//!
+//! Two buffers, hot (the relocated instructions with their checks) and cold (stubs). Positions in the hot buffer are
+//! provisional: direct branches stand in it in their short form and may grow, and function starts may be padded;
+//! [`crate::write::new_code::layout`] decides. Everything that depends on an address is a [`Fixup`].
+//!
+//! Invariant: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
+
+use crate::base::collections::ascending::Ascending;
+use crate::base::error::Refusal;
+use crate::base::ids::Vaddr;
+use crate::base::options::{self, Options};
+use crate::decode::classify::{direct_target, is_constant_store, is_padlock};
+use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::reader::Reader;
+use crate::decode::regs::RegSet;
+use crate::decode::skeleton::{Skeleton, skeleton};
+use crate::facts::kinds::Facts;
+use crate::facts::liveness::Liveness;
+use crate::facts::narrow::NarrowRegs;
+use crate::facts::red_zone::RedZone;
+use crate::facts::stack::StackRegs;
+use crate::graph::cfg::Cfg;
+use crate::insert::blocks::{Class, Recorder};
+use crate::insert::sequences::{self, Site};
+use crate::insert::{asm, stack_test, strip};
+use crate::plan::checks::{Checks, Fuel, State};
+use crate::plan::decide::{Action, Decider};
+use crate::plan::strips::Strip;
+use crate::read::image::Image;
+use crate::write::new_code::script::{Part, Script, parts};
+use blizzard_contract::{self as contract, VsibDesc};
+use gimli::{EndianSlice, LittleEndian, leb128};
+use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
+
+/// What a fixup's 32-bit field will hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Relative to an address of the input: data, or code that was not decoded.
+    Old(Vaddr),
+    /// Relative to the place `delta` bytes behind the beginning of an instruction's new code.
+    Insn { id: InsnId, delta: u32 },
+    /// Relative to a place in the cold buffer.
+    Cold(u32),
+    /// Relative to a [`VsibDesc`] of [`Code::vsib`].
+    Vsib(u32),
+    /// Relative to the counter of a block.
+    Counter(u32),
+    /// Relative to a range of [`crate::plan::checks::Checks::ranges`].
+    Range(u32),
+    /// Not relative: `disp` plus the distance from a jump table's old to its new place.
+    TableDelta { table: u32, disp: i32 },
+}
+
+/// A 32-bit field to fill in. There are three for each check, so they are small: what a target has of numbers stands in the field itself
+/// until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixup {
+    pub pos: u32,
+    /// Of [`Target::Insn`].
+    delta: u16,
+    /// Bytes of the instruction that follow the field.
+    pub tail: u8,
+    kind: FixupKind,
+}
+
+/// Which [`Target`], and what the field holds of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FixupKind {
+    /// The address modulo 2^32: displacements are computed modulo 2^32.
+    Old,
+    Insn,
+    Cold,
+    Vsib,
+    Counter,
+    Range,
+    /// Index into [`Buffer::tables`].
+    TableDelta,
+}
+
+/// What may change size in the hot buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// jmp (cc = None) or jcc, two bytes in the buffer. `delta`: as in [`Target::Insn`].
+    Branch { cc: Option<u8>, to: InsnId, delta: u32 },
+    /// Padding; the next instruction begins behind it.
+    Align {
+        /// The instruction in front may go on into the padding.
+        reached: bool,
+        place: Place,
+    },
+}
+
+/// Where a function may begin: at a remainder modulo a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    modulus: u8,
+    remainder: u8,
+}
+
+impl Place {
+    /// Bytes that a processor fetches, decodes and keeps together. (A loop that lay in one of them and lies in two can take a quarter longer.)
+    const LINE: u64 = 64;
+
+    /// For a function that has a loop: so that what did not change size keeps its place in its line.
+    fn like(old: Vaddr) -> Place {
+        Place { modulus: Place::LINE as u8, remainder: (old.0 % Place::LINE) as u8 }
+    }
+
+    const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
+
+    /// Bytes of padding at offset `at` of the new code, which begins at a page.
+    #[inline]
+    pub fn gap(self, at: u32) -> u32 {
+        u32::from(self.remainder).wrapping_sub(at) % u32::from(self.modulus)
+    }
+}
+
+/// An item of variable size at a position of the hot buffer. Every fourth instruction has one, so it is small: a branch's two bytes in the
+/// buffer hold its condition and its delta.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    pub pos: u32,
+    /// Target, which is less than 2^30 as all numbers of instructions are; or [`Item::ALIGN`] with the fields of [`ItemKind::Align`].
+    packed: u32,
+}
+
+impl Item {
+    const NO_CC: u8 = 0xff;
+    const ALIGN: u32 = 1 << 31;
+    const REACHED: u32 = 1 << 16;
+
+    fn new(pos: u32, kind: ItemKind) -> Item {
+        let packed = match kind {
+            ItemKind::Branch { to, delta, .. } => {
+                debug_assert!(to.0 < Item::ALIGN && delta < 256);
+                to.0
+            }
+            ItemKind::Align { reached, place: Place { modulus, remainder } } => {
+                let reached = if reached { Item::REACHED } else { 0 };
+                Item::ALIGN | reached | u32::from(modulus) << 8 | u32::from(remainder)
+            }
+        };
+        Item { pos, packed }
+    }
+
+    /// Whether it is padding.
+    #[inline]
+    pub fn is_align(&self) -> bool {
+        self.packed & Item::ALIGN != 0
+    }
+
+    /// What it is; `hot`: the buffer it stands in.
+    #[inline]
+    pub fn kind(&self, hot: &[u8]) -> ItemKind {
+        if self.is_align() {
+            let place = Place { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
+            return ItemKind::Align { reached: self.packed & Item::REACHED != 0, place };
+        }
+        let (cc, delta) = (hot[self.pos as usize], hot[self.pos as usize + 1]);
+        let cc = (cc != Item::NO_CC).then_some(cc);
+        ItemKind::Branch { cc, to: InsnId(self.packed), delta: u32::from(delta) }
+    }
+}
+
+/// A place in an instruction's new code from which on rsp is lower than the program's.
+#[derive(Clone, Copy, Debug)]
+pub struct StackPlace {
+    pub id: InsnId,
+    /// Bytes behind the beginning of the instruction's new code; nothing that may grow stands between.
+    pub delta: u32,
+    /// In bytes; 0: the program's again.
+    pub lower_by: u32,
+}
+
+/// Bytes with fields to fill in.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    pub bytes: Vec<u8>,
+    /// By rising position.
+    pub fixups: Vec<Fixup>,
+    /// Table and displacement of each [`Target::TableDelta`].
+    tables: Vec<(u32, i32)>,
+}
+
+impl Buffer {
+    /// The next position.
+    #[inline]
+    pub fn pos(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
+    #[inline]
+    pub fn fix(&mut self, pos: usize, target: Target) {
+        self.fix_before(pos, 0, target);
+    }
+
+    /// As [`Buffer::fix`], where `tail` bytes of the instruction follow.
+    #[inline]
+    pub fn fix_before(&mut self, pos: usize, tail: u8, target: Target) {
+        let mut delta = 0;
+        let (kind, number) = match target {
+            Target::Old(va) => (FixupKind::Old, va.0 as u32),
+            Target::Insn { id, delta: behind } => {
+                delta = u16::try_from(behind).expect("what is emitted for one instruction is short");
+                (FixupKind::Insn, id.0)
+            }
+            Target::Cold(at) => (FixupKind::Cold, at),
+            Target::Vsib(k) => (FixupKind::Vsib, k),
+            Target::Counter(k) => (FixupKind::Counter, k),
+            Target::Range(k) => (FixupKind::Range, k),
+            Target::TableDelta { table, disp } => {
+                self.tables.push((table, disp));
+                (FixupKind::TableDelta, self.tables.len() as u32 - 1)
+            }
+        };
+        self.bytes[pos..pos + 4].copy_from_slice(&number.to_le_bytes());
+        self.fixups.push(Fixup { pos: pos as u32, delta, tail, kind });
+    }
+
+    /// Gives the fixup with this index another target.
+    pub fn retarget(&mut self, index: usize, target: Target) {
+        let Fixup { pos, tail, .. } = self.fixups[index];
+        self.fix_before(pos as usize, tail, target);
+        self.fixups.swap_remove(index);
+    }
+
+    /// Where a field leads that has not been filled in.
+    #[inline]
+    pub fn target(&self, f: &Fixup) -> Target {
+        let at = f.pos as usize;
+        let number = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes"));
+        match f.kind {
+            FixupKind::Old => Target::Old(Vaddr(u64::from(number))),
+            FixupKind::Insn => Target::Insn { id: InsnId(number), delta: u32::from(f.delta) },
+            FixupKind::Cold => Target::Cold(number),
+            FixupKind::Vsib => Target::Vsib(number),
+            FixupKind::Counter => Target::Counter(number),
+            FixupKind::Range => Target::Range(number),
+            FixupKind::TableDelta => {
+                let (table, disp) = self.tables[number as usize];
+                Target::TableDelta { table, disp }
+            }
+        }
+    }
+}
+
+/// The result.
+#[derive(Debug, Default)]
+pub struct Code {
+    pub hot: Buffer,
+    pub cold: Buffer,
+    /// Where the cold code of each function begins; a function's is in one piece.
+    pub cold_starts: Vec<(InsnId, u32)>,
+    pub items: Vec<Item>,
+    /// Hot position of each instruction, checks included; one more for the end.
+    pub begin: Ascending,
+    pub vsib: Vec<VsibDesc>,
+    /// Moves of rsp by the sequences, ascending, for the unwind tables.
+    pub stack: Vec<StackPlace>,
+    /// Inserted checks and polls, for reports.
+    pub sites: sequences::Counts,
+    pub refusals: Vec<Refusal>,
+    /// Fixups of cold stubs that lead behind the instruction being emitted.
+    pub behind: Vec<usize>,
+    /// Tails that cold stubs share: by address register, descriptor and cold position.
+    pub tails: [Vec<(u32, u32)>; 16],
+    pub poll_tail: Option<u32>,
+    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
+    pub moved: Vec<(u32, u32, InsnId)>,
+    /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
+    pub guarded: Vec<(InsnId, u32)>,
+    /// The accesses with checks of their own, and where those begin.
+    pub restarts: Restarts,
+    /// What the blocks contain, where they are counted.
+    pub recorder: Recorder,
+    /// What the passes have left of it; each screen takes some.
+    pub fuel: Fuel,
+}
+
+impl Code {
+    /// How many instructions have been put into the hot buffer from `from` on.
+    fn inserted(&self, from: u32) -> u32 {
+        let bytes = &self.hot.bytes[from as usize..];
+        iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
+    }
+
+    /// Appends a part of the hot buffer in which nothing may grow to the cold one; its fields lead where they do there.
+    pub fn copy_hot(&mut self, part: std::ops::Range<u32>) {
+        let to = self.cold.pos();
+        self.cold.bytes.extend_from_slice(&self.hot.bytes[part.start as usize..part.end as usize]);
+        let inside = self.hot.fixups.iter().rev().take_while(|f| f.pos >= part.start);
+        let fields: Vec<Fixup> = inside.filter(|f| f.pos < part.end).copied().collect();
+        for f in fields.iter().rev() {
+            let target = self.hot.target(f);
+            self.cold.fix_before((to + f.pos - part.start) as usize, f.tail, target);
+        }
+    }
+}
+
+/// Checks of accesses in the order of their instructions, in a few bytes each: there are hundreds of thousands in a large module.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// How many instructions lie between, where the check begins in the instruction's new code, and how many bytes it has.
+    codes: Vec<u8>,
+    last: u32,
+    count: usize,
+}
+
+impl Restarts {
+    fn push(&mut self, id: InsnId, from: u32, bytes: u32) {
+        for number in [id.0 - self.last, from, bytes] {
+            leb128::write::unsigned(&mut self.codes, number.into()).expect("a vector takes all");
+        }
+        self.last = id.0;
+        self.count += 1;
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Instruction, where its check begins in its new code, and how many bytes the check has.
+    pub fn all(&self) -> impl Iterator<Item = (InsnId, u32, u32)> {
+        let mut codes = EndianSlice::new(&self.codes, LittleEndian);
+        let mut last = 0;
+        std::iter::from_fn(move || {
+            let mut number = || leb128::read::unsigned(&mut codes).ok().map(|n| n as u32);
+            let [ids, from, bytes] = [number()?, number()?, number()?];
+            last += ids;
+            Some((InsnId(last), from, bytes))
+        })
+    }
+}
+
+/// Everything the [`Script`] is written from.
+#[derive(Clone, Copy)]
+pub struct Input<'x, 'a> {
+    pub image: &'x Image<'a>,
+    pub insns: &'x Insns,
+    pub cfg: &'x Cfg,
+    pub facts: &'x Facts,
+    pub stack: &'x StackRegs,
+    pub narrow: &'x NarrowRegs,
+    pub live: &'x Liveness,
+    pub red_zone: &'x RedZone,
+    pub checks: &'x Checks,
+    pub options: &'x Options,
+}
+
+/// Emits all code.
+pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options, fuel: Fuel) -> Code {
+    let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), fuel, ..Code::default() };
+    let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
+    code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
+    let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;
+    let mut reader = Reader::new(image, insns);
+    let mut run = Run::default();
+    let mut insn = Instruction::default();
+    let mut planned = checks.into_iter().flatten().peekable();
+    let mut strips = strips.iter().peekable();
+    let mut starts = places.iter().peekable();
+    let mut loads = loads.iter().peekable();
+    let mut lengths = lengths.iter();
+    let mut decider = Decider::default();
+    // The loop whose block is being emitted.
+    let mut strip: Option<&Strip> = None;
+    let mut open = None;
+    for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
+        let id = InsnId(i as u32);
+        if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
+            run.copy(&mut code, image);
+            let reached = falls_into(insns, id);
+            code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+            code.cold_starts.push((id, code.cold.pos()));
+        }
+        let begin = code.hot.pos() + run.bytes();
+        code.begin.push(begin);
+        let cue = match part {
+            Part::Copied => {
+                // Nothing is inserted, and nothing in it depends on where it stands.
+                run.add(&mut code, image, reader.place(id), insns.length(id));
+                continue;
+            }
+            Part::Moved => {
+                run.copy(&mut code, image);
+                shift(&mut code, image, insns, &mut reader, id, &mut insn);
+                continue;
+            }
+            Part::Cued(cue) => cue,
+        };
+        run.copy(&mut code, image);
+        let bytes = reader.decode(id, &mut insn);
+        let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
+        let planned = planned.next_if(|c| c.id == id);
+        let wide = planned.and_then(|c| sequences::Wide::of(c.state(), c.limit(), &insn));
+        let state = planned.map(|c| c.state());
+        let (live, red_zone) = (cue.live(), cue.has_red_zone());
+        let site = Site {
+            id,
+            insn: &insn,
+            live,
+            begin,
+            count: options.count,
+            table,
+            wide,
+            red_zone,
+            screens: options.screens,
+            anchor: cue.anchor(&insn),
+        };
+        if cue.is_first() {
+            strip = strips.next_if(|s| s.first == id);
+            if let Some(strip) = strip {
+                strip::enter(&mut code, strip);
+                if options.blocks {
+                    // From the comparison the way may lead into the loop's copy.
+                    let counter = code.recorder.begin(id, 0);
+                    sequences::count_block(&mut code, &site, counter);
+                    code.recorder.mark(id, Class::Strip, 2);
+                }
+                open = Some(strip::head(&mut code, &site, strip));
+            }
+            if options.blocks {
+                let length = *lengths.next().expect("one for each block");
+                let counter = code.recorder.begin(id, length);
+                sequences::count_block(&mut code, &site, counter);
+            }
+            if let Some(open) = &mut open {
+                open.begins(&code, &site);
+            }
+        }
+        if strip.is_none() && cue.polls() {
+            let from = code.hot.pos();
+            sequences::poll(&mut code, &site);
+            if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.mark(id, Class::Poll, inserted);
+            }
+        }
+        let from = code.hot.pos();
+        let action = match state {
+            Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
+            _ => {
+                let on_stack = if cue.on_stack() { RegSet::of(insn.memory_base()) } else { RegSet::NONE };
+                let decided = planner.decide_kind(cue.kind, on_stack);
+                decided.unwrap_or_else(|| decider.decide(&insn, on_stack, options))
+            }
+        };
+        let done = action.and_then(|action| {
+            sequences::insert(&mut code, &site, &action)?;
+            if options.blocks && matches!(state, Some(State::Strip(_))) {
+                code.recorder.mark(id, Class::Hoisted, 0);
+            } else if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.action(id, &action, inserted);
+            }
+            Ok(())
+        });
+        if let Err(reason) = done {
+            let at = insns.va(id);
+            code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+        }
+        let access = code.hot.pos();
+        if planned.is_some_and(|c| c.is_named()) {
+            code.guarded.push((id, access - begin));
+        }
+        if access > from {
+            code.restarts.push(id, from - begin, access - from);
+        }
+        relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
+        sequences::land_behind(&mut code, &site);
+        if cue.sets_stack() {
+            let from = code.hot.pos();
+            stack_test::insert(&mut code, &site);
+            let inserted = if options.blocks { code.inserted(from) } else { 0 };
+            code.recorder.mark_if(options.blocks, id, Class::StackTest, inserted);
+        }
+        fall_through(&mut code, insns, id);
+        if cue.is_last() {
+            strip = None;
+            if let Some(open) = open.take() {
+                strip::tests(&mut code, &open, &mut reader, options);
+            }
+        }
+    }
+    run.copy(&mut code, image);
+    code.begin.push(code.hot.pos());
+    code
+}
+
+/// Where each function goes.
+pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
+    let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
+    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
+    let place = |(&start, end): (&InsnId, InsnId)| {
+        let mut has_loop = false;
+        while let Some(head) = heads.next_if(|&head| head < end) {
+            has_loop |= head >= start;
+        }
+        (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
+    };
+    insns.starts.iter().zip(ends).map(place).collect()
+}
+
+/// Bytes of the input that follow each other there and in the output.
+#[derive(Default)]
+struct Run {
+    section: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Run {
+    #[inline]
+    fn bytes(&self) -> u32 {
+        (self.to - self.from) as u32
+    }
+
+    /// Adds `len` bytes at an offset of a section.
+    #[inline]
+    fn add(&mut self, code: &mut Code, image: &Image, (section, at): (usize, usize), len: u8) {
+        if self.section != section || self.to != at {
+            self.copy(code, image);
+            (self.section, self.from) = (section, at);
+        }
+        self.to = at + usize::from(len);
+    }
+
+    /// Puts them into the hot buffer.
+    #[inline]
+    fn copy(&mut self, code: &mut Code, image: &Image) {
+        if self.from < self.to {
+            code.hot.bytes.extend_from_slice(&image.exec_bytes(self.section)[self.from..self.to]);
+            self.from = self.to;
+        }
+    }
+}
+
+/// What it takes to emit an instruction elsewhere. All of a kind have one form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// It is copied as it is, wherever it stands.
+    Plain,
+    /// A jump, a call or an operand relative to the instruction itself.
+    Distance,
+    /// It is replaced, or its distance has no long form.
+    Other,
+}
+
+impl Form {
+    pub(super) fn of(insn: &Instruction) -> Form {
+        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) || is_constant_store(insn) {
+            return Form::Other;
+        }
+        if direct_target(insn).is_some() {
+            let long = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near() || insn.is_call_near();
+            return if long { Form::Distance } else { Form::Other };
+        }
+        match insn.is_ip_rel_memory_operand() {
+            false => Form::Plain,
+            true if insn.memory_base() == Register::RIP => Form::Distance,
+            true => Form::Other,
+        }
+    }
+}
+
+/// Whether an instruction is copied as it is, wherever it stands.
+pub fn is_plain(insn: &Instruction) -> bool {
+    Form::of(insn) == Form::Plain
+}
+
+/// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
+fn shift(code: &mut Code, image: &Image, insns: &Insns, reader: &mut Reader, id: InsnId, insn: &mut Instruction) {
+    let bytes = reader.tail(id);
+    let condition = match bytes {
+        [op @ 0x70..=0x7f, ..] | [0x0f, op @ 0x80..=0x8f, ..] => Some(op & 15),
+        _ => None,
+    };
+    let (flow, target) = (insns.flow(id), insns.target(id));
+    match (flow, target, condition) {
+        (Flow::Jmp, Some(to), _) => return branch(code, None, to, 0),
+        (Flow::Cond, Some(to), Some(_)) => branch(code, condition, to, 0),
+        (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
+        _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
+            Some(Skeleton { len, disp32, .. }) => {
+                let at = usize::from(disp32);
+                let distance = i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                let start = code.hot.bytes.len();
+                code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
+                let to = insns.end(id) + i64::from(distance) as u64;
+                code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
+            }
+            None => {
+                let bytes = reader.decode(id, insn);
+                relocate(code, image, insns, &Original { id, insn, bytes, reader, strip: None }, None);
+            }
+        },
+    }
+    fall_through(code, insns, id);
+}
+
+/// An instruction of the input.
+struct Original<'x, 'a> {
+    id: InsnId,
+    insn: &'x Instruction,
+    bytes: &'x [u8],
+    /// Has just decoded it.
+    reader: &'x Reader<'x, 'a>,
+    /// The loop that it is in tests tags once for several iterations.
+    strip: Option<&'x Strip>,
+}
+
+/// Emits the instruction itself.
+fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, table: Option<u32>) {
+    let Original { id, insn, bytes, strip, .. } = *original;
+    // The loop's own jump passes by what runs when it is entered.
+    let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
+    let (flow, target) = (insns.flow(id), insns.target(id));
+    let hot = &mut code.hot;
+    match (flow, direct_target(insn)) {
+        (Flow::Jmp, Some(to)) => match target {
+            Some(to) => branch(code, None, to, delta(to)),
+            None => {
+                let at = asm::jmp32(&mut hot.bytes);
+                hot.fix(at, Target::Old(to));
+            }
+        },
+        (Flow::Call, Some(to)) if to == insns.end(id) => {
+            // call of the next instruction: the code wants its own old address.
+            asm::push(&mut hot.bytes, asm::RAX);
+            let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
+            hot.fix(at, Target::Old(to));
+            asm::xchg_rsp_rax(&mut hot.bytes);
+        }
+        (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
+        (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
+            hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
+            let at = hot.bytes.len() - 4;
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
+            // iced numbers the conditions from 1 in the order of their encodings.
+            let cc = insn.condition_code() as u8 - 1;
+            match target {
+                Some(to) => branch(code, Some(cc), to, delta(to)),
+                None => {
+                    let at = asm::jcc32(&mut hot.bytes, cc);
+                    hot.fix(at, Target::Old(to));
+                }
+            }
+        }
+        (Flow::Cond, Some(to)) => {
+            // loop and jrcxz reach 127 bytes: they jump over a jump over a long jump.
+            hot.bytes.extend(&bytes[..bytes.len() - 1]);
+            hot.bytes.extend([2, 0xeb, 5]);
+            let at = asm::jmp32(&mut hot.bytes);
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        // What it would access could not be checked; where it exists, it fails as it does elsewhere.
+        _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
+        // Compilers leave it where a program would write through a null pointer. What it fails on in the original holds tags here.
+        _ if is_constant_store(insn) && names_memory_of_runtime(insn) => hot.bytes.push(asm::HLT),
+        _ if insn.mnemonic() == Mnemonic::Syscall => {
+            sequences::syscall(&mut hot.bytes);
+            let at = hot.bytes.len() - sequences::SYSCALL_TO_FIELD;
+            let delta = code.hot.pos() - code.begin.get(id.ix());
+            code.hot.fix(at, Target::Insn { id, delta });
+        }
+        _ => copy(code, image, original, table),
+    }
+}
+
+#[inline]
+fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
+    code.items.push(Item::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
+    code.hot.bytes.extend([cc.unwrap_or(Item::NO_CC), delta as u8]);
+}
+
+fn call(code: &mut Code, to: Target) {
+    let at = asm::call32(&mut code.hot.bytes);
+    code.hot.fix(at, to);
+}
+
+#[inline]
+fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>) {
+    let Original { insn, bytes, reader, .. } = *original;
+    let start = code.hot.bytes.len();
+    if let Some(t) = table {
+        let offsets = reader.constant_offsets(insn);
+        let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &offsets);
+        let tail = (code.hot.bytes.len() - pos - 4) as u8;
+        code.hot.fix_before(pos, tail, Target::TableDelta { table: t, disp });
+        return;
+    }
+    code.hot.bytes.extend(bytes);
+    if insn.is_ip_rel_memory_operand() {
+        if insn.memory_base() == Register::EIP {
+            let at = Vaddr(insn.ip());
+            let reason = "RIP-relative operand with 32-bit address size".to_owned();
+            code.refusals.push(Refusal { at, place: image.place(at), reason });
+            return;
+        }
+        let at = reader.constant_offsets(insn).displacement_offset();
+        let tail = (bytes.len() - at - 4) as u8;
+        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.ip_rel_memory_address())));
+    }
+}
+
+/// Appends `bytes` with a 32-bit displacement instead of a short or no one; returns where it stands and its old value.
+fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], offsets: &ConstantOffsets) -> (usize, i32) {
+    let sib = insn.memory_index() != Register::None || insn.memory_base().number() & 7 == 4;
+    let disp_at = if offsets.has_displacement() { offsets.displacement_offset() } else { bytes.len() };
+    let disp_len = if offsets.has_displacement() { offsets.displacement_size() } else { 0 };
+    let modrm_at = disp_at - 1 - usize::from(sib);
+    let start = out.len();
+    out.extend(&bytes[..disp_at]);
+    if disp_len != 4 {
+        out[start + modrm_at] = out[start + modrm_at] & 0x3f | 0x80;
+    }
+    let pos = out.len();
+    out.extend([0; 4]);
+    out.extend(&bytes[disp_at + disp_len..]);
+    (pos, insn.memory_displacement64() as i64 as i32)
+}
+
+/// The instruction in front of `id` in the buffer may go on at `id`.
+fn falls_into(insns: &Insns, id: InsnId) -> bool {
+    id.0.checked_sub(1).map(InsnId).is_some_and(|p| {
+        let ends = matches!(insns.flow(p), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
+        !ends && insns.next(p) == Some(id)
+    })
+}
+
+/// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
+#[inline]
+fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
+    let flow = insns.flow(id);
+    if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+        return;
+    }
+    match insns.next(id) {
+        Some(n) if n.0 == id.0 + 1 => {}
+        Some(n) => branch(code, None, n, 0),
+        None => code.hot.bytes.extend(asm::UD2),
+    }
+}
+
+/// Whether the operand, a constant address, lies where the runtime has its pages and the tags, and a program nothing.
+fn names_memory_of_runtime(insn: &Instruction) -> bool {
+    let runtime = contract::CONTEXT_SHARED..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
+    let relocated = matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    !relocated && runtime.contains(&insn.memory_displacement64())
+}
+
+/// Registers named by a memory operand.
+pub fn operand_regs(insn: &Instruction) -> RegSet {
+    RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
+}

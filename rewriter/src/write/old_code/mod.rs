@@ -1,0 +1,4 @@
+//! What remains at the old addresses.
+
+pub mod chains;
+pub mod springboards;

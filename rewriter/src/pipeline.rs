@@ -18,17 +18,18 @@ use crate::graph::computed::Computed;
 use crate::graph::jump_tables::{self, JumpTable};
 use crate::insert::blocks;
 use crate::plan::checks::{self, Counts};
-use crate::read::image::{Image, Kind, identify};
+use crate::read::elf::{self, identify};
+use crate::read::frames::{self, frame_input};
+use crate::read::image::{Image, Kind};
+use crate::read::marker::is_rewritten;
 use crate::reports::audit;
 use crate::store::closure::Source;
 use crate::write::direct;
 use crate::write::file::{self, Program};
-use crate::write::frames::frames;
 use crate::write::new_code::emit::{self, Code};
 use crate::write::new_code::layout;
 use crate::write::new_code::script::Script;
 use crate::write::rt_blob::Blob;
-use blizzard_contract as contract;
 use iced_x86::Register;
 
 /// What a rewrite produced in memory.
@@ -97,7 +98,7 @@ pub struct Analysed<'a> {
 /// # Errors
 /// What is wrong with the input.
 pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'a>> {
-    let image = Image::parse(input, name)?;
+    let image = elf::read(input, name)?;
     refuse_rewritten(&image)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let mut frame_info = match frame_input(&image, &tail) {
@@ -394,26 +395,12 @@ fn take_tables(cfg: Cfg) -> Vec<JumpTable> {
     cfg.tables
 }
 
-fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<frames::Input<'x>> {
-    let (at, bytes) = image.eh_frame?;
-    let bytes = image.bytes_at(at, usize::try_from(bytes).ok()?)?;
-    let text = image.exec.iter().find(|s| s.name == ".text").map(|s| s.va);
-    Some(frames::Input { eh_frame: frames::Section { at, bytes }, tail, text, got: image.got })
-}
-
 fn refuse_rewritten(image: &Image) -> Result<()> {
     if is_rewritten(image.data) {
         return Err(Error::new(format!("{}: is already rewritten", image.name))
             .help("give the original program; `blizzard run` runs a rewritten one as it is"));
     }
     Ok(())
-}
-
-/// Whether a file is the output of a rewrite.
-pub fn is_rewritten(data: &[u8]) -> bool {
-    use object::{Object, ObjectSection};
-    object::read::elf::ElfFile64::<object::LittleEndian>::parse(data)
-        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(contract::INFO_SECTION)))
 }
 
 /// All refusals of all stages, in one error.

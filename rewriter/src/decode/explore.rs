@@ -19,8 +19,8 @@ use crate::decode::marks::{Mark, Marks};
 use crate::decode::skeleton::{Memo, Skeleton, skeleton};
 use crate::decode::starts::Starts;
 use crate::decode::{evidence, sums};
+use crate::read::frames::{FdeInfo, FrameInfo};
 use crate::read::image::Image;
-use crate::write::frames::frames::{FdeInfo, FrameInfo};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::collections::{BTreeSet, HashSet};
 

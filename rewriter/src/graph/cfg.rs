@@ -11,7 +11,7 @@ use crate::base::collections::ranks::{Ranks, is_set, set};
 use crate::base::ids::Vaddr;
 use crate::decode::insns::{Flow, InsnId, Insns};
 use crate::graph::jump_tables::JumpTable;
-use crate::write::frames::frames::FdeInfo;
+use crate::read::frames::FdeInfo;
 
 /// Index into [`Cfg::blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -16,8 +16,8 @@ use crate::base::ids::Vaddr;
 use crate::decode::insns::{Flow, InsnId, Insns};
 use crate::graph::cfg::Sources;
 use crate::graph::returns::Returns;
+use crate::read::frames::{FdeInfo, FrameInfo};
 use crate::read::image::Image;
-use crate::write::frames::frames::{FdeInfo, FrameInfo};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 

@@ -13,8 +13,8 @@
 use crate::base::ids::Vaddr;
 use crate::decode::insns::{Flow, InsnId, Insns};
 use crate::graph::cfg::Sources;
+use crate::read::frames::FrameInfo;
 use crate::read::image::Image;
-use crate::write::frames::frames::FrameInfo;
 use iced_x86::OpKind;
 
 /// Where an indirect jump or call leads that goes through a constant word.

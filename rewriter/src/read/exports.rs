@@ -7,7 +7,7 @@
 //! Source: System V gABI chapter 5 ("Dynamic Linking"), psABI for x86-64 section 4.4 (relocations).
 
 use crate::base::ids::{FileOff, Vaddr};
-use crate::read::image::Image;
+use crate::read::image::{Exports, Image};
 use crate::read::pointers::Named;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
 
@@ -16,18 +16,6 @@ pub const SYM_BYTES: usize = 24;
 /// Where in it the value stands, and the size behind it.
 pub const VALUE_AT: usize = 8;
 pub const SIZE_AT: usize = 16;
-
-/// See the module's description.
-#[derive(Debug, Default)]
-pub struct Exports {
-    /// Where the dynamic symbol table stands, and how many entries it has.
-    pub at: FileOff,
-    pub count: usize,
-    /// Functions and the indices of their entries, sorted.
-    pub list: Vec<(Vaddr, u32)>,
-    /// Addresses, of functions and of labels in them, and where in the file a number says that a word holds them; sorted.
-    pub words: Vec<(Vaddr, FileOff)>,
-}
 
 /// Finds them.
 pub(super) fn find(elf: &Elf, image: &Image, named: &Named) -> Exports {

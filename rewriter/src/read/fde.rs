@@ -6,7 +6,7 @@
 //! Source: Linux Standard Base 5.0 section 10.6.1.
 
 use crate::base::ids::Vaddr;
-use crate::write::frames::frames::{Bytes, Input, Personality, Refused};
+use crate::read::eh_frame::{Bytes, Input, Personality, Refused};
 use gimli::{
     CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindContext, UnwindSection,
     X86_64,

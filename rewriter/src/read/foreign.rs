@@ -40,7 +40,7 @@ pub(super) fn check(elf: &Elf, data: &[u8], name: &str) -> Result<()> {
             .help("leave such a program as it is"));
     }
     // The runtimes' own libraries do no harm unless something uses them.
-    let library = elf.soname.is_some() && !crate::read::image::is_pie_flagged(elf);
+    let library = elf.soname.is_some() && !crate::read::identity::is_pie_flagged(elf);
     let dynamic = elf.dynsyms.iter().filter_map(|s| Some((elf.dynstrtab.get_at(s.st_name)?, s)));
     let all = elf.syms.iter().filter_map(|s| Some((elf.strtab.get_at(s.st_name)?, s)));
     for (symbol, s) in dynamic.chain(all) {
@@ -100,4 +100,13 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 fn is_ocaml_table(symbol: &str, s: &Sym) -> bool {
     let table = symbol == "caml_frametable" || symbol.starts_with("caml") && symbol.ends_with("__frametable");
     table && !s.is_import() && s.st_type() != sym::STT_FUNC
+}
+
+/// Whether the Go toolchain's linker wrote the file: it leaves a build id with its own name, or its table of functions.
+pub(super) fn is_go(elf: &Elf, data: &[u8]) -> bool {
+    let named = |s: &goblin::elf::SectionHeader| {
+        matches!(elf.shdr_strtab.get_at(s.sh_name), Some(".gopclntab" | ".note.go.buildid" | ".data.rel.ro.gopclntab"))
+    };
+    let notes = || elf.iter_note_headers(data).into_iter().flatten().flatten();
+    elf.section_headers.iter().any(named) || notes().any(|n| n.name.trim_end_matches('\0') == "Go")
 }

@@ -13,7 +13,7 @@
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7 (the tables as gcc's and LLVM's personalities read them).
 
 use crate::base::ids::Vaddr;
-use crate::write::frames::frames::{Bytes, Input};
+use crate::read::eh_frame::{Bytes, Input};
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
 
 /// One row of the call-site table.

@@ -6,6 +6,7 @@
 //! with which options it is best rewritten.
 
 use crate::base::options::Options;
+use blizzard_contract as contract;
 use blizzard_contract::{
     AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags,
 };
@@ -98,6 +99,13 @@ fn asks_for_runtime(program: &[u8]) -> bool {
     let code = segments.iter().filter(|s| s.p_flags(LE).0 & object::elf::PF_X.0 != 0);
     let mut code = code.filter_map(|s| s.data(LE, program).ok());
     code.any(|bytes| memchr::memmem::find(bytes, &number).is_some())
+}
+
+/// Whether a file is the output of a rewrite.
+pub fn is_rewritten(data: &[u8]) -> bool {
+    use object::{Object, ObjectSection};
+    object::read::elf::ElfFile64::<object::LittleEndian>::parse(data)
+        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(contract::INFO_SECTION)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
 
 use crate::base::ids::{FileOff, Vaddr};
-use crate::read::image::{FuncSymbol, Image};
+use crate::read::image::{FuncSymbol, Image, Protected};
 use blizzard_never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
@@ -241,26 +241,6 @@ pub(super) fn fixed_slots(elf: &Elf, image: &Image) -> Vec<(Vaddr, Vaddr)> {
         .collect();
     slots.sort();
     slots
-}
-
-/// What the dynamic loader makes read-only when it has relocated it (PT_GNU_RELRO), as far as it is whole pages.
-#[derive(Debug, Default)]
-pub(super) struct Protected {
-    range: std::ops::Range<u64>,
-    /// The places inside of it that the loader fills, ascending; each has at most eight bytes.
-    relocated: Vec<u64>,
-}
-
-impl Protected {
-    /// How many bytes from `va` on nobody writes to, the loader included.
-    pub(super) fn constant_from(&self, va: Vaddr) -> Option<u64> {
-        if !self.range.contains(&va.0) {
-            return None;
-        }
-        let next = self.relocated.partition_point(|place| place.saturating_add(8) <= va.0);
-        let end = self.relocated.get(next).map_or(self.range.end, |place| self.range.end.min(*place));
-        end.checked_sub(va.0).filter(|n| *n > 0)
-    }
 }
 
 /// Nothing of a file that is its own loader.

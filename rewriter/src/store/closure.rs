@@ -158,6 +158,7 @@ fn key_of(options: &Options) -> String {
 mod tests {
     use super::*;
     use crate::base::options::{Checks, Poll};
+    use crate::read::marker;
     use crate::store::search::libraries_of;
 
     fn cached(root: &Path) -> Cached {
@@ -214,7 +215,7 @@ mod tests {
         let made = cached.add(&library).unwrap();
         let link = cached.folder().join(entry_for(&fs::metadata(&library).unwrap()));
         assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(&made).unwrap());
-        assert!(pipeline::is_rewritten(&fs::read(&made).unwrap()));
+        assert!(marker::is_rewritten(&fs::read(&made).unwrap()));
         let time = fs::metadata(&made).unwrap().modified().unwrap();
         assert_eq!(fs::canonicalize(cached.add(&library).unwrap()).unwrap(), fs::canonicalize(&made).unwrap());
         assert_eq!(fs::metadata(&made).unwrap().modified().unwrap(), time);

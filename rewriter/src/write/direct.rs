@@ -31,7 +31,7 @@ pub struct Direct {
     pub words: usize,
 }
 
-/// An address that could be a new one, and its places in the two lists of [`crate::read::exports::Exports`].
+/// An address that could be a new one, and its places in the two lists of [`crate::read::image::Exports`].
 struct Candidate {
     va: Vaddr,
     id: InsnId,

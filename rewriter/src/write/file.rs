@@ -11,11 +11,11 @@ use crate::base::options::{Options, Poll};
 use crate::base::sink::Sink;
 use crate::decode::insns::{InsnId, Insns};
 use crate::graph::computed::Computed;
+use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::rewrite;
 use crate::write::direct::{self, Direct};
-use crate::write::frames::build;
-use crate::write::frames::frames::{self, Frames};
+use crate::write::frames::build::{self, Frames};
 use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_code::layout::{NewCode, Placed};
@@ -37,7 +37,7 @@ pub struct Written {
     /// Roots without room for a springboard: reached through traps.
     pub crowded: usize,
     pub traps: usize,
-    pub frames_dropped: Vec<frames::Dropped>,
+    pub frames_dropped: Vec<build::Dropped>,
 }
 
 /// Old to new addresses for the frame tables.
@@ -163,7 +163,7 @@ pub struct Program<'x> {
 #[allow(clippy::too_many_arguments)]
 pub fn write(
     image: &Image,
-    frame_input: Option<&frames::Input>,
+    frame_input: Option<&eh_frame::Input>,
     insns: &Insns,
     computed: &Computed,
     placed: &Placed,

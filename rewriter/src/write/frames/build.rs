@@ -5,12 +5,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::Vaddr;
+use crate::read::eh_frame::{Input, Refused};
 use crate::read::fde::{self, Fde};
 use crate::read::lsda::{self, CallSite, Lsda};
 use crate::write::frames::cfi::{self, Rules, Step};
-use crate::write::frames::frames::{Dropped, Frames, Input, Refused, Report};
 use crate::write::frames::pieces::{self, CodeMap, Run};
 use crate::write::frames::{hdr, lsda_write};
+
 use gimli::write::{Address, CieId, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
 use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian};
 use std::collections::HashMap;
@@ -321,5 +322,50 @@ fn table(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr, encoding:
 impl Report {
     fn drop(&mut self, fde: &Fde, reason: &'static str) {
         self.dropped.push(Dropped { record: fde.record, start: fde.start, end: fde.end, reason });
+    }
+}
+
+/// The new sections with their addresses. They lie one behind the other from the address asked for, each aligned to 8.
+#[derive(Debug)]
+pub struct Frames {
+    pub eh_frame_hdr: (Vaddr, Vec<u8>),
+    /// Ends with the zero terminator.
+    pub eh_frame: (Vaddr, Vec<u8>),
+    /// May be empty.
+    pub gcc_except_table: (Vaddr, Vec<u8>),
+    pub report: Report,
+}
+
+/// What became of the input's frames.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// FDEs of the input.
+    pub fdes: usize,
+    /// FDEs of the output: one for each piece of new code.
+    pub fdes_written: usize,
+    /// FDEs of the input whose new code lies in several pieces.
+    pub split: usize,
+    /// Unwind rows of the output.
+    pub rows: usize,
+    pub lsdas: usize,
+    pub call_sites: usize,
+    pub dropped: Vec<Dropped>,
+}
+
+/// An FDE of the input that the output does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Address of the record in `.eh_frame`.
+    pub record: Vaddr,
+    pub start: Vaddr,
+    pub end: Vaddr,
+    pub reason: &'static str,
+}
+
+impl Frames {
+    /// Address behind the last section.
+    pub fn end(&self) -> Vaddr {
+        let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
+        all.iter().map(|(at, bytes)| *at + bytes.len() as u64).max().expect("three sections")
     }
 }

@@ -9,8 +9,8 @@
 //! Source: DWARF 5 section 6.4.2; GNU ld `elfxx-x86.c`, the PLT's `.eh_frame`.
 
 use crate::base::ids::Vaddr;
+use crate::read::eh_frame::{Bytes, Input, Personality};
 use crate::read::fde::Fde;
-use crate::write::frames::frames::{Bytes, Input, Personality};
 use gimli::write::{
     Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, EndianVec, Expression, Writer,
 };

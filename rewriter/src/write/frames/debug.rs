@@ -6,8 +6,8 @@
 //! Source: DWARF 5 section 6.4.1.
 
 use crate::base::ids::Vaddr;
+use crate::read::eh_frame::{Input, Section};
 use crate::write::frames::build;
-use crate::write::frames::frames::{Input, Section};
 use crate::write::frames::pieces::CodeMap;
 
 /// The new contents of `.debug_frame`. None: the old ones are not understood, or there are none.

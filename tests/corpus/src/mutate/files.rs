@@ -4,7 +4,8 @@
 
 use crate::one::Variant;
 use blizzard::pipeline;
-use blizzard::read::image::{Kind, identify};
+use blizzard::read::elf::identify;
+use blizzard::read::image::Kind;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

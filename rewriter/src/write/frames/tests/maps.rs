@@ -1,7 +1,8 @@
 //! Code maps for tests: every instruction of the input's frames gets a new place by some rule.
 
 use crate::base::ids::Vaddr;
-use crate::write::frames::frames::{FrameInfo, Input};
+use crate::read::eh_frame::Input;
+use crate::read::frames::FrameInfo;
 use crate::write::frames::pieces::{CodeMap, StackMove};
 use std::ops::Range;
 

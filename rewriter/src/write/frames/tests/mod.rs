@@ -1,8 +1,9 @@
 //! Tests over real files, over random layouts, and over damaged tables.
 
 use crate::base::ids::Vaddr;
-use crate::write::frames::build::build;
-use crate::write::frames::frames::*;
+use crate::read::eh_frame::{Input, Section};
+use crate::read::frames::parse;
+use crate::write::frames::build::{Report, build};
 use crate::write::frames::pieces::CodeMap;
 use crate::write::frames::tests::maps::{Map, Rule};
 use crate::write::frames::tests::oracle::{Action, Row, Table, Verdict};

@@ -6,7 +6,7 @@
 //! [`is_padlock`] names, which no other maker's processor executes.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::Flow;
+use crate::decode::insn::Flow;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// The target of a direct branch or call.
@@ -97,5 +97,61 @@ pub fn is_far(insn: &Instruction) -> bool {
     matches!(
         insn.code(),
         Code::Jmp_m1616 | Code::Jmp_m1632 | Code::Jmp_m1664 | Code::Call_m1616 | Code::Call_m1632 | Code::Call_m1664
+    )
+}
+
+/// What it takes to emit an instruction elsewhere. All of a kind have one form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It is copied as it is, wherever it stands.
+    Plain,
+    /// A jump, a call or an operand relative to the instruction itself.
+    Distance,
+    /// It is replaced, or its distance has no long form.
+    Other,
+}
+
+impl Form {
+    pub(crate) fn of(insn: &Instruction) -> Form {
+        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) || is_constant_store(insn) {
+            return Form::Other;
+        }
+        if direct_target(insn).is_some() {
+            let long = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near() || insn.is_call_near();
+            return if long { Form::Distance } else { Form::Other };
+        }
+        match insn.is_ip_rel_memory_operand() {
+            false => Form::Plain,
+            true if insn.memory_base() == Register::RIP => Form::Distance,
+            true => Form::Other,
+        }
+    }
+}
+
+/// Whether an instruction is copied as it is, wherever it stands.
+pub fn is_plain(insn: &Instruction) -> bool {
+    Form::of(insn) == Form::Plain
+}
+
+pub(crate) fn is_conditional_move(m: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        m,
+        M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmove
+            | M::Cmovne
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovno
+            | M::Cmovnp
+            | M::Cmovns
+            | M::Cmovo
+            | M::Cmovp
+            | M::Cmovs
     )
 }

@@ -8,7 +8,7 @@
 
 use crate::base::ids::Vaddr;
 use crate::decode::classify::{direct_target, flow_of};
-use crate::decode::insns::Flow;
+use crate::decode::insn::Flow;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashSet;
 

@@ -13,7 +13,8 @@
 
 use crate::base::ids::Vaddr;
 use crate::decode::classify::{direct_target, flow_of, odd_in_programs};
-use crate::decode::insns::{Flow, InsnId, Insns, Label};
+use crate::decode::insn::{Flow, InsnId, Label};
+use crate::decode::insns::Insns;
 use crate::decode::list::List;
 use crate::decode::marks::{Mark, Marks};
 use crate::decode::skeleton::{Memo, Skeleton, skeleton};

@@ -11,7 +11,7 @@
 use crate::base::ids::Vaddr;
 use crate::decode::classify::flow_of;
 use crate::decode::explore::Explorer;
-use crate::decode::insns::Flow;
+use crate::decode::insn::Flow;
 use crate::decode::marks::Mark;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -7,48 +7,15 @@
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1.
 
+use crate::base::collections::grouped::Grouped;
 use crate::base::collections::ranks::members_of;
 use crate::base::ids::Vaddr;
+use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::list::{Insn, List};
 use crate::decode::marks::Mark;
 use crate::decode::starts::Starts;
 use crate::read::image::Image;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
-
-/// Number of an instruction in [`Insns`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct InsnId(pub u32);
-
-impl InsnId {
-    /// As a slice index.
-    #[inline]
-    pub fn ix(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How control leaves an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
-    Next,
-    /// Conditional direct branch, also `loop`, `jrcxz` and `xbegin`.
-    Cond,
-    Jmp,
-    Call,
-    IndirectJmp,
-    IndirectCall,
-    Ret,
-    /// ud2, hlt: nothing follows.
-    Stop,
-}
-
-/// An instruction whose address another one puts into a register.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Label {
-    pub at: InsnId,
-    /// The one that does so.
-    pub by: InsnId,
-}
 
 /// All instructions, and where control may come in from outside.
 #[derive(Debug)]
@@ -197,5 +164,21 @@ impl Insns {
     /// Its bytes.
     pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
         image.bytes_at(self.va(id), usize::from(self.list.length(id))).expect("decoded code lies in the file")
+    }
+}
+
+/// Direct branches and calls by target: every fifth instruction or so is one.
+pub struct Sources(Grouped);
+
+impl Sources {
+    /// Those of a whole module.
+    pub fn new(insns: &Insns) -> Sources {
+        Sources(Grouped::new(insns.len(), || insns.branches().map(|(from, to)| (to.0, from.0))))
+    }
+
+    /// What branches to `id`, ascending.
+    #[inline]
+    pub fn of(&self, id: InsnId) -> impl Iterator<Item = InsnId> {
+        self.0.of(id.ix()).iter().map(|i| InsnId(*i))
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::base::collections::ascending::Ascending;
 use crate::base::collections::ranks::Ranks;
-use crate::decode::insns::{Flow, InsnId};
+use crate::decode::insn::{Flow, InsnId};
 use crate::decode::marks::Mark;
 
 /// One instruction.

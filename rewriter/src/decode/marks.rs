@@ -7,7 +7,7 @@
 
 use crate::base::ids::Vaddr;
 use crate::decode::classify::{direct_target, flow_of};
-use crate::decode::insns::Flow;
+use crate::decode::insn::Flow;
 use iced_x86::Instruction;
 
 /// What is known of one byte. Low half: the length of the instruction that starts here; high half: how it ends.

@@ -4,6 +4,7 @@ pub mod classify;
 pub mod evidence;
 pub mod explore;
 pub mod gaps;
+pub mod insn;
 pub mod insns;
 pub mod list;
 pub mod marks;

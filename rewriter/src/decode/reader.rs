@@ -6,7 +6,8 @@
 //! Invariant: what has been read is given back to the kernel every [`READ_AT_ONCE`] bytes, so a pass from the beginning of the code to its end
 //! keeps little of the input in memory; whatever the order, what is read is right.
 
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::read::image::Image;
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction};
 

@@ -1,6 +1,6 @@
-//! Sets of general registers and status flags.
+//! Sets of general registers and status flags, and which ones an instruction names or writes.
 
-use iced_x86::Register;
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set: bits 0..16 general registers in encoding order, bits 16..22 the status flags CF PF AF ZF SF OF.
@@ -80,4 +80,17 @@ impl Not for RegSet {
     fn not(self) -> RegSet {
         RegSet(!self.0 & Self::ALL.0)
     }
+}
+
+/// Registers named by a memory operand.
+pub fn operand_regs(insn: &Instruction) -> RegSet {
+    RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
+}
+
+/// Whether an instruction writes any part of a 64-bit register.
+pub fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
+    factory.info(insn).used_registers().iter().any(|u| {
+        let reads = matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
+        u.register().full_register() == reg && !reads
+    })
 }

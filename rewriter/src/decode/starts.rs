@@ -2,7 +2,7 @@
 //! counts. A sixth of the memory of a table of indices, and small enough for the cache.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 
 /// Where the instructions of a module start.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@
 //! uses one of them at once, other than to save it, shows that the stretch follows another one. Finding too many is safe. Source: psABI figure 3.4.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};

@@ -11,7 +11,8 @@
 //! * *Hand-written code that code of another convention enters* ([`crate::facts::bare`]).
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::facts::bare;
 use crate::facts::kinds::Facts;

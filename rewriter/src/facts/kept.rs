@@ -11,7 +11,7 @@
 //! the second behind one of 76 calls at most. Not seen is who keeps something over such calls only as are followed by a direct one, whose callee leaves it
 //! alone (gcc's `-fipa-ra`), or only to pass it on. Source: psABI figure 3.4 (registers across calls).
 
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Waiting;

@@ -5,7 +5,8 @@
 //! an instruction is decoded again only where its numbers matter.
 
 use crate::base::collections::numbers::Numbers;
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Memo, skeleton};

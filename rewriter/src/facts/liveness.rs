@@ -14,7 +14,7 @@
 
 use crate::base::collections::grouped::Grouped;
 use crate::base::collections::ranks::set;
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::conventions::Conventions;
 use crate::facts::effects::Effects;

@@ -11,7 +11,8 @@
 //! * In a module whose callers keep what the ABI gives up ([`crate::facts::kept`]), pointers may, too.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::facts::kept;
 use crate::facts::kinds::Facts;

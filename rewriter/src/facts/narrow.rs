@@ -5,7 +5,7 @@
 //! from elsewhere, nor in all of a block that it may enter in its middle; behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 //! Source: SDM volume 1, 3.4.1.1 (results of 32 bits clear the upper half).
 
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};

@@ -9,7 +9,8 @@
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
 use crate::facts::red_zone;
 use crate::graph::cfg::{BlockId, Cfg, End};

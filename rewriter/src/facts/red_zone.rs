@@ -10,11 +10,13 @@
 //! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
 //! place to a call through a pointer, all keep off that such a call may lead to in this file.
 
+use crate::base::collections::union_find::Components;
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
 use crate::facts::stack_stores;
-use crate::graph::cfg::{BlockId, Cfg, Components, End};
+use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,8 @@
 //! leads into, and at every instruction, not only those that begin blocks, where an unresolved jump may lead: anywhere in a component that has one, and to
 //! computed targets (loops that are unrolled in full are entered in their middle). Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).
 
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};

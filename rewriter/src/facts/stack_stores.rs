@@ -11,7 +11,8 @@
 //! nobody, other than by lowering rsp.
 //! Source: psABI section 3.2.2 (red zone), 3.2.1 (registers across calls).
 
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;

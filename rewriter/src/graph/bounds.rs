@@ -6,9 +6,10 @@
 //! proof a table goes on for as long as its words lead to instructions, often through the tables behind it: sound, but then every jump leads to
 //! all their targets, too.
 
-use crate::decode::insns::{Flow, InsnId};
-use crate::graph::computed::is_conditional_move;
-use crate::graph::jump_tables::{Finder, MAX_ENTRIES, writes};
+use crate::decode::classify::is_conditional_move;
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::regs::writes;
+use crate::graph::jump_tables::{Finder, MAX_ENTRIES};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Most instructions between the load and the comparison.

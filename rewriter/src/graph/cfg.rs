@@ -6,10 +6,12 @@
 //! ([`Cfg::pads_of`]).
 
 use crate::base::collections::ascending::Ascending;
-use crate::base::collections::grouped::{Grouped, group};
+use crate::base::collections::grouped::group;
 use crate::base::collections::ranks::{Ranks, is_set, set};
+use crate::base::collections::union_find::Components;
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::graph::jump_tables::JumpTable;
 use crate::read::frames::FdeInfo;
 
@@ -396,47 +398,5 @@ impl Cfg {
     #[inline]
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
         (0..self.blocks.len() as u32).map(BlockId)
-    }
-}
-
-/// Direct branches and calls by target: every fifth instruction or so is one.
-pub struct Sources(Grouped);
-
-impl Sources {
-    /// Those of a whole module.
-    pub fn new(insns: &Insns) -> Sources {
-        Sources(Grouped::new(insns.len(), || insns.branches().map(|(from, to)| (to.0, from.0))))
-    }
-
-    /// What branches to `id`, ascending.
-    #[inline]
-    pub fn of(&self, id: InsnId) -> impl Iterator<Item = InsnId> {
-        self.0.of(id.ix()).iter().map(|i| InsnId(*i))
-    }
-}
-
-/// Union-find over blocks, or anything numbered.
-pub(crate) struct Components(Vec<u32>);
-
-impl Components {
-    pub(crate) fn new(n: usize) -> Self {
-        Components((0..n as u32).collect())
-    }
-
-    #[inline]
-    pub(crate) fn find(&mut self, mut a: u32) -> u32 {
-        while self.0[a as usize] != a {
-            self.0[a as usize] = self.0[self.0[a as usize] as usize];
-            a = self.0[a as usize];
-        }
-        a
-    }
-
-    #[inline]
-    pub(crate) fn join(&mut self, a: u32, b: u32) {
-        let (a, b) = (self.find(a), self.find(b));
-        if a != b {
-            self.0[a.max(b) as usize] = a.min(b);
-        }
     }
 }

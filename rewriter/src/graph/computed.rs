@@ -18,13 +18,16 @@
 //! Not covered: code that adds a number to a function pointer it was handed, and calls the sum.
 
 use crate::base::collections::ranks::Ranks;
+use crate::base::collections::union_find::Components;
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns, Label};
-use crate::decode::regs::RegSet;
-use crate::graph::cfg::{Block, Cfg, Components, End};
-use crate::graph::labels::{self, Frameless, in_jump_buffer};
+use crate::decode::classify::is_conditional_move;
+use crate::decode::insn::{Flow, InsnId, Label};
+use crate::decode::insns::Insns;
+use crate::decode::regs::{RegSet, writes};
+use crate::graph::cfg::{Block, Cfg, End};
+use crate::graph::labels::{self, Frameless, in_jump_buffer, is_argument, taken_labels};
 use crate::read::image::Image;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Most blocks between the loads of a pointer and a jump to it.
@@ -276,43 +279,8 @@ fn reads_guarded_pointer(insn: &Instruction) -> bool {
         }
 }
 
-/// psABI section 3.2.3: where integer arguments are passed.
-pub(super) fn is_argument(reg: Register) -> bool {
-    matches!(reg, Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9)
-}
-
-fn is_immediate(kind: OpKind) -> bool {
+pub(super) fn is_immediate(kind: OpKind) -> bool {
     matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
-}
-
-pub(super) fn is_conditional_move(m: Mnemonic) -> bool {
-    use Mnemonic as M;
-    matches!(
-        m,
-        M::Cmova
-            | M::Cmovae
-            | M::Cmovb
-            | M::Cmovbe
-            | M::Cmove
-            | M::Cmovne
-            | M::Cmovg
-            | M::Cmovge
-            | M::Cmovl
-            | M::Cmovle
-            | M::Cmovno
-            | M::Cmovnp
-            | M::Cmovns
-            | M::Cmovo
-            | M::Cmovp
-            | M::Cmovs
-    )
-}
-
-fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
-    factory.info(insn).used_registers().iter().any(|u| {
-        let reads = matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
-        u.register().full_register() == reg && !reads
-    })
 }
 
 fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {
@@ -378,20 +346,4 @@ fn taken_functions(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<
     let mut taken = taken_labels(image, insns, from, to);
     taken.retain(|id| insns.starts.binary_search(id).is_ok());
     taken
-}
-
-/// The instructions whose addresses those in `[from, to)` name.
-pub(super) fn taken_labels(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<InsnId> {
-    let named = |insn: &Instruction| {
-        if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
-            return Some(Vaddr(insn.ip_rel_memory_address()));
-        }
-        let immediate = insn.mnemonic() == Mnemonic::Mov && is_immediate(insn.op1_kind());
-        (immediate && !image.pie).then(|| Vaddr(insn.immediate(1)))
-    };
-    insns
-        .main_range(from, to)
-        .filter_map(|i| named(&insns.decode(image, InsnId(i as u32))))
-        .filter_map(|va| insns.at(va))
-        .collect()
 }

@@ -6,7 +6,7 @@
 
 use crate::base::collections::ascending::Ascending;
 use crate::base::collections::grouped::group;
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::graph::computed::Computed;
 

@@ -13,12 +13,13 @@
 //! jmp b` (gcc's large model). A constant may be the sum of an address and a number (clang's).
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
-use crate::graph::cfg::Sources;
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::{Insns, Sources};
+use crate::decode::regs::writes;
 use crate::graph::returns::Returns;
 use crate::read::frames::{FdeInfo, FrameInfo};
 use crate::read::image::Image;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
 /// What the entries of a table hold.
@@ -680,15 +681,6 @@ fn frame_of(frames: &FrameInfo, va: Vaddr) -> Option<&FdeInfo> {
 fn is_in_another_function(insns: &Insns, frames: &FrameInfo, from: Option<&FdeInfo>, to: InsnId) -> bool {
     let (Some(from), Some(there)) = (from, frame_of(frames, insns.va(to))) else { return false };
     from.start != there.start && !from.fragment && !there.fragment
-}
-
-/// Whether an instruction writes any part of a 64-bit register.
-pub(super) fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
-    factory.info(insn).used_registers().iter().any(|u| {
-        let reads_only =
-            matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
-        u.register().full_register() == reg && !reads_only
-    })
 }
 
 /// psABI figure 3.4: registers that a call preserves.

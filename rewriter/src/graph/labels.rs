@@ -5,11 +5,13 @@
 //! Source: psABI 3.2.3 (arguments); gcc's documentation of `__builtin_setjmp`.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns, Label};
+use crate::decode::insn::{Flow, InsnId, Label};
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::graph::computed::{is_argument, taken_labels};
+use crate::graph::computed::is_immediate;
 use crate::read::image::Image;
+
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::{HashMap, HashSet};
 
@@ -244,4 +246,25 @@ fn use_of(factory: &mut InstructionInfoFactory, insn: &Instruction, held: RegSet
         return Use::Jump;
     }
     Use::Other
+}
+
+/// psABI section 3.2.3: where integer arguments are passed.
+pub(super) fn is_argument(reg: Register) -> bool {
+    matches!(reg, Register::RDI | Register::RSI | Register::RDX | Register::RCX | Register::R8 | Register::R9)
+}
+
+/// The instructions whose addresses those in `[from, to)` name.
+pub(super) fn taken_labels(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr) -> Vec<InsnId> {
+    let named = |insn: &Instruction| {
+        if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
+            return Some(Vaddr(insn.ip_rel_memory_address()));
+        }
+        let immediate = insn.mnemonic() == Mnemonic::Mov && is_immediate(insn.op1_kind());
+        (immediate && !image.pie).then(|| Vaddr(insn.immediate(1)))
+    };
+    insns
+        .main_range(from, to)
+        .filter_map(|i| named(&insns.decode(image, InsnId(i as u32))))
+        .filter_map(|va| insns.at(va))
+        .collect()
 }

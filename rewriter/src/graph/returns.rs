@@ -11,8 +11,8 @@
 //! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
-use crate::graph::cfg::Sources;
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::{Insns, Sources};
 use crate::read::frames::FrameInfo;
 use crate::read::image::Image;
 use iced_x86::OpKind;

@@ -8,7 +8,8 @@
 //! **Invariant**: counter `k` belongs to the `k`th block of the table. A block that is emitted twice has two entries.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::graph::cfg::Cfg;
 use crate::insert::block_table;
 use crate::plan::decide::{Action, Exempt, is_big};

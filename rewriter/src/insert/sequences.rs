@@ -5,15 +5,15 @@
 //! program's state, enters the gate, and goes on to the access.
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::InsnId;
-use crate::decode::regs::RegSet;
+use crate::decode::insn::InsnId;
+use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::{Place, Plain, XSAVE_BYTES};
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::{screen, strip};
 use crate::plan::checks::State;
 use crate::plan::decide::{Action, is_big};
 use crate::plan::strips::Limit;
-use crate::write::new_code::emit::{Buffer, Code, StackPlace, Target, operand_regs};
+use crate::write::new_code::emit::{Buffer, Code, StackPlace, Target};
 use blizzard_contract::{self as contract, Counter, VsibDesc, miss_desc};
 use iced_x86::{Instruction, Register};
 

@@ -4,7 +4,7 @@
 //! begins at [`head`]'s first instruction, which says that nothing has been tested; the loop's own jump leads to the one behind it.
 
 use crate::base::options::{Options, Poll};
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::insert::asm;

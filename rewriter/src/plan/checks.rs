@@ -21,7 +21,8 @@
 //! Source: design section 5 (merged checks; restart the group).
 
 use crate::base::options::{Options, Poll};
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
 use crate::facts::stack::StackRegs;

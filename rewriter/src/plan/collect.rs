@@ -5,7 +5,7 @@
 
 use crate::base::collections::numbers::Numbers;
 use crate::decode::classify::{is_constant_store, is_padlock};
-use crate::decode::insns::{Flow, InsnId};
+use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};

@@ -13,13 +13,13 @@
 //! loop instead ([`blizzard_contract::Region::MOVED`]).
 //! Source: design section 5 (strip-mining, a fast copy of the loop).
 
-use crate::decode::insns::{Flow, InsnId};
+use crate::decode::classify::is_plain;
+use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
 use crate::graph::cfg::BlockId;
 use crate::plan::checks::{Input, Key, NO_REG, Range};
 use crate::plan::collect;
 use crate::plan::strips::{REACH, Stream};
-use crate::write::new_code::emit::is_plain;
 use blizzard_contract as contract;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 

@@ -7,7 +7,7 @@
 //!
 //! An access for which the way back meets a kill, or becomes too long, gets its check back. Whatever other accesses rely on stays as it is.
 
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
 use crate::plan::checks::{Check, Checks, Claim, Counts, Fuel, Key, Range, Region, SPAN, State};
 use crate::plan::collect::Code;

@@ -30,7 +30,7 @@
 //! Source: design section 5 (polls).
 
 use crate::base::collections::ranks::{Ranks, set};
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::plan::checks::{Counts, Fuel, Input};

@@ -14,7 +14,7 @@
 //! the loop does. The register steps onto the limit exactly, so no iteration behind it begins unseen, not even when addresses wrap around.
 //! Source: design section 5 (polls; strip-mining); Shasta's batching of checks.
 
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::BlockId;
 use crate::plan::checks::{Check, Fuel, Input, Key, NO_REG, Range, SPAN, State};

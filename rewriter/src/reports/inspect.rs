@@ -2,7 +2,7 @@
 
 use crate::base::error::Result;
 use crate::base::options::{Options, Poll};
-use crate::decode::insns::InsnId;
+use crate::decode::insn::InsnId;
 use crate::facts::conventions;
 use crate::facts::liveness::Liveness;
 use crate::facts::stack::StackRegs;

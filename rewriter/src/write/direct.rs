@@ -7,7 +7,8 @@
 
 use crate::base::ids::{FileOff, Vaddr};
 use crate::base::options::Options;
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::skeleton::skeleton;
 use crate::graph::computed::Computed;

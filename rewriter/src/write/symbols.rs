@@ -9,7 +9,8 @@
 //! global, as symbols behind the first global one must be (gABI chapter 4, "Symbol Table").
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::read::image::Image;
 use crate::write::new_code::layout::Placed;
 use object::LittleEndian as LE;

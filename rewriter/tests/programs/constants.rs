@@ -6,7 +6,7 @@
 
 use blizzard::base::ids::Vaddr;
 use blizzard::base::options::Options;
-use blizzard::decode::insns::InsnId;
+use blizzard::decode::insn::InsnId;
 use blizzard::pipeline::{Analysed, analyse, rewrite_library};
 use blizzard_test_harness::needs;
 use iced_x86::{Instruction, Mnemonic, OpKind};

@@ -2,7 +2,7 @@
 
 use blizzard::base::ids::Vaddr;
 use blizzard::base::options::{Checks, Options, Poll};
-use blizzard::decode::insns::Flow;
+use blizzard::decode::insn::Flow;
 use blizzard::graph::cfg::End;
 use blizzard::pipeline;
 use blizzard_contract as contract;
@@ -153,7 +153,7 @@ fn an_interpreters_switch_is_recognised_around_calls_that_never_return() {
             };
             for b in analysed.cfg.ids() {
                 let block = &analysed.cfg.blocks[b.ix()];
-                let last = blizzard::decode::insns::InsnId(block.stop.0 - 1);
+                let last = blizzard::decode::insn::InsnId(block.stop.0 - 1);
                 let here = run.contains(&analysed.insns.va(last).0);
                 if here && analysed.insns.flow(last) == Flow::IndirectJmp {
                     assert_eq!(block.end(), End::Plain, "{kind} {level} at {}", analysed.insns.va(last));

@@ -4,3 +4,4 @@ pub mod ascending;
 pub mod grouped;
 pub mod numbers;
 pub mod ranks;
+pub mod union_find;

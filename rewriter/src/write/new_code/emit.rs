@@ -11,7 +11,8 @@ use crate::base::error::Refusal;
 use crate::base::ids::Vaddr;
 use crate::base::options::{self, Options};
 use crate::decode::classify::{direct_target, is_constant_store, is_padlock};
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Skeleton, skeleton};
@@ -538,39 +539,6 @@ impl Run {
     }
 }
 
-/// What it takes to emit an instruction elsewhere. All of a kind have one form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// It is copied as it is, wherever it stands.
-    Plain,
-    /// A jump, a call or an operand relative to the instruction itself.
-    Distance,
-    /// It is replaced, or its distance has no long form.
-    Other,
-}
-
-impl Form {
-    pub(super) fn of(insn: &Instruction) -> Form {
-        if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) || is_constant_store(insn) {
-            return Form::Other;
-        }
-        if direct_target(insn).is_some() {
-            let long = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near() || insn.is_call_near();
-            return if long { Form::Distance } else { Form::Other };
-        }
-        match insn.is_ip_rel_memory_operand() {
-            false => Form::Plain,
-            true if insn.memory_base() == Register::RIP => Form::Distance,
-            true => Form::Other,
-        }
-    }
-}
-
-/// Whether an instruction is copied as it is, wherever it stands.
-pub fn is_plain(insn: &Instruction) -> bool {
-    Form::of(insn) == Form::Plain
-}
-
 /// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
 fn shift(code: &mut Code, image: &Image, insns: &Insns, reader: &mut Reader, id: InsnId, insn: &mut Instruction) {
     let bytes = reader.tail(id);
@@ -752,9 +720,4 @@ fn names_memory_of_runtime(insn: &Instruction) -> bool {
     let runtime = contract::CONTEXT_SHARED..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
     let relocated = matches!(insn.segment_prefix(), Register::FS | Register::GS);
     !relocated && runtime.contains(&insn.memory_displacement64())
-}
-
-/// Registers named by a memory operand.
-pub fn operand_regs(insn: &Instruction) -> RegSet {
-    RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
 }

@@ -7,7 +7,8 @@
 use crate::base::collections::ascending::Ascending;
 use crate::base::error::{Error, Result};
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::graph::jump_tables::JumpTable;
 use crate::insert::strip;
 use crate::plan::checks;

@@ -4,13 +4,15 @@
 //! instructions are copied as they are, and of most others only a distance changes, which their own bytes tell: a bit for each says so. Of the rest, for
 //! which something is inserted as a rule, the script keeps kind, what is live before it, and where in its block it stands.
 
-use crate::decode::insns::{Flow, InsnId, Insns};
+use crate::decode::classify::Form;
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::KindId;
 use crate::plan::checks::{Check, Checks, State};
 use crate::plan::decide::Planner;
 use crate::plan::strips::Limit;
-use crate::write::new_code::emit::{Form, Input, Place, places};
+use crate::write::new_code::emit::{Input, Place, places};
 use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.

@@ -10,7 +10,8 @@
 //! Source: SDM volume 2, JMP; the second tactic is e9patch's (Duck, Gao, Roychoudhury, PLDI 2020).
 
 use crate::base::ids::Vaddr;
-use crate::decode::insns::{InsnId, Insns};
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::graph::computed::Computed;
 use crate::read::image::Image;
 use crate::write::new_code::layout::Placed;

@@ -32,16 +32,6 @@ pub struct Conventions {
     pub named: Named,
 }
 
-/// Whether an instruction loads rsp from memory that is not the frame's.
-/// [`crate::facts::pushed`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
-pub fn switches_stack(insn: &Instruction) -> bool {
-    insn.mnemonic() == Mnemonic::Mov
-        && insn.op0_kind() == OpKind::Register
-        && insn.op0_register() == Register::RSP
-        && insn.op1_kind() == OpKind::Memory
-        && !matches!(insn.memory_base(), Register::RSP | Register::RBP)
-}
-
 /// Looks at all roots and at the instructions that [`switches_stack`] knows. `frames`: where functions begin and end.
 pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> Conventions {
     let mut found = Conventions {

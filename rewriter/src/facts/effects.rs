@@ -1,10 +1,13 @@
-//! What one instruction reads and certainly overwrites, as [`RegSet`]s.
+//! What one instruction does to registers, from its encoding alone.
 //!
+//! Input: an instruction, and what iced-x86 says of its registers. Output: what it reads and certainly overwrites ([`Effects`]), and what it does to stack
+//! addresses ([`StackEffect`]) and to numbers of 32 bits ([`NarrowEffect`]).
+//! **Invariants.**
 //! `reads` may be too large and `kills` too small, never the other way round. Partial writes (8 and 16 bit), conditional
 //! writes and flag changes that depend on a count kill nothing. Source: SDM volume 2, through iced-x86's tables.
 
 use crate::decode::regs::RegSet;
-use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use iced_x86::{FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
 /// Effects of one instruction on general registers and status flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,3 +129,179 @@ fn flag_bits(rflags: u32) -> u32 {
     ];
     MAP.iter().filter(|(f, _)| rflags & f != 0).map(|(_, bit)| 1 << bit).sum()
 }
+
+/// Whether an instruction loads rsp from memory that is not the frame's.
+/// [`crate::facts::pushed`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
+pub fn switches_stack(insn: &Instruction) -> bool {
+    insn.mnemonic() == Mnemonic::Mov
+        && insn.op0_kind() == OpKind::Register
+        && insn.op0_register() == Register::RSP
+        && insn.op1_kind() == OpKind::Memory
+        && !matches!(insn.memory_base(), Register::RSP | Register::RBP)
+}
+
+/// How one instruction changes the set: `(set & keep) | made | (copies the source's membership to the destination)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NarrowEffect {
+    keep: u16,
+    made: u16,
+    /// Destination and source register, 16 = none.
+    dst: u8,
+    src: u8,
+}
+
+impl NarrowEffect {
+    /// What `insn` does.
+    pub fn of(insn: &Instruction, info: &InstructionInfo) -> NarrowEffect {
+        let mut out = NarrowEffect { keep: 0, made: 0, dst: 16, src: 16 };
+        // The kernel, or whoever else runs meanwhile, may leave anything.
+        if !matches!(
+            insn.flow_control(),
+            FlowControl::Next
+                | FlowControl::ConditionalBranch
+                | FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+        ) {
+            return out;
+        }
+        let written = info
+            .used_registers()
+            .iter()
+            .filter(|u| {
+                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+            })
+            .fold(RegSet::NONE, |set, u| set | RegSet::of(u.register()));
+        out.keep = !(written.0 as u16);
+        let to = insn.op0_register();
+        let number = |r: Register| r.full_register().number() as u8;
+        if insn.mnemonic() == Mnemonic::Cdqe {
+            out.made = 1;
+        } else if insn.op0_kind() == OpKind::Register && leaves_32_bits(insn) {
+            out.made = 1 << number(to);
+        } else if insn.mnemonic() == Mnemonic::Mov
+            && insn.op0_kind() == OpKind::Register
+            && insn.op1_kind() == OpKind::Register
+            && to.is_gpr64()
+            && insn.op1_register().is_gpr64()
+        {
+            (out.dst, out.src) = (number(to), number(insn.op1_register()));
+        }
+        out
+    }
+
+    #[inline]
+    pub(super) fn apply(self, set: u16) -> u16 {
+        let copied = self.dst < 16 && set >> self.src & 1 != 0;
+        (set & self.keep) | self.made | if copied { 1 << self.dst } else { 0 }
+    }
+}
+
+/// Whether the first operand, a register, has 32 bits or what they are extended to, whatever the instruction's operands hold.
+fn leaves_32_bits(insn: &Instruction) -> bool {
+    use Mnemonic as M;
+    let to = insn.op0_register();
+    let counted = || insn.op1_kind() == OpKind::Immediate8 && insn.immediate8() & 31 != 0;
+    match insn.mnemonic() {
+        M::Movsx | M::Movsxd | M::Movzx => to.is_gpr32() || to.is_gpr64(),
+        M::Mov if to.is_gpr64() => insn.op1_kind() == OpKind::Immediate32to64,
+        M::Mov if insn.op1_register().is_segment_register() => false,
+        M::Mov | M::Lea | M::Add | M::Sub | M::And | M::Or | M::Xor | M::Inc | M::Dec | M::Neg | M::Not => {
+            to.is_gpr32()
+        }
+        // With one operand, the result is in two others.
+        M::Imul => insn.op_count() >= 2 && to.is_gpr32(),
+        M::Shl | M::Sal | M::Shr | M::Sar => to.is_gpr32() && counted(),
+        // SDM, CMOVcc: the upper half is cleared whatever the condition.
+        M::Cmova
+        | M::Cmovae
+        | M::Cmovb
+        | M::Cmovbe
+        | M::Cmove
+        | M::Cmovne
+        | M::Cmovg
+        | M::Cmovge
+        | M::Cmovl
+        | M::Cmovle
+        | M::Cmovs
+        | M::Cmovns
+        | M::Cmovo
+        | M::Cmovno
+        | M::Cmovp
+        | M::Cmovnp => to.is_gpr32(),
+        _ => false,
+    }
+}
+
+/// How one instruction changes the set: `(set & keep) | (copies the source's membership to the destination)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StackEffect {
+    keep: u16,
+    /// Destination and source register, 16 = none.
+    dst: u8,
+    src: u8,
+}
+
+impl StackEffect {
+    /// What `insn` does.
+    pub fn of(insn: &Instruction, info: &InstructionInfo) -> StackEffect {
+        let mut written = RegSet::NONE;
+        if insn.mnemonic() == Mnemonic::Syscall {
+            // iced tells what the processor writes; the kernel writes its result, too.
+            written |= RegSet::RAX;
+        }
+        for u in info.used_registers() {
+            if !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
+                written |= RegSet::of(u.register());
+            }
+        }
+        let (mut dst, mut src) = (16, 16);
+        let number = |r: Register| r.number() as u8;
+        if insn.op_count() == 2 && insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64() {
+            let to = number(insn.op0_register());
+            match insn.mnemonic() {
+                Mnemonic::Mov if insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64() => {
+                    (dst, src) = (to, number(insn.op1_register()));
+                }
+                Mnemonic::Lea
+                    if insn.memory_index() == Register::None
+                        && insn.memory_base().is_gpr64()
+                        && insn.segment_prefix() == Register::None =>
+                {
+                    (dst, src) = (to, number(insn.memory_base()));
+                }
+                Mnemonic::Add | Mnemonic::Sub
+                    if insn.op1_kind() != OpKind::Register && insn.op1_kind() != OpKind::Memory =>
+                {
+                    (dst, src) = (to, to)
+                }
+                // Realignment: clears low bits.
+                Mnemonic::And
+                    if insn.op1_kind() == OpKind::Immediate8to64
+                        && insn.immediate(1) as i64 >= -128
+                        && (insn.immediate(1) as i64) < 0 =>
+                {
+                    (dst, src) = (to, to);
+                }
+                _ => {}
+            }
+        }
+        if insn.mnemonic() == Mnemonic::Enter {
+            (dst, src) = (number(Register::RBP), number(Register::RSP));
+        }
+        StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
+    }
+
+    /// Registers that the instruction may change, rsp aside.
+    #[inline]
+    pub fn written(self) -> RegSet {
+        RegSet(u32::from(!self.keep))
+    }
+
+    #[inline]
+    pub(super) fn apply(self, set: u16) -> u16 {
+        let copied = self.dst < 16 && set >> self.src & 1 != 0;
+        (set & self.keep) | if copied { 1 << self.dst } else { 0 }
+    }
+}
+
+pub(super) const ONLY_RSP: u16 = RegSet::RSP.0 as u16;

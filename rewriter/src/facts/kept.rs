@@ -11,10 +11,10 @@
 //! the second behind one of 76 calls at most. Not seen is who keeps something over such calls only as are followed by a direct one, whose callee leaves it
 //! alone (gcc's `-fipa-ra`), or only to pass it on. Source: psABI figure 3.4 (registers across calls).
 
+use crate::base::collections::worklist::Worklist;
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::kinds::Facts;
-use crate::facts::liveness::Waiting;
 use crate::graph::cfg::{BlockId, Cfg, End};
 
 /// What a callee may change and returns nothing in (psABI figure 3.4).
@@ -58,12 +58,12 @@ enum Ways {
 /// The blocks that can be reached from return sites of calls without a further call or the beginning of a function.
 struct Behind {
     reached: Vec<bool>,
-    first: Waiting,
+    first: Worklist,
 }
 
 impl Behind {
     fn new(cfg: &Cfg, calls: &[BlockId], begins: &[bool]) -> Behind {
-        let mut behind = Behind { reached: vec![false; cfg.blocks.len()], first: Waiting::none(cfg.blocks.len()) };
+        let mut behind = Behind { reached: vec![false; cfg.blocks.len()], first: Worklist::none(cfg.blocks.len()) };
         let mut work = calls.to_vec();
         while let Some(b) = work.pop() {
             for s in cfg.succ(b).iter().filter(|s| !begins[s.ix()]) {

@@ -11,12 +11,8 @@ use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Memo, skeleton};
 use crate::facts::access::{Access, access_of};
-use crate::facts::conventions::switches_stack;
-use crate::facts::effects::{Effects, effects, uses};
-use crate::facts::narrow::NarrowEffect;
-use crate::facts::red_zone;
-use crate::facts::stack::StackEffect;
-use crate::facts::stack_source::Source;
+use crate::facts::effects::{Effects, NarrowEffect, StackEffect, effects, switches_stack, uses};
+use crate::facts::rsp::{RspUse, Source, may_use, use_of};
 use crate::read::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
@@ -146,7 +142,7 @@ pub struct Facts {
     /// Instructions that load rsp from another context.
     pub switches: Vec<InsnId>,
     /// Instructions that may reach below rsp.
-    pub rsp_uses: Vec<(InsnId, red_zone::Use)>,
+    pub rsp_uses: Vec<(InsnId, RspUse)>,
 }
 
 impl Facts {
@@ -232,8 +228,8 @@ impl Facts {
             if switches {
                 facts.switches.push(InsnId(i));
             }
-            facts.rsp_uses.extend(red_zone::use_of(&insn).map(|how| (InsnId(i), how)));
-            if let Some(quick) = quick.filter(|_| !red_zone::may_use(&insn)) {
+            facts.rsp_uses.extend(use_of(&insn).map(|how| (InsnId(i), how)));
+            if let Some(quick) = quick.filter(|_| !may_use(&insn)) {
                 memo.keep(quick.key, (number, switches));
             }
         }

@@ -13,7 +13,7 @@
 //! Invariant: a register outside [`Liveness::live_out`]-derived sets is never read again before it is written.
 
 use crate::base::collections::grouped::Grouped;
-use crate::base::collections::ranks::set;
+use crate::base::collections::worklist::Worklist;
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::conventions::Conventions;
@@ -130,7 +130,7 @@ struct Solver<'x> {
     named_needed: RegSet,
     roots: Vec<BlockId>,
     /// Blocks to be visited.
-    waiting: Waiting,
+    waiting: Worklist,
     /// What [`Solver::need`] has still to look at; empty outside.
     needing: Vec<BlockId>,
 }
@@ -179,7 +179,7 @@ impl<'x> Solver<'x> {
             named: conventions.named.to_any.iter().copied().collect(),
             named_needed: RegSet::NONE,
             roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
-            waiting: Waiting::all(n),
+            waiting: Worklist::all(n),
             needing: Vec::new(),
         };
         // Whoever enters from outside the module or through a pointer knows only the ABI.
@@ -302,45 +302,6 @@ impl<'x> Solver<'x> {
     }
 }
 
-/// A set of blocks, one bit for each.
-#[derive(Clone)]
-pub(super) struct Waiting(Vec<u64>);
-
-impl Waiting {
-    /// So many.
-    fn all(count: usize) -> Waiting {
-        let mut bits = vec![u64::MAX; count.div_ceil(64)];
-        if let Some(last) = bits.last_mut()
-            && !count.is_multiple_of(64)
-        {
-            *last = (1 << (count % 64)) - 1;
-        }
-        Waiting(bits)
-    }
-
-    /// Room for so many, of which none waits.
-    pub(super) fn none(count: usize) -> Waiting {
-        Waiting(vec![0; count.div_ceil(64)])
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, b: usize) {
-        set(&mut self.0, b);
-    }
-
-    /// Takes the last one in front of `b` out.
-    #[inline]
-    pub(super) fn take_before(&mut self, b: usize) -> Option<usize> {
-        let part = self.0.get(b / 64).map_or(0, |word| word & ((1 << (b % 64)) - 1));
-        let k =
-            if part != 0 { b / 64 } else { self.0[..self.0.len().min(b / 64)].iter().rposition(|word| *word != 0)? };
-        let word = if part != 0 { part } else { self.0[k] };
-        let bit = word.ilog2() as usize;
-        self.0[k] ^= 1 << bit;
-        Some(64 * k + bit)
-    }
-}
-
 /// Direct calls: the blocks that end with them, and those that they call.
 fn calls(cfg: &Cfg) -> impl Iterator<Item = (BlockId, BlockId)> {
     cfg.ids().filter_map(|b| match cfg.blocks[b.ix()].end() {
@@ -421,13 +382,13 @@ h: mov ecx, 0x7654321
     #[test]
     fn waiting_blocks_are_taken_from_the_last_to_the_first() {
         for count in [0, 1, 63, 64, 65, 200] {
-            let mut waiting = Waiting::all(count);
+            let mut waiting = Worklist::all(count);
             let taken: Vec<usize> =
                 std::iter::successors(waiting.take_before(count), |b| waiting.take_before(*b)).collect();
             assert!(taken.into_iter().eq((0..count).rev()), "{count}");
             assert_eq!(waiting.take_before(count), None);
         }
-        let mut waiting = Waiting::none(192);
+        let mut waiting = Worklist::none(192);
         [2, 64, 130].into_iter().for_each(|b| waiting.add(b));
         assert_eq!(waiting.take_before(64), Some(2));
         assert_eq!(waiting.take_before(64), None);

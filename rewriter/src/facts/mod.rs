@@ -11,6 +11,7 @@ pub mod named_calls;
 pub mod narrow;
 pub mod pushed;
 pub mod red_zone;
+pub mod rsp;
 pub mod stack;
-pub mod stack_source;
+
 pub mod stack_stores;

@@ -7,107 +7,15 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
+use crate::facts::effects::NarrowEffect;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::graph::computed::Computed;
 use blizzard_contract as contract;
-use iced_x86::{FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 /// Largest scale times 2^32, and a displacement.
 const FARTHEST: u64 = (8 << 32) + (1 << 31);
 const _: () = assert!(FARTHEST < contract::PRIVATE_REACH / 4);
-
-/// How one instruction changes the set: `(set & keep) | made | (copies the source's membership to the destination)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct NarrowEffect {
-    keep: u16,
-    made: u16,
-    /// Destination and source register, 16 = none.
-    dst: u8,
-    src: u8,
-}
-
-impl NarrowEffect {
-    /// What `insn` does.
-    pub fn of(insn: &Instruction, info: &InstructionInfo) -> NarrowEffect {
-        let mut out = NarrowEffect { keep: 0, made: 0, dst: 16, src: 16 };
-        // The kernel, or whoever else runs meanwhile, may leave anything.
-        if !matches!(
-            insn.flow_control(),
-            FlowControl::Next
-                | FlowControl::ConditionalBranch
-                | FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-        ) {
-            return out;
-        }
-        let written = info
-            .used_registers()
-            .iter()
-            .filter(|u| {
-                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
-            })
-            .fold(RegSet::NONE, |set, u| set | RegSet::of(u.register()));
-        out.keep = !(written.0 as u16);
-        let to = insn.op0_register();
-        let number = |r: Register| r.full_register().number() as u8;
-        if insn.mnemonic() == Mnemonic::Cdqe {
-            out.made = 1;
-        } else if insn.op0_kind() == OpKind::Register && leaves_32_bits(insn) {
-            out.made = 1 << number(to);
-        } else if insn.mnemonic() == Mnemonic::Mov
-            && insn.op0_kind() == OpKind::Register
-            && insn.op1_kind() == OpKind::Register
-            && to.is_gpr64()
-            && insn.op1_register().is_gpr64()
-        {
-            (out.dst, out.src) = (number(to), number(insn.op1_register()));
-        }
-        out
-    }
-
-    #[inline]
-    fn apply(self, set: u16) -> u16 {
-        let copied = self.dst < 16 && set >> self.src & 1 != 0;
-        (set & self.keep) | self.made | if copied { 1 << self.dst } else { 0 }
-    }
-}
-
-/// Whether the first operand, a register, has 32 bits or what they are extended to, whatever the instruction's operands hold.
-fn leaves_32_bits(insn: &Instruction) -> bool {
-    use Mnemonic as M;
-    let to = insn.op0_register();
-    let counted = || insn.op1_kind() == OpKind::Immediate8 && insn.immediate8() & 31 != 0;
-    match insn.mnemonic() {
-        M::Movsx | M::Movsxd | M::Movzx => to.is_gpr32() || to.is_gpr64(),
-        M::Mov if to.is_gpr64() => insn.op1_kind() == OpKind::Immediate32to64,
-        M::Mov if insn.op1_register().is_segment_register() => false,
-        M::Mov | M::Lea | M::Add | M::Sub | M::And | M::Or | M::Xor | M::Inc | M::Dec | M::Neg | M::Not => {
-            to.is_gpr32()
-        }
-        // With one operand, the result is in two others.
-        M::Imul => insn.op_count() >= 2 && to.is_gpr32(),
-        M::Shl | M::Sal | M::Shr | M::Sar => to.is_gpr32() && counted(),
-        // SDM, CMOVcc: the upper half is cleared whatever the condition.
-        M::Cmova
-        | M::Cmovae
-        | M::Cmovb
-        | M::Cmovbe
-        | M::Cmove
-        | M::Cmovne
-        | M::Cmovg
-        | M::Cmovge
-        | M::Cmovl
-        | M::Cmovle
-        | M::Cmovs
-        | M::Cmovns
-        | M::Cmovo
-        | M::Cmovno
-        | M::Cmovp
-        | M::Cmovnp => to.is_gpr32(),
-        _ => false,
-    }
-}
 
 /// The result: the set at each block's start.
 #[derive(Debug)]

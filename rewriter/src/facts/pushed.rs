@@ -12,7 +12,7 @@ use crate::base::ids::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
-use crate::facts::red_zone;
+use crate::facts::rsp;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -211,7 +211,7 @@ impl<'x> Code<'x> {
     fn new(image: &'x Image, insns: &'x Insns, facts: &'x Facts) -> Code<'x> {
         let of = |insn: &Instruction| match insn.mnemonic() {
             Mnemonic::Leave => Moves::Look,
-            _ if red_zone::may_use(insn) || names_rbp(insn) => Moves::Look,
+            _ if rsp::may_use(insn) || names_rbp(insn) => Moves::Look,
             _ => Moves::By(insn.stack_pointer_increment()),
         };
         Code { image, insns, facts, moves: facts.kinds().iter().map(|kind| of(&kind.sample)).collect() }

@@ -15,107 +15,12 @@ use crate::base::ids::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
+use crate::facts::rsp::{RspUse, Step, step_of};
 use crate::facts::stack_stores;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Mnemonic, OpKind};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How an instruction uses rsp, apart from what pushes, calls and returns do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// It names a place below.
-    Named,
-    /// What it reads, writes or makes may lie below.
-    Below,
-    /// It makes an address on the stack at or above rsp, copies rsp to a register, or stores at an address with an index.
-    Address,
-    /// It lowers rsp, and writes nothing to what lies above it then.
-    Lowers,
-}
-
-/// Whether an instruction that differs from `insn` in its displacement only may use rsp.
-pub fn may_use(insn: &Instruction) -> bool {
-    let stack = |r: Register| r.full_register() == Register::RSP;
-    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
-    named || stack(insn.memory_base()) || insn.mnemonic() == Mnemonic::Enter
-}
-
-/// The use that `insn` makes of rsp.
-pub fn use_of(insn: &Instruction) -> Option<Use> {
-    let stack = |r: Register| r.full_register() == Register::RSP;
-    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
-    let based = stack(insn.memory_base());
-    if !named && !based {
-        return (insn.mnemonic() == Mnemonic::Enter).then_some(Use::Below);
-    }
-    let lea = insn.mnemonic() == Mnemonic::Lea;
-    let copies =
-        insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP;
-    if copies && insn.op0_kind() == OpKind::Register {
-        return Some(Use::Address);
-    }
-    let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
-    let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
-    let far = based && (insn.memory_index() != Register::None || (insn.memory_displacement64() as i64) < 0);
-    // `lock or [rsp-64], 0`: a fence, whatever lies there.
-    if below
-        && insn.has_lock_prefix()
-        && insn.mnemonic() == Mnemonic::Or
-        && insn.op1_kind() != OpKind::Register
-        && insn.immediate(1) == 0
-    {
-        return None;
-    }
-    if named {
-        let source = (1..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
-        let by_itself =
-            matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And) && !far;
-        let steps = lea && insn.memory_index() == Register::None;
-        if !moves || source || !by_itself && !steps {
-            return Some(Use::Below);
-        }
-        // By a register: it may be negative.
-        let by_register = matches!(insn.mnemonic(), Mnemonic::Add) && insn.op1_kind() == OpKind::Register;
-        return (by_register || step_of(insn) == Some(Step::Down)).then_some(Use::Lowers);
-    }
-    match (far, lea) {
-        _ if below => Some(Use::Named),
-        // A bit number in a register reaches to both sides.
-        _ if based && insn.op1_kind() == OpKind::Register && is_bit_test(insn) => Some(Use::Below),
-        // The constant part is below, whatever the index is.
-        (true, _) if (insn.memory_displacement64() as i64) < 0 => Some(Use::Below),
-        (false, false) => None,
-        _ => Some(Use::Address),
-    }
-}
-
-fn is_bit_test(insn: &Instruction) -> bool {
-    matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
-}
-
-/// Where an explicit change of rsp leads it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Up,
-    Down,
-}
-
-/// What an instruction that is no push, call or return does to rsp. From the frame pointer or another register it is taken to come from below.
-fn step_of(insn: &Instruction) -> Option<Step> {
-    let signed = |n: i64, up: bool| if (n > 0) == up { Step::Up } else { Step::Down };
-    let immediate = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-    match insn.mnemonic() {
-        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => Some(Step::Up),
-        _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => None,
-        Mnemonic::Lea if insn.memory_base() == Register::RSP => Some(signed(insn.memory_displacement64() as i64, true)),
-        Mnemonic::Add if immediate => Some(signed(insn.immediate(1) as i64, true)),
-        Mnemonic::Sub if immediate => Some(signed(insn.immediate(1) as i64, false)),
-        Mnemonic::Sub | Mnemonic::And => Some(Step::Down),
-        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => Some(Step::Up),
-        _ => None,
-    }
-}
 
 /// Whether a way within the function leads to the instruction `lowers` from one that raises rsp, or from a call, which leaves its own address below rsp.
 /// What was in use in between, below rsp, is so still.
@@ -207,13 +112,13 @@ impl RedZone {
         for &(id, how) in &facts.rsp_uses {
             let b = cfg.block_of(id);
             match how {
-                Use::Named => named[group(b)] = true,
-                Use::Below => below[group(b)] = true,
-                Use::Lowers => {
+                RspUse::Named => named[group(b)] = true,
+                RspUse::Below => below[group(b)] = true,
+                RspUse::Lowers => {
                     let below = &mut below[group(b)];
                     *below = *below || is_raised_before(image, insns, cfg, id);
                 }
-                Use::Address => takes[group(b)] = true,
+                RspUse::Address => takes[group(b)] = true,
             }
         }
         // From whom to whom direct calls lead.
@@ -237,7 +142,7 @@ impl RedZone {
             }
         }
         let is_near = |id| insns.decode(image, id).memory_displacement64() as i64 >= -DEEPEST;
-        let uses = facts.rsp_uses.iter().filter(|u| u.1 == Use::Named && is_near(u.0)).map(|u| cfg.block_of(u.0));
+        let uses = facts.rsp_uses.iter().filter(|u| u.1 == RspUse::Named && is_near(u.0)).map(|u| cfg.block_of(u.0));
         if calls_unknown(cfg, &function, uses) {
             cfg.ids().filter(|b| cfg.root[b.ix()]).for_each(|b| named[group(b)] = true);
         }
@@ -256,6 +161,7 @@ impl RedZone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::rsp::use_of;
     use iced_x86::{Decoder, DecoderOptions};
 
     #[test]
@@ -265,10 +171,10 @@ mod tests {
         let named: [&[u8]; 3] =
             [&[0x48, 0x8b, 0x44, 0x24, 0xf8], &[0x48, 0x89, 0x44, 0x24, 0x80], &[0x48, 0x8d, 0x44, 0x24, 0xf0]];
         for code in named {
-            assert_eq!(of(code), Some(Use::Named), "{code:x?}");
+            assert_eq!(of(code), Some(RspUse::Named), "{code:x?}");
         }
         // mov rax, [rsp+rcx*8]; mov rax, [rsp+rcx*8-8]; lea rax, [rsp+rcx]; mov rbp, rsp; lea rdi, [rsp+16]
-        assert_eq!(of(&[0x48, 0x8b, 0x44, 0xcc, 0xf8]), Some(Use::Below));
+        assert_eq!(of(&[0x48, 0x8b, 0x44, 0xcc, 0xf8]), Some(RspUse::Below));
         let address: [&[u8]; 4] = [
             &[0x48, 0x89, 0xe5],
             &[0x48, 0x8b, 0x04, 0xcc],
@@ -276,7 +182,7 @@ mod tests {
             &[0x48, 0x8d, 0x7c, 0x24, 0x10],
         ];
         for code in address {
-            assert_eq!(of(code), Some(Use::Address), "{code:x?}");
+            assert_eq!(of(code), Some(RspUse::Address), "{code:x?}");
         }
         let below: [&[u8]; 6] = [
             // add rax, rsp; push rsp; xchg rax, rsp; mov [rsp+8], rsp; mov eax, esp; enter 16, 0
@@ -288,7 +194,7 @@ mod tests {
             &[0xc8, 0x10, 0, 0],
         ];
         for code in below {
-            assert_eq!(of(code), Some(Use::Below), "{code:x?}");
+            assert_eq!(of(code), Some(RspUse::Below), "{code:x?}");
         }
         // sub rsp, 40; add rsp, -40; sub rsp, rax; and rsp, -16; lea rsp, [rsp-128]
         let lowers: [&[u8]; 5] = [
@@ -299,7 +205,7 @@ mod tests {
             &[0x48, 0x8d, 0x64, 0x24, 0x80],
         ];
         for code in lowers {
-            assert_eq!(of(code), Some(Use::Lowers), "{code:x?}");
+            assert_eq!(of(code), Some(RspUse::Lowers), "{code:x?}");
         }
         let none: [&[u8]; 10] = [
             // lock or dword [rsp-64], 0

@@ -7,85 +7,12 @@
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
+use crate::facts::effects::{ONLY_RSP, StackEffect};
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::graph::computed::Computed;
 use crate::read::image::Image;
-use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
-
-/// How one instruction changes the set: `(set & keep) | (copies the source's membership to the destination)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StackEffect {
-    keep: u16,
-    /// Destination and source register, 16 = none.
-    dst: u8,
-    src: u8,
-}
-
-impl StackEffect {
-    /// What `insn` does.
-    pub fn of(insn: &Instruction, info: &InstructionInfo) -> StackEffect {
-        let mut written = RegSet::NONE;
-        if insn.mnemonic() == Mnemonic::Syscall {
-            // iced tells what the processor writes; the kernel writes its result, too.
-            written |= RegSet::RAX;
-        }
-        for u in info.used_registers() {
-            if !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
-                written |= RegSet::of(u.register());
-            }
-        }
-        let (mut dst, mut src) = (16, 16);
-        let number = |r: Register| r.number() as u8;
-        if insn.op_count() == 2 && insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64() {
-            let to = number(insn.op0_register());
-            match insn.mnemonic() {
-                Mnemonic::Mov if insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64() => {
-                    (dst, src) = (to, number(insn.op1_register()));
-                }
-                Mnemonic::Lea
-                    if insn.memory_index() == Register::None
-                        && insn.memory_base().is_gpr64()
-                        && insn.segment_prefix() == Register::None =>
-                {
-                    (dst, src) = (to, number(insn.memory_base()));
-                }
-                Mnemonic::Add | Mnemonic::Sub
-                    if insn.op1_kind() != OpKind::Register && insn.op1_kind() != OpKind::Memory =>
-                {
-                    (dst, src) = (to, to)
-                }
-                // Realignment: clears low bits.
-                Mnemonic::And
-                    if insn.op1_kind() == OpKind::Immediate8to64
-                        && insn.immediate(1) as i64 >= -128
-                        && (insn.immediate(1) as i64) < 0 =>
-                {
-                    (dst, src) = (to, to);
-                }
-                _ => {}
-            }
-        }
-        if insn.mnemonic() == Mnemonic::Enter {
-            (dst, src) = (number(Register::RBP), number(Register::RSP));
-        }
-        StackEffect { keep: !(written.0 as u16) | RegSet::RSP.0 as u16, dst, src }
-    }
-
-    /// Registers that the instruction may change, rsp aside.
-    #[inline]
-    pub fn written(self) -> RegSet {
-        RegSet(u32::from(!self.keep))
-    }
-
-    #[inline]
-    fn apply(self, set: u16) -> u16 {
-        let copied = self.dst < 16 && set >> self.src & 1 != 0;
-        (set & self.keep) | if copied { 1 << self.dst } else { 0 }
-    }
-}
-
-const ONLY_RSP: u16 = RegSet::RSP.0 as u16;
+use iced_x86::OpKind;
 
 /// The result: the set at each block's start.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Tests of a stack pointer that was taken from something else, as DESIGN.md lists them.
 //!
-//! Input: an instruction of [`crate::facts::stack_source`] that has just been emitted. Output: in the hot buffer one bit of rsp is tested; the cold stub
+//! Input: an instruction of [`crate::facts::rsp`] that has just been emitted. Output: in the hot buffer one bit of rsp is tested; the cold stub
 //! goes back where rsp lies outside the segment's window, or where nothing is ever inaccessible, and else ends the run.
 //! **Invariant**: neither memory at rsp is touched, nor a register changed, unless flags are live and no register is free to keep them. Source: SDM volume 2, BT.
 

@@ -5,3 +5,4 @@ pub mod grouped;
 pub mod numbers;
 pub mod ranks;
 pub mod union_find;
+pub mod worklist;

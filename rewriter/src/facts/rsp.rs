@@ -1,7 +1,7 @@
-//! What an instruction makes rsp from.
+//! What an instruction does with rsp: what it makes it from, and whether it reaches below it.
 //!
-//! Input: an instruction, what it does to registers. Output: whether the new rsp is a stack address whenever the old one is. Where it is not, a test stands
-//! behind the instruction, because accesses through rsp are not checked.
+//! Input: an instruction, what it does to registers. Output: whether the new rsp is a stack address whenever the old one is ([`Source`]). Where it is not, a
+//! test stands behind the instruction, because accesses through rsp are not checked. And how it uses rsp ([`RspUse`]).
 //! **Invariant**: with [`Source::Stack`], rsp moves by a constant, is rounded down, or is what pushes, pops, calls and returns make of it. The segment has
 //! [`blizzard_contract::PRIVATE_REACH`] bytes of nothing on both sides of its window: no such step of a program that uses its stack leads across.
 //! Source: SDM volume 2; `DESIGN.md`, "What the private stack rests on".
@@ -64,6 +64,102 @@ impl Source {
             Source::Register(r) => !on_stack.contains(r),
             Source::Unknown => true,
         }
+    }
+}
+
+/// How an instruction uses rsp, apart from what pushes, calls and returns do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RspUse {
+    /// It names a place below.
+    Named,
+    /// What it reads, writes or makes may lie below.
+    Below,
+    /// It makes an address on the stack at or above rsp, copies rsp to a register, or stores at an address with an index.
+    Address,
+    /// It lowers rsp, and writes nothing to what lies above it then.
+    Lowers,
+}
+
+/// Whether an instruction that differs from `insn` in its displacement only may use rsp.
+pub fn may_use(insn: &Instruction) -> bool {
+    let stack = |r: Register| r.full_register() == Register::RSP;
+    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+    named || stack(insn.memory_base()) || insn.mnemonic() == Mnemonic::Enter
+}
+
+/// The use that `insn` makes of rsp.
+pub fn use_of(insn: &Instruction) -> Option<RspUse> {
+    let stack = |r: Register| r.full_register() == Register::RSP;
+    let named = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+    let based = stack(insn.memory_base());
+    if !named && !based {
+        return (insn.mnemonic() == Mnemonic::Enter).then_some(RspUse::Below);
+    }
+    let lea = insn.mnemonic() == Mnemonic::Lea;
+    let copies =
+        insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP;
+    if copies && insn.op0_kind() == OpKind::Register {
+        return Some(RspUse::Address);
+    }
+    let moves = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
+    let below = based && insn.memory_index() == Register::None && (insn.memory_displacement64() as i64) < 0;
+    let far = based && (insn.memory_index() != Register::None || (insn.memory_displacement64() as i64) < 0);
+    // `lock or [rsp-64], 0`: a fence, whatever lies there.
+    if below
+        && insn.has_lock_prefix()
+        && insn.mnemonic() == Mnemonic::Or
+        && insn.op1_kind() != OpKind::Register
+        && insn.immediate(1) == 0
+    {
+        return None;
+    }
+    if named {
+        let source = (1..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n)));
+        let by_itself =
+            matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And) && !far;
+        let steps = lea && insn.memory_index() == Register::None;
+        if !moves || source || !by_itself && !steps {
+            return Some(RspUse::Below);
+        }
+        // By a register: it may be negative.
+        let by_register = matches!(insn.mnemonic(), Mnemonic::Add) && insn.op1_kind() == OpKind::Register;
+        return (by_register || step_of(insn) == Some(Step::Down)).then_some(RspUse::Lowers);
+    }
+    match (far, lea) {
+        _ if below => Some(RspUse::Named),
+        // A bit number in a register reaches to both sides.
+        _ if based && insn.op1_kind() == OpKind::Register && is_bit_test(insn) => Some(RspUse::Below),
+        // The constant part is below, whatever the index is.
+        (true, _) if (insn.memory_displacement64() as i64) < 0 => Some(RspUse::Below),
+        (false, false) => None,
+        _ => Some(RspUse::Address),
+    }
+}
+
+fn is_bit_test(insn: &Instruction) -> bool {
+    matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+}
+
+/// Where an explicit change of rsp leads it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Up,
+    Down,
+}
+
+/// What an instruction that is no push, call or return does to rsp. From the frame pointer or another register it is taken to come from below.
+pub(super) fn step_of(insn: &Instruction) -> Option<Step> {
+    let signed = |n: i64, up: bool| if (n > 0) == up { Step::Up } else { Step::Down };
+    let immediate = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    match insn.mnemonic() {
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => Some(Step::Up),
+        _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => None,
+        Mnemonic::Lea if insn.memory_base() == Register::RSP => Some(signed(insn.memory_displacement64() as i64, true)),
+        Mnemonic::Add if immediate => Some(signed(insn.immediate(1) as i64, true)),
+        Mnemonic::Sub if immediate => Some(signed(insn.immediate(1) as i64, false)),
+        Mnemonic::Sub | Mnemonic::And => Some(Step::Down),
+        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => Some(Step::Up),
+        _ => None,
     }
 }
 

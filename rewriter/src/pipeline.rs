@@ -19,6 +19,7 @@ use crate::graph::computed::Computed;
 use crate::graph::jump_tables::{self, JumpTable};
 use crate::insert::blocks;
 use crate::plan::checks::{self, Counts};
+use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
@@ -272,7 +273,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))
     };
-    let checks = checks::run(&checks::Input {
+    let checks = passes::run(&checks::Input {
         image,
         insns,
         cfg: &cfg,

@@ -12,7 +12,7 @@ use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::{screen, strip};
 use crate::plan::checks::State;
 use crate::plan::decide::{Action, is_big};
-use crate::plan::strips::Limit;
+use crate::plan::loop_tests::Limit;
 use crate::write::new_code::emit::{Buffer, Code, StackPlace, Target};
 use blizzard_contract::{self as contract, Counter, VsibDesc, miss_desc};
 use iced_x86::{Instruction, Register};

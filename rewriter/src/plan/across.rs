@@ -9,8 +9,9 @@
 use crate::base::collections::ranks::{is_set, set};
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Fuel, Key, NO_REG, Range, State, Step};
+use crate::plan::checks::{Fuel, State};
 use crate::plan::collect::Code;
+use crate::plan::ranges::{Key, NO_REG, Range, Step};
 use std::collections::VecDeque;
 
 /// Ranges known at once.

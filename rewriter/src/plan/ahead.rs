@@ -9,9 +9,10 @@
 //! at most a block apart, so in the block of one of them.
 
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::plan::checks::{Check, Range, SPAN, State};
+use crate::plan::checks::{Check, State};
 use crate::plan::collect::Code;
 use crate::plan::keep::Walk;
+use crate::plan::ranges::{Range, SPAN};
 
 /// Stretches followed at once.
 const SURE: usize = 8;

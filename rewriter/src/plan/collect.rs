@@ -11,9 +11,9 @@ use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
 use crate::facts::kinds::{Kind, KindId};
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Check, Input, Key, NO_REG, State, Step};
+use crate::plan::checks::{Check, Input, Polls, State};
 use crate::plan::decide::{Action, Planner, is_big};
-use crate::plan::polls::Polls;
+use crate::plan::ranges::{Key, NO_REG, Step};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 

@@ -17,9 +17,10 @@ use crate::decode::classify::is_plain;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Input, Key, NO_REG, Range};
+use crate::plan::checks::Input;
 use crate::plan::collect;
-use crate::plan::strips::{REACH, Stream};
+use crate::plan::loop_tests::{Copy, REACH, Stream};
+use crate::plan::ranges::{Key, NO_REG, Range};
 use blizzard_contract as contract;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -29,19 +30,6 @@ const LONGEST: u32 = 48;
 const TIMES: [u32; 2] = [4, 2];
 /// Most bytes of a table.
 const TABLE: i64 = 2048;
-
-/// A copy of a loop's block.
-#[derive(Clone, Debug)]
-pub struct Copy {
-    /// How often the block stands in it.
-    pub times: u32,
-    /// What is tested beside the streams of the strip.
-    pub tables: Vec<Stream>,
-    /// The accesses that these tests, or screens, cover.
-    pub elements: Vec<InsnId>,
-    /// It runs only where the screens find everything private.
-    pub private: bool,
-}
 
 /// Whether a block may be copied: the bytes of its instructions mean the same elsewhere, nothing but checks is inserted into it, and no exception
 /// leads from it to a landing pad of its function. `checks`: the accesses that a check stands for.

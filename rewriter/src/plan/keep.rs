@@ -9,10 +9,10 @@
 
 use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Check, Checks, Claim, Counts, Fuel, Key, Range, Region, SPAN, State};
+use crate::plan::checks::{Check, Checks, Claim, Counts, Fuel, Polls, Region, State};
 use crate::plan::collect::Code;
-use crate::plan::polls::Polls;
-use crate::plan::strips::Strip;
+use crate::plan::loop_tests::Strip;
+use crate::plan::ranges::{Key, Range, SPAN};
 use blizzard_contract::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
 use std::collections::{HashMap, HashSet};
 

@@ -5,9 +5,10 @@
 //! all their bytes; if one of them stores, it asks for the right to store. No kill lies between the first and the last.
 
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Check, Fuel, NO_REG, SPAN, State, Step};
+use crate::plan::checks::{Check, Fuel, State};
 use crate::plan::collect::Code;
 use crate::plan::keep::STEPS;
+use crate::plan::ranges::{NO_REG, SPAN, Step};
 
 /// Groups that may be open at once: what a miss must acquire together stays small.
 const OPEN: usize = 6;

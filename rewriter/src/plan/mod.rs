@@ -1,4 +1,27 @@
-//! Facts -> plan: what is inserted where, and why, as data.
+//! What is inserted where, and why: decisions as data.
+//!
+//! Facts, graph -> [`decide::Action`]: for every instruction, whether and how it is checked, or why it needs no check.
+//! Facts, graph -> [`checks::Checks`]: which ordinary accesses are checked, how widely, and which another check covers.
+//!
+//! [`collect`] lists the accesses that are checked with one tag test each; the passes change the list, one file each, in this order:
+//!
+//! | pass | switch | what it does | why here |
+//! |---|---|---|---|
+//! | [`polls`] | `--no-poll-placement` | polls only where every cycle has one | before the list is made: a poll ends what checks in front of it cover |
+//! | [`strips`] | `--no-strips` | a loop tests tags once for several iterations | first on the list: what it covers needs no check to be shared |
+//! | [`copies`] | `--no-copies` | such tests lead into a copy of the loop without checks | part of `strips` |
+//! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first | leaves fewer checks to the passes over branches |
+//! | [`ahead`] | `--no-ahead` | checks are widened to what is certainly accessed behind them, over branches | for the next pass alone |
+//! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out | behind all that widens checks |
+//! | [`keep`] | | finds for each covered access the checks it relies on, and what must be put right where they may be lost | last: nothing may change the list any more |
+//!
+//! Input: decoded instructions, graph, liveness. Output: the list that [`crate::write::new_code::emit`] follows, chains of ranges, claims, regions.
+//!
+//! **Invariants.** Tags change only where the runtime is entered. Between a covering check and what it covers there is no call, poll,
+//! system call, breakpoint or other gate. There may be other checks: a miss there may give a block away that the covering check found
+//! accessible, so its stub acquires all that is still relied upon, at once ([`blizzard_contract::GATE_GROUP`]). A check is made no wider
+//! than accesses that are certainly executed when it is: nothing is acquired that the program might not touch.
+//! Source: design section 5 (merged checks; restart the group).
 
 pub mod across;
 pub mod ahead;
@@ -7,6 +30,9 @@ pub mod collect;
 pub mod copies;
 pub mod decide;
 pub mod keep;
+pub mod loop_tests;
 pub mod merge;
+pub mod passes;
 pub mod polls;
+pub mod ranges;
 pub mod strips;

@@ -33,24 +33,7 @@ use crate::base::collections::ranks::{Ranks, set};
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::plan::checks::{Counts, Fuel, Input};
-
-/// Where the polls are.
-#[derive(Debug, Default)]
-pub struct Polls {
-    /// The blocks that have one.
-    blocks: Ranks,
-    /// Of each of them: the instruction that the poll stands in front of.
-    at: Vec<InsnId>,
-}
-
-impl Polls {
-    /// The instruction of a block that a poll stands in front of.
-    #[inline]
-    pub fn of(&self, b: BlockId) -> Option<InsnId> {
-        self.blocks.contains(b.ix()).then(|| self.at[self.blocks.before(b.ix()) as usize])
-    }
-}
+use crate::plan::checks::{Counts, Fuel, Input, Polls};
 
 /// While they are placed, and what was done.
 #[derive(Default)]

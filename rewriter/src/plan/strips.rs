@@ -17,17 +17,17 @@
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Check, Fuel, Input, Key, NO_REG, Range, SPAN, State};
+use crate::plan::checks::{Check, Fuel, Input, State};
 use crate::plan::collect::Code;
-use crate::plan::copies::{self, Copy};
+use crate::plan::copies;
+use crate::plan::loop_tests::{Copy, REACH, Screen, Stream, Strip};
+use crate::plan::ranges::{Key, NO_REG, Range, SPAN};
 use blizzard_contract as contract;
 
 /// Most iterations of one strip: so long a peer waits at most.
 pub const LONGEST: i64 = 128;
 /// Where a strip of one test for each stream would be shorter, it has so many iterations, if it can.
 const SHORTEST: i64 = 8;
-/// One test looks at four tags: so many bytes from the tested address on are known, wherever in its block it lies.
-pub const REACH: i64 = 3 * contract::BLOCK_BYTES as i64 + 1;
 /// Bytes that one stream has in an iteration: with any offset in a block, one test reaches them.
 const WIDEST: i64 = 128;
 /// Last tag that is tested, counted from the first: the tag table ends a page above the program's last address.
@@ -39,97 +39,6 @@ const STREAMS: usize = 8;
 /// Instructions of an ordinary check, and of the cold sequence without its tests.
 const CHECK: i64 = 4;
 const FRAME: i64 = 5;
-
-/// Which way the compared register steps, and so which limit is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    Up,
-    Down,
-}
-
-/// Accesses that advance alike from the same registers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
-    pub key: Key,
-    /// First byte that is tested, in terms of the registers at the head.
-    pub lo: i32,
-    pub store: bool,
-    /// Tests of four tags each: the first of them, counted from that of `lo`.
-    pub tags: Vec<u8>,
-}
-
-/// An address that accesses move on from, and never so far that a screen would not tell of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Screen {
-    pub key: Key,
-    /// What is added to a sum of registers; a single one is asked itself.
-    pub lo: i32,
-    pub store: bool,
-}
-
-impl Screen {
-    fn of(range: &Range) -> Screen {
-        let alone = range.key.index == NO_REG && range.key.base != NO_REG;
-        Screen { key: range.key, lo: if alone { 0 } else { range.lo }, store: range.store }
-    }
-}
-
-/// A loop with such tests.
-#[derive(Clone, Debug)]
-pub struct Strip {
-    pub first: InsnId,
-    pub stop: InsnId,
-    /// The register that is compared, and by how much it steps.
-    pub counter: u8,
-    pub step: i32,
-    /// The register that the tests use; whether it must be saved and restored.
-    pub scratch: u8,
-    pub spilled: bool,
-    /// Iterations that the tests cover.
-    pub iterations: i32,
-    pub streams: Vec<Stream>,
-    /// What is asked before tags are tested; empty: nothing is.
-    pub screens: Vec<Screen>,
-    /// What one iteration relies upon, at the head; and as a chain.
-    pub needs: Vec<Range>,
-    pub chain: u32,
-    /// The copy of the loop that runs where the tests say that everything may be accessed.
-    pub copy: Option<Copy>,
-}
-
-impl Strip {
-    /// Which limit it uses.
-    pub fn limit(&self) -> Limit {
-        if self.step > 0 { Limit::Up } else { Limit::Down }
-    }
-
-    /// Keeps the checks of tables' elements in its copy, if one of them stands for an access that is no element.
-    pub fn settle(&mut self, code: &Code) {
-        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
-        let list = &code.checks[at(self.first)..at(self.stop)];
-        let Some(copy) = &mut self.copy else { return };
-        let relies = |c: &Check| matches!(c.state, State::Merged(_) | State::Dominated);
-        if list.iter().any(|c| relies(c) && !copy.elements.contains(&c.id)) {
-            copy.elements.clear();
-        }
-    }
-
-    /// Indices of the accesses that it covers.
-    pub fn checks(&self, code: &Code) -> Vec<usize> {
-        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
-        (at(self.first)..at(self.stop)).filter(|&c| matches!(code.checks[c].state, State::Strip(_))).collect()
-    }
-
-    /// The same, if a check is left in the loop that spills: it has no stub that takes the limit back.
-    pub fn interrupted(&self, code: &Code) -> Vec<usize> {
-        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
-        if code.checks[at(self.first)..at(self.stop)].iter().any(Check::interrupts) {
-            self.checks(code)
-        } else {
-            Vec::new()
-        }
-    }
-}
 
 /// An access, as it is at the head, and by how much it advances.
 #[derive(Clone, Copy)]

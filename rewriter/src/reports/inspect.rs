@@ -7,8 +7,8 @@ use crate::facts::conventions;
 use crate::facts::liveness::Liveness;
 use crate::facts::stack::StackRegs;
 use crate::pipeline::{Analysed, analyse};
-use crate::plan::checks;
 use crate::plan::decide::{self, Action, Exempt, is_big};
+use crate::plan::{checks, passes};
 use crate::reports::inspection::{Accesses, FunctionReport, Inspection, RefusalReport};
 
 /// Analyses `input` and counts.
@@ -23,7 +23,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     let conventions = conventions::find(image, insns, cfg, facts, &analysed.frames);
     let live = Liveness::solve(cfg, facts, &conventions);
     let computed = &analysed.computed;
-    let checks = checks::run(&checks::Input { image, insns, cfg, computed, facts, stack, live: &live, options });
+    let checks = passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live: &live, options });
     let mut out = Inspection {
         optimiser: checks.counts,
         program: name.to_owned(),

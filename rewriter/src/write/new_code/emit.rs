@@ -27,7 +27,7 @@ use crate::insert::sequences::{self, Site};
 use crate::insert::{asm, stack_test, strip};
 use crate::plan::checks::{Checks, Fuel, State};
 use crate::plan::decide::{Action, Decider};
-use crate::plan::strips::Strip;
+use crate::plan::loop_tests::Strip;
 use crate::read::image::Image;
 use crate::write::new_code::script::{Part, Script, parts};
 use blizzard_contract::{self as contract, VsibDesc};

@@ -11,7 +11,7 @@ use crate::decode::regs::RegSet;
 use crate::facts::kinds::KindId;
 use crate::plan::checks::{Check, Checks, State};
 use crate::plan::decide::Planner;
-use crate::plan::strips::Limit;
+use crate::plan::loop_tests::Limit;
 use crate::write::new_code::emit::{Input, Place, places};
 use iced_x86::{Instruction, Register};
 

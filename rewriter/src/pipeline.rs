@@ -17,7 +17,8 @@ use crate::facts::{conventions, pushed};
 use crate::graph::cfg::{Cfg, End};
 use crate::graph::computed::Computed;
 use crate::graph::jump_tables::{self, JumpTable};
-use crate::insert::blocks;
+use crate::insert::block_recorder;
+use crate::insert::code::Code;
 use crate::plan::checks::{self, Counts};
 use crate::plan::passes;
 use crate::read::elf::{self, identify};
@@ -28,9 +29,8 @@ use crate::reports::audit;
 use crate::store::closure::Source;
 use crate::write::direct;
 use crate::write::file::{self, Program};
-use crate::write::new_code::emit::{self, Code};
-use crate::write::new_code::layout;
-use crate::write::new_code::script::Script;
+use crate::write::new_code::script::{self, Script};
+use crate::write::new_code::{emit, layout};
 use crate::write::rt_blob::Blob;
 use iced_x86::Register;
 
@@ -293,7 +293,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         NarrowRegs::least(&cfg)
     };
-    let script = Script::write(&emit::Input {
+    let script = Script::write(&script::Input {
         image,
         insns,
         cfg: &cfg,
@@ -307,7 +307,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     });
     drop((facts, stack, narrow, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
-    let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
+    let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
     let checks::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
     drop((list, polls));

@@ -6,12 +6,10 @@
 
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
-use crate::insert::asm;
-use crate::insert::sequences::{
-    Saved, Site, address, chained_stub, count, miss_call, place_regs, shared_tail, short_stub, test_tag,
-};
-use crate::write::new_code::emit::{Code, Target};
-use asm::{Mem, RSP};
+use crate::insert::asm::{self, Mem, RSP};
+use crate::insert::code::{Code, Target};
+use crate::insert::site::{Saved, Site, address, count, place_regs};
+use crate::insert::stubs::{chained_stub, miss_call, shared_tail, short_stub, test_tag};
 use blizzard_contract as contract;
 use iced_x86::Register;
 
@@ -81,9 +79,9 @@ fn spilled(code: &mut Code, site: &Site, p: &Plain, behind: u32) -> Result<(), &
     let saved = Saved { spilled: vec![s], red_zone: site.red_zone, ..Saved::default() };
     let out = &mut code.cold.bytes;
     if site.red_zone {
-        asm::store64(out, crate::insert::sequences::in_red_zone(0), s);
+        asm::store64(out, crate::insert::site::in_red_zone(0), s);
     } else {
-        asm::lea(out, RSP, Mem::base(RSP, -crate::insert::sequences::RED_ZONE));
+        asm::lea(out, RSP, Mem::base(RSP, -crate::insert::site::RED_ZONE));
         asm::push(out, s);
     }
     address(&mut code.cold, site, p.at, s, saved.rsp_moved())?;

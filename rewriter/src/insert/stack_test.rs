@@ -5,10 +5,9 @@
 //! **Invariant**: neither memory at rsp is touched, nor a register changed, unless flags are live and no register is free to keep them. Source: SDM volume 2, BT.
 
 use crate::decode::regs::RegSet;
-use crate::insert::asm;
-use crate::insert::sequences::{Saved, Scratch, Site, open, save_flags};
-use crate::write::new_code::emit::{Code, Target};
-use asm::{Mem, RAX, RSP};
+use crate::insert::asm::{self, Mem, RAX, RSP};
+use crate::insert::code::{Code, Target};
+use crate::insert::site::{Saved, Scratch, Site, open, save_flags};
 use blizzard_contract as contract;
 
 /// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all addresses that

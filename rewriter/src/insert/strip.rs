@@ -7,15 +7,14 @@ use crate::base::options::{Options, Poll};
 use crate::decode::insn::InsnId;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
-use crate::insert::asm;
-use crate::insert::blocks::Class;
-use crate::insert::sequences::{RED_ZONE, Site, counter, group_call};
+use crate::insert::asm::{self, Mem, RSP};
+use crate::insert::class::Class;
+use crate::insert::code::{COLD_ALIGN, Code, Target};
+use crate::insert::site::{RED_ZONE, Site, counter};
+use crate::insert::stubs::{group_call, take_back, word};
 use crate::plan::loop_tests::{Copy, Limit, Stream, Strip};
 use crate::plan::ranges::{Key, NO_REG, Range};
 use crate::plan::strips;
-use crate::write::new_code::emit::{Code, Target};
-use crate::write::new_code::layout::COLD_ALIGN;
-use asm::{Mem, RSP};
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
@@ -36,19 +35,6 @@ impl Open<'_> {
     pub fn begins(&mut self, code: &Code, site: &Site) {
         self.first = code.hot.pos() - site.begin;
     }
-}
-
-fn word(limit: Limit) -> (Mem, i32) {
-    match limit {
-        Limit::Up => (Mem::absolute(contract::LIMIT_UP), contract::NO_LIMITS[0] as i32),
-        Limit::Down => (Mem::absolute(contract::LIMIT_DOWN), contract::NO_LIMITS[1] as i32),
-    }
-}
-
-/// Says that no iteration has been tested.
-pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
-    let (at, none) = word(limit);
-    asm::store64_imm(out, at, none);
 }
 
 /// From the beginning of the first instruction's new code to where the loop's own jump leads.

@@ -468,7 +468,7 @@ fn new_sections(
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }
-    out.extend(blocks.map(|(va, bytes)| in_ro(crate::insert::blocks::SECTION, va, bytes)));
+    out.extend(blocks.map(|(va, bytes)| in_ro(crate::insert::block_recorder::SECTION, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
             5 => (".blizzard.rt.text", SectionKind::Code),

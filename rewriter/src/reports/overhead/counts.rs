@@ -6,8 +6,8 @@
 //! does that is started by `exec` is not counted, as its time is not its parent's doing.
 
 use crate::base::error::{Error, Result};
+use crate::insert::block_recorder::SECTION;
 use crate::insert::block_table::{Block, Table};
-use crate::insert::blocks::SECTION;
 use crate::launch::launcher::LaunchOptions;
 use crate::launch::region::{NodeReport, Region};
 use crate::launch::supervise::Signals;

@@ -10,17 +10,14 @@ use crate::base::ids::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::jump_tables::JumpTable;
+use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Restarts, Target};
 use crate::insert::strip;
 use crate::plan::checks;
 use crate::write::frames::pieces::StackMove;
-use crate::write::new_code::emit::{Buffer, Code, Fixup, Item, ItemKind, Restarts, Target};
 use blizzard_contract::restarts::Restart;
 use blizzard_contract::{Claim, GroupRange, Region, VsibDesc};
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Cold code begins at a multiple of this: copies of loops, which are not cold, begin at lines.
-pub const COLD_ALIGN: u32 = 64;
 
 /// Where everything is, and the tables.
 #[derive(Debug)]

@@ -4,15 +4,23 @@
 //! instructions are copied as they are, and of most others only a distance changes, which their own bytes tell: a bit for each says so. Of the rest, for
 //! which something is inserted as a rule, the script keeps kind, what is live before it, and where in its block it stands.
 
+use crate::base::options::Options;
 use crate::decode::classify::Form;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
-use crate::facts::kinds::KindId;
+use crate::facts::kinds::{Facts, KindId};
+use crate::facts::liveness::Liveness;
+use crate::facts::narrow::NarrowRegs;
+use crate::facts::red_zone::RedZone;
+use crate::facts::stack::StackRegs;
+use crate::graph::cfg::Cfg;
+use crate::insert::code::Place;
 use crate::plan::checks::{Check, Checks, State};
 use crate::plan::decide::Planner;
 use crate::plan::loop_tests::Limit;
-use crate::write::new_code::emit::{Input, Place, places};
+use crate::read::image::Image;
+
 use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.
@@ -362,4 +370,33 @@ fn planned(checks: &Checks) -> Pieces<Planned> {
         add(&mut out, Planned { about: planned.about | about, ..planned });
     }
     out
+}
+
+/// Everything the [`Script`] is written from.
+#[derive(Clone, Copy)]
+pub struct Input<'x, 'a> {
+    pub image: &'x Image<'a>,
+    pub insns: &'x Insns,
+    pub cfg: &'x Cfg,
+    pub facts: &'x Facts,
+    pub stack: &'x StackRegs,
+    pub narrow: &'x NarrowRegs,
+    pub live: &'x Liveness,
+    pub red_zone: &'x RedZone,
+    pub checks: &'x Checks,
+    pub options: &'x Options,
+}
+
+/// Where each function goes.
+pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
+    let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
+    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
+    let place = |(&start, end): (&InsnId, InsnId)| {
+        let mut has_loop = false;
+        while let Some(head) = heads.next_if(|&head| head < end) {
+            has_loop |= head >= start;
+        }
+        (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
+    };
+    insns.starts.iter().zip(ends).map(place).collect()
 }

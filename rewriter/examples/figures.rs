@@ -15,7 +15,7 @@ use blizzard::base::sink::AtomicFile;
 use blizzard::pipeline;
 use blizzard::read::elf::identify;
 use blizzard::read::image::Kind;
-use blizzard::store::closure::Source;
+use blizzard::write::file::LibraryRecord;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let start = cpu_seconds();
     let report = match identify(&input, &name) {
         Ok(Kind::Library) => pipeline::rewrite_library_to(&input, &name, options, &mut out),
-        _ => pipeline::rewrite_program(&input, &name, options, &Source::None, &mut out),
+        _ => pipeline::rewrite_program(&input, &name, options, &LibraryRecord::none(), &mut out),
     };
     let seconds = cpu_seconds() - start;
     let [peak, files] = ["VmHWM:", "RssFile:"].map(memory_bytes);

@@ -19,14 +19,13 @@ use crate::graph::computed::Computed;
 use crate::graph::jump_tables::{self, JumpTable};
 use crate::insert::block_recorder;
 use crate::insert::code::Code;
+use crate::pipeline::file::LibraryRecord;
 use crate::plan::checks::{self, Counts};
 use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
 use crate::read::marker::is_rewritten;
-use crate::reports::audit;
-use crate::store::closure::Source;
 use crate::write::direct;
 use crate::write::file::{self, Program};
 use crate::write::new_code::script::{self, Script};
@@ -172,7 +171,7 @@ pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
-    in_memory(|sink| rewrite_program(input, name, options, &Source::None, sink))
+    in_memory(|sink| rewrite_program(input, name, options, &LibraryRecord::none(), sink))
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -201,7 +200,7 @@ pub fn rewrite_program<'a>(
     input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?, sink)
@@ -216,14 +215,14 @@ pub fn rewrite_with_debug_file<'a>(
     debug_file: &'a [u8],
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
     let mut analysed = analyse(input, name)?;
     analysed.image.debug_file = Some(debug_file);
-    let program = Program { blob: &Blob::embedded()?, closure: &libraries.record() };
+    let program = Program { blob: &Blob::embedded()?, libraries };
     build(analysed, options, Some(&program), sink)
 }
 
@@ -235,14 +234,14 @@ pub fn rewrite_with_runtime<'a>(
     input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     blob: &Blob,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
     let analysed = analyse(input, name)?;
-    let program = Program { blob, closure: &libraries.record() };
+    let program = Program { blob, libraries };
     build(analysed, options, Some(&program), sink)
 }
 
@@ -358,7 +357,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
 }
 
 /// What was not decoded and reads as code.
-fn suspects(image: &Image, insns: &Insns) -> Vec<audit::Suspect> {
+fn suspects(image: &Image, insns: &Insns) -> Vec<blizzard_verify::Suspect> {
     let mut overlapping: Vec<(Vaddr, Vaddr)> =
         (insns.main..insns.len()).map(|k| InsnId(k as u32)).map(|id| (insns.va(id), insns.end(id))).collect();
     overlapping.sort_unstable();
@@ -371,7 +370,7 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<audit::Suspect> {
         let mut take = |from: Vaddr, to: Vaddr| {
             if free < from {
                 let bytes = &bytes[(free - section.va) as usize..(from - section.va) as usize];
-                runs.push(audit::Run { va: free.0, bytes, read: Vec::new() });
+                runs.push(blizzard_verify::Run { va: free.0, bytes, read: Vec::new() });
             }
             free = free.max(to);
         };
@@ -389,7 +388,10 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<audit::Suspect> {
     }
     let begins = |va: u64| insns.at(Vaddr(va)).is_some();
     let moved = insns.len() as u64;
-    audit::suspects(&runs, &audit::Around { mapped: image.base.0..image.end.0, begins: &begins, moved })
+    blizzard_verify::suspects(
+        &runs,
+        &blizzard_verify::Around { mapped: image.base.0..image.end.0, begins: &begins, moved },
+    )
 }
 
 /// What is left of the graph once the script is written.

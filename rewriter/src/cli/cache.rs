@@ -1,7 +1,7 @@
 //! `blizzard cache`: what is in the cache of rewritten programs and libraries, and cleaning it.
 
 use crate::base::error::Result;
-use crate::cli::command::print;
+use crate::cli::shared::print::print;
 use crate::store::cache::{Cache, Entry};
 use crate::store::closure::Cached;
 use clap::{Args, Subcommand};

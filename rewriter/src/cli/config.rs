@@ -3,8 +3,8 @@
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
 use crate::base::error::{Error, Result};
-use crate::cli::command::{print, tell};
 use crate::cli::shared::compiler::{self, Compiler};
+use crate::cli::shared::print::{print, tell};
 use crate::store::cache::{Cache, Key, tool_identity};
 use clap::Args;
 use std::path::PathBuf;

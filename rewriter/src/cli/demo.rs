@@ -10,10 +10,11 @@
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::sink::AtomicFile;
-use crate::cli::command::{grouped, node_count, print};
 use crate::cli::config::Client;
+use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::print::{grouped, print};
 use crate::cli::shared::scratch;
 use crate::launch::sys;
 use crate::pipeline;
@@ -251,7 +252,7 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);
-    let report = pipeline::rewrite_program(&input, "em3d", &options, &source, &mut file);
+    let report = pipeline::rewrite_program(&input, "em3d", &options, &source.record(), &mut file);
     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
     let report = report?;
     file.finish().map_err(failed)?;

@@ -1,11 +1,11 @@
 //! `blizzard inspect`: what a rewrite would do to a program, without doing it.
 
 use crate::base::error::{Error, Result};
-use crate::cli::command::{ProgramFile, RewriteOptions, print};
+use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::input;
+use crate::cli::shared::print::print;
 use crate::plan::checks::Counts;
-use crate::reports::inspect;
-use crate::reports::inspection::{Accesses, Inspection};
+use crate::reports::inspect::{self, Accesses, Inspection};
 use clap::Args;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -126,7 +126,7 @@ fn row(cells: impl IntoIterator<Item = String>, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reports::inspection::{FunctionReport, RefusalReport};
+    use crate::reports::inspect::{FunctionReport, RefusalReport};
     use std::collections::BTreeMap;
 
     #[test]

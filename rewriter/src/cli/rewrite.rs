@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sink::AtomicFile;
-use crate::cli::command::{ProgramFile, RewriteOptions};
+use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::{debug_file, input};
 use crate::pipeline;
@@ -70,10 +70,15 @@ impl RewriteCommand {
             file = file.in_new_folder(0o777);
         }
         let rewritten = match &debug {
-            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file),
-            Some(debug) => {
-                pipeline::rewrite_with_debug_file(&input.bytes, &debug.bytes, &input.name, &options, &source, &mut file)
-            }
+            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), &mut file),
+            Some(debug) => pipeline::rewrite_with_debug_file(
+                &input.bytes,
+                &debug.bytes,
+                &input.name,
+                &options,
+                &source.record(),
+                &mut file,
+            ),
         };
         for read in [Some(&input), debug.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;

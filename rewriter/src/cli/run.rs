@@ -4,10 +4,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
-use crate::cli::command::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, tell};
+use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::launch::launcher::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestOptions};
+use crate::cli::shared::print::tell;
+use crate::launch::launcher::{self, Outcome};
+use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline;
 use crate::read::marker::{self, ModuleFlags};
@@ -230,10 +232,10 @@ pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOption
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
-    let key = Key::of_rewrite(&input.bytes, &options, &source);
+    let key = Key::of_rewrite(&input.bytes, &options, &source.record());
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, sink);
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), sink);
         input.bytes.expect_unchanged(&input.name)?;
         rewritten.map(drop)
     })?;

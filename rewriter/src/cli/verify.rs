@@ -1,8 +1,9 @@
 //! `blizzard verify`: the independent audit of a rewritten file.
 
 use crate::base::error::{Error, Result};
-use crate::cli::command::{ProgramFile, print};
+use crate::cli::shared::arguments::ProgramFile;
 use crate::cli::shared::input;
+use crate::cli::shared::print::print;
 use crate::reports::audit;
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};

@@ -155,3 +155,8 @@ pub(crate) fn is_conditional_move(m: Mnemonic) -> bool {
             | M::Cmovs
     )
 }
+
+/// An immediate that may be an address.
+pub(crate) fn is_wide_immediate(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
+}

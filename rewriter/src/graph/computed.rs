@@ -20,7 +20,7 @@
 use crate::base::collections::ranks::Ranks;
 use crate::base::collections::union_find::Components;
 use crate::base::ids::Vaddr;
-use crate::decode::classify::is_conditional_move;
+use crate::decode::classify::{is_conditional_move, is_wide_immediate};
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insns::Insns;
 use crate::decode::regs::{RegSet, writes};
@@ -188,7 +188,7 @@ impl Paths<'_, '_> {
                     Mnemonic::Lea if insn.is_ip_rel_memory_operand() => defined = true,
                     Mnemonic::Mov if memory && self.is_no_spill_slot(stop, &insn) => defined = true,
                     Mnemonic::Mov if insn.op1_kind() == OpKind::Register => target = insn.op1_register(),
-                    Mnemonic::Mov if is_immediate(insn.op1_kind()) => defined = true,
+                    Mnemonic::Mov if is_wide_immediate(insn.op1_kind()) => defined = true,
                     // One of two; this way is that of the one before.
                     _ if is_conditional_move(insn.mnemonic()) && insn.op1_kind() == OpKind::Register => {
                         work.push((b, stop, insn.op1_register()));
@@ -277,10 +277,6 @@ fn reads_guarded_pointer(insn: &Instruction) -> bool {
             }
             _ => false,
         }
-}
-
-pub(super) fn is_immediate(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
 
 fn frame_of(frames: &[(Vaddr, Vaddr)], va: Vaddr) -> Option<usize> {

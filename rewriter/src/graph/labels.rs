@@ -5,11 +5,11 @@
 //! Source: psABI 3.2.3 (arguments); gcc's documentation of `__builtin_setjmp`.
 
 use crate::base::ids::Vaddr;
+use crate::decode::classify::is_wide_immediate;
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::graph::computed::is_immediate;
 use crate::read::image::Image;
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -259,7 +259,7 @@ pub(super) fn taken_labels(image: &Image, insns: &Insns, from: Vaddr, to: Vaddr)
         if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
             return Some(Vaddr(insn.ip_rel_memory_address()));
         }
-        let immediate = insn.mnemonic() == Mnemonic::Mov && is_immediate(insn.op1_kind());
+        let immediate = insn.mnemonic() == Mnemonic::Mov && is_wide_immediate(insn.op1_kind());
         (immediate && !image.pie).then(|| Vaddr(insn.immediate(1)))
     };
     insns

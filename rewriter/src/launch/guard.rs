@@ -24,7 +24,7 @@
 use crate::base::error::{Error, Result};
 use crate::launch::leftovers;
 use crate::launch::output::is_readable;
-use crate::launch::supervise::{Event, Signals};
+use crate::launch::signals::{Event, Signals};
 use crate::launch::sys::{self, SignalMask};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::signal::SIGCHLD;

@@ -3,8 +3,10 @@
 pub mod guard;
 pub mod launcher;
 pub mod leftovers;
+pub mod options;
 pub mod output;
 pub mod region;
+pub mod signals;
 pub mod spawn;
 pub mod stats;
 pub mod supervise;

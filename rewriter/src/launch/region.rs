@@ -7,7 +7,7 @@
 //! **Invariant:** apart from `abort` and the doorbells the launcher writes nothing after the first node has started.
 
 use crate::base::error::{Error, Result};
-use crate::launch::launcher::LaunchOptions;
+use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
 use rustix::fs::MemfdFlags;

@@ -5,17 +5,17 @@
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use crate::base::error::{Error, Result};
-use crate::launch::launcher::{LaunchOptions, signal_name};
+use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;
 use crate::launch::sys;
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
+use signal_hook::low_level::signal_name as name_of;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -172,4 +172,9 @@ pub fn describe(status: ExitStatus) -> String {
         Some(signal) => format!("was killed by signal {signal} ({})", signal_name(signal)),
         None => format!("exited with status {}", shell_status(status)),
     }
+}
+
+/// The name of a signal, as SIGSEGV.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    name_of(signal).unwrap_or("unnamed signal")
 }

@@ -342,3 +342,32 @@ fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
     }
     out
 }
+
+impl Strip {
+    /// Keeps the checks of tables' elements in its copy, if one of them stands for an access that is no element.
+    pub fn settle(&mut self, code: &Code) {
+        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
+        let list = &code.checks[at(self.first)..at(self.stop)];
+        let Some(copy) = &mut self.copy else { return };
+        let relies = |c: &Check| matches!(c.state, State::Merged(_) | State::Dominated);
+        if list.iter().any(|c| relies(c) && !copy.elements.contains(&c.id)) {
+            copy.elements.clear();
+        }
+    }
+
+    /// Indices of the accesses that it covers.
+    pub fn checks(&self, code: &Code) -> Vec<usize> {
+        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
+        (at(self.first)..at(self.stop)).filter(|&c| matches!(code.checks[c].state, State::Strip(_))).collect()
+    }
+
+    /// The same, if a check is left in the loop that spills: it has no stub that takes the limit back.
+    pub fn interrupted(&self, code: &Code) -> Vec<usize> {
+        let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
+        if code.checks[at(self.first)..at(self.stop)].iter().any(Check::interrupts) {
+            self.checks(code)
+        } else {
+            Vec::new()
+        }
+    }
+}

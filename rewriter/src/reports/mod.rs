@@ -2,5 +2,4 @@
 
 pub mod audit;
 pub mod inspect;
-pub mod inspection;
 pub mod overhead;

@@ -14,7 +14,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::sink::{AtomicFile, Sink};
-use crate::store::closure::Source;
+use crate::write::file::LibraryRecord;
 use blizzard_rt::closure::own_root;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use rustix::io::Errno;
@@ -75,9 +75,9 @@ impl Key {
     }
 
     /// The key of `input` rewritten by this executable with `options`, to be run with `libraries`.
-    pub fn of_rewrite(input: &[u8], options: &Options, libraries: &Source) -> Self {
+    pub fn of_rewrite(input: &[u8], options: &Options, libraries: &LibraryRecord) -> Self {
         let options = format!("{options:?}");
-        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), &libraries.record(), input])
+        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), libraries.bytes(), input])
     }
 }
 
@@ -281,11 +281,20 @@ mod tests {
     fn the_key_depends_on_every_part_and_on_their_borders() {
         let options = Options::default();
         let counting = Options { count: true, ..options };
-        assert_eq!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &options, &Source::None));
-        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"b", &options, &Source::None));
-        let bundle = Source::Bundle("lib".into());
-        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &options, &bundle));
-        assert_ne!(Key::of_rewrite(b"a", &options, &Source::None), Key::of_rewrite(b"a", &counting, &Source::None));
+        assert_eq!(
+            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            Key::of_rewrite(b"a", &options, &LibraryRecord::none())
+        );
+        assert_ne!(
+            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            Key::of_rewrite(b"b", &options, &LibraryRecord::none())
+        );
+        let bundle = LibraryRecord::new(&[b"bundle", b"lib"]);
+        assert_ne!(Key::of_rewrite(b"a", &options, &LibraryRecord::none()), Key::of_rewrite(b"a", &options, &bundle));
+        assert_ne!(
+            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            Key::of_rewrite(b"a", &counting, &LibraryRecord::none())
+        );
         assert_ne!(Key::new(&[b"ab", b"c"]), Key::new(&[b"a", b"bc"]));
     }
 

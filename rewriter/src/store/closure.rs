@@ -18,6 +18,7 @@ use crate::base::options::Options;
 use crate::base::sink::again_if_gone;
 use crate::pipeline;
 use crate::store::cache::{Cache, Key, tool_identity};
+use crate::write::file::LibraryRecord;
 use blizzard_contract::closure_strings;
 use blizzard_rt::closure::entry_name;
 use std::fs::{self, File, Metadata};
@@ -36,17 +37,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The record that goes into the program; see [`blizzard_contract::closure_strings`].
-    pub fn record(&self) -> Vec<u8> {
-        let join = |parts: &[&[u8]]| {
-            let mut bytes = parts.join(&0);
-            bytes.push(0);
-            bytes
-        };
+    /// The record that goes into the program.
+    pub fn record(&self) -> LibraryRecord {
         match self {
-            Source::None => Vec::new(),
-            Source::Bundle(folder) => join(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()]),
-            Source::Cache(c) => join(&[
+            Source::None => LibraryRecord::none(),
+            Source::Bundle(folder) => LibraryRecord::new(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()]),
+            Source::Cache(c) => LibraryRecord::new(&[
                 closure_strings::CACHE.as_bytes(),
                 c.folder().as_os_str().as_bytes(),
                 c.cache.root().as_os_str().as_bytes(),
@@ -196,10 +192,10 @@ mod tests {
 
     #[test]
     fn the_record_is_what_the_runtime_reads() {
-        assert_eq!(Source::None.record(), b"");
-        assert_eq!(Source::Bundle("lib".into()).record(), b"bundle\0lib\0");
+        assert_eq!(Source::None.record().bytes(), b"");
+        assert_eq!(Source::Bundle("lib".into()).record().bytes(), b"bundle\0lib\0");
         let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), ..cached(Path::new("/c")) };
-        assert_eq!(Source::Cache(cached).record(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0");
+        assert_eq!(Source::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0");
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
         cached.add(library).unwrap();
     }
     let mut output = Vec::new();
-    pipeline::rewrite_program(&input, "the tests", &options, &Source::Cache(cached), &mut output).unwrap();
+    pipeline::rewrite_program(&input, "the tests", &options, &Source::Cache(cached).record(), &mut output).unwrap();
     assert!(marker::rewritten_with(&output).unwrap().libraries);
     executable::write(&rewritten, &output);
 

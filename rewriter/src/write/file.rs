@@ -14,16 +14,17 @@ use crate::decode::insns::Insns;
 use crate::graph::computed::Computed;
 use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
-use crate::write::debug::rewrite;
+use crate::write::debug::{address_map, rewrite};
 use crate::write::direct::{self, Direct};
 use crate::write::frames::build::{self, Frames};
 use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_code::layout::{NewCode, Placed};
+use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
 use crate::write::rt_blob::{Blob, module_info_bytes};
-use crate::write::{notes, restarts, trap_map};
+use crate::write::tables::{self, ReadOnly, Written as Table};
 use blizzard_contract::{self as contract, ModuleInfo, module_flags};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -83,7 +84,7 @@ impl CodeMap for Map<'_> {
     }
 }
 
-impl rewrite::AddressMap for Map<'_> {
+impl address_map::AddressMap for Map<'_> {
     fn begin(&self, old: Vaddr) -> Option<Vaddr> {
         self.image.exec_at(old)?;
         if let Some(inside) = self.inside(old) {
@@ -153,8 +154,28 @@ const PIECE_BYTES: usize = 1 << 20;
 /// What a program gets and a library does not.
 pub struct Program<'x> {
     pub blob: &'x Blob,
-    /// See [`ModuleInfo::closure_va`].
-    pub closure: &'x [u8],
+    pub libraries: &'x LibraryRecord,
+}
+
+/// Tells a program's runtime where it finds its rewritten libraries; see [`blizzard_contract::closure_strings`] and [`ModuleInfo::closure_va`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LibraryRecord(Vec<u8>);
+
+impl LibraryRecord {
+    /// The libraries are not rewritten.
+    pub fn none() -> LibraryRecord {
+        LibraryRecord::default()
+    }
+
+    /// A record of these strings, each with a zero byte behind it.
+    pub fn new(strings: &[&[u8]]) -> LibraryRecord {
+        LibraryRecord(strings.iter().flat_map(|s| s.iter().chain(&[0])).copied().collect())
+    }
+
+    /// As it stands in the program.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Writes the output file to `sink`.
@@ -174,7 +195,7 @@ pub fn write(
     options: &Options,
     sink: &mut dyn Sink,
 ) -> Result<Written> {
-    let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.closure));
+    let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.libraries.bytes()));
     let phdrs = PhdrPlan::new(
         image,
         blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
@@ -226,9 +247,9 @@ pub fn write(
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
     let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
     let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
-    let traps = trap_map::write(&mut ro, left.traps(insns, placed));
+    let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
     debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
-    let restarts = restarts::write(&mut ro, placed.restarts());
+    let restarts = tables::write_restarts(&mut ro, placed.restarts());
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
         [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
@@ -367,42 +388,6 @@ pub fn write(
     })
 }
 
-/// The new read-only segment while it is filled, at the end of the file.
-pub(super) struct ReadOnly<'x, 'o> {
-    va: Vaddr,
-    /// Where it begins in the file.
-    start: u64,
-    pub(super) file: &'x mut Output<'o>,
-}
-
-impl ReadOnly<'_, '_> {
-    pub(super) fn next(&self, align: u64) -> Vaddr {
-        Vaddr((self.va.0 + (self.file.len() - self.start)).next_multiple_of(align))
-    }
-
-    pub(super) fn reserve(&mut self, align: u64, bytes: usize) -> Vaddr {
-        let va = self.next(align);
-        self.file.fill_to(self.start + (va - self.va) + bytes as u64);
-        va
-    }
-
-    fn push(&mut self, align: u64, bytes: &[u8]) -> Vaddr {
-        let va = self.reserve(align, 0);
-        self.file.extend(bytes);
-        va
-    }
-
-    /// Puts `bytes` at `va`: wholly into what has been reserved, or behind all of it.
-    fn put(&mut self, va: Vaddr, bytes: &[u8]) {
-        let at = self.start + (va - self.va);
-        if at < self.file.len() {
-            return self.file.patch(at, bytes);
-        }
-        self.file.fill_to(at);
-        self.file.extend(bytes);
-    }
-}
-
 fn flags(o: &Options) -> u64 {
     let bit = |on: bool, bit: u64| if on { bit } else { 0 };
     bit(o.checks.loads(), module_flags::CHECK_LOADS)
@@ -419,8 +404,8 @@ fn new_sections(
     (code_off, code_bytes): (u64, u64),
     (ro_va, ro_off): (Vaddr, u64),
     info_va: Vaddr,
-    traps: &trap_map::Written,
-    restarts: &restarts::Written,
+    traps: &Table,
+    restarts: &Table,
     claims_va: Vaddr,
     built: Option<&Frames>,
     rt: &[crate::write::rt_blob::PlacedSegment],
@@ -455,7 +440,7 @@ fn new_sections(
         in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
     ];
     if restarts.rows > 0 {
-        out.push(in_ro(restarts::SECTION, restarts.codes, restarts.end - restarts.codes));
+        out.push(in_ro(tables::RESTARTS, restarts.codes, restarts.end - restarts.codes));
     }
     if !placed.claims.is_empty() {
         let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;

@@ -9,7 +9,6 @@ pub mod new_code;
 pub mod notes;
 pub mod old_code;
 pub mod output;
-pub mod restarts;
 pub mod rt_blob;
 pub mod symbols;
-pub mod trap_map;
+pub mod tables;

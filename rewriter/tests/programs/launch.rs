@@ -3,7 +3,8 @@
 //! Each launch happens in a process of its own, as in real use (the launcher owns the process's signals and children): this test
 //! executable starts itself again with [`CONFIG_ENV`] set, and then is the launcher.
 
-use blizzard::launch::launcher::{self, LaunchOptions};
+use blizzard::launch::launcher;
+use blizzard::launch::options::LaunchOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -10,7 +10,7 @@ use blizzard::pipeline::{self, Report};
 use blizzard::read::elf::identify;
 use blizzard::read::image::Kind;
 use blizzard::reports::audit::verify_with;
-use blizzard::store::closure::Source;
+use blizzard::write::file::LibraryRecord;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSection, SectionKind};
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ pub fn execute(file: &Path, variant: Variant, audit: bool) -> Result<(), String>
     let mut output = AtomicFile::new(&path, 0o700);
     let result = match identify(&bytes, &name) {
         Ok(Kind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
-        _ => pipeline::rewrite_program(&bytes, &name, &options, &Source::None, &mut output),
+        _ => pipeline::rewrite_program(&bytes, &name, &options, &LibraryRecord::none(), &mut output),
     };
     if let Some(e) = output.failure() {
         return Err(failed(e));

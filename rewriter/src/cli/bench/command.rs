@@ -8,7 +8,7 @@
 use crate::base::error::{Error, Result};
 use crate::cli::bench::plans::{self, Plan};
 use crate::cli::bench::report::{Report, Samples};
-use crate::cli::command::print;
+use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending};
 use crate::write::rt_blob::Blob;

@@ -1,8 +1,8 @@
 //! `blizzard parmacs`: expands the PARMACS macros in a source file, as m4 does with the file that `blizzard config --m4` names.
 
 use crate::base::error::{Error, Result};
-use crate::cli::command::print_bytes;
 use crate::cli::parmacs::m4;
+use crate::cli::shared::print::print_bytes;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

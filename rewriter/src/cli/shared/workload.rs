@@ -57,8 +57,9 @@ impl Workload {
         write(&original, self.bytes())?;
         libraries::prepare(&original, &source)?;
         let (bytes, name_of) = (self.bytes(), self.name());
-        let rewritten =
-            pipeline::in_memory(|sink| pipeline::rewrite_with_runtime(bytes, name_of, &options, &source, blob, sink))?;
+        let rewritten = pipeline::in_memory(|sink| {
+            pipeline::rewrite_with_runtime(bytes, name_of, &options, &source.record(), blob, sink)
+        })?;
         let path = folder.join(name);
         write(&path, &rewritten.bytes)?;
         Ok(path)

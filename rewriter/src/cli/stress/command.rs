@@ -4,14 +4,15 @@
 //! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
 
 use crate::base::error::{Error, Result};
-use crate::cli::command::{grouped, node_count, print};
 use crate::cli::run::block_bytes;
+use crate::cli::shared::arguments::node_count;
+use crate::cli::shared::print::{grouped, print};
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
 use crate::cli::stress::check::Checker;
 use crate::cli::stress::log::{Kind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
-use crate::launch::launcher::{HomePolicy, Protocol};
+use crate::launch::options::{HomePolicy, Protocol};
 use crate::write::rt_blob::Blob;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};

@@ -4,7 +4,7 @@
 //! that every program gets, or, in every other round, the one with random delays. The logs of a round ([`log`]) are checked when it is
 //! over ([`check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
 
-use crate::launch::launcher::{HomePolicy, Protocol};
+use crate::launch::options::{HomePolicy, Protocol};
 use blizzard_contract as contract;
 use clap::ValueEnum;
 use std::ffi::OsString;

@@ -8,9 +8,9 @@
 use crate::base::error::{Error, Result};
 use crate::insert::block_recorder::SECTION;
 use crate::insert::block_table::{Block, Table};
-use crate::launch::launcher::LaunchOptions;
+use crate::launch::options::LaunchOptions;
 use crate::launch::region::{NodeReport, Region};
-use crate::launch::supervise::Signals;
+use crate::launch::signals::Signals;
 use crate::reports::overhead::process::{Extra, Job, Run};
 use blizzard_contract::{BLOCKS_MAGIC, BLOCKS_PAGE_BYTES, BOOT_ENV, BlocksRecord};
 use object::{Object, ObjectSection};

@@ -4,10 +4,10 @@
 //! run for nothing: its first runs count. See [`super`] for the invariants.
 
 use crate::base::error::{Error, Result};
+use crate::launch::signals::Signals;
 use crate::launch::spawn::describe;
-use crate::launch::supervise::Signals;
 use crate::reports::overhead::process::{End, Extra, Job, Printed, Run};
-use crate::reports::overhead::report::{Spread, Variant};
+use crate::reports::overhead::variants::{Spread, Variant};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -215,7 +215,7 @@ fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitS
                 .help("give it less to do, or a larger --time-limit; -r 1 runs each variant only once"))
         }
         End::Interrupted(signal) => {
-            Err(Error::new(format!("stopped by {}", crate::launch::launcher::signal_name(signal))))
+            Err(Error::new(format!("stopped by {}", crate::launch::spawn::signal_name(signal))))
         }
     }
 }

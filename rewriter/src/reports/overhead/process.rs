@@ -6,7 +6,7 @@
 //! **Invariant**: when [`Job::run`] returns, nothing that the program started is alive.
 
 use crate::base::error::{Error, Result};
-use crate::launch::supervise::Signals;
+use crate::launch::signals::Signals;
 use crate::launch::{leftovers, sys};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};

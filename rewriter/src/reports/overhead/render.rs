@@ -1,7 +1,8 @@
 //! Report -> text for people.
 
 use crate::reports::overhead::hot::{Counts, Place};
-use crate::reports::overhead::report::{Report, Variant};
+use crate::reports::overhead::report::Report;
+use crate::reports::overhead::variants::Variant;
 use std::fmt::Write;
 
 /// The report as a table.
@@ -21,7 +22,7 @@ pub fn text(report: &Report) -> String {
         ),
     );
     for (times, size) in t.variants.iter().zip(&report.code_bytes) {
-        let seconds = crate::reports::overhead::report::Spread::of(times.cpu_seconds.iter().copied()).median;
+        let seconds = crate::reports::overhead::variants::Spread::of(times.cpu_seconds.iter().copied()).median;
         let name = times.variant.name();
         if times.variant == Variant::Original {
             line(&mut out, format_args!("{name:<12} {seconds:>10.4} {:>8}", "1.000"));

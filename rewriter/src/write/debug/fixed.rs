@@ -3,7 +3,7 @@
 //! Source: DWARF 5 sections 6.1.2, 7.21, 7.27; DWARF 4 sections 2.17.3, 2.6.2; gdb's manual, "Index Section Format".
 
 use crate::base::ids::Vaddr;
-use crate::write::debug::rewrite::{AddressMap, range};
+use crate::write::debug::address_map::{AddressMap, range};
 use crate::write::debug::sections::{Id, Patches, Sections};
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Line-number programs: the header as it was, the rows at new addresses in a new encoding.
 
 use crate::base::ids::Vaddr;
-use crate::write::debug::rewrite::{AddressMap, Slice};
+use crate::write::debug::address_map::{AddressMap, Slice};
 use gimli::{ColumnType, IncompleteLineProgram, LineRow, constants as c, leb128::write};
 
 /// What the line-number state machine holds.

@@ -1,8 +1,8 @@
 //! Range and location lists of DWARF 5, whose encodings hold offsets of varying size: each list in use is written anew, with absolute
 //! addresses, into one unit behind the old contents. The old index tables stay where they are and lead to the new lists.
 
+use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
 use crate::write::debug::line::uleb;
-use crate::write::debug::rewrite::{AddressMap, Slice, limit, range};
 use gimli::{Dwarf, LocationListsOffset, RangeListsOffset, Unit, constants as c};
 use std::collections::HashMap;
 

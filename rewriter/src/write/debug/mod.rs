@@ -1,5 +1,6 @@
 //! Debug information of the new code.
 
+pub mod address_map;
 pub mod fixed;
 pub mod line;
 pub mod lists;

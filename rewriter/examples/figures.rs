@@ -11,7 +11,7 @@
 
 use blizzard::base::memory::{Mapped, give_back_large_blocks};
 use blizzard::base::options::{Checks, Options, Poll};
-use blizzard::base::sink::AtomicFile;
+use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline;
 use blizzard::read::elf::identify;
 use blizzard::read::image::Kind;

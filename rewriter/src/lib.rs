@@ -30,6 +30,7 @@
 //! **Invariant:** a module imports from the folders above its own in the list below, and from its siblings; no modules import each other. `tests/layers.rs` of the
 //! crate holds this, so the empty lines between the modules stay: `rustfmt` would sort them.
 #![deny(unsafe_code)]
+#![allow(rustdoc::private_intra_doc_links)]
 
 pub mod base;
 

@@ -1,21 +1,21 @@
 //! The stages, in order.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
-use crate::base::ids::Vaddr;
 use crate::base::memory::Bytes;
 use crate::base::options::Options;
-use crate::base::sink::Sink;
+use crate::base::output_file::Sink;
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
+use crate::facts::dwords::DwordRegs;
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
-use crate::facts::narrow::NarrowRegs;
 use crate::facts::red_zone::RedZone;
 use crate::facts::stack::{StackRegs, is_got_jump};
-use crate::facts::{conventions, pushed};
+use crate::facts::{conventions, stack_depth};
 use crate::graph::cfg::{Cfg, End};
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::graph::jump_tables::{self, JumpTable};
 use crate::insert::block_recorder;
 use crate::insert::code::Code;
@@ -25,12 +25,12 @@ use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
-use crate::read::marker::is_rewritten;
-use crate::write::direct;
+use crate::read::rewritten::is_rewritten;
 use crate::write::file::{self, Program};
+use crate::write::new_addresses;
 use crate::write::new_code::script::{self, Script};
 use crate::write::new_code::{emit, layout};
-use crate::write::rt_blob::Blob;
+use crate::write::runtime_blob::Blob;
 use iced_x86::Register;
 
 /// What a rewrite produced in memory.
@@ -124,7 +124,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     cfg.add_pads(&insns, &frame_info.fdes);
     image.give_back();
     let facts = Facts::gather(&image, &insns);
-    let pushed = pushed::find(&image, &insns, &facts, &cfg, frame);
+    let pushed = stack_depth::find(&image, &insns, &facts, &cfg, frame);
     if !pushed.returns.is_empty() {
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, |id| pushed.returns.contains(&id), frame);
         cfg.add_pads(&insns, &frame_info.fdes);
@@ -287,10 +287,10 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         RedZone::default()
     };
-    let narrow = if options.inserts() && options.screens {
-        NarrowRegs::solve(&cfg, &facts, &computed)
+    let dwords = if options.inserts() && options.screens {
+        DwordRegs::solve(&cfg, &facts, &computed)
     } else {
-        NarrowRegs::least(&cfg)
+        DwordRegs::least(&cfg)
     };
     let script = Script::write(&script::Input {
         image,
@@ -298,13 +298,13 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         cfg: &cfg,
         facts: &facts,
         stack: &stack,
-        narrow: &narrow,
+        dwords: &dwords,
         live: &live,
         red_zone: &red_zone,
         checks: &checks,
         options,
     });
-    drop((facts, stack, narrow, live, red_zone));
+    drop((facts, stack, dwords, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
@@ -317,7 +317,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let sites = code.sites;
     let mut fuel = code.fuel;
-    let direct = direct::choose(image, insns, &computed, options, &mut fuel);
+    let direct = new_addresses::choose(image, insns, &computed, options, &mut fuel);
     let (mut placed, code) = layout::place(code, insns, &tables, &proofs, file::new_code_at(image))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);

@@ -1,6 +1,6 @@
 //! Errors and refusals as the user reads them: what, where, what to do.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use std::fmt;
 
 /// Why a command failed. Printed as `blizzard: error: …`, then `caused by:` and `help:` lines.

@@ -1,8 +1,8 @@
 //! What every stage uses and what knows of none: errors, addresses, options, files, collections.
 
+pub mod addresses;
 pub mod collections;
 pub mod error;
-pub mod ids;
 pub mod memory;
 pub mod options;
-pub mod sink;
+pub mod output_file;

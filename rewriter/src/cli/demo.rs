@@ -9,7 +9,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
-use crate::base::sink::AtomicFile;
+use crate::base::output_file::AtomicFile;
 use crate::cli::config::Client;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::compiler::Compiler;

@@ -1,12 +1,12 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
 
 use crate::base::error::{Error, Result};
-use crate::base::sink::AtomicFile;
+use crate::base::output_file::AtomicFile;
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::{debug_file, input};
 use crate::pipeline;
-use crate::read::marker;
+use crate::read::rewritten;
 use crate::store::closure::Source;
 use clap::Args;
 use std::fs;
@@ -51,7 +51,7 @@ impl RewriteCommand {
             (None, None) => unreachable!("clap requires one of them"),
         };
         refuse_output(&output, &input.path)?;
-        if marker::rewritten_with(&input.bytes).is_some() {
+        if rewritten::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
         }
@@ -59,7 +59,7 @@ impl RewriteCommand {
         let asked = self.options.options();
         let (options, source) = match &self.bundle {
             None => self.libraries.fitted(&input.bytes, asked)?,
-            Some(_) => (marker::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
+            Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.
         // Whoever may read the program may run the output.

@@ -12,7 +12,7 @@ use crate::launch::launcher::{self, Outcome};
 use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline;
-use crate::read::marker::{self, ModuleFlags};
+use crate::read::rewritten::{self, ModuleFlags};
 use crate::store::cache::{Cache, Key};
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
@@ -203,8 +203,8 @@ struct Ready {
 /// The rewritten form of program `name`.
 fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
-    let creates = marker::creates_nodes(&input.bytes);
-    if let Some(flags) = marker::rewritten_with(&input.bytes) {
+    let creates = rewritten::creates_nodes(&input.bytes);
+    if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
         return Ok(Ready { executable: input.path, original: None, flags, creates });
     }

@@ -5,7 +5,7 @@
 //! depends on the instruction alone, never on its address or neighbours. Source: SDM volume 2; VIA's PadLock programming guide for what
 //! [`is_padlock`] names, which no other maker's processor executes.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::Flow;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 

@@ -6,7 +6,7 @@
 //! of instructions. Nothing seen proves nothing: the address may be stored or passed on.
 //! Source: psABI 3.2.1 (registers that calls preserve).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::classify::{direct_target, flow_of};
 use crate::decode::insn::Flow;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};

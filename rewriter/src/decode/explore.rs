@@ -7,19 +7,19 @@
 //! Constants between the functions may decode, too. Bytes that code reads, by a constant address or through a register that
 //! it has put the address into ([`evidence`]), are not taken for code unless hard roots lead there; where that is learnt
 //! only after they have been, exploration begins again. What code both reads and jumps to is [`Insns::contested`]. Hand-written code has no
-//! frames that say what to sweep: [`gaps`].
+//! frames that say what to sweep: [`crate::decode::gaps`].
 //!
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
+use crate::decode::address_index::AddressIndex;
 use crate::decode::classify::{direct_target, flow_of, odd_in_programs};
 use crate::decode::insn::{Flow, InsnId, Label};
+use crate::decode::insn_list::List;
 use crate::decode::insns::Insns;
-use crate::decode::list::List;
 use crate::decode::marks::{Mark, Marks};
 use crate::decode::skeleton::{Memo, Skeleton, skeleton};
-use crate::decode::starts::Starts;
-use crate::decode::{evidence, sums};
+use crate::decode::{address_sums, evidence};
 use crate::read::frames::{FdeInfo, FrameInfo};
 use crate::read::image::Image;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -56,7 +56,7 @@ pub struct Explorer<'i, 'a> {
     loads: Vec<Vaddr>,
     /// How many of `loads` have been looked at.
     added: usize,
-    /// The numbers among them, and what they are added to: [`sums`].
+    /// The numbers among them, and what they are added to: [`crate::decode::address_sums`].
     numbers: BTreeSet<u64>,
     bases: BTreeSet<Vaddr>,
     /// Addresses that something names, and that are no code.
@@ -283,7 +283,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 }
                 let len = usize::from(mark.bytes());
                 let (flow, next) = (mark.flow(), va + len as u64);
-                if sums::loads(&bytes[at..(at + len).min(bytes.len())]) {
+                if address_sums::loads(&bytes[at..(at + len).min(bytes.len())]) {
                     self.loads.push(va);
                 }
                 if let Some(t) = mark.target(next, &bytes[at..at + len]) {
@@ -476,22 +476,24 @@ impl<'i, 'a> Explorer<'i, 'a> {
                 continue;
             };
             row.clear();
-            self.decode_row(s, offset, 1 + sums::AHEAD, &mut row);
+            self.decode_row(s, offset, 1 + address_sums::AHEAD, &mut row);
             let Some((first, behind)) = row.split_first() else { continue };
             if first.op1_kind() == OpKind::Immediate64 {
                 self.numbers.insert(first.immediate64());
-            } else if !sums::is_added(first, behind) {
+            } else if !address_sums::is_added(first, behind) {
                 continue;
             }
-            let (from, count) = self.maps[s].back(offset, sums::BACK);
+            let (from, count) = self.maps[s].back(offset, address_sums::BACK);
             row.clear();
-            self.decode_row(s, from, count + 1 + sums::AHEAD, &mut row);
-            for sum in sums::sums(&row, !self.image.pie) {
+            self.decode_row(s, from, count + 1 + address_sums::AHEAD, &mut row);
+            for sum in address_sums::sums(&row, !self.image.pie) {
                 match sum {
-                    sums::Sum::Address(va) if self.image.exec_at(va).is_some() => self.soft.push(va),
-                    sums::Sum::Address(va) if self.bases.len() < sums::MAX_BASES => _ = self.bases.insert(va),
-                    sums::Sum::Address(_) => {}
-                    sums::Sum::Entries(table) => self.take_entries(&table),
+                    address_sums::Sum::Address(va) if self.image.exec_at(va).is_some() => self.soft.push(va),
+                    address_sums::Sum::Address(va) if self.bases.len() < address_sums::MAX_BASES => {
+                        _ = self.bases.insert(va)
+                    }
+                    address_sums::Sum::Address(_) => {}
+                    address_sums::Sum::Entries(table) => self.take_entries(&table),
                 }
             }
         }
@@ -516,12 +518,12 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code. So those of a jump table
     /// that the program might change (Free Pascal's are among its variables), which is none for [`crate::graph::jump_tables`].
-    fn take_entries(&mut self, table: &sums::Table) {
+    fn take_entries(&mut self, table: &address_sums::Table) {
         let variable = table.from == table.at && self.image.is_writable(table.at);
         if self.image.exec_at(table.from).is_none() && !variable {
             return;
         }
-        let Some(bytes) = self.image.bytes_at(table.at, sums::MAX_ENTRIES * table.width) else { return };
+        let Some(bytes) = self.image.bytes_at(table.at, address_sums::MAX_ENTRIES * table.width) else { return };
         for va in bytes.chunks_exact(table.width).map(|entry| table.target(entry)) {
             match self.mark(va) {
                 None | Some(Mark::INSIDE) => return,
@@ -612,7 +614,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         // Where direct branches lead.
         let mut branches: Vec<u32> = Vec::new();
         let mut overlapped = Vec::new();
-        let mut index = Starts::default();
+        let mut index = AddressIndex::default();
         let mut undecoded = 0;
         let mut falls = vec![0u64; count.div_ceil(64)];
         // Where control may go on behind the last instruction of the list.
@@ -696,7 +698,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
         Insns { roots, starts, fragments, labels, read_code, ..out }
     }
 
-    /// Starts of frames in the middle of functions, as far as nothing else says that a function begins there.
+    /// AddressIndex of frames in the middle of functions, as far as nothing else says that a function begins there.
     fn fragments(&self, insns: &Insns) -> Vec<InsnId> {
         let functions = &self.image.functions;
         let is_symbol = |va: Vaddr| {

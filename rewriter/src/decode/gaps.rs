@@ -8,7 +8,7 @@
 //! its bytes that decode plausibly are code. A stretch without such a jump has nothing that leads to a byte that no branch names.
 //! Source: design section 3.1.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::classify::flow_of;
 use crate::decode::explore::Explorer;
 use crate::decode::insn::Flow;

@@ -2,7 +2,7 @@
 //!
 //! Input: none. Output: types that [`crate::decode::insns::Insns`] and its parts are made of.
 
-/// Number of an instruction in [`Insns`].
+/// Number of an instruction in [`crate::decode::insns::Insns`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InsnId(pub u32);
 

@@ -1,19 +1,19 @@
 //! Image -> [`Insns`]: every instruction that may run, in the order in which it will be emitted.
 //!
-//! Purpose: what the stages behind ask about decoded code. [`Explorer`] finds it; overlapping instructions are both kept: glibc jumps
+//! Purpose: what the stages behind ask about decoded code. [`crate::decode::explore::Explorer`] finds it; overlapping instructions are both kept: glibc jumps
 //! over `lock` prefixes.
 //!
 //! Invariants: [`Insns`] first has non-overlapping instructions by rising address (the main run), then the overlapping
 //! ones; an address appears once; every direct branch into decoded code names its target by index.
 //! Source: design section 3.1.
 
+use crate::base::addresses::Vaddr;
 use crate::base::collections::grouped::Grouped;
-use crate::base::collections::ranks::members_of;
-use crate::base::ids::Vaddr;
+use crate::base::collections::ranked_bits::members_of;
+use crate::decode::address_index::AddressIndex;
 use crate::decode::insn::{Flow, InsnId, Label};
-use crate::decode::list::{Insn, List};
+use crate::decode::insn_list::{Insn, List};
 use crate::decode::marks::Mark;
-use crate::decode::starts::Starts;
 use crate::read::image::Image;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
@@ -26,7 +26,7 @@ pub struct Insns {
     pub main: usize,
     /// Plausible indirect targets, sorted: their old addresses get springboards.
     pub roots: Vec<InsnId>,
-    /// Starts of functions (frames, symbols): aligned in the output.
+    /// AddressIndex of functions (frames, symbols): aligned in the output.
     pub starts: Vec<InsnId>,
     /// Those of `starts` where a part of a function begins that its compiler put elsewhere: frames say so, and nothing names or calls
     /// them. Only jumps of their own functions lead there. Sorted.
@@ -42,7 +42,7 @@ pub struct Insns {
     pub read_code: Vec<InsnId>,
     /// Bytes of executable sections that are not decoded as code.
     pub undecoded_bytes: u64,
-    pub(super) index: Starts,
+    pub(super) index: AddressIndex,
     /// One bit for each instruction: it is of the main run, and what runs after it when it does not branch is the next one of that.
     pub(super) falls: Vec<u64>,
 }

@@ -5,7 +5,7 @@
 //! Invariant: a byte where an instruction starts keeps its mark; a byte inside one may become the start of another one (code
 //! that overlaps). Source: SDM volume 2, appendix A (relative branches end with their displacement).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::classify::{direct_target, flow_of};
 use crate::decode::insn::Flow;
 use iced_x86::Instruction;

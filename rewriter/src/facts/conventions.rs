@@ -8,15 +8,15 @@
 //!   holds at most a count of vector registers. So a root that does is taken for one of these, and must preserve everything.
 //! * *Context switches* (`setcontext`): once rsp has been loaded from memory, a return leads to no caller of this function, and
 //!   whatever the registers hold may be arguments of a new function.
-//! * *Hand-written code that code of another convention enters* ([`crate::facts::bare`]).
+//! * *Hand-written code that code of another convention enters* ([`crate::facts::handwritten`]).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
-use crate::facts::bare;
+use crate::facts::callees::{self, Callees};
+use crate::facts::handwritten;
 use crate::facts::kinds::Facts;
-use crate::facts::named_calls::{self, Named};
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -29,14 +29,14 @@ pub struct Conventions {
     /// Blocks that end in a return to a context of its own, or to code of a convention of its own.
     pub switched: Vec<BlockId>,
     /// Indirect calls and jumps that may know more of their callees than the ABI.
-    pub named: Named,
+    pub callees: Callees,
 }
 
-/// Looks at all roots and at the instructions that [`switches_stack`] knows. `frames`: where functions begin and end.
+/// Looks at all roots and at the instructions that [`crate::facts::effects::switches_stack`] knows. `frames`: where functions begin and end.
 pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, frames: &[(Vaddr, Vaddr)]) -> Conventions {
     let mut found = Conventions {
-        named: named_calls::find(image, insns, cfg, facts),
-        switched: bare::returns(image, insns, cfg, facts, frames),
+        callees: callees::find(image, insns, cfg, facts),
+        switched: handwritten::returns(image, insns, cfg, facts, frames),
         ..Conventions::default()
     };
     for b in cfg.ids().filter(|b| cfg.root[b.ix()]) {

@@ -1,7 +1,7 @@
 //! What one instruction does to registers, from its encoding alone.
 //!
 //! Input: an instruction, and what iced-x86 says of its registers. Output: what it reads and certainly overwrites ([`Effects`]), and what it does to stack
-//! addresses ([`StackEffect`]) and to numbers of 32 bits ([`NarrowEffect`]).
+//! addresses ([`StackEffect`]) and to numbers of 32 bits ([`DwordEffect`]).
 //! **Invariants.**
 //! `reads` may be too large and `kills` too small, never the other way round. Partial writes (8 and 16 bit), conditional
 //! writes and flag changes that depend on a count kill nothing. Source: SDM volume 2, through iced-x86's tables.
@@ -131,7 +131,7 @@ fn flag_bits(rflags: u32) -> u32 {
 }
 
 /// Whether an instruction loads rsp from memory that is not the frame's.
-/// [`crate::facts::pushed`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
+/// [`crate::facts::stack_depth`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
 pub fn switches_stack(insn: &Instruction) -> bool {
     insn.mnemonic() == Mnemonic::Mov
         && insn.op0_kind() == OpKind::Register
@@ -142,7 +142,7 @@ pub fn switches_stack(insn: &Instruction) -> bool {
 
 /// How one instruction changes the set: `(set & keep) | made | (copies the source's membership to the destination)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct NarrowEffect {
+pub struct DwordEffect {
     keep: u16,
     made: u16,
     /// Destination and source register, 16 = none.
@@ -150,10 +150,10 @@ pub struct NarrowEffect {
     src: u8,
 }
 
-impl NarrowEffect {
+impl DwordEffect {
     /// What `insn` does.
-    pub fn of(insn: &Instruction, info: &InstructionInfo) -> NarrowEffect {
-        let mut out = NarrowEffect { keep: 0, made: 0, dst: 16, src: 16 };
+    pub fn of(insn: &Instruction, info: &InstructionInfo) -> DwordEffect {
+        let mut out = DwordEffect { keep: 0, made: 0, dst: 16, src: 16 };
         // The kernel, or whoever else runs meanwhile, may leave anything.
         if !matches!(
             insn.flow_control(),

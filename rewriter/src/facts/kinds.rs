@@ -4,14 +4,14 @@
 //! but displacements and wide immediates. So iced's tables are asked once for each kind, later stages decide once for each kind, and
 //! an instruction is decoded again only where its numbers matter.
 
-use crate::base::collections::numbers::Numbers;
+use crate::base::collections::compact_ids::CompactIds;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Memo, skeleton};
 use crate::facts::access::{Access, access_of};
-use crate::facts::effects::{Effects, NarrowEffect, StackEffect, effects, switches_stack, uses};
+use crate::facts::effects::{DwordEffect, Effects, StackEffect, effects, switches_stack, uses};
 use crate::facts::rsp::{RspUse, Source, may_use, use_of};
 use crate::read::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -78,7 +78,7 @@ fn small_number(insn: &Instruction) -> u64 {
 /// Slots of the cache; small enough for the cache.
 const SLOTS: usize = 1 << 13;
 
-/// Numbers shapes. The last ones are found without the map.
+/// CompactIds shapes. The last ones are found without the map.
 struct ShapeNumbers {
     last: Vec<(Shape, u32)>,
     all: HashMap<Shape, u32>,
@@ -136,9 +136,9 @@ pub struct Facts {
     /// By kind: the registers whose values decide something for sure.
     uses: Vec<RegSet>,
     /// By kind: what they do to numbers of 32 bits.
-    narrow: Vec<NarrowEffect>,
+    dwords: Vec<DwordEffect>,
     /// By instruction: its kind.
-    of: Numbers,
+    of: CompactIds,
     /// Instructions that load rsp from another context.
     pub switches: Vec<InsnId>,
     /// Instructions that may reach below rsp.
@@ -166,8 +166,8 @@ impl Facts {
 
     /// What it does to numbers of 32 bits.
     #[inline]
-    pub fn narrow(&self, id: InsnId) -> NarrowEffect {
-        self.narrow[self.kind(id).ix()]
+    pub fn dwords(&self, id: InsnId) -> DwordEffect {
+        self.dwords[self.kind(id).ix()]
     }
 
     /// Its kind.
@@ -195,11 +195,11 @@ impl Facts {
     /// Decodes everything once.
     pub fn gather(image: &Image, insns: &Insns) -> Facts {
         let mut factory = InstructionInfoFactory::new();
-        let mut facts = Facts { of: Numbers::with_capacity(insns.len()), ..Facts::default() };
+        let mut facts = Facts { of: CompactIds::with_capacity(insns.len()), ..Facts::default() };
         let mut numbers = ShapeNumbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
-        // Numbers of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
+        // CompactIds of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
         // each.
         let mut memo: Memo<(u32, bool)> = Memo::default();
         for i in 0..insns.len() as u32 {
@@ -219,7 +219,7 @@ impl Facts {
                 let info = factory.info(&insn);
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
                 facts.uses.push(uses(&insn, info));
-                facts.narrow.push(NarrowEffect::of(&insn, info));
+                facts.dwords.push(DwordEffect::of(&insn, info));
                 let (access, rsp_from) = (access_of(&insn, info), Source::of(&insn, info));
                 facts.kinds.push(Kind { access, rsp_from, sample: insn });
             }

@@ -3,7 +3,7 @@
 //! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
 //! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one
-//! function, or to any that can be entered so, and both sides know of each other what a direct call's know (`named_calls.rs`). An unresolved jump is a tail call or leads
+//! function, or to any that can be entered so, and both sides know of each other what a direct call's know ([`crate::facts::callees`]). An unresolved jump is a tail call or leads
 //! to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame catches exceptions of
 //! (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing pad that reads them.
 //!
@@ -166,7 +166,7 @@ impl<'x> Solver<'x> {
             cfg,
             transfer: cfg.ids().map(|b| block_effects(cfg, facts, b)).collect(),
             callers: Grouped::new(n, || {
-                calls(cfg).chain(conventions.named.to_one()).map(|(call, callee)| (callee.0, call.0))
+                calls(cfg).chain(conventions.callees.to_one()).map(|(call, callee)| (callee.0, call.0))
             }),
             live_in: vec![RegSet::NONE; n],
             out: vec![RegSet::NONE; n],
@@ -175,8 +175,8 @@ impl<'x> Solver<'x> {
             wild,
             wild_of,
             switched: conventions.switched.iter().chain(&cfg.switched).copied().collect(),
-            to_one: conventions.named.to_one().collect(),
-            named: conventions.named.to_any.iter().copied().collect(),
+            to_one: conventions.callees.to_one().collect(),
+            named: conventions.callees.to_any.iter().copied().collect(),
             named_needed: RegSet::NONE,
             roots: cfg.ids().filter(|b| cfg.root[b.ix()]).collect(),
             waiting: Worklist::all(n),

@@ -10,8 +10,8 @@
 //! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
 //! place to a call through a pointer, all keep off that such a call may lead to in this file.
 
+use crate::base::addresses::Vaddr;
 use crate::base::collections::union_find::Components;
-use crate::base::ids::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;

@@ -10,7 +10,7 @@ use crate::decode::regs::RegSet;
 use crate::facts::effects::{ONLY_RSP, StackEffect};
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::read::image::Image;
 use iced_x86::OpKind;
 

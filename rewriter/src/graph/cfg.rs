@@ -5,11 +5,11 @@
 //! instructions is here, except those of unresolved indirect jumps (listed in [`Cfg::unresolved`]), of returns, and of exceptions
 //! ([`Cfg::pads_of`]).
 
-use crate::base::collections::ascending::Ascending;
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::collections::grouped::group;
-use crate::base::collections::ranks::{Ranks, is_set, set};
+use crate::base::collections::ranked_bits::{RankedBits, is_set, set};
 use crate::base::collections::union_find::Components;
-use crate::base::ids::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::graph::jump_tables::JumpTable;
@@ -129,7 +129,7 @@ pub struct Cfg {
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
     /// Blocks that return on a stack that they have just chosen, or of whose return it is not known that it leads to their caller, and blocks that jump to a
-    /// function with another return address in front of their own: what comes next, no call of the graph need have led to. Ascending.
+    /// function with another return address in front of their own: what comes next, no call of the graph need have led to. CompactOffsets.
     pub switched: Vec<BlockId>,
     /// Some code calls by a return, so that nothing is known of what it needs behind the call.
     pub called_by_returns: bool,
@@ -141,12 +141,12 @@ pub struct Cfg {
     caught: Vec<(InsnId, InsnId)>,
     pub(super) succ: Vec<BlockId>,
     /// By block: where its successors begin in `succ`; one more for the end.
-    pub(super) succ_from: Ascending,
+    pub(super) succ_from: CompactOffsets,
     /// By block: where its predecessors begin in `preds`; one more for the end.
-    pub(super) preds_from: Ascending,
+    pub(super) preds_from: CompactOffsets,
     pub(super) preds: Vec<u32>,
     /// The instructions that begin blocks.
-    firsts: Ranks,
+    firsts: RankedBits,
 }
 
 impl Cfg {
@@ -197,14 +197,14 @@ impl Cfg {
         if count > 0 {
             set(&mut leader, 0);
         }
-        let begins = Ranks::from_bits(leader);
+        let begins = RankedBits::from_bits(leader);
         let mut firsts: Vec<InsnId> = Vec::with_capacity(begins.before(count) as usize);
         firsts.extend(begins.iter().map(|i| InsnId(i as u32)));
         let id_of = |i: InsnId| BlockId(begins.before(i.ix() + 1) - 1);
         let table_of = |jump: InsnId| tables.binary_search_by_key(&jump, |t| t.jump).ok().map(|i| &tables[i]);
         let mut blocks = Vec::with_capacity(firsts.len());
         let mut succ = Vec::new();
-        let mut succ_from = Ascending::with_capacity(firsts.len() + 1);
+        let mut succ_from = CompactOffsets::with_capacity(firsts.len() + 1);
         succ_from.push(0);
         let mut sets = Components::new(firsts.len());
         let mut wild = Vec::new();

@@ -4,11 +4,11 @@
 //! **Invariants**: with [`Cfg::enter_circles`], each block but padding has a way from an entry; an edge is taken out only where nothing leads to its
 //! source. Source: `DESIGN.md`, "Exempt accesses". Callers rely on it for exemptions and for checks left out across blocks.
 
-use crate::base::collections::ascending::Ascending;
+use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::collections::grouped::group;
 use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 
 impl Cfg {
     /// By component: a jump may lead to any of its blocks. That is so where it has an unresolved jump, or where a part of the same function
@@ -84,7 +84,7 @@ impl Cfg {
                 && (block.first.0..block.stop.0).all(|i| is_nop(InsnId(i)));
         }
         let mut succ = Vec::with_capacity(self.succ.len());
-        let mut succ_from = Ascending::with_capacity(n + 1);
+        let mut succ_from = CompactOffsets::with_capacity(n + 1);
         succ_from.push(0);
         for b in self.ids() {
             if !padding[b.ix()] {

@@ -4,7 +4,7 @@
 //! jump; a table that is recognised wrongly would. So nothing about it is guessed:
 //! * the address of the table and the value added to its entries are constants on *every* path that leads to the use
 //!   (backward search over all predecessors, including those that enter through other unresolved jumps);
-//! * a bound is believed where the code proves it ([`bounds`]); else the new table has as many entries as there are words, from the
+//! * a bound is believed where the code proves it ([`crate::graph::bounds`]); else the new table has as many entries as there are words, from the
 //!   table's start, that lead to an instruction or to where no function is. A real table is a prefix of that, and a surplus entry is never read.
 //!   (Compilers let the cases that cannot happen lead to the end of the function, behind its last instruction.)
 //!
@@ -12,7 +12,7 @@
 //! `lea b, [rip + table]; movsxd r, [b + i*4]; add r, b; jmp r` and its -O0 relatives (position-independent); `lea b, [rip + table]; add b, [b + i*8];
 //! jmp b` (gcc's large model). A constant may be the sum of an address and a number (clang's).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::{Insns, Sources};
 use crate::decode::regs::writes;

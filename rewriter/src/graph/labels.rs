@@ -4,7 +4,7 @@
 //! Input: instructions, graph, labels. Output: [`looks_like_start`], [`in_jump_buffer`], [`only_jumped_to`], [`Frameless`].
 //! Source: psABI 3.2.3 (arguments); gcc's documentation of `__builtin_setjmp`.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::classify::is_wide_immediate;
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insns::Insns;

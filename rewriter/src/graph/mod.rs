@@ -2,7 +2,7 @@
 
 pub mod bounds;
 pub mod cfg;
-pub mod computed;
+pub mod computed_targets;
 pub mod entries;
 pub mod jump_tables;
 pub mod labels;

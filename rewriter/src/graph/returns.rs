@@ -2,7 +2,7 @@
 //!
 //! Compilers put unrelated code behind a call of a function that never returns. Following the edge to it would make values
 //! that are constant look as if they were not. Only the search for jump tables uses this: the code behind every call is emitted, and
-//! liveness assumes that every call returns. Which imported functions never return is known by name ([`crate::never_return`]). A word
+//! liveness assumes that every call returns. Which imported functions never return is known by name ([`blizzard_never_return`]). A word
 //! that the dynamic loader fills in and then makes read-only is as good as a direct call.
 //!
 //! A call behind which its frame ends does not return either: its compiler knew, of whatever module the callee is.
@@ -10,7 +10,7 @@
 //! An instruction *returns* if a return, or a jump to something unknown, can be reached from it; a call returns if its callee and
 //! the instruction behind it do. Solved backwards from the returns, so that mutual recursion comes out right.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::{Insns, Sources};
 use crate::read::frames::FrameInfo;

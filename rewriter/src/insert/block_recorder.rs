@@ -4,15 +4,15 @@
 //! byte for byte those of the rewrite that does not count. Everything else follows from the table that this module writes into the file
 //! and reads back: how many instructions a block has, which of them access memory, what was inserted for each.
 //!
-//! Input: [`Recorder`], filled in the order of emission. Output: the section's bytes; [`Table`] when read. Addresses are the input's.
+//! Input: [`Recorder`], filled in the order of emission. Output: the section's bytes; [`block_table::Table`] when read. Addresses are the input's.
 //! **Invariant**: counter `k` belongs to the `k`th block of the table. A block that is emitted twice has two entries.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::graph::cfg::Cfg;
 use crate::insert::block_table;
-use crate::insert::class::Class;
+use crate::insert::site_class::Class;
 use crate::plan::decide::{Action, Exempt, is_big};
 use std::collections::BTreeMap;
 

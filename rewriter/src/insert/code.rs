@@ -6,9 +6,9 @@
 //!
 //! Input: what the sequences and [`crate::write::new_code::emit`] append. Output: [`Code`]. **Invariant**: fixups and items stand by rising position.
 
-use crate::base::collections::ascending::Ascending;
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::Refusal;
-use crate::base::ids::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::insert::block_recorder::Recorder;
 use crate::plan::checks::Fuel;
@@ -257,7 +257,7 @@ pub struct Code {
     pub cold_starts: Vec<(InsnId, u32)>,
     pub items: Vec<Item>,
     /// Hot position of each instruction, checks included; one more for the end.
-    pub begin: Ascending,
+    pub begin: CompactOffsets,
     pub vsib: Vec<VsibDesc>,
     /// Moves of rsp by the sequences, ascending, for the unwind tables.
     pub stack: Vec<StackPlace>,
@@ -269,7 +269,7 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
-    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
+    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. CompactOffsets.
     pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,

@@ -7,12 +7,12 @@
 pub mod asm;
 pub mod block_recorder;
 pub mod block_table;
-pub mod class;
 pub mod code;
 pub mod polls;
 pub mod screen;
 pub mod sequences;
 pub mod site;
+pub mod site_class;
 pub mod stack_test;
 pub mod strip;
 pub mod stubs;

@@ -66,7 +66,7 @@ pub fn count_block(code: &mut Code, site: &Site, counter: u32) {
     }
 }
 
-/// The shared tail of polls, as [`shared_tail`].
+/// The shared tail of polls, as [`crate::insert::stubs::shared_tail`].
 fn poll_tail(code: &mut Code) -> u32 {
     let cold = &mut code.cold;
     *code.poll_tail.get_or_insert_with(|| {

@@ -3,7 +3,7 @@
 //! Input: one instruction and what is live before it ([`Site`]). Output: bytes that save and restore registers and flags, and that form addresses.
 //! **Invariant**: what [`open`] saves, [`Saved`] restores on each way out; each move of rsp in the hot buffer is noted for the unwind tables.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::Place;

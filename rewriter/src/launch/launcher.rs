@@ -1,7 +1,7 @@
 //! The launcher: runs a program as N node processes and watches over them.
 //!
 //! Input: an executable, its arguments, [`LaunchOptions`]. Output: an [`Outcome`]: exit status, what failed, and what
-//! each node counted. The nodes share one region ([`region`]) that has no name in any file system.
+//! each node counted. The nodes share one region ([`crate::launch::region`]) that has no name in any file system.
 //!
 //! **Invariants**
 //! * Nothing is left behind: two processes guard the run, and either ends all that is below it when the other is killed ([`guard`],

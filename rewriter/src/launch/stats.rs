@@ -13,7 +13,7 @@
 use crate::base::error::{Error, Result};
 use crate::launch::launcher::Outcome;
 use crate::launch::spawn::shell_status;
-use crate::read::marker::ModuleFlags;
+use crate::read::rewritten::ModuleFlags;
 use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;

@@ -6,7 +6,7 @@
 //!
 //! Leaving a check out takes nothing away: on every way to it the first check of that range stays.
 
-use crate::base::collections::ranks::{is_set, set};
+use crate::base::collections::ranked_bits::{is_set, set};
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg};
 use crate::plan::checks::{Fuel, State};

@@ -11,7 +11,7 @@
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::plan::checks::{Check, State};
 use crate::plan::collect::Code;
-use crate::plan::keep::Walk;
+use crate::plan::covered::Walk;
 use crate::plan::ranges::{Range, SPAN};
 
 /// Stretches followed at once.

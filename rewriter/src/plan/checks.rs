@@ -3,7 +3,7 @@
 //! Input: what the passes decide ([`crate::plan::passes`]). Output: [`Checks`], which the emission follows. **Invariant**: an access has a check of its own,
 //! or a claim that says which checks cover it.
 
-use crate::base::collections::ranks::Ranks;
+use crate::base::collections::ranked_bits::RankedBits;
 use crate::base::options::Options;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
@@ -11,7 +11,7 @@ use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
 use crate::facts::stack::StackRegs;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::plan::loop_tests;
 use crate::plan::ranges::{Key, Range};
 use crate::read::image::Image;
@@ -171,7 +171,7 @@ impl Fuel {
 #[derive(Debug, Default)]
 pub struct Polls {
     /// The blocks that have one.
-    pub(super) blocks: Ranks,
+    pub(super) blocks: RankedBits,
     /// Of each of them: the instruction that the poll stands in front of.
     pub(super) at: Vec<InsnId>,
 }

@@ -3,7 +3,7 @@
 //! Input: instructions, graph, liveness. Output: [`Code`]. A check counts beyond its instruction only where its sequence needs neither a
 //! spill nor saved flags: then no register that holds a covered address changes between two instructions, wherever a signal arrives.
 
-use crate::base::collections::numbers::Numbers;
+use crate::base::collections::compact_ids::CompactIds;
 use crate::decode::classify::{is_constant_store, is_padlock};
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
@@ -52,7 +52,7 @@ impl Code {
 #[derive(Debug, Default)]
 pub struct Steps {
     /// By instruction: index into `distinct`.
-    of: Numbers,
+    of: CompactIds,
     distinct: Vec<Step>,
     known: HashMap<Step, u32>,
     /// By kind of instruction and flags of the step: the last number, which is found without the map; [`UNNUMBERED`].
@@ -64,7 +64,7 @@ const UNNUMBERED: u32 = u32::MAX;
 
 impl Steps {
     fn with_capacity(count: usize) -> Steps {
-        Steps { of: Numbers::with_capacity(count), ..Steps::default() }
+        Steps { of: CompactIds::with_capacity(count), ..Steps::default() }
     }
 
     fn number(&mut self, step: Step) -> u32 {

@@ -7,7 +7,7 @@
 //! that the program might not touch. Where the tests begin with screens, they may also tell of what is *anchored*: the address is an invariant register
 //! plus an index of at most 32 bits. If the register points to private memory, so does the sum; if not, the loop itself runs.
 //!
-//! Input: a loop of one block and its accesses. Output: [`Copy`]. **Invariant**: an access of a copied block is covered by the tests of its
+//! Input: a loop of one block and its accesses. Output: [`struct@Copy`]. **Invariant**: an access of a copied block is covered by the tests of its
 //! strip, is an element of one of the tables, goes through rsp, or has the check that it has in the loop, whose miss leads into the loop. So
 //! nothing in a copy runs after the runtime has been entered. A context that continues in one without having come from the tests goes on in the
 //! loop instead ([`blizzard_contract::Region::MOVED`]).

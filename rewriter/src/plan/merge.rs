@@ -7,7 +7,7 @@
 use crate::graph::cfg::{BlockId, Cfg};
 use crate::plan::checks::{Check, Fuel, State};
 use crate::plan::collect::Code;
-use crate::plan::keep::STEPS;
+use crate::plan::covered::STEPS;
 use crate::plan::ranges::{NO_REG, SPAN, Step};
 
 /// Groups that may be open at once: what a miss must acquire together stays small.

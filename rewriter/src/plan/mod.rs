@@ -13,7 +13,7 @@
 //! | [`merge`] | `--no-merge` | accesses near the same address in one basic block share the check of the first | leaves fewer checks to the passes over branches |
 //! | [`ahead`] | `--no-ahead` | checks are widened to what is certainly accessed behind them, over branches | for the next pass alone |
 //! | [`across`] | `--no-across` | a check that repeats what checks on every way here have tested is left out | behind all that widens checks |
-//! | [`keep`] | | finds for each covered access the checks it relies on, and what must be put right where they may be lost | last: nothing may change the list any more |
+//! | [`covered`] | | finds for each covered access the checks it relies on, and what must be put right where they may be lost | last: nothing may change the list any more |
 //!
 //! Input: decoded instructions, graph, liveness. Output: the list that [`crate::write::new_code::emit`] follows, chains of ranges, claims, regions.
 //!
@@ -28,8 +28,8 @@ pub mod ahead;
 pub mod checks;
 pub mod collect;
 pub mod copies;
+pub mod covered;
 pub mod decide;
-pub mod keep;
 pub mod loop_tests;
 pub mod merge;
 pub mod passes;

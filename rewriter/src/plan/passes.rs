@@ -4,7 +4,7 @@
 
 use crate::base::options::Poll;
 use crate::plan::checks::{Checks, Counts, Fuel, Input, Polls};
-use crate::plan::{across, ahead, collect, keep, merge, polls, strips};
+use crate::plan::{across, ahead, collect, covered, merge, polls, strips};
 
 /// Runs all passes.
 pub fn run(input: &Input) -> Checks {
@@ -33,5 +33,5 @@ pub fn run(input: &Input) -> Checks {
             counts.dominated += across::run(input.cfg, &mut code, &briefs, &mut fuel);
         }
     }
-    Checks { polls, fuel, ..keep::run(input.cfg, code, strips, counts) }
+    Checks { polls, fuel, ..covered::run(input.cfg, code, strips, counts) }
 }

@@ -18,7 +18,7 @@
 //!
 //! *Returns* close no cycle of their own. A return leads behind the call of its activation. An activation that goes on for ever loops, and an
 //! endless chain of activations is a cycle of calls. A return to an address that was just pushed is an unresolved jump ([`End::UnknownJmp`]).
-//! One that is not proven to take its function's own return address ([`crate::facts::pushed`]) polls ([`Cfg::switched`]): threaded code and
+//! One that is not proven to take its function's own return address ([`crate::facts::stack_depth`]) polls ([`Cfg::switched`]): threaded code and
 //! switches of stacks return to what nothing called.
 //!
 //! *Where in its block* a poll stands is open: whoever enters the block comes by. It stands in front of the first instruction where the status
@@ -29,7 +29,7 @@
 //! and to callees, and from edges of unknown target to all roots. `verify` looks for one in the output.
 //! Source: design section 5 (polls).
 
-use crate::base::collections::ranks::{Ranks, set};
+use crate::base::collections::ranked_bits::{RankedBits, set};
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
@@ -94,7 +94,7 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
         set(&mut blocks, b.ix());
         at.push(InsnId(block.first.0 + k as u32));
     }
-    Polls { blocks: Ranks::from_bits(blocks), at }
+    Polls { blocks: RankedBits::from_bits(blocks), at }
 }
 
 /// Leaves out what no cycle needs.

@@ -3,8 +3,8 @@
 //! Input: the section and the file image behind it. Output: what [`crate::read::fde`] and [`crate::read::lsda`] read from, and the list of what they refuse.
 //! Source: System V psABI for x86-64 section 4.2.4, Linux Standard Base 5.0 section 10.6.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
-use crate::base::ids::Vaddr;
 use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
 
 /// A section of the input: its link-time address and its bytes.

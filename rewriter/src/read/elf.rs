@@ -3,8 +3,8 @@
 //! Input: the bytes of a file. Output: an [`Image`], or what the file is instead. **Invariant**: nothing of the file is believed.
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::error::{Error, Result};
-use crate::base::ids::{FileOff, Vaddr};
 use crate::base::memory::Bytes;
 use crate::read::foreign::{self, is_go};
 use crate::read::identity::{check_identity, has_dynamic, kind_of};

@@ -6,7 +6,7 @@
 //! where the file is loaded.
 //! Source: System V gABI chapter 5 ("Dynamic Linking"), psABI for x86-64 section 4.4 (relocations).
 
-use crate::base::ids::{FileOff, Vaddr};
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::read::image::{Exports, Image};
 use crate::read::pointers::Named;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};

@@ -5,7 +5,7 @@
 //!
 //! Source: Linux Standard Base 5.0 section 10.6.1.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{Bytes, Input, Personality, Refused};
 use gimli::{
     CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindContext, UnwindSection,

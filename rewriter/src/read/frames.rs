@@ -4,8 +4,8 @@
 //! believed: every malformed record is an error with its address, never a panic.
 //! Source: Linux Standard Base 5.0 section 10.6 (`.eh_frame`), Itanium C++ ABI "Exception Handling Tables" (LSDA).
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::Result;
-use crate::base::ids::Vaddr;
 use crate::read::eh_frame::{Input, Personality, Refused, Section};
 use crate::read::image::Image;
 use crate::read::{fde, lsda};

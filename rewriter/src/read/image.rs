@@ -5,7 +5,7 @@
 //! ET_DYN; every executable section lies wholly in the file and in one loadable segment; segments are sorted.
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
-use crate::base::ids::{FileOff, Vaddr};
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::memory::Bytes;
 
 /// A loadable segment.
@@ -63,7 +63,7 @@ pub struct Image<'a> {
     /// ET_DYN: loaded at an address chosen at run time.
     pub pie: bool,
     pub entry: Vaddr,
-    /// Lowest address of a loadable segment; offsets of [`crate::decode::list::Insn`] count from here.
+    /// Lowest address of a loadable segment; offsets of [`crate::decode::insn_list::Insn`] count from here.
     pub base: Vaddr,
     /// Page-aligned end of the highest loadable segment.
     pub end: Vaddr,

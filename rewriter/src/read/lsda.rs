@@ -12,7 +12,7 @@
 //!
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7 (the tables as gcc's and LLVM's personalities read them).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{Bytes, Input};
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
 

@@ -10,5 +10,5 @@ pub mod frames;
 pub mod identity;
 pub mod image;
 pub mod lsda;
-pub mod marker;
 pub mod pointers;
+pub mod rewritten;

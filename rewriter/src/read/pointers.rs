@@ -3,7 +3,7 @@
 //! A position-independent file can only hold a code address where a relocation says so (psABI 4.4), or in the PLT's
 //! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
 
-use crate::base::ids::{FileOff, Vaddr};
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::read::image::{FuncSymbol, Image, Protected};
 use blizzard_never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;

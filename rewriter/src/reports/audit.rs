@@ -3,11 +3,11 @@
 pub use blizzard_verify::{Around, Audit, Finding, Inputs, Run, Runtime, Suspect, mutation, suspects, verify_against};
 
 use crate::base::error::{Error, Result};
-use crate::write::rt_blob;
+use crate::write::runtime_blob;
 
 /// The runtimes that programs have which this build rewrites.
 pub fn runtimes() -> Vec<Runtime<'static>> {
-    rt_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
+    runtime_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
 }
 
 /// Audits the rewritten file `file`; `name` is used in messages.

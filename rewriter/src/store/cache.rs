@@ -13,7 +13,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
-use crate::base::sink::{AtomicFile, Sink};
+use crate::base::output_file::{AtomicFile, Sink};
 use crate::write::file::LibraryRecord;
 use blizzard_rt::closure::own_root;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};

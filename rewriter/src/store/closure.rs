@@ -15,7 +15,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::memory::Mapped;
 use crate::base::options::Options;
-use crate::base::sink::again_if_gone;
+use crate::base::output_file::again_if_gone;
 use crate::pipeline;
 use crate::store::cache::{Cache, Key, tool_identity};
 use crate::write::file::LibraryRecord;
@@ -154,8 +154,8 @@ fn key_of(options: &Options) -> String {
 mod tests {
     use super::*;
     use crate::base::options::{Checks, Poll};
-    use crate::read::marker;
-    use crate::store::search::libraries_of;
+    use crate::read::rewritten;
+    use crate::store::library_search::libraries_of;
 
     fn cached(root: &Path) -> Cached {
         Cached::new(Cache::at(root), Options::default()).unwrap()
@@ -211,7 +211,7 @@ mod tests {
         let made = cached.add(&library).unwrap();
         let link = cached.folder().join(entry_for(&fs::metadata(&library).unwrap()));
         assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(&made).unwrap());
-        assert!(marker::is_rewritten(&fs::read(&made).unwrap()));
+        assert!(rewritten::is_rewritten(&fs::read(&made).unwrap()));
         let time = fs::metadata(&made).unwrap().modified().unwrap();
         assert_eq!(fs::canonicalize(cached.add(&library).unwrap()).unwrap(), fs::canonicalize(&made).unwrap());
         assert_eq!(fs::metadata(&made).unwrap().modified().unwrap(), time);

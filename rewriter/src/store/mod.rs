@@ -2,4 +2,4 @@
 
 pub mod cache;
 pub mod closure;
-pub mod search;
+pub mod library_search;

@@ -1,4 +1,4 @@
 //! Tests of several stages together.
 
-mod own;
 pub(crate) mod passes;
+mod self_rewrite;

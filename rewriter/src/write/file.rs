@@ -1,29 +1,29 @@
 //! Placed -> the output file.
 //!
-//! A byte-preserving patch of the input: its bytes stay where they are (old code overwritten by [`old_code`]), new load
+//! A byte-preserving patch of the input: its bytes stay where they are (old code overwritten by [`crate::write::old_code`]), new load
 //! segments, program headers and section headers are appended. Two program-header tables are written, as DESIGN.md explains:
 //! the kernel's, without PT_INTERP, and the one that the dynamic loader is shown.
 //! Source: gABI chapters 4 and 5.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use crate::base::options::{Options, Poll};
-use crate::base::sink::Sink;
+use crate::base::output_file::Sink;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
-use crate::write::direct::{self, Direct};
 use crate::write::frames::build::{self, Frames};
 use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
+use crate::write::new_addresses::{self, NewAddresses};
 use crate::write::new_code::layout::{NewCode, Placed};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
-use crate::write::rt_blob::{Blob, module_info_bytes};
+use crate::write::runtime_blob::{Blob, module_info_bytes};
 use crate::write::tables::{self, ReadOnly, Written as Table};
 use blizzard_contract::{self as contract, ModuleInfo, module_flags};
 use sha2::{Digest, Sha256};
@@ -191,7 +191,7 @@ pub fn write(
     placed: &Placed,
     code: NewCode,
     program: Option<&Program>,
-    direct: &Direct,
+    direct: &NewAddresses,
     options: &Options,
     sink: &mut dyn Sink,
 ) -> Result<Written> {
@@ -227,7 +227,7 @@ pub fn write(
     let code_bytes = placed.code_bytes;
     debug_assert_eq!(file.len() - code_off, code_bytes);
     let left = springboards::patch(&mut file, image, insns, computed, placed);
-    direct::write(&mut file, image, insns, placed, direct);
+    new_addresses::write(&mut file, image, insns, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
     let map = Map { image, insns, placed };
 
@@ -308,7 +308,7 @@ pub fn write(
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
-        None => crate::write::rt_blob::Placed { segments: Vec::new(), entry },
+        None => crate::write::runtime_blob::Placed { segments: Vec::new(), entry },
     };
     let counters =
         placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
@@ -408,7 +408,7 @@ fn new_sections(
     restarts: &Table,
     claims_va: Vaddr,
     built: Option<&Frames>,
-    rt: &[crate::write::rt_blob::PlacedSegment],
+    rt: &[crate::write::runtime_blob::PlacedSegment],
     rt_offsets: &[u64],
     blocks: Option<(Vaddr, u64)>,
 ) -> Vec<NewSection> {

@@ -4,8 +4,8 @@
 //! headers go to the end of the file; old sections keep their indices. Old frame sections are renamed, because
 //! debuggers look frames up by section name. Structures and constants: `object::elf`.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use crate::decode::insns::Insns;
 use crate::read::image::Image;
 use crate::write::debug::sections::{Moved, append};

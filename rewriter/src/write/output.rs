@@ -4,7 +4,7 @@
 //! reported at the end, once; what follows it is dropped.
 
 use crate::base::error::{Error, Result};
-use crate::base::sink::Sink;
+use crate::base::output_file::Sink;
 use std::io;
 
 /// What is written at once.

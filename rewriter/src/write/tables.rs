@@ -2,7 +2,7 @@
 //!
 //! Input: rows, ascending. Output: bytes in the read-only segment, and where they are: the codes of the rows, then the heads of their groups.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::output::Output;
 use blizzard_contract::restarts::{self, Restart};
 use blizzard_contract::{RestartHead, TrapEntry, TrapHead, trap_map};

@@ -4,7 +4,7 @@
 //! constant address, and every address that is put into a register and loaded through before anything else, must find
 //! the input's bytes in the output.
 
-use blizzard::base::ids::Vaddr;
+use blizzard::base::addresses::Vaddr;
 use blizzard::base::options::Options;
 use blizzard::decode::insn::InsnId;
 use blizzard::pipeline::{Analysed, analyse, rewrite_library};

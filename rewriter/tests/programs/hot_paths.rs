@@ -1,6 +1,6 @@
 //! No traps on hot paths: what a program does all the time goes through springboards and new tables, never through a trap byte.
 
-use blizzard::base::ids::Vaddr;
+use blizzard::base::addresses::Vaddr;
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::decode::insn::Flow;
 use blizzard::graph::cfg::End;

@@ -1,10 +1,10 @@
 //! Cfg -> facts: what each instruction reads and writes, which registers and flags are live, which hold stack addresses.
 
-use crate::base::collections::ranks::{Ranks, set};
+use crate::base::collections::ranked_bits::{RankedBits, set};
 
 /// Values by key, where most keys have none.
 pub(crate) struct Grouped {
-    keys: Ranks,
+    keys: RankedBits,
     /// By key that has some: where its values begin in `list`; one more for the end.
     from: Vec<u32>,
     list: Vec<u32>,
@@ -15,7 +15,7 @@ impl Grouped {
     pub(crate) fn new<I: Iterator<Item = (u32, u32)>>(keys: usize, pairs: impl Fn() -> I) -> Grouped {
         let mut bits = vec![0; keys.div_ceil(64)];
         pairs().for_each(|(k, _)| set(&mut bits, k as usize));
-        let ranks = Ranks::from_bits(bits);
+        let ranks = RankedBits::from_bits(bits);
         let (from, list) = group(ranks.before(keys) as usize, || pairs().map(|(k, v)| (ranks.before(k as usize), v)));
         Grouped { keys: ranks, from, list }
     }

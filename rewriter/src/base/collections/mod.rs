@@ -1,8 +1,8 @@
 //! Collections for what a module has millions of: instructions, blocks, edges.
 
-pub mod ascending;
+pub mod compact_ids;
+pub mod compact_offsets;
 pub mod grouped;
-pub mod numbers;
-pub mod ranks;
+pub mod ranked_bits;
 pub mod union_find;
 pub mod worklist;

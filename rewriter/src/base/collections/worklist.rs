@@ -2,7 +2,7 @@
 //!
 //! Input: numbers of blocks that are to be visited. Output: the last that waits in front of a given one. **Invariant**: each waits once at most.
 
-use crate::base::collections::ranks::set;
+use crate::base::collections::ranked_bits::set;
 
 /// Blocks that are to be visited.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! `blizzard bench`: what the runtime's mechanisms cost, each as a ratio to a floor measured in the same run.
 //!
 //! Two nodes, pinned to a processor each, run an embedded program (`bench-apps/workload/bench.c`, `messages.c`), which measures figures and floors in
-//! turn, batch by batch. This module starts it and collects what it has measured; [`plans`] says what that is, [`report`] takes medians and
+//! turn, batch by batch. This module starts it and collects what it has measured; [`plans`] says what that is, [`crate::cli::bench::report`] takes medians and
 //! quartiles over all batches and prints them. Steps are measured in a run of their own with the runtime that has instruments, because
 //! the time stamps take time.
 
@@ -11,7 +11,7 @@ use crate::cli::bench::report::{Report, Samples};
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending};
-use crate::write::rt_blob::Blob;
+use crate::write::runtime_blob::Blob;
 use blizzard_contract as contract;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;

@@ -3,12 +3,12 @@
 use crate::base::error::{Error, Result};
 use crate::base::memory::Mapped;
 use crate::base::options::Options;
-use crate::base::sink::{AtomicFile, write_atomically};
+use crate::base::output_file::{AtomicFile, write_atomically};
 use crate::pipeline;
-use crate::read::marker;
+use crate::read::rewritten;
 use crate::store::cache::Cache;
 use crate::store::closure::{Cached, Source};
-use crate::store::search::libraries_of;
+use crate::store::library_search::libraries_of;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ impl LibraryOptions {
     /// # Errors
     /// There is no place for a cache.
     pub fn fitted(self, program: &[u8], asked: Options) -> Result<(Options, Source)> {
-        let options = marker::fitting(program, asked);
+        let options = rewritten::fitting(program, asked);
         let source = match self.no_libraries {
             true => Source::None,
             false => Source::Cache(Cached::new(Cache::of_user()?, options)?),

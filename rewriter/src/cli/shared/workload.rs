@@ -5,11 +5,11 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
-use crate::base::sink::write_atomically;
+use crate::base::output_file::write_atomically;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::sys;
 use crate::pipeline;
-use crate::write::rt_blob::Blob;
+use crate::write::runtime_blob::Blob;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -13,7 +13,7 @@ use crate::cli::stress::check::Checker;
 use crate::cli::stress::log::{Kind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
 use crate::launch::options::{HomePolicy, Protocol};
-use crate::write::rt_blob::Blob;
+use crate::write::runtime_blob::Blob;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 //!
 //! Purpose: `blizzard stress` runs many short rounds of one program that does nothing but race ([`Round`]); the runtime in it is the one
 //! that every program gets, or, in every other round, the one with random delays. The logs of a round ([`log`]) are checked when it is
-//! over ([`check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
+//! over ([`crate::cli::stress::check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
 
 use crate::launch::options::{HomePolicy, Protocol};
 use blizzard_contract as contract;

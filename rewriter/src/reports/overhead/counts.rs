@@ -1,7 +1,7 @@
 //! A counting run -> [`Module`]s: how often each block of the program and its libraries has run.
 //!
 //! Input: the program rewritten with `--count-blocks`, and the [`Job`]. The run's counters lie in a file without a name that all its
-//! processes map ([`BlocksHeader`]); behind it the tables of the rewritten files say what the blocks contain.
+//! processes map ([`blizzard_contract::BlocksHeader`]); behind it the tables of the rewritten files say what the blocks contain.
 //! **Invariant**: counts are exact for all code of rewritten files, threads and forked children included. What another program
 //! does that is started by `exec` is not counted, as its time is not its parent's doing.
 

@@ -4,9 +4,9 @@
 //! No script, no font, no image from elsewhere: the file can be mailed. **Invariant**: all text from the program is escaped.
 
 use crate::insert::block_table::Site;
-use crate::insert::class::Class;
+use crate::insert::site_class::Class;
 use crate::reports::overhead::counts::Counted;
-use crate::reports::overhead::hot::{Counts, Files, Place};
+use crate::reports::overhead::hot_spots::{Counts, Files, Place};
 use crate::reports::overhead::render::{bytes, number};
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::{Spread, Variant};

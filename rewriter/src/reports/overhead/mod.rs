@@ -9,7 +9,7 @@
 //! * A program that does not do the same in all variants is not measured, but named.
 
 pub mod counts;
-pub mod hot;
+pub mod hot_spots;
 pub mod html;
 pub mod measure;
 pub mod process;

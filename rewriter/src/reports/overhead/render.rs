@@ -1,6 +1,6 @@
 //! Report -> text for people.
 
-use crate::reports::overhead::hot::{Counts, Place};
+use crate::reports::overhead::hot_spots::{Counts, Place};
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::Variant;
 use std::fmt::Write;

@@ -2,7 +2,7 @@
 //!
 //! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show to people.
 
-use crate::reports::overhead::{hot, measure};
+use crate::reports::overhead::{hot_spots, measure};
 use serde::Serialize;
 
 /// Bytes of new code, hot and cold.
@@ -23,5 +23,5 @@ pub struct Report {
     /// In the order of the variants.
     pub code_bytes: Vec<CodeSize>,
     /// Of the variant with all checks and polls.
-    pub counts: Option<hot::Counts>,
+    pub counts: Option<hot_spots::Counts>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Input: an [`AddressMap`]. Output: new ranges for old ones. **Invariant**: a range that is no code of the module stays.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use gimli::{EndianSlice, LittleEndian};
 
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;

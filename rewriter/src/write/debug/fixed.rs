@@ -2,7 +2,7 @@
 //! location lists of DWARF 2 to 4, and the addresses of `.gdb_index`.
 //! Source: DWARF 5 sections 6.1.2, 7.21, 7.27; DWARF 4 sections 2.17.3, 2.6.2; gdb's manual, "Index Section Format".
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, range};
 use crate::write::debug::sections::{Id, Patches, Sections};
 

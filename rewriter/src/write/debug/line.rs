@@ -1,6 +1,6 @@
 //! Line-number programs: the header as it was, the rows at new addresses in a new encoding.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, Slice};
 use gimli::{ColumnType, IncompleteLineProgram, LineRow, constants as c, leb128::write};
 

@@ -12,13 +12,13 @@
 //! Invariant: what is not understood stays as it was; debug information is never a reason to refuse a program.
 //! Source: DWARF 5 (and 2 to 4 where they differ), sections 2.17, 6.1.2, 6.2, 7.3.2, 7.5.1, 7.7.3, 7.26 to 7.29; GNU's split DWARF 4.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::image::Image;
 use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
 use crate::write::debug::lists::NewLists;
 use crate::write::debug::sections::{Id, Moved, Patches, Sections};
 use crate::write::debug::{fixed, line};
-use crate::write::frames::{debug, pieces};
+use crate::write::frames::{debug_frame, pieces};
 use crate::write::output::Output;
 use gimli::{
     AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, SectionId, Unit, UnitHeader, UnitType,
@@ -62,7 +62,7 @@ pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces:
     fixed::gdb_index(&mut out, &sections, map);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let new = [
-        (Id::Frame, debug::build_debug(sections.bytes(Id::Frame), &tail, map)),
+        (Id::Frame, debug_frame::build_debug(sections.bytes(Id::Frame), &tail, map)),
         (Id::Line, (!lines.is_empty()).then_some(lines)),
         (Id::RngLists, ranges.finish()),
         (Id::LocLists, locations.finish()),

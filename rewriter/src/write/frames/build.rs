@@ -3,14 +3,14 @@
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
 //! their addresses, so LSDAs come first); sort the pieces; write `.eh_frame` through gimli; index it.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use crate::read::eh_frame::{Input, Refused};
 use crate::read::fde::{self, Fde};
 use crate::read::lsda::{self, CallSite, Lsda};
 use crate::write::frames::cfi::{self, Rules, Step};
 use crate::write::frames::pieces::{self, CodeMap, Run};
-use crate::write::frames::{hdr, lsda_write};
+use crate::write::frames::{eh_frame_hdr, lsda_write};
 
 use gimli::write::{Address, CieId, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
 use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian};
@@ -72,13 +72,13 @@ pub fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frames> {
     report.fdes_written = pieces.len();
 
     let hdr_at = Vaddr((at + gcc_except_table.len() as u64).0.next_multiple_of(8));
-    let eh_frame_at = Vaddr((hdr_at + hdr::bytes(pieces.len()) as u64).0.next_multiple_of(8));
+    let eh_frame_at = Vaddr((hdr_at + eh_frame_hdr::bytes(pieces.len()) as u64).0.next_multiple_of(8));
     let starts: Vec<_> = pieces.iter().map(|p| p.start).collect();
     let eh_frame = write_frames(input, &units, pieces, eh_frame_at)?;
     let records = fde::offsets(&eh_frame).map_err(|e| Error::new(format!("the new .eh_frame: {e}")))?;
     debug_assert_eq!(records.len(), starts.len());
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
-    let eh_frame_hdr = hdr::write(hdr_at, eh_frame_at, &entries)?;
+    let eh_frame_hdr = eh_frame_hdr::write(hdr_at, eh_frame_at, &entries)?;
     Ok(Frames {
         eh_frame_hdr: (hdr_at, eh_frame_hdr),
         eh_frame: (eh_frame_at, eh_frame),

@@ -8,7 +8,7 @@
 //!
 //! Source: DWARF 5 section 6.4.2; GNU ld `elfxx-x86.c`, the PLT's `.eh_frame`.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{Bytes, Input, Personality};
 use crate::read::fde::Fde;
 use gimli::write::{

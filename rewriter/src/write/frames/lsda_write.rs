@@ -8,7 +8,7 @@
 //!
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7; gcc `unwind-c.c`, `eh_personality.cc`.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::lsda::{CallSite, Lsda, text};
 use crate::write::frames::cfi::{INDIRECT_PCREL4, PCREL4};
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};

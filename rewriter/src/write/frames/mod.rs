@@ -18,8 +18,8 @@
 
 pub mod build;
 pub mod cfi;
-pub mod debug;
-pub mod hdr;
+pub mod debug_frame;
+pub mod eh_frame_hdr;
 pub mod lsda_write;
 pub mod pieces;
 

@@ -6,7 +6,7 @@
 //! Invariant: within a piece both old and new addresses ascend, and nothing but padding lies between two runs. Layouts keep
 //! a function's order, so nearly every FDE has one piece; where not, each further piece repeats the steps before it.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::frames::cfi::Step;
 use std::ops::Range;
 

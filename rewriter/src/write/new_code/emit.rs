@@ -2,9 +2,9 @@
 //!
 //! Input: the image, its instructions, the [`Script`], planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
 
-use crate::base::collections::ascending::Ascending;
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::Refusal;
-use crate::base::ids::Vaddr;
 use crate::base::options::{self, Options};
 use crate::decode::classify::{direct_target, is_constant_store, is_padlock};
 use crate::decode::insn::{Flow, InsnId};
@@ -12,9 +12,9 @@ use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Skeleton, skeleton};
-use crate::insert::class::Class;
 use crate::insert::code::{Code, Item, ItemKind, Target};
 use crate::insert::site::{self, Site};
+use crate::insert::site_class::Class;
 use crate::insert::{asm, polls, sequences, stack_test, strip};
 use crate::plan::checks::{Fuel, State};
 use crate::plan::decide::{Action, Decider};
@@ -26,7 +26,7 @@ use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 /// Emits all code.
 pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options, fuel: Fuel) -> Code {
-    let mut code = Code { begin: Ascending::with_capacity(insns.len() + 1), fuel, ..Code::default() };
+    let mut code = Code { begin: CompactOffsets::with_capacity(insns.len() + 1), fuel, ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
     let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;

@@ -4,9 +4,9 @@
 //! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
 //! Invariant: everything lies within a rel32 of everything else, because the input spans at most 1 GiB.
 
-use crate::base::collections::ascending::Ascending;
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::jump_tables::JumpTable;
@@ -32,7 +32,7 @@ pub struct Placed {
     pub claims: Vec<Claim>,
     pub regions: Vec<Region>,
     restarts: Restarts,
-    /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. Ascending.
+    /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. CompactOffsets.
     pub copies: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Their instructions.
     pub moved: Vec<(InsnId, std::ops::Range<Vaddr>)>,
@@ -43,7 +43,7 @@ pub struct Placed {
     /// The section that says what the blocks contain.
     pub blocks: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
-    begin: Ascending,
+    begin: CompactOffsets,
     /// (instruction, bytes of padding in front of it), sorted.
     padding: Vec<(InsnId, u32)>,
     /// Where the cold code of each function begins, in the cold code.
@@ -177,9 +177,9 @@ fn relax(code: &Code) -> (Vec<bool>, Vec<u32>) {
 
 /// Where each instruction's new code begins, one more for the end, and the padding in front of it; `shift`: bytes by which the items in front of each
 /// item have grown. Takes the old places away.
-fn settle(code: &mut Code, shift: &[u32]) -> (Ascending, Vec<(InsnId, u32)>) {
+fn settle(code: &mut Code, shift: &[u32]) -> (CompactOffsets, Vec<(InsnId, u32)>) {
     let old = std::mem::take(&mut code.begin);
-    let (mut begin, mut padding) = (Ascending::with_capacity(old.len()), Vec::new());
+    let (mut begin, mut padding) = (CompactOffsets::with_capacity(old.len()), Vec::new());
     let mut done = 0;
     for (i, at) in old.iter().enumerate() {
         let mut aligned = None;
@@ -407,7 +407,12 @@ fn copies(moved: &[(u32, u32, InsnId)]) -> impl Iterator<Item = (InsnId, std::op
 }
 
 /// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.
-fn proven(guarded: &[(InsnId, u32)], proofs: &Proofs, begin: &Ascending, ranges: u32) -> (Vec<Claim>, Vec<Region>) {
+fn proven(
+    guarded: &[(InsnId, u32)],
+    proofs: &Proofs,
+    begin: &CompactOffsets,
+    ranges: u32,
+) -> (Vec<Claim>, Vec<Region>) {
     let guarded = |id: InsnId| {
         let delta = guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| guarded[k].1);
         begin.get(id.ix()) + delta

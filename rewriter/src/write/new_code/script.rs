@@ -9,9 +9,9 @@ use crate::decode::classify::Form;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
+use crate::facts::dwords::DwordRegs;
 use crate::facts::kinds::{Facts, KindId};
 use crate::facts::liveness::Liveness;
-use crate::facts::narrow::NarrowRegs;
 use crate::facts::red_zone::RedZone;
 use crate::facts::stack::StackRegs;
 use crate::graph::cfg::Cfg;
@@ -52,8 +52,8 @@ const ON_STACK: u32 = 1 << 27;
 /// The program keeps nothing below rsp.
 const RED_ZONE: u32 = 1 << 28;
 /// The index, or the base, of its operand holds a number of 32 bits.
-const NARROW_INDEX: u32 = 1 << 29;
-const NARROW_BASE: u32 = 1 << 30;
+const DWORD_INDEX: u32 = 1 << 29;
+const DWORD_BASE: u32 = 1 << 30;
 /// It makes rsp from what may be no stack address.
 const SETS_STACK: u32 = 1 << 31;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
@@ -91,10 +91,10 @@ impl Cue {
         if !base.is_gpr64() || !index.is_gpr64() {
             return None;
         }
-        if self.bits & NARROW_INDEX != 0 {
+        if self.bits & DWORD_INDEX != 0 {
             return Some(base);
         }
-        (self.bits & NARROW_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
+        (self.bits & DWORD_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
     }
 
     /// Whether rsp is tested behind it. What is live includes what is live behind it then.
@@ -264,7 +264,7 @@ impl Script {
         for b in cfg.ids() {
             live.clear();
             let mut on_stack = input.stack.at_start(b);
-            let mut narrow = input.narrow.at_start(b);
+            let mut dwords = input.dwords.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
             let poll = input.checks.polls.of(b);
@@ -306,14 +306,14 @@ impl Script {
                         | flag(polls, POLL)
                         | flag(input.red_zone.is_free(b), RED_ZONE)
                         | flag(script.planner.is_based_on(kind, on_stack), ON_STACK)
-                        | flag(narrow.meets(RegSet::of(operand(kind).1)), NARROW_INDEX)
-                        | flag(narrow.meets(RegSet::of(operand(kind).0)), NARROW_BASE);
+                        | flag(dwords.meets(RegSet::of(operand(kind).1)), DWORD_INDEX)
+                        | flag(dwords.meets(RegSet::of(operand(kind).0)), DWORD_BASE);
                     script.cued[i as usize / 64] |= bit;
                     add(&mut script.cues, Cue { bits, kind });
                 }
                 if inserts {
                     on_stack = input.stack.behind(b, facts.stack(id), on_stack);
-                    narrow = input.narrow.behind(b, facts.narrow(id), narrow);
+                    dwords = input.dwords.behind(b, facts.dwords(id), dwords);
                 }
             }
         }
@@ -380,7 +380,7 @@ pub struct Input<'x, 'a> {
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,
     pub stack: &'x StackRegs,
-    pub narrow: &'x NarrowRegs,
+    pub dwords: &'x DwordRegs,
     pub live: &'x Liveness,
     pub red_zone: &'x RedZone,
     pub checks: &'x Checks,

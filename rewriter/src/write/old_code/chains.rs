@@ -5,7 +5,7 @@
 //! there: a trap byte, or the first byte of that target's own springboard. **Invariants**: what a jump covers belongs to no other one; no chain has more than [`SPRINGBOARD_JUMPS`] jumps, which the runtime and
 //! `verify` follow; the shortest chain is taken. Source: SDM volume 2, JMP.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::old_code::springboards::{BEGIN, COVERED, ENTERED, LONG, LONG_JUMP, Old, SHARED, TARGET, TRAP, USED};
 use blizzard_contract::SPRINGBOARD_JUMPS;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! What remains at the old addresses: springboards at plausible indirect targets, trap bytes everywhere else that was decoded.
 //!
 //! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, a chain of `jmp rel8` to a `jmp rel32` in
-//! bytes nearby where no possible target begins ([`chains`]). A function that is a `ret` of one byte may stay as it is. Where nothing fits there is a trap
+//! bytes nearby where no possible target begins ([`crate::write::old_code::chains`]). A function that is a `ret` of one byte may stay as it is. Where nothing fits there is a trap
 //! byte, counted.
 //!
 //! Output: the patched bytes (in the output file's copy of the input) and the trap map. Invariants: bytes that were not
@@ -9,10 +9,10 @@
 //! a row in the trap map, unless a springboard covers it; no springboard covers a root or a [`Computed`] target.
 //! Source: SDM volume 2, JMP; the second tactic is e9patch's (Duck, Gao, Roychoudhury, PLDI 2020).
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::read::image::Image;
 use crate::write::new_code::layout::Placed;
 use crate::write::output::Output;

@@ -1,7 +1,7 @@
 //! Damaged tables: an error or a table that can be read, never a panic and never more work or memory than the input's size
 //! warrants.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::write::frames::build::build;
 use crate::write::frames::tests::maps::{Map, Rule, instructions, xorshift};
 use crate::write::frames::tests::*;

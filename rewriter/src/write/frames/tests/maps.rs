@@ -1,6 +1,6 @@
 //! Code maps for tests: every instruction of the input's frames gets a new place by some rule.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::Input;
 use crate::read::frames::FrameInfo;
 use crate::write::frames::pieces::{CodeMap, StackMove};

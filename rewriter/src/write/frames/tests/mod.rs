@@ -1,6 +1,6 @@
 //! Tests over real files, over random layouts, and over damaged tables.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{Input, Section};
 use crate::read::frames::parse;
 use crate::write::frames::build::{Report, build};

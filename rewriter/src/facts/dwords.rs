@@ -7,10 +7,10 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
-use crate::facts::effects::NarrowEffect;
+use crate::facts::effects::DwordEffect;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use blizzard_contract as contract;
 
 /// Largest scale times 2^32, and a displacement.
@@ -19,15 +19,15 @@ const _: () = assert!(FARTHEST < contract::PRIVATE_REACH / 4);
 
 /// The result: the set at each block's start.
 #[derive(Debug)]
-pub struct NarrowRegs {
+pub struct DwordRegs {
     start: Vec<u16>,
     /// By block: control may enter it in its middle.
     loose: Vec<bool>,
 }
 
-impl NarrowRegs {
+impl DwordRegs {
     /// Solves the equations.
-    pub fn solve(cfg: &Cfg, facts: &Facts, computed: &Computed) -> NarrowRegs {
+    pub fn solve(cfg: &Cfg, facts: &Facts, computed: &Computed) -> DwordRegs {
         let n = cfg.blocks.len();
         let wild = cfg.wild();
         let loose = cfg.loose(&wild, computed);
@@ -47,7 +47,7 @@ impl NarrowRegs {
             let stop = block.stop.0 - u32::from(call);
             let mut set = start[id.ix()];
             if !loose[id.ix()] {
-                set = (block.first.0..stop).fold(set, |set, i| facts.narrow(InsnId(i)).apply(set));
+                set = (block.first.0..stop).fold(set, |set, i| facts.dwords(InsnId(i)).apply(set));
             }
             if call {
                 set &= RegSet::CALLEE_SAVED.0 as u16;
@@ -62,12 +62,12 @@ impl NarrowRegs {
                 }
             }
         }
-        NarrowRegs { start, loose }
+        DwordRegs { start, loose }
     }
 
     /// What is certain without looking.
-    pub fn least(cfg: &Cfg) -> NarrowRegs {
-        NarrowRegs { start: vec![0; cfg.blocks.len()], loose: vec![true; cfg.blocks.len()] }
+    pub fn least(cfg: &Cfg) -> DwordRegs {
+        DwordRegs { start: vec![0; cfg.blocks.len()], loose: vec![true; cfg.blocks.len()] }
     }
 
     /// The set at the start of `b`.
@@ -78,7 +78,7 @@ impl NarrowRegs {
 
     /// The set behind an instruction of `b` that does this, from the one before it.
     #[inline]
-    pub fn behind(&self, b: BlockId, effect: NarrowEffect, set: RegSet) -> RegSet {
+    pub fn behind(&self, b: BlockId, effect: DwordEffect, set: RegSet) -> RegSet {
         if self.loose[b.ix()] { set } else { RegSet(u32::from(effect.apply(set.0 as u16))) }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     /// The set behind the code, from one with rcx alone.
     fn behind(code: &[u8]) -> RegSet {
         let mut factory = InstructionInfoFactory::new();
-        let mut effect = |insn| NarrowEffect::of(&insn, factory.info(&insn));
+        let mut effect = |insn| DwordEffect::of(&insn, factory.info(&insn));
         let set = Decoder::new(64, code, DecoderOptions::NONE).into_iter().fold(1 << 1, |set, i| effect(i).apply(set));
         RegSet(u32::from(set))
     }

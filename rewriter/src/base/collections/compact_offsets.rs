@@ -9,7 +9,7 @@
 
 /// The list: a little more than two bytes for each number, as long as no [`RUN`] of them spans more than 2^16.
 #[derive(Clone, Debug)]
-pub enum Ascending {
+pub enum CompactOffsets {
     /// The first of each run, and what each adds to it.
     Near {
         firsts: Vec<u32>,
@@ -21,24 +21,24 @@ pub enum Ascending {
 /// Numbers that share a first one.
 const RUN: usize = 32;
 
-impl Default for Ascending {
+impl Default for CompactOffsets {
     fn default() -> Self {
-        Ascending::with_capacity(0)
+        CompactOffsets::with_capacity(0)
     }
 }
 
-impl Ascending {
+impl CompactOffsets {
     /// An empty list with room for `count` numbers.
-    pub fn with_capacity(count: usize) -> Ascending {
-        Ascending::Near { firsts: Vec::with_capacity(count.div_ceil(RUN)), added: Vec::with_capacity(count) }
+    pub fn with_capacity(count: usize) -> CompactOffsets {
+        CompactOffsets::Near { firsts: Vec::with_capacity(count.div_ceil(RUN)), added: Vec::with_capacity(count) }
     }
 
     /// The number at `i`.
     #[inline]
     pub fn get(&self, i: usize) -> u32 {
         match self {
-            Ascending::Near { firsts, added } => firsts[i / RUN] + u32::from(added[i]),
-            Ascending::Wide(list) => list[i],
+            CompactOffsets::Near { firsts, added } => firsts[i / RUN] + u32::from(added[i]),
+            CompactOffsets::Wide(list) => list[i],
         }
     }
 
@@ -47,8 +47,8 @@ impl Ascending {
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Ascending::Near { added, .. } => added.len(),
-            Ascending::Wide(list) => list.len(),
+            CompactOffsets::Near { added, .. } => added.len(),
+            CompactOffsets::Wide(list) => list.len(),
         }
     }
 
@@ -62,8 +62,8 @@ impl Ascending {
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let (firsts, added, wide) = match self {
-            Ascending::Near { firsts, added } => (&firsts[..], &added[..], &[][..]),
-            Ascending::Wide(list) => (&[][..], &[][..], &list[..]),
+            CompactOffsets::Near { firsts, added } => (&firsts[..], &added[..], &[][..]),
+            CompactOffsets::Wide(list) => (&[][..], &[][..], &list[..]),
         };
         let near = firsts
             .iter()
@@ -75,7 +75,7 @@ impl Ascending {
     /// Adds one that is not below the last.
     #[inline]
     pub fn push(&mut self, number: u32) {
-        if let Ascending::Near { firsts, added } = self
+        if let CompactOffsets::Near { firsts, added } = self
             && !added.len().is_multiple_of(RUN)
             && let Some(first) = firsts.last()
             && let Ok(more) = u16::try_from(number.wrapping_sub(*first))
@@ -89,25 +89,25 @@ impl Ascending {
     /// Adds one that begins a run, or that makes the list wide.
     fn push_first(&mut self, number: u32) {
         match self {
-            Ascending::Wide(list) => list.push(number),
-            Ascending::Near { firsts, added } if added.len().is_multiple_of(RUN) => {
+            CompactOffsets::Wide(list) => list.push(number),
+            CompactOffsets::Near { firsts, added } if added.len().is_multiple_of(RUN) => {
                 firsts.push(number);
                 added.push(0);
             }
-            Ascending::Near { added, .. } => {
+            CompactOffsets::Near { added, .. } => {
                 let mut wide = Vec::with_capacity(added.capacity());
                 wide.extend(self.iter());
                 wide.push(number);
-                *self = Ascending::Wide(wide);
+                *self = CompactOffsets::Wide(wide);
             }
         }
     }
 }
 
-impl FromIterator<u32> for Ascending {
-    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Ascending {
+impl FromIterator<u32> for CompactOffsets {
+    fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> CompactOffsets {
         let numbers = numbers.into_iter();
-        let mut out = Ascending::with_capacity(numbers.size_hint().0);
+        let mut out = CompactOffsets::with_capacity(numbers.size_hint().0);
         numbers.for_each(|n| out.push(n));
         out
     }
@@ -124,11 +124,11 @@ mod tests {
         fast.extend([80_000, 3_000_000, 3_000_001]);
         let fallen = [5, 9, 4];
         for numbers in [&slow[..], &fast, &fallen, &[]] {
-            let list: Ascending = numbers.iter().copied().collect();
+            let list: CompactOffsets = numbers.iter().copied().collect();
             assert_eq!(list.iter().collect::<Vec<_>>(), numbers);
             assert_eq!((list.len(), list.last()), (numbers.len(), numbers.last().copied()));
         }
-        let list: Ascending = slow.iter().copied().collect();
-        assert!(matches!(list, Ascending::Near { .. }));
+        let list: CompactOffsets = slow.iter().copied().collect();
+        assert!(matches!(list, CompactOffsets::Near { .. }));
     }
 }

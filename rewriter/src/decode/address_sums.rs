@@ -8,7 +8,7 @@
 //! Nothing is proven: instructions are read in the order of their addresses, whatever branches do. A sum is asked for what
 //! any address is asked that a `lea` names, before it counts as code.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Instructions looked at in front of the one that loads, and behind it.

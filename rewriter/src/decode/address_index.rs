@@ -1,12 +1,12 @@
 //! From addresses to instructions: a bit for each byte of code, set where an instruction of the main run starts, with running
 //! counts. A sixth of the memory of a table of indices, and small enough for the cache.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 
 /// Where the instructions of a module start.
 #[derive(Debug, Default)]
-pub struct Starts {
+pub struct AddressIndex {
     /// By rising address.
     sections: Vec<Section>,
     /// Instructions that overlap the main run, sorted.
@@ -22,7 +22,7 @@ struct Section {
     before: Vec<u32>,
 }
 
-impl Starts {
+impl AddressIndex {
     /// Adds a section behind those added before; `bits`: which of its bytes begin instructions of the main run.
     pub fn add_section(&mut self, va: Vaddr, bytes: usize, bits: Vec<u64>) {
         let mut count = self.main();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn starts_are_found_and_counted_across_sections() {
-        let mut starts = Starts::default();
+        let mut starts = AddressIndex::default();
         let first = [0usize, 3, 63, 64, 100];
         let second = [1usize, 2, 127];
         let bits = |starts: &[usize]| {

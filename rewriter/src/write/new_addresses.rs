@@ -5,13 +5,13 @@
 //! each way to ask is a symbol or a word that is changed, else its old one. A symbol's size follows its value, so that `dladdr` finds return addresses. Source: `DESIGN.md`, "Where things go in the
 //! output".
 
-use crate::base::ids::{FileOff, Vaddr};
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::options::Options;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::skeleton::skeleton;
-use crate::graph::computed::Computed;
+use crate::graph::computed_targets::Computed;
 use crate::plan::checks::Fuel;
 use crate::read::exports::{SIZE_AT, SYM_BYTES, VALUE_AT};
 use crate::read::image::Image;
@@ -22,7 +22,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
 /// Addresses in the file, of eight bytes each, and the instructions that they will lead to.
 #[derive(Debug, Default)]
-pub struct Direct {
+pub struct NewAddresses {
     list: Vec<(FileOff, InsnId)>,
     /// Of the same symbols' sizes, and where the functions are; ascending as the list is.
     sizes: Vec<(FileOff, Vaddr)>,
@@ -42,13 +42,13 @@ struct Candidate {
 }
 
 /// Chooses them. Each address takes some fuel; the labels of a function are chosen together.
-pub fn choose(image: &Image, insns: &Insns, computed: &Computed, options: &Options, fuel: &mut Fuel) -> Direct {
+pub fn choose(image: &Image, insns: &Insns, computed: &Computed, options: &Options, fuel: &mut Fuel) -> NewAddresses {
     let mut candidates = candidates(image, insns, options);
     if candidates.is_empty() {
-        return Direct::default();
+        return NewAddresses::default();
     }
     ask_instructions(image, insns, &mut candidates);
-    let mut out = Direct::default();
+    let mut out = NewAddresses::default();
     let is_label = |c: &Candidate| insns.starts.binary_search(&c.id).is_err();
     // Labels of a function stand together.
     let together = |a: &Candidate, b: &Candidate| {
@@ -109,7 +109,7 @@ fn ask_instructions(image: &Image, insns: &Insns, candidates: &mut [Candidate]) 
                 let at = usize::from(s.disp32);
                 let field = &reader.tail(id)[at..at + 4];
                 let distance = i32::from_le_bytes(field.try_into().expect("four bytes"));
-                // Direct branches lead to the new code, whatever the function is known by; but a call of what stands behind it
+                // NewAddresses branches lead to the new code, whatever the function is known by; but a call of what stands behind it
                 // pushes that address as if the code wanted to know it.
                 let to = insns.end(id) + i64::from(distance) as u64;
                 if insns.target(id).is_none() || distance == 0 {
@@ -162,7 +162,7 @@ fn follows_code(image: &Image, insns: &Insns, va: Vaddr) -> bool {
 }
 
 /// Writes the new addresses, and sizes, over the old ones in the output's copy of the input.
-pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &Placed, direct: &Direct) {
+pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &Placed, direct: &NewAddresses) {
     let mut window = Window::up_to(image.data.len() as u64);
     for &(at, id) in &direct.list {
         if at.0 + 8 <= image.data.len() as u64 {

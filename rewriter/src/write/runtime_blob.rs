@@ -25,8 +25,8 @@
 //! holds the blob's ELF header and program headers, which the runtime reads at run time.
 //! Source: ELF gABI chapter 5; `rt/src/main.rs` (self-relocation), `rt/contract` ([`ModuleInfo`]).
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use blizzard_contract::{self as contract, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf;

@@ -8,7 +8,7 @@
 //! stretch of it follows one convention. The ABI leaves nothing of interest in rbx, rbp and r12 to r15 at a function's entry, so a function that
 //! uses one of them at once, other than to save it, shows that the stretch follows another one. Finding too many is safe. Source: psABI figure 3.4.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;

@@ -5,7 +5,7 @@
 //! records, segments).
 //! Source: DWARF 5 section 6.4.1.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{Input, Section};
 use crate::write::frames::build;
 use crate::write::frames::pieces::CodeMap;

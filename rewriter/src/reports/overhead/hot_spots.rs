@@ -2,7 +2,7 @@
 //!
 //! Cost is counted in inserted instructions that were executed: exact, repeatable, and the same on every machine.
 
-use crate::insert::class::Class;
+use crate::insert::site_class::Class;
 use crate::reports::overhead::counts::{Counted, Module};
 use crate::reports::overhead::symbols::Symbols;
 use blizzard_contract::{COUNTER_NAMES, Counter};

@@ -6,10 +6,10 @@
 
 use crate::base::options::Options;
 use crate::pipeline;
-use crate::read::marker;
+use crate::read::rewritten;
 use crate::store::cache::Cache;
 use crate::store::closure::{Cached, Source};
-use crate::store::search::libraries_of;
+use crate::store::library_search::libraries_of;
 use blizzard_test_harness::executable;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
     }
     let mut output = Vec::new();
     pipeline::rewrite_program(&input, "the tests", &options, &Source::Cache(cached).record(), &mut output).unwrap();
-    assert!(marker::rewritten_with(&output).unwrap().libraries);
+    assert!(rewritten::rewritten_with(&output).unwrap().libraries);
     executable::write(&rewritten, &output);
 
     let (all, ignored) = (said(&own, &["--list"]), said(&own, &["--list", "--ignored"]));

@@ -8,13 +8,13 @@
 //! * A target that is one address of code on all ways may be that function.
 //! * A register's value that comes out of memory other than the stack, or from the caller, is a pointer. In a module in which any
 //!   target is seen to come from a number of 64 bits, what is not known to be a pointer may be any function that can be entered so.
-//! * In a module whose callers keep what the ABI gives up ([`crate::facts::kept`]), pointers may, too.
+//! * In a module whose callers keep what the ABI gives up ([`crate::facts::ipa_ra`]), pointers may, too.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
-use crate::facts::kept;
+use crate::facts::ipa_ra;
 use crate::facts::kinds::Facts;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
@@ -51,13 +51,13 @@ enum Target {
 
 /// The blocks that end in such calls or jumps, ascending.
 #[derive(Debug, Default)]
-pub struct Named {
+pub struct Callees {
     /// To any function that can be entered from elsewhere.
     pub to_any: Vec<BlockId>,
     one: Vec<(BlockId, BlockId)>,
 }
 
-impl Named {
+impl Callees {
     /// To one function: with the block that it begins with.
     pub fn to_one(&self) -> impl Iterator<Item = (BlockId, BlockId)> + Clone {
         self.one.iter().copied()
@@ -65,7 +65,7 @@ impl Named {
 }
 
 /// Looks at all indirect calls and unresolved jumps.
-pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Named {
+pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Callees {
     let mut found: Vec<(BlockId, Target)> = Vec::new();
     for b in cfg.ids() {
         let last = InsnId(cfg.blocks[b.ix()].stop.0 - 1);
@@ -81,12 +81,12 @@ pub fn find(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts) -> Named {
         };
         found.push((b, target));
     }
-    let least = if kept::is_any(cfg, facts) {
+    let least = if ipa_ra::is_any(cfg, facts) {
         Some(Target::Pointer)
     } else {
         found.iter().any(|f| f.1 == Target::Number).then_some(Target::Unknown)
     };
-    let mut named = Named::default();
+    let mut named = Callees::default();
     for (b, target) in found {
         let begin = match target {
             Target::One(va) => insns.at(va).map(|id| (id, cfg.block_of(id))),

@@ -3,8 +3,8 @@
 //! Address, length and flow of each by index; the targets of direct branches, which every fourth has, apart, with a bit for each
 //! instruction and running counts to find them.
 
-use crate::base::collections::ascending::Ascending;
-use crate::base::collections::ranks::Ranks;
+use crate::base::collections::compact_offsets::CompactOffsets;
+use crate::base::collections::ranked_bits::RankedBits;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::marks::Mark;
 
@@ -29,9 +29,9 @@ impl Insn {
 /// Many.
 #[derive(Debug, Default)]
 pub struct List {
-    at: Ascending,
+    at: CompactOffsets,
     marks: Vec<Mark>,
-    branches: Ranks,
+    branches: RankedBits,
     /// By branch; [`NO_TARGET`] where it leads to nothing decoded.
     targets: Vec<u32>,
 }
@@ -41,7 +41,7 @@ const NO_TARGET: u32 = u32::MAX;
 impl List {
     /// An empty list with room for `count`.
     pub fn with_capacity(count: usize) -> List {
-        List { at: Ascending::with_capacity(count), marks: Vec::with_capacity(count), ..List::default() }
+        List { at: CompactOffsets::with_capacity(count), marks: Vec::with_capacity(count), ..List::default() }
     }
 
     /// Adds an instruction without a target.
@@ -53,7 +53,7 @@ impl List {
 
     /// Sets the targets of the instructions that branch, in order.
     pub fn set_targets(&mut self, targets: impl Iterator<Item = Option<InsnId>>) {
-        self.branches = Ranks::of(self.marks.iter().map(|m| m.branches()));
+        self.branches = RankedBits::of(self.marks.iter().map(|m| m.branches()));
         self.targets = targets.map(|t| t.map_or(NO_TARGET, |t| t.0)).collect();
         debug_assert_eq!(self.targets.len(), self.branches.before(self.len()) as usize);
     }

@@ -17,9 +17,9 @@
 //!
 //! Not covered: code that adds a number to a function pointer it was handed, and calls the sum.
 
-use crate::base::collections::ranks::Ranks;
+use crate::base::addresses::Vaddr;
+use crate::base::collections::ranked_bits::RankedBits;
 use crate::base::collections::union_find::Components;
-use crate::base::ids::Vaddr;
 use crate::decode::classify::{is_conditional_move, is_wide_immediate};
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insns::Insns;
@@ -35,7 +35,7 @@ const MAX_BACK: usize = 256;
 
 /// One bit for each instruction.
 #[derive(Debug)]
-pub struct Computed(Ranks);
+pub struct Computed(RankedBits);
 
 impl Computed {
     /// Whether a computed jump may lead to `id`.
@@ -126,7 +126,7 @@ impl Computed {
             let over = insns.main_before(va).saturating_sub(1);
             out[i] |= out[over];
         }
-        Computed(Ranks::of(out.into_iter()))
+        Computed(RankedBits::of(out.into_iter()))
     }
 }
 

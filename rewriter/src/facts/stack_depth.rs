@@ -8,7 +8,7 @@
 //! function. Where nothing is seen to lead, nothing is proven.
 //! Source: SDM volume 2, RET; psABI section 3.2.2.
 
-use crate::base::ids::Vaddr;
+use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;

@@ -9,29 +9,29 @@
 
 /// The list: two bytes for each number, as long as all are below 2^16.
 #[derive(Clone, Debug)]
-pub enum Numbers {
+pub enum CompactIds {
     Narrow(Vec<u16>),
     Wide(Vec<u32>),
 }
 
-impl Default for Numbers {
+impl Default for CompactIds {
     fn default() -> Self {
-        Numbers::Narrow(Vec::new())
+        CompactIds::Narrow(Vec::new())
     }
 }
 
-impl Numbers {
+impl CompactIds {
     /// An empty list with room for `count` small numbers.
-    pub fn with_capacity(count: usize) -> Numbers {
-        Numbers::Narrow(Vec::with_capacity(count))
+    pub fn with_capacity(count: usize) -> CompactIds {
+        CompactIds::Narrow(Vec::with_capacity(count))
     }
 
     /// The number at `i`.
     #[inline]
     pub fn get(&self, i: usize) -> u32 {
         match self {
-            Numbers::Narrow(list) => list[i].into(),
-            Numbers::Wide(list) => list[i],
+            CompactIds::Narrow(list) => list[i].into(),
+            CompactIds::Wide(list) => list[i],
         }
     }
 
@@ -40,8 +40,8 @@ impl Numbers {
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Numbers::Narrow(list) => list.len(),
-            Numbers::Wide(list) => list.len(),
+            CompactIds::Narrow(list) => list.len(),
+            CompactIds::Wide(list) => list.len(),
         }
     }
 
@@ -49,9 +49,9 @@ impl Numbers {
     #[inline]
     pub fn push(&mut self, number: u32) {
         match (&mut *self, u16::try_from(number)) {
-            (Numbers::Narrow(list), Ok(small)) => list.push(small),
-            (Numbers::Wide(list), _) => list.push(number),
-            (Numbers::Narrow(_), Err(_)) => {
+            (CompactIds::Narrow(list), Ok(small)) => list.push(small),
+            (CompactIds::Wide(list), _) => list.push(number),
+            (CompactIds::Narrow(_), Err(_)) => {
                 self.widen();
                 self.push(number);
             }
@@ -62,9 +62,9 @@ impl Numbers {
     #[inline]
     pub fn set(&mut self, i: usize, number: u32) {
         match (&mut *self, u16::try_from(number)) {
-            (Numbers::Narrow(list), Ok(small)) => list[i] = small,
-            (Numbers::Wide(list), _) => list[i] = number,
-            (Numbers::Narrow(_), Err(_)) => {
+            (CompactIds::Narrow(list), Ok(small)) => list[i] = small,
+            (CompactIds::Wide(list), _) => list[i] = number,
+            (CompactIds::Narrow(_), Err(_)) => {
                 self.widen();
                 self.set(i, number);
             }
@@ -72,10 +72,10 @@ impl Numbers {
     }
 
     fn widen(&mut self) {
-        if let Numbers::Narrow(list) = self {
+        if let CompactIds::Narrow(list) = self {
             let mut wide = Vec::with_capacity(list.capacity());
             wide.extend(list.iter().map(|n| u32::from(*n)));
-            *self = Numbers::Wide(wide);
+            *self = CompactIds::Wide(wide);
         }
     }
 }
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn a_large_number_widens_the_list_and_loses_none() {
-        let mut list = Numbers::with_capacity(4);
+        let mut list = CompactIds::with_capacity(4);
         let numbers = [0, 1, 0xffff, 0x1_0000, 7, u32::MAX];
         numbers.iter().for_each(|n| list.push(*n));
         assert_eq!((0..list.len()).map(|i| list.get(i)).collect::<Vec<_>>(), numbers);
-        let mut list = Numbers::default();
+        let mut list = CompactIds::default();
         (0..3).for_each(|n| list.push(n));
         list.set(1, 9);
         list.set(2, 0x2_0000);

@@ -6,8 +6,8 @@
 //!
 //! Source: Linux Standard Base 5.0 section 10.6.2.
 
+use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::ids::Vaddr;
 use gimli::{DW_EH_PE_datarel, DW_EH_PE_sdata4, DW_EH_PE_udata4};
 
 /// Bytes before the table.

@@ -9,15 +9,15 @@
 
 /// The set. Most of its memory is one bit for each number below the highest one.
 #[derive(Debug, Default)]
-pub struct Ranks {
+pub struct RankedBits {
     bits: Vec<u64>,
     /// Members before each word of `bits`; one more for the end.
     before: Vec<u32>,
 }
 
-impl Ranks {
+impl RankedBits {
     /// The numbers for which `members` says so.
-    pub fn of(members: impl Iterator<Item = bool>) -> Ranks {
+    pub fn of(members: impl Iterator<Item = bool>) -> RankedBits {
         let mut bits = Vec::with_capacity(members.size_hint().0.div_ceil(64));
         for (i, member) in members.enumerate() {
             if i % 64 == 0 {
@@ -27,11 +27,11 @@ impl Ranks {
                 bits[i / 64] |= 1 << (i % 64);
             }
         }
-        Ranks::from_bits(bits)
+        RankedBits::from_bits(bits)
     }
 
     /// Those whose bits are set.
-    pub fn from_bits(bits: Vec<u64>) -> Ranks {
+    pub fn from_bits(bits: Vec<u64>) -> RankedBits {
         let mut before = Vec::with_capacity(bits.len() + 1);
         let mut count = 0;
         for word in &bits {
@@ -39,7 +39,7 @@ impl Ranks {
             count += word.count_ones();
         }
         before.push(count);
-        Ranks { bits, before }
+        RankedBits { bits, before }
     }
 
     /// The members, ascending.
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn ranks_count_the_members_below() {
         let members = [0usize, 3, 63, 64, 100, 127, 200];
-        let ranks = Ranks::of((0..201).map(|i| members.contains(&i)));
+        let ranks = RankedBits::of((0..201).map(|i| members.contains(&i)));
         for i in 0..400 {
             assert_eq!(ranks.contains(i), members.contains(&i), "{i}");
             assert_eq!(ranks.before(i) as usize, members.iter().filter(|m| **m < i).count(), "{i}");
         }
         assert_eq!(ranks.iter().collect::<Vec<_>>(), members);
-        assert_eq!(Ranks::default().before(7), 0);
-        assert!(!Ranks::of(std::iter::empty()).contains(0));
+        assert_eq!(RankedBits::default().before(7), 0);
+        assert!(!RankedBits::of(std::iter::empty()).contains(0));
     }
 }

@@ -293,7 +293,6 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         DwordRegs::least(&cfg)
     };
     let script = Script::write(&script::Input {
-        image,
         insns,
         cfg: &cfg,
         facts: &facts,

@@ -1,15 +1,15 @@
 //! The command line: one file for each subcommand.
 
-pub mod bench;
-pub mod cache;
+pub(crate) mod bench;
+pub(crate) mod cache;
 pub mod command;
-pub mod config;
-pub mod demo;
-pub mod inspect;
-pub mod overhead;
-pub mod parmacs;
-pub mod rewrite;
-pub mod run;
-pub mod shared;
-pub mod stress;
-pub mod verify;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod inspect;
+pub(crate) mod overhead;
+pub(crate) mod parmacs;
+pub(crate) mod rewrite;
+pub(crate) mod run;
+pub(crate) mod shared;
+pub(crate) mod stress;
+pub(crate) mod verify;

@@ -11,9 +11,6 @@ use crate::decode::marks::Mark;
 /// One instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Insn {
-    /// Offset from [`crate::read::image::Image::base`].
-    pub at: u32,
-    pub len: u8,
     pub flow: Flow,
     target: Option<InsnId>,
 }
@@ -103,9 +100,9 @@ impl List {
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Insn> {
         let mut targets = self.targets.iter();
-        self.at.iter().zip(&self.marks).map(move |(at, mark)| {
+        self.marks.iter().map(move |mark| {
             let target = if mark.branches() { targets.next().copied().and_then(decoded) } else { None };
-            Insn { at, len: mark.bytes(), flow: mark.flow(), target }
+            Insn { flow: mark.flow(), target }
         })
     }
 }

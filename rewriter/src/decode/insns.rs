@@ -160,11 +160,6 @@ impl Insns {
         let bytes = image.bytes_at(va, usize::from(self.list.length(id))).expect("decoded code lies in the file");
         Decoder::with_ip(64, bytes, va.0, DecoderOptions::NONE).decode()
     }
-
-    /// Its bytes.
-    pub fn bytes<'a>(&self, image: &Image<'a>, id: InsnId) -> &'a [u8] {
-        image.bytes_at(self.va(id), usize::from(self.list.length(id))).expect("decoded code lies in the file")
-    }
 }
 
 /// Direct branches and calls by target: every fifth instruction or so is one.

@@ -1,15 +1,15 @@
 //! Image -> instructions: what is code, and what is not.
 
-pub mod address_index;
-pub mod address_sums;
-pub mod classify;
-pub mod evidence;
-pub mod explore;
-pub mod gaps;
+pub(crate) mod address_index;
+pub(crate) mod address_sums;
+pub(crate) mod classify;
+pub(crate) mod evidence;
+pub(crate) mod explore;
+pub(crate) mod gaps;
 pub mod insn;
-pub mod insn_list;
-pub mod insns;
-pub mod marks;
-pub mod reader;
-pub mod regs;
-pub mod skeleton;
+pub(crate) mod insn_list;
+pub(crate) mod insns;
+pub(crate) mod marks;
+pub(crate) mod reader;
+pub(crate) mod regs;
+pub(crate) mod skeleton;

@@ -14,7 +14,6 @@ impl RegSet {
     pub const ALL: RegSet = RegSet(0x3f_ffff);
     pub const RSP: RegSet = RegSet(1 << 4);
     pub const RAX: RegSet = RegSet(1);
-    pub const R11: RegSet = RegSet(1 << 11);
     /// psABI figure 3.4: preserved across calls, rsp included.
     pub const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
     /// What a caller that knows only the ABI may use after a return.

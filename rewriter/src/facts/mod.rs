@@ -1,17 +1,17 @@
 //! Graph -> facts: what instructions read, write and access, what is live, what holds stack addresses.
 
 pub mod access;
-pub mod callees;
-pub mod conventions;
-pub mod dwords;
+pub(crate) mod callees;
+pub(crate) mod conventions;
+pub(crate) mod dwords;
 pub mod effects;
-pub mod handwritten;
-pub mod ipa_ra;
-pub mod kinds;
-pub mod liveness;
-pub mod red_zone;
-pub mod rsp;
-pub mod stack;
-pub mod stack_depth;
+pub(crate) mod handwritten;
+pub(crate) mod ipa_ra;
+pub(crate) mod kinds;
+pub(crate) mod liveness;
+pub(crate) mod red_zone;
+pub(crate) mod rsp;
+pub(crate) mod stack;
+pub(crate) mod stack_depth;
 
-pub mod stack_stores;
+pub(crate) mod stack_stores;

@@ -1,9 +1,9 @@
 //! Instructions -> control-flow graph: blocks, jump tables, calls that return, computed targets.
 
-pub mod bounds;
+pub(crate) mod bounds;
 pub mod cfg;
-pub mod computed_targets;
-pub mod entries;
-pub mod jump_tables;
-pub mod labels;
-pub mod returns;
+pub(crate) mod computed_targets;
+pub(crate) mod entries;
+pub(crate) mod jump_tables;
+pub(crate) mod labels;
+pub(crate) mod returns;

@@ -307,7 +307,6 @@ pub struct Restarts {
     /// How many instructions lie between, where the check begins in the instruction's new code, and how many bytes it has.
     codes: Vec<u8>,
     last: u32,
-    count: usize,
 }
 
 impl Restarts {
@@ -316,12 +315,6 @@ impl Restarts {
             leb128::write::unsigned(&mut self.codes, number.into()).expect("a vector takes all");
         }
         self.last = id.0;
-        self.count += 1;
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// Instruction, where its check begins in its new code, and how many bytes the check has.

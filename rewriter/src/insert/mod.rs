@@ -4,15 +4,15 @@
 //! [`code::Code`]. **Invariants**: outside a sequence no register, flag or byte of the red zone that is live is changed; a cold stub restores the
 //! program's state, enters the gate, and goes on to the access.
 
-pub mod asm;
-pub mod block_recorder;
-pub mod block_table;
-pub mod code;
-pub mod polls;
-pub mod screen;
-pub mod sequences;
-pub mod site;
-pub mod site_class;
-pub mod stack_test;
-pub mod strip;
-pub mod stubs;
+pub(crate) mod asm;
+pub(crate) mod block_recorder;
+pub(crate) mod block_table;
+pub(crate) mod code;
+pub(crate) mod polls;
+pub(crate) mod screen;
+pub(crate) mod sequences;
+pub(crate) mod site;
+pub(crate) mod site_class;
+pub(crate) mod stack_test;
+pub(crate) mod strip;
+pub(crate) mod stubs;

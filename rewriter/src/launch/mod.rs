@@ -1,13 +1,13 @@
 //! The launcher: runs a program as N node processes and watches over them.
 
-pub mod guard;
+pub(crate) mod guard;
 pub mod launcher;
 pub mod leftovers;
 pub mod options;
-pub mod output;
-pub mod region;
+pub(crate) mod output;
+pub(crate) mod region;
 pub mod signals;
-pub mod spawn;
-pub mod stats;
-pub mod supervise;
-pub mod sys;
+pub(crate) mod spawn;
+pub(crate) mod stats;
+pub(crate) mod supervise;
+pub(crate) mod sys;

@@ -15,7 +15,7 @@ use crate::facts::stack::StackRegs;
 use crate::graph::cfg::Cfg;
 use crate::read::image::Image;
 use blizzard_contract::{self as contract, VsibDesc, string_desc};
-use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, OpKind, Register};
 use serde::Serialize;
 
 /// Why an access is not checked.
@@ -319,11 +319,6 @@ fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Exempt> {
 /// Whether the access takes a test of ranges: it is too large for one of tags, or only its address may be looked at.
 pub fn is_big(p: &Plain) -> bool {
     p.bytes > 64 || p.bytes == XSAVE_BYTES || p.gs
-}
-
-/// push and pop with a memory operand move rsp around the access; so do calls.
-pub fn is_push(insn: &Instruction) -> bool {
-    insn.mnemonic() == Mnemonic::Push && insn.op0_kind() == OpKind::Memory
 }
 
 #[cfg(test)]

@@ -21,7 +21,9 @@ pub const SIZE_AT: usize = 16;
 pub(super) fn find(elf: &Elf, image: &Image, named: &Named) -> Exports {
     let table = elf.section_headers.iter().find(|s| s.sh_type == sh::SHT_DYNSYM);
     let at = elf.dynamic.as_ref().map_or(0, |d| d.info.symtab as u64);
-    let Some(table) = table.filter(|s| image.pie && s.sh_offset == at) else { return Exports::default() };
+    if !table.is_some_and(|s| image.pie && s.sh_offset == at) {
+        return Exports::default();
+    }
     let defined = |s: &sym::Sym| s.st_shndx != 0 && s.st_shndx < sh::SHN_LORESERVE as usize;
     let is_code = |s: &sym::Sym| image.exec_at(Vaddr(s.st_value)).is_some();
     let is_function = |s: &sym::Sym| s.st_type() == sym::STT_FUNC;
@@ -39,5 +41,5 @@ pub(super) fn find(elf: &Elf, image: &Image, named: &Named) -> Exports {
     let mut list: Vec<(Vaddr, u32)> = entries.map(|(s, k)| (Vaddr(s.st_value), k)).collect();
     list.sort_unstable();
     let words = named.words.iter().copied().filter(|w| alone(w.0)).collect();
-    Exports { at: FileOff(at), count: (table.sh_size as usize) / SYM_BYTES, list, words }
+    Exports { at: FileOff(at), list, words }
 }

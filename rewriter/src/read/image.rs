@@ -157,9 +157,8 @@ impl<'a> Image<'a> {
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Exports {
-    /// Where the dynamic symbol table stands, and how many entries it has.
+    /// Where the dynamic symbol table stands.
     pub at: FileOff,
-    pub count: usize,
     /// Functions and the indices of their entries, sorted.
     pub list: Vec<(Vaddr, u32)>,
     /// Addresses, of functions and of labels in them, and where in the file a number says that a word holds them; sorted.

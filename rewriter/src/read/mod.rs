@@ -1,14 +1,14 @@
 //! The file as the stages see it: segments, code sections, symbols, code pointers, frames.
 
-pub mod attached;
-pub mod eh_frame;
+pub(crate) mod attached;
+pub(crate) mod eh_frame;
 pub mod elf;
-pub mod exports;
-pub mod fde;
-pub mod foreign;
-pub mod frames;
-pub mod identity;
+pub(crate) mod exports;
+pub(crate) mod fde;
+pub(crate) mod foreign;
+pub(crate) mod frames;
+pub(crate) mod identity;
 pub mod image;
-pub mod lsda;
-pub mod pointers;
+pub(crate) mod lsda;
+pub(crate) mod pointers;
 pub mod rewritten;

@@ -1,5 +1,5 @@
 //! What is kept on disk: the cache, and the libraries of programs.
 
 pub mod cache;
-pub mod closure;
-pub mod library_search;
+pub(crate) mod closure;
+pub(crate) mod library_search;

@@ -38,7 +38,6 @@ pub struct Written {
     pub short: usize,
     /// Roots without room for a springboard: reached through traps.
     pub crowded: usize,
-    pub traps: usize,
     pub frames_dropped: Vec<build::Dropped>,
 }
 
@@ -383,7 +382,6 @@ pub fn write(
         springboards: left.springboards,
         short: left.short,
         crowded: left.crowded,
-        traps: traps.rows as usize,
         frames_dropped,
     })
 }

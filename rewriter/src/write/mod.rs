@@ -1,14 +1,14 @@
 //! Plan -> the output file.
 
-pub mod debug;
+pub(crate) mod debug;
 pub mod file;
-pub mod frames;
-pub mod headers;
-pub mod new_addresses;
-pub mod new_code;
-pub mod notes;
-pub mod old_code;
-pub mod output;
+pub(crate) mod frames;
+pub(crate) mod headers;
+pub(crate) mod new_addresses;
+pub(crate) mod new_code;
+pub(crate) mod notes;
+pub(crate) mod old_code;
+pub(crate) mod output;
 pub mod runtime_blob;
-pub mod symbols;
-pub mod tables;
+pub(crate) mod symbols;
+pub(crate) mod tables;

@@ -183,15 +183,6 @@ pub fn module_info_bytes(info: &ModuleInfo) -> [u8; MODULE_INFO_BYTES] {
     out
 }
 
-/// Reads a module info from the contents of [`contract::INFO_SECTION`]; `None` when it is too short or has another magic.
-pub fn read_module_info(bytes: &[u8]) -> Option<ModuleInfo> {
-    let mut words = [0; ModuleInfo::WORDS];
-    for (word, slot) in words.iter_mut().zip(bytes.get(..MODULE_INFO_BYTES)?.chunks_exact(8)) {
-        *word = u64::from_le_bytes(slot.try_into().ok()?);
-    }
-    Some(ModuleInfo::from_words(words)).filter(|info| info.magic == contract::MODULE_MAGIC)
-}
-
 type Parsed<T> = std::result::Result<T, String>;
 
 fn parse(data: &[u8]) -> Parsed<Blob> {
@@ -308,6 +299,15 @@ fn check_dynamic(phdrs: &[elf::ProgramHeader64<LE>], data: &[u8], segments: &[Se
 mod tests {
     use super::*;
     use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, Mnemonic};
+
+    /// Reads a module info from the contents of [`contract::INFO_SECTION`]; `None` when it is too short or has another magic.
+    fn read_module_info(bytes: &[u8]) -> Option<ModuleInfo> {
+        let mut words = [0; ModuleInfo::WORDS];
+        for (word, slot) in words.iter_mut().zip(bytes.get(..MODULE_INFO_BYTES)?.chunks_exact(8)) {
+            *word = u64::from_le_bytes(slot.try_into().ok()?);
+        }
+        Some(ModuleInfo::from_words(words)).filter(|info| info.magic == contract::MODULE_MAGIC)
+    }
 
     fn text() -> (u64, Vec<u8>) {
         let header = Header::parse(BLOB).unwrap();

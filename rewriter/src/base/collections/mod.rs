@@ -1,8 +1,8 @@
 //! Collections for what a module has millions of: instructions, blocks, edges.
 
-pub mod compact_ids;
-pub mod compact_offsets;
-pub mod grouped;
-pub mod ranked_bits;
-pub mod union_find;
-pub mod worklist;
+pub(crate) mod compact_ids;
+pub(crate) mod compact_offsets;
+pub(crate) mod grouped;
+pub(crate) mod ranked_bits;
+pub(crate) mod union_find;
+pub(crate) mod worklist;

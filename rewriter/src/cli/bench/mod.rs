@@ -1,5 +1,5 @@
 //! `blizzard bench`.
 
-pub mod command;
-pub mod plans;
-pub mod report;
+pub(crate) mod command;
+pub(crate) mod plans;
+pub(crate) mod report;

@@ -1,4 +1,4 @@
 //! `blizzard parmacs`.
 
-pub mod command;
-pub mod m4;
+pub(crate) mod command;
+pub(crate) mod m4;

@@ -1,10 +1,10 @@
 //! What several commands do.
 
-pub mod arguments;
-pub mod compiler;
-pub mod debug_file;
-pub mod input;
-pub mod libraries;
-pub mod print;
-pub mod scratch;
-pub mod workload;
+pub(crate) mod arguments;
+pub(crate) mod compiler;
+pub(crate) mod debug_file;
+pub(crate) mod input;
+pub(crate) mod libraries;
+pub(crate) mod print;
+pub(crate) mod scratch;
+pub(crate) mod workload;

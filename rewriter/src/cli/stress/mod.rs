@@ -1,6 +1,6 @@
 //! `blizzard stress`.
 
-pub mod check;
-pub mod command;
-pub mod log;
-pub mod round;
+pub(crate) mod check;
+pub(crate) mod command;
+pub(crate) mod log;
+pub(crate) mod round;

@@ -8,12 +8,12 @@
 //! * Everything runs on one processor, without address-space randomisation, with the same input.
 //! * A program that does not do the same in all variants is not measured, but named.
 
-pub mod counts;
-pub mod hot_spots;
-pub mod html;
-pub mod measure;
+pub(crate) mod counts;
+pub(crate) mod hot_spots;
+pub(crate) mod html;
+pub(crate) mod measure;
 pub mod process;
-pub mod render;
-pub mod report;
-pub mod symbols;
+pub(crate) mod render;
+pub(crate) mod report;
+pub(crate) mod symbols;
 pub mod variants;

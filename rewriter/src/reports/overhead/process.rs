@@ -41,7 +41,6 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Replay {
     file: tempfile::NamedTempFile,
-    pub bytes: u64,
 }
 
 impl Replay {
@@ -52,8 +51,8 @@ impl Replay {
     pub fn read(mut from: impl Read) -> Result<Self> {
         let failed = |e| Error::new("cannot keep standard input for the repetitions").because(e);
         let mut file = tempfile::NamedTempFile::new().map_err(failed)?;
-        let bytes = io::copy(&mut from, file.as_file_mut()).map_err(failed)?;
-        Ok(Replay { file, bytes })
+        io::copy(&mut from, file.as_file_mut()).map_err(failed)?;
+        Ok(Replay { file })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Debug information of the new code.
 
-pub mod address_map;
-pub mod fixed;
-pub mod line;
-pub mod lists;
-pub mod rewrite;
-pub mod sections;
+pub(crate) mod address_map;
+pub(crate) mod fixed;
+pub(crate) mod line;
+pub(crate) mod lists;
+pub(crate) mod rewrite;
+pub(crate) mod sections;

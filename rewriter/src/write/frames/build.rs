@@ -361,11 +361,3 @@ pub struct Dropped {
     pub end: Vaddr,
     pub reason: &'static str,
 }
-
-impl Frames {
-    /// Address behind the last section.
-    pub fn end(&self) -> Vaddr {
-        let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
-        all.iter().map(|(at, bytes)| *at + bytes.len() as u64).max().expect("three sections")
-    }
-}

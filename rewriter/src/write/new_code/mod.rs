@@ -1,5 +1,5 @@
 //! The new code: emitted, laid out, filled in.
 
-pub mod emit;
-pub mod layout;
-pub mod script;
+pub(crate) mod emit;
+pub(crate) mod layout;
+pub(crate) mod script;

@@ -19,7 +19,6 @@ use crate::insert::code::Place;
 use crate::plan::checks::{Check, Checks, State};
 use crate::plan::decide::Planner;
 use crate::plan::loop_tests::Limit;
-use crate::read::image::Image;
 
 use iced_x86::{Instruction, Register};
 
@@ -374,8 +373,7 @@ fn planned(checks: &Checks) -> Pieces<Planned> {
 
 /// Everything the [`Script`] is written from.
 #[derive(Clone, Copy)]
-pub struct Input<'x, 'a> {
-    pub image: &'x Image<'a>,
+pub struct Input<'x> {
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,

@@ -1,4 +1,4 @@
 //! What remains at the old addresses.
 
-pub mod chains;
-pub mod springboards;
+pub(crate) mod chains;
+pub(crate) mod springboards;

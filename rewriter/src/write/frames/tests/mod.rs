@@ -1,18 +1,26 @@
 //! Tests over real files, over random layouts, and over damaged tables.
 
-use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Input, Section};
-use crate::read::frames::parse;
-use crate::write::frames::build::{Report, build};
-use crate::write::frames::pieces::CodeMap;
-use crate::write::frames::tests::maps::{Map, Rule};
-use crate::write::frames::tests::oracle::{Action, Row, Table, Verdict};
 mod damage;
 mod maps;
 mod oracle;
 
+use crate::base::addresses::Vaddr;
+use crate::read::eh_frame::{Input, Section};
+use crate::read::frames::parse;
+use crate::write::frames::build::{Frames, Report, build};
+use crate::write::frames::pieces::CodeMap;
+use crate::write::frames::tests::maps::{Map, Rule};
+use crate::write::frames::tests::oracle::{Action, Row, Table, Verdict};
 use object::{Object, ObjectSection};
 use std::path::Path;
+
+impl Frames {
+    /// Address behind the last section.
+    fn end(&self) -> Vaddr {
+        let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
+        all.iter().map(|(at, bytes)| *at + bytes.len() as u64).max().expect("three sections")
+    }
+}
 
 /// A file of this machine, as the frames code sees it.
 struct File {

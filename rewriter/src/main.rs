@@ -1,4 +1,4 @@
-//! The command `blizzard`; everything it does is in [`blizzard::cli::command`].
+//! The command `blizzard`; everything it does is in [`blizzard::cli`].
 
 fn main() -> std::process::ExitCode {
     blizzard::cli::command::main()

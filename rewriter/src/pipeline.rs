@@ -1,4 +1,8 @@
 //! The stages, in order.
+//!
+//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`], and a
+//! [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
+//! million instructions.
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
@@ -258,8 +262,7 @@ pub fn rewrite_library_to<'a>(
     build(analyse(input, name)?, options, None, sink)
 }
 
-/// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
-/// instructions.
+/// The stages behind the analyses.
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
     let Analysed { image, insns, cfg, computed, facts, frames } = analysed;
     let (image, insns) = (&image, &insns);

@@ -1,4 +1,6 @@
-//! Newtypes for the addresses and offsets that the stages exchange. No stage passes a bare `u64` address.
+//! Newtypes for the addresses and offsets that the stages exchange.
+//!
+//! Input and output: numbers. **Invariant**: no stage passes a bare `u64` address.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,4 +1,6 @@
 //! Errors and refusals as the user reads them: what, where, what to do.
+//!
+//! Input: texts of whoever fails. Output: an [`Error`], printed as one message. **Invariant**: all refusals of a program are in one error.
 
 use crate::base::addresses::Vaddr;
 use std::fmt;

@@ -1,4 +1,7 @@
-//! What every stage uses and what knows of none: errors, addresses, options, files, collections.
+//! What every stage uses, and what knows of none.
+//!
+//! Input: none of the stages' data. Output: types and functions for errors, addresses, options, memory, files, and collections of millions.
+//! **Invariant**: nothing here knows what a program or an instruction is.
 
 pub mod addresses;
 pub(crate) mod collections;

@@ -1,4 +1,7 @@
 //! What the user asks of a rewrite.
+//!
+//! Input: the command line, or a word that names options. Output: [`Options`]. **Invariant**: equal options have equal words, and a word leads back to its
+//! options: both are parts of names in the cache.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,6 @@
 //! `blizzard cache`: what is in the cache of rewritten programs and libraries, and cleaning it.
+//!
+//! Input: a cache. Output: a list of its entries, or fewer entries; or one more, for the runtime (`add`).
 
 use crate::base::error::Result;
 use crate::cli::shared::print::print;

@@ -1,4 +1,6 @@
 //! `blizzard inspect`: what a rewrite would do to a program, without doing it.
+//!
+//! Input: a program, options of a rewrite. Output: an [`Inspection`] as text or JSON. **Invariant**: nothing is written.
 
 use crate::base::error::{Error, Result};
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};

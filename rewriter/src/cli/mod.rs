@@ -1,4 +1,7 @@
-//! The command line: one file for each subcommand.
+//! The command line: one file, or folder, for each subcommand.
+//!
+//! Input: the process's arguments. Output: an exit status, and what the command prints. [`command`] lists the subcommands and runs one.
+//! **Invariant**: errors go to standard error with `caused by:` and `help:` lines; the exit status says the same.
 
 pub(crate) mod bench;
 pub(crate) mod cache;

@@ -1,4 +1,7 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
+//!
+//! Input: a program, options, where the output goes. Output: the file, whole or not at all, and its libraries in the cache or in a bundle.
+//! **Invariant**: the input is never overwritten.
 
 use crate::base::error::{Error, Result};
 use crate::base::output_file::AtomicFile;

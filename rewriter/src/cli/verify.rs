@@ -1,4 +1,6 @@
 //! `blizzard verify`: the independent audit of a rewritten file.
+//!
+//! Input: the file, and if given its original. Output: what is open, as text or JSON; the exit status is 1 if anything is.
 
 use crate::base::error::{Error, Result};
 use crate::cli::shared::arguments::ProgramFile;

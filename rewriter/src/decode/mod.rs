@@ -1,4 +1,7 @@
 //! Image -> instructions: what is code, and what is not.
+//!
+//! Input: the image and its frames; targets that jump tables add. Output: [`insns::Insns`]. **Invariant**: bytes that are not known to be code stay as they
+//! are; what may be both code and constants is listed, and refused.
 
 pub(crate) mod address_index;
 pub(crate) mod address_sums;

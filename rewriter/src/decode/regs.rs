@@ -1,4 +1,7 @@
 //! Sets of general registers and status flags, and which ones an instruction names or writes.
+//!
+//! Input: registers as iced-x86 numbers them. Output: [`RegSet`]s. **Invariant**: a part of a register stands for all of it.
+//! Source: psABI figure 3.4 (registers across calls).
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};

@@ -1,4 +1,7 @@
-//! Instructions -> control-flow graph: blocks, jump tables, calls that return, computed targets.
+//! Instructions -> control-flow graph.
+//!
+//! Input: decoded instructions, frames. Output: basic blocks and their edges ([`cfg::Cfg`]), jump tables, calls that return, and the addresses that code
+//! may compute. **Invariant**: each edge that the processor can take is in the graph, or its source is listed as leading to places unknown.
 
 pub(crate) mod bounds;
 pub mod cfg;

@@ -1,4 +1,6 @@
 //! The audit of [`blizzard_verify`], with the runtimes that this build puts into programs.
+//!
+//! Input: a rewritten file, and if wanted its original. Output: an [`Audit`]. **Invariant**: the audit sees the files only, nothing of the rewrite.
 
 pub use blizzard_verify::{Around, Audit, Finding, Inputs, Run, Runtime, Suspect, mutation, suspects, verify_against};
 

@@ -1,4 +1,8 @@
 //! Plan -> the output file.
+//!
+//! Input: image, graph, plan, and for a program the runtime. Output: a file: the input's bytes with old code overwritten, and behind them new code, tables, the
+//! runtime and headers. **Invariant**: the input's bytes keep their places in the file. What changes of them, changes where it stands: old code, notes, and
+//! symbols and words that name functions by new addresses.
 
 pub(crate) mod debug;
 pub mod file;

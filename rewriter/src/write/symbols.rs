@@ -11,6 +11,7 @@
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
+use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
 use crate::write::new_code::layout::Placed;
 use object::LittleEndian as LE;
@@ -18,8 +19,6 @@ use object::elf::{FileHeader64, SHF_ALLOC, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB, Sect
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Bytes of an `Elf64_Sym`.
-pub const SYM_BYTES: usize = 24;
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;

@@ -1,4 +1,6 @@
-//! Cfg -> facts: what each instruction reads and writes, which registers and flags are live, which hold stack addresses.
+//! Values by key, in two lists.
+//!
+//! Input: pairs of numbers in any order, asked for several times instead of kept. Output: the values of a key. **Invariant**: they have the order of the pairs.
 
 use crate::base::collections::ranked_bits::{RankedBits, set};
 

@@ -1,4 +1,6 @@
 //! `blizzard parmacs`: expands the PARMACS macros in a source file, as m4 does with the file that `blizzard config --m4` names.
+//!
+//! Input: a file. Output: its expansion on standard output.
 
 use crate::base::error::{Error, Result};
 use crate::cli::parmacs::m4;

@@ -1,4 +1,6 @@
 //! The system's C compiler: finding it, and the flags that programs with shared memory need where libraries are not rewritten.
+//!
+//! Input: the command that the user asks for, or `CC`. Output: a [`Compiler`], and its flags.
 
 use crate::base::error::{Error, Result};
 use std::ffi::{OsStr, OsString};

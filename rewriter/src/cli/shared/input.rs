@@ -1,4 +1,6 @@
 //! Finding and reading the program that the user names.
+//!
+//! Input: a path, or a name that is looked up as a shell does. Output: the file, mapped, with its path and mode.
 
 use crate::base::error::{Error, Result};
 use crate::base::memory::Mapped;

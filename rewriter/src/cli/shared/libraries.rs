@@ -1,4 +1,7 @@
 //! The libraries of the program that a command rewrites.
+//!
+//! Input: a program, options. Output: its libraries, rewritten into the cache or into a bundle, several at once, with progress on a terminal.
+//! **Invariant**: after a failure no more are begun; of several failures it is the first library's.
 
 use crate::base::error::{Error, Result};
 use crate::base::memory::Mapped;

@@ -1,4 +1,6 @@
-//! What several commands do.
+//! What several commands do: arguments, printing, finding programs and compilers, rewriting libraries, running embedded programs.
+//!
+//! Input: parts of command lines. Output: what the commands go on with. **Invariant**: no command is known here.
 
 pub(crate) mod arguments;
 pub(crate) mod compiler;

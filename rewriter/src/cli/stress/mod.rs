@@ -1,4 +1,6 @@
-//! `blizzard stress`.
+//! `blizzard stress`: random races on the real runtime, checked for sequential consistency.
+//!
+//! Input: how many rounds, and what is fixed of them. Output: the first contradiction, with its logs. Only this command and its tests use what is here.
 
 pub(crate) mod check;
 pub(crate) mod command;

@@ -1,4 +1,6 @@
 //! Report -> text for people.
+//!
+//! Input: a [`Report`]. Output: a table; numbers and sizes in short form.
 
 use crate::reports::overhead::hot_spots::{Counts, Place};
 use crate::reports::overhead::report::Report;

@@ -1,4 +1,7 @@
 //! Line-number programs: the header as it was, the rows at new addresses in a new encoding.
+//!
+//! Input: an old program, a map of addresses. Output: a new program. **Invariant**: it has no rows for old code.
+//! Source: DWARF 5 section 6.2.
 
 use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, Slice};

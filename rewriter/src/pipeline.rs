@@ -20,7 +20,8 @@ use crate::facts::stack::{StackRegs, is_got_jump};
 use crate::facts::{conventions, stack_depth};
 use crate::graph::cfg::{Cfg, End};
 use crate::graph::computed_targets::Computed;
-use crate::graph::jump_tables::{self, JumpTable};
+use crate::graph::jump_table::JumpTable;
+use crate::graph::table_search;
 use crate::insert::block_recorder;
 use crate::insert::code::Code;
 use crate::pipeline::file::LibraryRecord;
@@ -149,7 +150,7 @@ fn explore(image: &Image, frame_info: &frames::FrameInfo) -> (Insns, Vec<JumpTab
     loop {
         let insns = explorer.finish();
         image.give_back();
-        let found = jump_tables::find(image, &insns, frame_info);
+        let found = table_search::find(image, &insns, frame_info);
         image.give_back();
         if !explorer.add_targets(found.new_targets) {
             return (insns, found.tables);

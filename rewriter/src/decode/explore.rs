@@ -517,7 +517,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
     }
 
     /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code. So those of a jump table
-    /// that the program might change (Free Pascal's are among its variables), which is none for [`crate::graph::jump_tables`].
+    /// that the program might change (Free Pascal's are among its variables), which is none for [`crate::graph::table_search`].
     fn take_entries(&mut self, table: &address_sums::Table) {
         let variable = table.from == table.at && self.image.is_writable(table.at);
         if self.image.exec_at(table.from).is_none() && !variable {

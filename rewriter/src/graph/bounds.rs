@@ -9,7 +9,8 @@
 use crate::decode::classify::is_conditional_move;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::regs::writes;
-use crate::graph::jump_tables::{Finder, MAX_ENTRIES};
+use crate::graph::table_search::MAX_ENTRIES;
+use crate::graph::trace::Finder;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Most instructions between the load and the comparison.
@@ -146,7 +147,7 @@ impl Finder<'_, '_> {
 
     /// Whether all but the low `width` bits of `reg` are zero before `at`: whatever writes it writes zeros there.
     fn is_zero_extended(&self, at: InsnId, reg: Register, width: u32) -> bool {
-        let crate::graph::jump_tables::Reach::Defs(defs) = self.reach(at, reg) else { return false };
+        let crate::graph::trace::Reach::Defs(defs) = self.reach(at, reg) else { return false };
         let extends = |insn: &Instruction| {
             let own = insn.op0_kind() == OpKind::Register
                 && insn.op0_register().is_gpr32()

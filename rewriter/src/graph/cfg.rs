@@ -12,7 +12,7 @@ use crate::base::collections::ranked_bits::{RankedBits, is_set, set};
 use crate::base::collections::union_find::Components;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
-use crate::graph::jump_tables::JumpTable;
+use crate::graph::jump_table::JumpTable;
 use crate::read::frames::FdeInfo;
 
 /// Index into [`Cfg::blocks`].

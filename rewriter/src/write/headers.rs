@@ -7,11 +7,11 @@
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
 use crate::decode::insns::Insns;
+use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
 use crate::write::debug::sections::{Moved, append};
 use crate::write::new_code::layout::Placed;
 use crate::write::output::Output;
-use crate::read::exports::SYM_BYTES;
 use crate::write::symbols::Symbols;
 use blizzard_contract::{ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};

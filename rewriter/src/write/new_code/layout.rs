@@ -9,7 +9,7 @@ use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::{Error, Result};
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::graph::jump_tables::JumpTable;
+use crate::graph::jump_table::JumpTable;
 use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Restarts, Target};
 use crate::insert::strip;
 use crate::plan::checks;

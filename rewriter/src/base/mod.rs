@@ -4,8 +4,13 @@
 //! **Invariant**: nothing here knows what a program or an instruction is.
 
 pub mod addresses;
-pub(crate) mod collections;
+
 pub mod error;
-pub mod memory;
+
 pub mod options;
+
+pub mod memory;
+
 pub mod output_file;
+
+pub(crate) mod collections;

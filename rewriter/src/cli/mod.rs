@@ -3,16 +3,28 @@
 //! Input: the process's arguments. Output: an exit status, and what the command prints. [`command`] lists the subcommands and runs one.
 //! **Invariant**: errors go to standard error with `caused by:` and `help:` lines; the exit status says the same.
 
-pub(crate) mod bench;
-pub(crate) mod cache;
-pub mod command;
-pub(crate) mod config;
-pub(crate) mod demo;
-pub(crate) mod inspect;
-pub(crate) mod overhead;
-pub(crate) mod parmacs;
-pub(crate) mod rewrite;
-pub(crate) mod run;
 pub(crate) mod shared;
-pub(crate) mod stress;
+
+pub(crate) mod rewrite;
+
+pub(crate) mod run;
+
 pub(crate) mod verify;
+
+pub(crate) mod inspect;
+
+pub(crate) mod overhead;
+
+pub(crate) mod config;
+
+pub(crate) mod parmacs;
+
+pub(crate) mod cache;
+
+pub(crate) mod demo;
+
+pub(crate) mod stress;
+
+pub(crate) mod bench;
+
+pub mod command;

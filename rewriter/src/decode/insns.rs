@@ -26,7 +26,7 @@ pub struct Insns {
     pub main: usize,
     /// Plausible indirect targets, sorted: their old addresses get springboards.
     pub roots: Vec<InsnId>,
-    /// AddressIndex of functions (frames, symbols): aligned in the output.
+    /// Starts of functions (frames, symbols): aligned in the output.
     pub starts: Vec<InsnId>,
     /// Those of `starts` where a part of a function begins that its compiler put elsewhere: frames say so, and nothing names or calls
     /// them. Only jumps of their own functions lead there. Sorted.

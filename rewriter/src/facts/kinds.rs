@@ -78,7 +78,7 @@ fn small_number(insn: &Instruction) -> u64 {
 /// Slots of the cache; small enough for the cache.
 const SLOTS: usize = 1 << 13;
 
-/// CompactIds shapes. The last ones are found without the map.
+/// Numbers shapes. The last ones are found without the map.
 struct ShapeNumbers {
     last: Vec<(Shape, u32)>,
     all: HashMap<Shape, u32>,
@@ -199,7 +199,7 @@ impl Facts {
         let mut numbers = ShapeNumbers::new();
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
-        // CompactIds of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
+        // Numbers of kinds, and whether they switch stacks. How one uses rsp depends on its displacement, so those that do are looked at
         // each.
         let mut memo: Memo<(u32, bool)> = Memo::default();
         for i in 0..insns.len() as u32 {

@@ -4,17 +4,29 @@
 //! addresses or numbers of 32 bits, what lies below rsp. **Invariant**: where something is not understood, the answer is the one that inserts more.
 
 pub mod access;
-pub(crate) mod callees;
-pub(crate) mod conventions;
-pub(crate) mod dwords;
+
 pub mod effects;
-pub(crate) mod handwritten;
-pub(crate) mod ipa_ra;
-pub(crate) mod kinds;
-pub(crate) mod liveness;
-pub(crate) mod red_zone;
+
 pub(crate) mod rsp;
+
+pub(crate) mod kinds;
+
 pub(crate) mod stack;
+
+pub(crate) mod dwords;
+
 pub(crate) mod stack_depth;
 
 pub(crate) mod stack_stores;
+
+pub(crate) mod red_zone;
+
+pub(crate) mod handwritten;
+
+pub(crate) mod ipa_ra;
+
+pub(crate) mod callees;
+
+pub(crate) mod conventions;
+
+pub(crate) mod liveness;

@@ -9,7 +9,7 @@
 use crate::decode::classify::is_conditional_move;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::regs::writes;
-use crate::graph::table_search::MAX_ENTRIES;
+use crate::graph::jump_table::MAX_ENTRIES;
 use crate::graph::trace::Finder;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 

@@ -129,7 +129,7 @@ pub struct Cfg {
     /// Components that contain an unresolved indirect jump other than a plain tail call through the GOT.
     pub unresolved: Vec<bool>,
     /// Blocks that return on a stack that they have just chosen, or of whose return it is not known that it leads to their caller, and blocks that jump to a
-    /// function with another return address in front of their own: what comes next, no call of the graph need have led to. CompactOffsets.
+    /// function with another return address in front of their own: what comes next, no call of the graph need have led to. Ascending.
     pub switched: Vec<BlockId>,
     /// Some code calls by a return, so that nothing is known of what it needs behind the call.
     pub called_by_returns: bool,

@@ -126,3 +126,6 @@ pub(super) fn own_entries(t: &JumpTable, starts: &[Vaddr]) -> usize {
     let next = starts[behind..].iter().find(|s| (**s - t.at).is_multiple_of(width));
     next.map_or(t.targets.len(), |s| t.targets.len().min(((*s - t.at) / width) as usize))
 }
+
+/// Most entries of a table.
+pub(super) const MAX_ENTRIES: usize = 1 << 16;

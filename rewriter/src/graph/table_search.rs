@@ -15,7 +15,7 @@
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::{Insns, Sources};
-use crate::graph::jump_table::{Entries, Goal, JumpTable, own_entries, relative_starts};
+use crate::graph::jump_table::{Entries, Goal, JumpTable, MAX_ENTRIES, own_entries, relative_starts};
 use crate::graph::returns::Returns;
 use crate::graph::trace::{Finder, MAX_COPIES, Module};
 use crate::read::frames::FrameInfo;
@@ -23,8 +23,6 @@ use crate::read::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
-/// Most entries of a table.
-pub(super) const MAX_ENTRIES: usize = 1 << 16;
 /// What one round found.
 pub struct Found {
     /// Sorted by jump.

@@ -269,7 +269,7 @@ pub struct Code {
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
-    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. CompactOffsets.
+    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
     pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,

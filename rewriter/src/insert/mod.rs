@@ -5,14 +5,25 @@
 //! program's state, enters the gate, and goes on to the access.
 
 pub(crate) mod asm;
-pub(crate) mod block_recorder;
-pub(crate) mod block_table;
-pub(crate) mod code;
-pub(crate) mod polls;
-pub(crate) mod screen;
-pub(crate) mod sequences;
-pub(crate) mod site;
+
 pub(crate) mod site_class;
-pub(crate) mod stack_test;
-pub(crate) mod strip;
+
+pub(crate) mod block_table;
+
+pub(crate) mod block_recorder;
+
+pub(crate) mod code;
+
+pub(crate) mod site;
+
 pub(crate) mod stubs;
+
+pub(crate) mod polls;
+
+pub(crate) mod stack_test;
+
+pub(crate) mod screen;
+
+pub(crate) mod strip;
+
+pub(crate) mod sequences;

@@ -23,16 +23,28 @@
 //! than accesses that are certainly executed when it is: nothing is acquired that the program might not touch.
 //! Source: design section 5 (merged checks; restart the group).
 
-pub(crate) mod across;
-pub(crate) mod ahead;
-pub(crate) mod checks;
-pub(crate) mod collect;
-pub(crate) mod copies;
-pub(crate) mod covered;
 pub(crate) mod decide;
-pub(crate) mod loop_tests;
-pub(crate) mod merge;
-pub(crate) mod passes;
-pub(crate) mod polls;
+
 pub(crate) mod ranges;
+
+pub(crate) mod loop_tests;
+
+pub(crate) mod checks;
+
+pub(crate) mod polls;
+
+pub(crate) mod collect;
+
+pub(crate) mod covered;
+
+pub(crate) mod copies;
+
 pub(crate) mod strips;
+
+pub(crate) mod merge;
+
+pub(crate) mod ahead;
+
+pub(crate) mod across;
+
+pub(crate) mod passes;

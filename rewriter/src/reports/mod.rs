@@ -3,5 +3,7 @@
 //! Input: programs, original or rewritten. Output: data, as text, JSON or HTML. **Invariant**: no report changes the program it is about.
 
 pub mod audit;
+
 pub mod inspect;
+
 pub mod overhead;

@@ -4,5 +4,7 @@
 //! to none.
 
 pub mod cache;
-pub(crate) mod closure;
+
 pub(crate) mod library_search;
+
+pub(crate) mod closure;

@@ -109,7 +109,7 @@ fn ask_instructions(image: &Image, insns: &Insns, candidates: &mut [Candidate]) 
                 let at = usize::from(s.disp32);
                 let field = &reader.tail(id)[at..at + 4];
                 let distance = i32::from_le_bytes(field.try_into().expect("four bytes"));
-                // NewAddresses branches lead to the new code, whatever the function is known by; but a call of what stands behind it
+                // Direct branches lead to the new code, whatever the function is known by; but a call of what stands behind it
                 // pushes that address as if the code wanted to know it.
                 let to = insns.end(id) + i64::from(distance) as u64;
                 if insns.target(id).is_none() || distance == 0 {

@@ -2,6 +2,8 @@
 //!
 //! Input: what to measure ([`plans`]). Output: ratios to floors measured in the same run ([`report`]).
 
-pub(crate) mod command;
 pub(crate) mod plans;
+
 pub(crate) mod report;
+
+pub(crate) mod command;

@@ -2,5 +2,6 @@
 //!
 //! Input: a source file with macros. Output: the expanded text, byte for byte that of GNU m4.
 
-pub(crate) mod command;
 pub(crate) mod m4;
+
+pub(crate) mod command;

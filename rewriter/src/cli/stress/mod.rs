@@ -2,7 +2,10 @@
 //!
 //! Input: how many rounds, and what is fixed of them. Output: the first contradiction, with its logs. Only this command and its tests use what is here.
 
-pub(crate) mod check;
-pub(crate) mod command;
 pub(crate) mod log;
+
+pub(crate) mod check;
+
 pub(crate) mod round;
+
+pub(crate) mod command;

@@ -8,12 +8,20 @@
 //! * Everything runs on one processor, without address-space randomisation, with the same input.
 //! * A program that does not do the same in all variants is not measured, but named.
 
-pub(crate) mod counts;
-pub(crate) mod hot_spots;
-pub(crate) mod html;
-pub(crate) mod measure;
-pub mod process;
-pub(crate) mod render;
-pub(crate) mod report;
-pub(crate) mod symbols;
 pub mod variants;
+
+pub mod process;
+
+pub(crate) mod measure;
+
+pub(crate) mod counts;
+
+pub(crate) mod symbols;
+
+pub(crate) mod hot_spots;
+
+pub(crate) mod report;
+
+pub(crate) mod render;
+
+pub(crate) mod html;

@@ -4,8 +4,13 @@
 //! **Invariant**: what is not understood stays as it was; debug information is never a reason to refuse a program.
 
 pub(crate) mod address_map;
-pub(crate) mod fixed;
-pub(crate) mod line;
-pub(crate) mod lists;
-pub(crate) mod rewrite;
+
 pub(crate) mod sections;
+
+pub(crate) mod line;
+
+pub(crate) mod lists;
+
+pub(crate) mod fixed;
+
+pub(crate) mod rewrite;

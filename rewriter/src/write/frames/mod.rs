@@ -16,12 +16,17 @@
 //! Source: System V psABI for x86-64 section 4.2.4 and DWARF 5 section 6.4 (frames), Linux Standard Base 5.0 section 10.6
 //! (`.eh_frame`, `.eh_frame_hdr`), Itanium C++ ABI "Exception Handling Tables" (LSDA).
 
-pub(crate) mod build;
 pub(crate) mod cfi;
-pub(crate) mod debug_frame;
-pub(crate) mod eh_frame_hdr;
-pub(crate) mod lsda_write;
+
 pub(crate) mod pieces;
+
+pub(crate) mod lsda_write;
+
+pub(crate) mod eh_frame_hdr;
+
+pub(crate) mod build;
+
+pub(crate) mod debug_frame;
 
 #[cfg(test)]
 mod tests;

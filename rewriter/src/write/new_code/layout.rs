@@ -32,7 +32,7 @@ pub struct Placed {
     pub claims: Vec<Claim>,
     pub regions: Vec<Region>,
     restarts: Restarts,
-    /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. CompactOffsets.
+    /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. Ascending.
     pub copies: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Their instructions.
     pub moved: Vec<(InsnId, std::ops::Range<Vaddr>)>,

@@ -3,6 +3,8 @@
 //! Input: the plan. Output: [`layout::NewCode`] and where each instruction has got to ([`layout::Placed`]).
 //! **Invariant**: the main run of instructions keeps its order.
 
-pub(crate) mod emit;
-pub(crate) mod layout;
 pub(crate) mod script;
+
+pub(crate) mod emit;
+
+pub(crate) mod layout;

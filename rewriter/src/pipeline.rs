@@ -1,6 +1,7 @@
 //! The stages, in order.
 //!
-//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`], and a
+//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`],
+//! and a
 //! [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
 //! million instructions.
 

@@ -131,7 +131,8 @@ fn flag_bits(rflags: u32) -> u32 {
 }
 
 /// Whether an instruction loads rsp from memory that is not the frame's.
-/// [`crate::facts::stack_depth`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that never comes back.
+/// [`crate::facts::stack_depth`] finds such returns, too, but not behind a call on the new stack where other ways lead, since it takes it for a call that
+/// never comes back.
 pub fn switches_stack(insn: &Instruction) -> bool {
     insn.mnemonic() == Mnemonic::Mov
         && insn.op0_kind() == OpKind::Register

@@ -3,7 +3,8 @@
 //! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
 //! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one
-//! function, or to any that can be entered so, and both sides know of each other what a direct call's know ([`crate::facts::callees`]). An unresolved jump is a tail call or leads
+//! function, or to any that can be entered so, and both sides know of each other what a direct call's know ([`crate::facts::callees`]). An unresolved jump
+//! is a tail call or leads
 //! to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame catches exceptions of
 //! (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing pad that reads them.
 //!

@@ -149,7 +149,8 @@ impl Finder<'_, '_> {
     }
 
     /// Whether an entry that leads to no instruction may be one of its table all the same. A case that cannot happen leads behind the last
-    /// instruction of the function or of a part of it, to padding or to the end of the section. Where the number of entries is `proven`, whatever they lead to is theirs.
+    /// instruction of the function or of a part of it, to padding or to the end of the section. Where the number of entries is `proven`, whatever they
+    /// lead to is theirs.
     fn leads_nowhere(&self, va: Vaddr, proven: bool) -> bool {
         let inside = self.image.exec_at(va).is_some();
         let behind = || va.0.checked_sub(1).is_some_and(|last| self.image.exec_at(Vaddr(last)).is_some());

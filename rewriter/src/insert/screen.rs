@@ -1,6 +1,7 @@
 //! Checks that ask first, by one bit of the address, whether it can be shared memory at all, as DESIGN.md lists them.
 //!
-//! Input: as [`crate::insert::sequences::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it, and the
+//! Input: as [`crate::insert::sequences::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it,
+//! and the
 //! check's stub. **Invariant**: an access whose address has [`contract::PRIVATE_BIT`], or is formed from a register that has it and a displacement, is
 //! private: neither tags nor protocols know such addresses ([`contract::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
 

@@ -2,7 +2,8 @@
 //!
 //! Input: an instruction of [`crate::facts::rsp`] that has just been emitted. Output: in the hot buffer one bit of rsp is tested; the cold stub
 //! goes back where rsp lies outside the segment's window, or where nothing is ever inaccessible, and else ends the run.
-//! **Invariant**: neither memory at rsp is touched, nor a register changed, unless flags are live and no register is free to keep them. Source: SDM volume 2, BT.
+//! **Invariant**: neither memory at rsp is touched, nor a register changed, unless flags are live and no register is free to keep them. Source: SDM volume
+//! 2, BT.
 
 use crate::decode::regs::RegSet;
 use crate::insert::asm::{self, Mem, RAX, RSP};
@@ -10,7 +11,8 @@ use crate::insert::code::{Code, Target};
 use crate::insert::site::{Saved, Scratch, Site, open, save_flags};
 use blizzard_contract as contract;
 
-/// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all addresses that
+/// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all
+/// addresses that
 /// programs may use.
 const BITS: [(u32, bool); 7] = {
     let mut bits = [(0, false); 7];

@@ -1,6 +1,7 @@
 //! The signals that the launcher and the supervisor receive.
 //!
-//! Input: the process's signals from [`Signals::listen`] on. Output: [`Event`]s. **Invariant**: a signal that was ignored when the process started stays ignored.
+//! Input: the process's signals from [`Signals::listen`] on. Output: [`Event`]s. **Invariant**: a signal that was ignored when the process started stays
+//! ignored.
 
 use crate::base::error::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The root is `$BLIZZARD_CACHE`, else `$XDG_CACHE_HOME/blizzard`, else `$HOME/.cache/blizzard`. It is created readable by its
-//! owner only. Somebody else who starts a program, and so cannot write there, uses a cache of their own ([`Cache::or_own`]). Entries that nobody has used for [`KEEP`] are removed when a new one is made.
+//! owner only. Somebody else who starts a program, and so cannot write there, uses a cache of their own ([`Cache::or_own`]). Entries that nobody has used
+//! for [`KEEP`] are removed when a new one is made.
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;

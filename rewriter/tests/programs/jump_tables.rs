@@ -162,7 +162,8 @@ fn a_tables_address_may_move_between_registers_around_a_loop() {
     rewrites(folder.path(), &program);
 }
 
-/// A table of a function without a frame, with an entry that leads to bytes which are no code. Nothing becomes known there, so the search for more code had no end (a file that the fuzzer
+/// A table of a function without a frame, with an entry that leads to bytes which are no code. Nothing becomes known there, so the search for more code
+/// had no end (a file that the fuzzer
 /// had damaged).
 const NO_CODE: &str = r#"
 __asm__(".text\n.globl pick\n.type pick, @function\npick:\n"

@@ -34,7 +34,8 @@ const PLANTED_LIMIT: Duration = Duration::from_secs(20);
 /// Test the runtime: random races on shared words, checked for sequential consistency
 ///
 /// Every node loads, stores and exchanges a few shared words at random, most of them in blocks that several nodes write, and logs what it gets.
-/// The rounds go through all block sizes, home policies and protocols, of the run and of single allocations, some with more pages than the nodes may have copies of. A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
+/// The rounds go through all block sizes, home policies and protocols, of the run and of single allocations, some with more pages than the nodes may have
+/// copies of. A checker then proves that one order of all accesses explains every log, or shows accesses that no order explains. Every
 /// other round runs with random delays wherever the runtime handles a message. The exit status is 1 if anything was found.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \

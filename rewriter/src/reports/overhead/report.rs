@@ -1,6 +1,7 @@
 //! Everything there is to say of what the checks cost a program, as JSON.
 //!
-//! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show to people.
+//! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
+//! to people.
 
 use crate::reports::overhead::{hot_spots, measure};
 use serde::Serialize;

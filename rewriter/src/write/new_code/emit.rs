@@ -1,6 +1,7 @@
 //! Plan -> [`Code`]: the new code, before addresses are known.
 //!
-//! Input: the image, its instructions, the [`Script`], planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative are copied as they are, redundant prefixes included.
+//! Input: the image, its instructions, the [`Script`], planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative
+//! are copied as they are, redundant prefixes included.
 
 use crate::base::addresses::Vaddr;
 use crate::base::collections::compact_offsets::CompactOffsets;

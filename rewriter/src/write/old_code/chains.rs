@@ -2,7 +2,8 @@
 //!
 //! Input: the states of a section's bytes. Output: jumps in the bytes nearby where no possible target begins: in padding or inside an instruction, else over
 //! instructions that only follow others. A possible target right behind the first byte leaves one displacement for the first jump, which is what stands
-//! there: a trap byte, or the first byte of that target's own springboard. **Invariants**: what a jump covers belongs to no other one; no chain has more than [`SPRINGBOARD_JUMPS`] jumps, which the runtime and
+//! there: a trap byte, or the first byte of that target's own springboard. **Invariants**: what a jump covers belongs to no other one; no chain has more
+//! than [`SPRINGBOARD_JUMPS`] jumps, which the runtime and
 //! `verify` follow; the shortest chain is taken. Source: SDM volume 2, JMP.
 
 use crate::base::addresses::Vaddr;

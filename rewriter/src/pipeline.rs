@@ -1,8 +1,7 @@
 //! The stages, in order.
 //!
 //! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`],
-//! and a
-//! [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
+//! and a [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
 //! million instructions.
 
 use crate::base::addresses::Vaddr;
@@ -25,14 +24,13 @@ use crate::graph::jump_table::JumpTable;
 use crate::graph::table_search;
 use crate::insert::block_recorder;
 use crate::insert::code::Code;
-use crate::pipeline::file::LibraryRecord;
 use crate::plan::checks::{self, Counts};
 use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
 use crate::read::rewritten::is_rewritten;
-use crate::write::file::{self, Program};
+use crate::write::file::{self, LibraryRecord, Program};
 use crate::write::new_addresses;
 use crate::write::new_code::script::{self, Script};
 use crate::write::new_code::{emit, layout};

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use memmap2::{Mmap, UncheckedAdvice};
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -90,7 +90,7 @@ impl Mapped {
     ///
     /// # Errors
     /// It was.
-    pub fn expect_unchanged(&self, name: &str) -> crate::base::error::Result<()> {
+    pub fn expect_unchanged(&self, name: &str) -> Result<()> {
         if self.is_unchanged() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::Options;
+use crate::base::options::{Options, Poll};
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
@@ -261,7 +261,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
         check_loads: options.checks.loads(),
         check_stores: options.checks.stores(),
-        polls: options.poll == crate::base::options::Poll::Backedge,
+        polls: options.poll == Poll::Backedge,
         counting: options.count,
         blocks: options.blocks,
         libraries: true,

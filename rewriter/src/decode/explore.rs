@@ -1,15 +1,14 @@
 //! [`Explorer`]: finds code and only code.
 //!
 //! Input: the image and its frames; targets that jump tables add between rounds. Output: what is known of each byte; [`crate::decode::listing`] makes
-//! [`crate::decode::insns::Insns`] of it. Recursive descent from *hard* roots (entry
-//! point, frame descriptions, function symbols, landing pads, direct branches), then, where what stands there decodes plausibly, the rest
-//! of each frame's range and *soft* roots (untyped labels, addresses that data or `lea` name).
+//! [`crate::decode::insns::Insns`] of it. Recursive descent from *hard* roots (entry point, frame descriptions, function symbols, landing pads, direct
+//! branches), then, where what stands there decodes plausibly, the rest of each frame's range and *soft* roots (untyped labels, addresses that data or
+//! `lea` name).
 //!
 //! Constants between the functions may decode, too. Bytes that code reads, by a constant address or through a register that
 //! it has put the address into ([`evidence`]), are not taken for code unless hard roots lead there; where that is learnt
 //! only after they have been, exploration begins again. What code both reads and jumps to is [`crate::decode::insns::Insns::contested`]. Hand-written code
-//! has no
-//! frames that say what to sweep: [`crate::decode::gaps`].
+//! has no frames that say what to sweep: [`crate::decode::gaps`].
 //!
 //! Source: design section 3.1; SDM volume 2 for lengths (through iced-x86).
 

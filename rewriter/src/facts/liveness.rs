@@ -4,9 +4,9 @@
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
 //! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one
 //! function, or to any that can be entered so, and both sides know of each other what a direct call's know ([`crate::facts::callees`]). An unresolved jump
-//! is a tail call or leads
-//! to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame catches exceptions of
-//! (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing pad that reads them.
+//! is a tail call or leads to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame
+//! catches exceptions of (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing
+//! pad that reads them.
 //!
 //! The equations are monotone, so their least solution does not depend on the order in which blocks are visited. In particular, whether
 //! anything is seen to enter the code in front of a return is decided by the graph alone, before they are solved.

@@ -1,8 +1,7 @@
 //! Graph -> facts: what holds of single instructions, and what holds on all ways through the program.
 //!
 //! Input: the graph, decoded instructions. Output: what each instruction reads, writes and accesses ([`kinds::Facts`]), what is live, which registers hold
-//! stack
-//! addresses or numbers of 32 bits, what lies below rsp. **Invariant**: where something is not understood, the answer is the one that inserts more.
+//! stack addresses or numbers of 32 bits, what lies below rsp. **Invariant**: where something is not understood, the answer is the one that inserts more.
 
 pub mod access;
 

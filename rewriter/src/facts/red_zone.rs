@@ -6,10 +6,9 @@
 //!
 //! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says, and one below is in use.
 //! Where addresses are made from rsp, [`crate::facts::stack_stores`] tells whether a store through one may lie below. What rsp has been raised over may be
-//! in use
-//! where it is lowered again, other than by a push or call, which write what they uncover.
-//! Hand-written code that keeps something below while it calls what it knows names the place: then its callees keep off, too. Where a way leads from the
-//! place to a call through a pointer, all keep off that such a call may lead to in this file.
+//! in use where it is lowered again, other than by a push or call, which write what they uncover. Hand-written code that keeps something below while it
+//! calls what it knows names the place: then its callees keep off, too. Where a way leads from the place to a call through a pointer, all keep off that
+//! such a call may lead to in this file.
 
 use crate::base::addresses::Vaddr;
 use crate::base::collections::union_find::Components;

@@ -10,7 +10,7 @@ use crate::decode::classify::is_conditional_move;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::regs::writes;
 use crate::graph::jump_table::MAX_ENTRIES;
-use crate::graph::trace::Finder;
+use crate::graph::trace::{Finder, Reach};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Most instructions between the load and the comparison.
@@ -147,7 +147,7 @@ impl Finder<'_, '_> {
 
     /// Whether all but the low `width` bits of `reg` are zero before `at`: whatever writes it writes zeros there.
     fn is_zero_extended(&self, at: InsnId, reg: Register, width: u32) -> bool {
-        let crate::graph::trace::Reach::Defs(defs) = self.reach(at, reg) else { return false };
+        let Reach::Defs(defs) = self.reach(at, reg) else { return false };
         let extends = |insn: &Instruction| {
             let own = insn.op0_kind() == OpKind::Register
                 && insn.op0_register().is_gpr32()

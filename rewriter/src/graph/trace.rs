@@ -277,8 +277,7 @@ fn frame_of(frames: &FrameInfo, va: Vaddr) -> Option<&FdeInfo> {
 }
 
 /// Whether `to` is in the middle of a function other than the one with the frame `from`. A table whose end is not known may go on with entries of the next
-/// table,
-/// which lead there; no jump does. The new table has those entries, but they say nothing about what runs before what.
+/// table, which lead there; no jump does. The new table has those entries, but they say nothing about what runs before what.
 fn is_in_another_function(insns: &Insns, frames: &FrameInfo, from: Option<&FdeInfo>, to: InsnId) -> bool {
     let (Some(from), Some(there)) = (from, frame_of(frames, insns.va(to))) else { return false };
     from.start != there.start && !from.fragment && !there.fragment

@@ -1,15 +1,14 @@
 //! Checks that ask first, by one bit of the address, whether it can be shared memory at all, as DESIGN.md lists them.
 //!
 //! Input: as [`crate::insert::sequences::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it,
-//! and the
-//! check's stub. **Invariant**: an access whose address has [`contract::PRIVATE_BIT`], or is formed from a register that has it and a displacement, is
-//! private: neither tags nor protocols know such addresses ([`contract::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
+//! and the check's stub. **Invariant**: an access whose address has [`contract::PRIVATE_BIT`], or is formed from a register that has it and a displacement,
+//! is private: neither tags nor protocols know such addresses ([`contract::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
 
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
 use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{Code, Target};
-use crate::insert::site::{Saved, Site, address, count, place_regs};
+use crate::insert::site::{RED_ZONE, Saved, Site, address, count, in_red_zone, place_regs};
 use crate::insert::stubs::{chained_stub, miss_call, shared_tail, short_stub, test_tag};
 use blizzard_contract as contract;
 use iced_x86::Register;
@@ -80,9 +79,9 @@ fn spilled(code: &mut Code, site: &Site, p: &Plain, behind: u32) -> Result<(), &
     let saved = Saved { spilled: vec![s], red_zone: site.red_zone, ..Saved::default() };
     let out = &mut code.cold.bytes;
     if site.red_zone {
-        asm::store64(out, crate::insert::site::in_red_zone(0), s);
+        asm::store64(out, in_red_zone(0), s);
     } else {
-        asm::lea(out, RSP, Mem::base(RSP, -crate::insert::site::RED_ZONE));
+        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
         asm::push(out, s);
     }
     address(&mut code.cold, site, p.at, s, saved.rsp_moved())?;

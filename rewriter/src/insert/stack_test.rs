@@ -12,8 +12,7 @@ use crate::insert::site::{Saved, Scratch, Site, open, save_flags};
 use blizzard_contract as contract;
 
 /// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all
-/// addresses that
-/// programs may use.
+/// addresses that programs may use.
 const BITS: [(u32, bool); 7] = {
     let mut bits = [(0, false); 7];
     let mut k = 0;

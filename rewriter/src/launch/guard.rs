@@ -25,6 +25,7 @@ use crate::base::error::{Error, Result};
 use crate::launch::leftovers;
 use crate::launch::output::is_readable;
 use crate::launch::signals::{Event, Signals};
+use crate::launch::spawn::{describe, shell_status};
 use crate::launch::sys::{self, SignalMask};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::signal::SIGCHLD;
@@ -122,9 +123,9 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
     match status.and_then(|status| status.code()) {
         Some(code) => code,
         None => {
-            let how = status.map_or("is gone".to_owned(), crate::launch::spawn::describe);
+            let how = status.map_or("is gone".to_owned(), describe);
             eprintln!("blizzard: error: the process that watches over the run {how}");
-            status.map_or(libc::EXIT_FAILURE, crate::launch::spawn::shell_status)
+            status.map_or(libc::EXIT_FAILURE, shell_status)
         }
     }
 }

@@ -16,6 +16,7 @@
 //! prints when it is asked about itself.
 
 use crate::base::error::{Error, Result};
+use crate::read::identity::is_pie_flagged;
 use goblin::elf::{Elf, Sym, sym};
 
 /// What refers to a sanitizer's runtime calls this first.
@@ -40,7 +41,7 @@ pub(super) fn check(elf: &Elf, data: &[u8], name: &str) -> Result<()> {
             .help("leave such a program as it is"));
     }
     // The runtimes' own libraries do no harm unless something uses them.
-    let library = elf.soname.is_some() && !crate::read::identity::is_pie_flagged(elf);
+    let library = elf.soname.is_some() && !is_pie_flagged(elf);
     let dynamic = elf.dynsyms.iter().filter_map(|s| Some((elf.dynstrtab.get_at(s.st_name)?, s)));
     let all = elf.syms.iter().filter_map(|s| Some((elf.strtab.get_at(s.st_name)?, s)));
     for (symbol, s) in dynamic.chain(all) {

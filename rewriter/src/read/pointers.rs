@@ -4,7 +4,7 @@
 //! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
 
 use crate::base::addresses::{FileOff, Vaddr};
-use crate::read::image::{FuncSymbol, Image, Protected};
+use crate::read::image::{FuncSymbol, Image, Kind, Protected};
 use blizzard_never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
@@ -246,7 +246,7 @@ pub(super) fn fixed_slots(elf: &Elf, image: &Image) -> Vec<(Vaddr, Vaddr)> {
 /// Nothing of a file that is its own loader.
 pub(super) fn protected(elf: &Elf, image: &Image) -> Protected {
     let relro = elf.program_headers.iter().find(|p| p.p_type == PT_GNU_RELRO);
-    let Some(relro) = relro.filter(|_| image.kind != crate::read::image::Kind::Static) else {
+    let Some(relro) = relro.filter(|_| image.kind != Kind::Static) else {
         return Protected::default();
     };
     // The loader protects no page that it shares with other data.

@@ -12,6 +12,7 @@ use crate::base::output_file::Sink;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::computed_targets::Computed;
+use crate::insert::block_recorder;
 use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
@@ -23,7 +24,7 @@ use crate::write::new_code::layout::{NewCode, Placed};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
-use crate::write::runtime_blob::{Blob, module_info_bytes};
+use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
 use crate::write::tables::{self, ReadOnly, Written as Table};
 use blizzard_contract::{self as contract, ModuleInfo, module_flags};
 use sha2::{Digest, Sha256};
@@ -307,7 +308,7 @@ pub fn write(
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
-        None => crate::write::runtime_blob::Placed { segments: Vec::new(), entry },
+        None => runtime_blob::Placed { segments: Vec::new(), entry },
     };
     let counters =
         placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
@@ -406,7 +407,7 @@ fn new_sections(
     restarts: &Table,
     claims_va: Vaddr,
     built: Option<&Frames>,
-    rt: &[crate::write::runtime_blob::PlacedSegment],
+    rt: &[PlacedSegment],
     rt_offsets: &[u64],
     blocks: Option<(Vaddr, u64)>,
 ) -> Vec<NewSection> {
@@ -451,7 +452,7 @@ fn new_sections(
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }
-    out.extend(blocks.map(|(va, bytes)| in_ro(crate::insert::block_recorder::SECTION, va, bytes)));
+    out.extend(blocks.map(|(va, bytes)| in_ro(block_recorder::SECTION, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
             5 => (".blizzard.rt.text", SectionKind::Code),

@@ -3,8 +3,7 @@
 //! Input: what only dynamic symbols and relocated words of data name ([`crate::read::exports`]), the instructions. Output: new values for entries of
 //! the dynamic symbol table and for words. **Invariant**: a function, and a label of one, has one address for everybody who asks for it: its new one where
 //! each way to ask is a symbol or a word that is changed, else its old one. A symbol's size follows its value, so that `dladdr` finds return addresses.
-//! Source: `DESIGN.md`, "Where things go in the
-//! output".
+//! Source: `DESIGN.md`, "Where things go in the output".
 
 use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::options::Options;

@@ -3,8 +3,7 @@
 //! A file with a symbol table gets a copy in which every symbol of relocated code has its new address; a stripped one gets that of its separate
 //! debug file, or a new table with the names that its dynamic symbols still give. Each function with cold code has a symbol more,
 //! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table is another matter: what
-//! it exports
-//! are the program's function pointers, most of them old addresses ([`crate::write::new_addresses`]).
+//! it exports are the program's function pointers, most of them old addresses ([`crate::write::new_addresses`]).
 //!
 //! Invariant: symbols are appended only, for relocations that a linker kept (`--emit-relocs`) name the others by number. So all new ones are
 //! global, as symbols behind the first global one must be (gABI chapter 4, "Symbol Table").

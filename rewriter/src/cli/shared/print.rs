@@ -2,6 +2,8 @@
 //!
 //! Input: text. Output: bytes. **Invariant**: a reader that has gone away is no error.
 
+use crate::base::error::{Error, Result};
+
 /// Writes to standard error, whoever reads there or not: the exit status says the same.
 pub(crate) fn tell(text: &str) {
     use std::io::Write;
@@ -9,16 +11,16 @@ pub(crate) fn tell(text: &str) {
 }
 
 /// Writes to standard output; a reader that has gone away (`| head`) is no error.
-pub(crate) fn print(text: &str) -> crate::base::error::Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
 /// Writes to standard output; a reader that has gone away is no error.
-pub(crate) fn print_bytes(bytes: &[u8]) -> crate::base::error::Result<()> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     use std::io::Write;
     match std::io::stdout().lock().write_all(bytes) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(crate::base::error::Error::new("cannot write to standard output").because(e))
+            Err(Error::new("cannot write to standard output").because(e))
         }
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::print::{grouped, print};
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
-use crate::cli::stress::check::Checker;
+use crate::cli::stress::check::{Checker, Violation};
 use crate::cli::stress::log::{Kind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
 use crate::launch::options::{HomePolicy, Protocol};
@@ -267,12 +267,7 @@ impl StressCommand {
         }
     }
 
-    fn check(
-        &self,
-        round: &Round,
-        folder: &Path,
-        totals: &mut Totals,
-    ) -> Result<Option<crate::cli::stress::check::Violation>> {
+    fn check(&self, round: &Round, folder: &Path, totals: &mut Totals) -> Result<Option<Violation>> {
         let mut logs = Logs::open(folder, self.nodes, round.locations())?;
         let mut checker = Checker::new(round.locations());
         while let Some(epoch) = logs.next_epoch()? {

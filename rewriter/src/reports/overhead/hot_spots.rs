@@ -2,6 +2,7 @@
 //!
 //! Cost is counted in inserted instructions that were executed: exact, repeatable, and the same on every machine.
 
+use crate::insert::block_table::Site;
 use crate::insert::site_class::Class;
 use crate::reports::overhead::counts::{Counted, Module};
 use crate::reports::overhead::symbols::Symbols;
@@ -198,7 +199,7 @@ fn add_module(number: usize, module: &Module, all: &mut Counts, functions: &mut 
     }
 }
 
-fn add_block(place: &mut Place, sites: &[crate::insert::block_table::Site], start: u64, insns: u32, times: u64) {
+fn add_block(place: &mut Place, sites: &[Site], start: u64, insns: u32, times: u64) {
     place.instructions += times * u64::from(insns);
     if start == place.address {
         place.entered += times;

@@ -5,7 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::launch::signals::Signals;
-use crate::launch::spawn::describe;
+use crate::launch::spawn::{describe, signal_name};
 use crate::reports::overhead::process::{End, Extra, Job, Printed, Run};
 use crate::reports::overhead::variants::{Spread, Variant};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -214,9 +214,7 @@ fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitS
             Err(with_tail(Error::new(what), run)
                 .help("give it less to do, or a larger --time-limit; -r 1 runs each variant only once"))
         }
-        End::Interrupted(signal) => {
-            Err(Error::new(format!("stopped by {}", crate::launch::spawn::signal_name(signal))))
-        }
+        End::Interrupted(signal) => Err(Error::new(format!("stopped by {}", signal_name(signal)))),
     }
 }
 

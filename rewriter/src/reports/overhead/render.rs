@@ -4,7 +4,7 @@
 
 use crate::reports::overhead::hot_spots::{Counts, Place};
 use crate::reports::overhead::report::Report;
-use crate::reports::overhead::variants::Variant;
+use crate::reports::overhead::variants::{Spread, Variant};
 use std::fmt::Write;
 
 /// The report as a table.
@@ -24,7 +24,7 @@ pub fn text(report: &Report) -> String {
         ),
     );
     for (times, size) in t.variants.iter().zip(&report.code_bytes) {
-        let seconds = crate::reports::overhead::variants::Spread::of(times.cpu_seconds.iter().copied()).median;
+        let seconds = Spread::of(times.cpu_seconds.iter().copied()).median;
         let name = times.variant.name();
         if times.variant == Variant::Original {
             line(&mut out, format_args!("{name:<12} {seconds:>10.4} {:>8}", "1.000"));

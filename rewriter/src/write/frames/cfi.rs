@@ -3,9 +3,8 @@
 //! Input: a parsed FDE or CIE. Output: [`Step`]s in ascending order of old address; a written CIE.
 //!
 //! Invariant: DWARF expressions are copied byte for byte, but for distances from rsp where inserted code has moved it, and none of those copied reads the
-//! program counter. Linkers write one
-//! that does, for `.plt` (the CFA depends on `rip & 15`, because entries have 16 bytes); new entries have other sizes, so
-//! it becomes one row per instruction boundary.
+//! program counter. Linkers write one that does, for `.plt` (the CFA depends on `rip & 15`, because entries have 16 bytes); new entries have other sizes,
+//! so it becomes one row per instruction boundary.
 //!
 //! Source: DWARF 5 section 6.4.2; GNU ld `elfxx-x86.c`, the PLT's `.eh_frame`.
 

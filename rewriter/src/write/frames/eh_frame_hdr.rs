@@ -8,6 +8,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
+use crate::write::frames::cfi::PCREL4;
 use gimli::{DW_EH_PE_datarel, DW_EH_PE_sdata4, DW_EH_PE_udata4};
 
 /// Bytes before the table.
@@ -28,7 +29,7 @@ pub(super) fn write(at: Vaddr, eh_frame: Vaddr, entries: &[(Vaddr, Vaddr)]) -> R
     };
     let count = u32::try_from(entries.len()).map_err(|_| Error::new("more than 2^32 frames"))?;
     let mut out = Vec::with_capacity(bytes(entries.len()));
-    out.extend([1, crate::write::frames::cfi::PCREL4.0, DW_EH_PE_udata4.0, DW_EH_PE_datarel.0 | DW_EH_PE_sdata4.0]);
+    out.extend([1, PCREL4.0, DW_EH_PE_udata4.0, DW_EH_PE_datarel.0 | DW_EH_PE_sdata4.0]);
     out.extend(relative(eh_frame, at + out.len() as u64)?.to_le_bytes());
     out.extend(count.to_le_bytes());
     for &(code, fde) in entries {

@@ -2,8 +2,7 @@
 //!
 //! A springboard is `jmp rel32`, or, where its five bytes would cover another possible target, a chain of `jmp rel8` to a `jmp rel32` in
 //! bytes nearby where no possible target begins ([`crate::write::old_code::chains`]). A function that is a `ret` of one byte may stay as it is. Where
-//! nothing fits there is a trap
-//! byte, counted.
+//! nothing fits there is a trap byte, counted.
 //!
 //! Output: the patched bytes (in the output file's copy of the input) and the trap map. Invariants: bytes that were not
 //! decoded as code are untouched; no byte of an old instruction can run, but for such a `ret`; every old instruction's address has a springboard or

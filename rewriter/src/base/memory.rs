@@ -1,6 +1,8 @@
 //! How the rewriter holds large things: inputs are mapped, and given back when a stage has read them; large blocks go back to the kernel
 //! when they are freed.
 //!
+//! Input: open files. Output: their bytes ([`Mapped`], [`Bytes`]).
+//!
 //! Invariant: the only `unsafe` of the stages is here.
 
 #![allow(unsafe_code)]

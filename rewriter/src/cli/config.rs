@@ -1,5 +1,7 @@
 //! `blizzard config`: what a compiler needs for programs that use `blizzard.h`, m4 for those with the PARMACS macros, and gdb for rewritten libraries.
 //!
+//! Input: what is asked for. Output: flags and paths on standard output.
+//!
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
 use crate::base::error::{Error, Result};

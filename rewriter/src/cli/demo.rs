@@ -1,5 +1,7 @@
 //! `blizzard demo`: the whole of Blizzard on one program.
 //!
+//! Input: numbers of nodes. Output: a table on standard output; an error if a checksum differs.
+//!
 //! Builds EM3D (its source is part of this executable) with the system's C compiler, rewrites it, audits the result, runs the
 //! plain program and then the rewritten one on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
 //! a temporary folder that is gone afterwards.

@@ -1,5 +1,7 @@
 //! `blizzard overhead`: what the checks cost a program, and why.
 //!
+//! Input: a program with its arguments. Output: a report as text, JSON or HTML.
+//!
 //! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
 
 use crate::base::error::{Error, Result};

@@ -1,5 +1,7 @@
 //! `blizzard run`: a program on N nodes.
 //!
+//! Input: a program with its arguments, options of the run. Output: the program's output and exit status.
+//!
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use crate::base::error::{Error, Result};

@@ -1,5 +1,7 @@
 //! From addresses to instructions: a bit for each byte of code, set where an instruction of the main run starts, with running
 //! counts. A sixth of the memory of a table of indices, and small enough for the cache.
+//!
+//! Input: sections with their bits, and what overlaps the main run. Output: the instruction that starts at an address, and how many start in front of one.
 
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;

@@ -1,5 +1,7 @@
 //! The instructions of a module in few bytes each: programs have millions.
 //!
+//! Input: offsets and marks in order, then the targets of the branches. Output: what is known of an instruction, by index.
+//!
 //! Address, length and flow of each by index; the targets of direct branches, which every fourth has, apart, with a bit for each
 //! instruction and running counts to find them.
 

@@ -1,5 +1,7 @@
 //! Which registers certainly hold a number of 32 bits: the upper half is all zeros, or all ones.
 //!
+//! Input: graph, facts, computed targets. Output: [`DwordRegs`], by block.
+//!
 //! Purpose: an index of 32 bits leads less than [`FARTHEST`] bytes away from its base, so the base alone says whether the sum can be shared memory
 //! ([`blizzard_contract::PRIVATE_REACH`]). A forward must-analysis within each component, as [`crate::facts::stack`]: nothing is known where control may come
 //! from elsewhere, nor in all of a block that it may enter in its middle; behind a call, the callee-saved registers keep what they held (psABI 3.2.1).

@@ -1,5 +1,7 @@
 //! Which registers and flags are live before each instruction, over the whole module.
 //!
+//! Input: graph, facts, conventions. Output: [`Liveness`].
+//!
 //! A backward may-analysis on the graph of all functions. Returns lead to the return sites of every direct caller
 //! that can have led to them, so `-fipa-ra` and hand-written conventions inside a module are seen as they are; callers outside
 //! the module, and those through pointers, are assumed to know only the ABI (psABI 3.2.1). Where an indirect call may know more, it may lead to one

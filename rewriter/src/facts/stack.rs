@@ -1,5 +1,7 @@
 //! Which registers certainly hold a stack address (rsp plus a constant).
 //!
+//! Input: graph, facts, computed targets. Output: [`StackRegs`], by block.
+//!
 //! A forward must-analysis within each component. At roots and function entries only rsp is known; likewise at one block of a circle that nothing
 //! leads into, and at every instruction, not only those that begin blocks, where an unresolved jump may lead: anywhere in a component that has one, and to
 //! computed targets (loops that are unrolled in full are entered in their middle). Behind a call, the callee-saved registers keep what they held (psABI 3.2.1).

@@ -1,5 +1,7 @@
 //! Which calls may return.
 //!
+//! Input: instructions, frames, what branches where. Output: [`Returns`].
+//!
 //! Compilers put unrelated code behind a call of a function that never returns. Following the edge to it would make values
 //! that are constant look as if they were not. Only the search for jump tables uses this: the code behind every call is emitted, and
 //! liveness assumes that every call returns. Which imported functions never return is known by name ([`blizzard_never_return`]). A word

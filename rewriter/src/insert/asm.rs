@@ -1,5 +1,7 @@
 //! Encodings of the few instructions that checks are made of. Registers are numbers in encoding order (rax = 0).
 //!
+//! Input: registers and [`Mem`]ory operands. Output: bytes behind those of a buffer.
+//!
 //! Source: SDM volume 2. A unit test decodes every form with an independent decoder.
 
 /// An address: base, index with scale, displacement. No base and no index: absolute disp32.

@@ -1,5 +1,7 @@
 //! The section's format: written by the rewriter, read by `blizzard overhead`.
 //!
+//! Input: blocks in the order of their counters. Output: the section; and back again.
+//!
 //! ```text
 //! magic "BLZBLKT1" | path: length, bytes | functions: count, then each: start (difference) | loops: count, then each: head (difference), length
 //!   | blocks: count, then each: start (difference), bytes, instructions, sites: count, then each: offset, class, inserted

@@ -1,5 +1,7 @@
 //! The shared region of one run: a memfd that every node maps, laid out by [`RegionHeader`].
 //!
+//! Input: [`LaunchOptions`]. Output: a [`Region`], and what each node has reported in it.
+//!
 //! Purpose: create and fill the region before the nodes start, read what they leave in their shared context pages, and
 //! wake all of them when the run is to stop. The memory has no name anywhere: it is gone when the last process
 //! that holds it is gone, however they end.

@@ -1,5 +1,7 @@
 //! Starting the node processes.
 //!
+//! Input: program, arguments, region, options. Output: [`Node`]s.
+//!
 //! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment; or only node 0 is, which creates the
 //! others as further children of this process (`CLONE_PARENT`) and leaves their numbers in their context pages. All are in the launcher's
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.

@@ -1,5 +1,7 @@
 //! The statistics file of a run (`--stats`): JSON, one object.
 //!
+//! Input: an [`Outcome`]. Output: the file.
+//!
 //! ```json
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
 //!   "options": { "check_loads": true, "check_stores": true, "polls": true, "counting": false },

@@ -1,5 +1,7 @@
 //! Watching the nodes until all have ended.
 //!
+//! Input: nodes, region, guard. Output: when all nodes have ended, why the run was stopped, if it was.
+//!
 //! The loop sleeps until a signal arrives: SIGCHLD when a node ends, or one that asks the launcher or the supervisor to stop. The first
 //! node that fails ends the run: the others are told through the region, have [`GRACE`] to stop by themselves, and are then
 //! killed. A run of one node is transparent instead: signals are passed on and the program decides what they mean.

@@ -1,5 +1,7 @@
 //! Checks that repeat what checks on every way here have tested are left out.
 //!
+//! Input: the list of checks, the graph. Output: the list with fewer checks, and how many were left out.
+//!
 //! A forward must-analysis: what is known at a block's start is what all its predecessors leave. A check makes its range known; a write to
 //! a register that the range is named by forgets it, unless it adds or copies; a kill forgets everything. A check whose whole range is
 //! known is left out, with the accesses that were merged into it. Nothing is widened: whatever is tested was asked for.

@@ -1,5 +1,7 @@
 //! Checks are made as wide as what is certainly accessed behind them, over branches, where that leaves checks out.
 //!
+//! Input: the list of checks, the graph. Output: the list with wider checks, and which ones are.
+//!
 //! Backward over the graph: a stretch of addresses is *sure* in front of an instruction if on each way from there, before anything
 //! that ends the effect of checks, accesses touch all blocks in which the stretch lies. Where ways part, what is sure on all of them is.
 //! A loop's own edge makes nothing sure. [`run`] widens each check to what is sure behind it; [`crate::plan::across`] leaves out what is known

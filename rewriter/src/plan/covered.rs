@@ -1,5 +1,7 @@
 //! What each covered access relies on, and so what must be put right where it may be lost.
 //!
+//! Input: the final list of checks. Output: [`Checks`].
+//!
 //! From each covered access backward, on every way, to the checks that cover it. On the way
 //! * a check that does not cover it may miss: its stub acquires the range, too (a *chain*);
 //! * anywhere in between the program may continue without having come from the checks (a signal handler returns, a trap redirects a

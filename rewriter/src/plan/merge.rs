@@ -1,5 +1,7 @@
 //! Accesses near the same address share the check of the first, within a basic block.
 //!
+//! Input: the list of checks, the graph. Output: the list with fewer, wider checks, and how many were merged.
+//!
 //! Two accesses belong together when they add constants to the same registers, as they were at one moment, and all their bytes lie
 //! within [`SPAN`]. All of them are executed when the first is, unless the program ends in between, so the first check may look at
 //! all their bytes; if one of them stores, it asks for the right to store. No kill lies between the first and the last.

@@ -1,5 +1,7 @@
 //! Loops that test tags once for several iterations.
 //!
+//! Input: the list of checks, loops of one block. Output: [`Strip`]s; the checks that they cover are left out.
+//!
 //! A loop of one basic block moves through memory by constants: registers step by the same amount in each iteration. At its head stands,
 //! in place of the poll, a comparison of one such register with a *limit* ([`blizzard_contract::LIMIT_UP`]). While the register has not
 //! reached it, nothing is tested. When it has, a cold sequence polls, tests the tags of all blocks that the accesses touch in the next

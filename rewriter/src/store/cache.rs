@@ -1,5 +1,7 @@
 //! Files that Blizzard makes once and uses often: rewritten programs, the client library.
 //!
+//! Input: a [`Key`], and how its file is made. Output: the file.
+//!
 //! An entry is a folder named by a hash of everything its contents depend on, so an entry is never out of date and never
 //! changed; a writer makes the file under a temporary name in that folder and renames it, so a reader sees a whole file or
 //! none, and any number of writers may race: all write the same bytes.

@@ -1,5 +1,7 @@
 //! Which libraries a program will load.
 //!
+//! Input: a path. Output: paths of libraries.
+//!
 //! The dynamic loader's search (gABI chapter 5, ld.so(8)) over files on disk; nothing is executed. What it does not find,
 //! the runtime meets when the program runs: a library rewritten at that moment, or the loader's own message.
 

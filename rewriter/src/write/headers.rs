@@ -1,5 +1,7 @@
 //! Program headers and section headers of the output.
 //!
+//! Input: segments and sections of the input, and those that are added. Output: both program-header tables, the section headers.
+//!
 //! Program-header tables cannot grow where they stand, so both new ones lie in the new read-only segment. Section
 //! headers go to the end of the file; old sections keep their indices. Old frame sections are renamed, because
 //! debuggers look frames up by section name. Structures and constants: `object::elf`.

@@ -10,7 +10,7 @@
 //! let at = Vaddr(0x40_0000);             // page aligned; blob.span_bytes() bytes must be free from here
 //! let mut info = blizzard_contract::ModuleInfo::ZERO;
 //! info.rt_base_va = at.0;                // ... and every other field
-//! let placed = blob.place(at, &rt_blob::module_info_bytes(&info));
+//! let placed = blob.place(at, &runtime_blob::module_info_bytes(&info));
 //! for segment in &placed.segments {
 //!     // one PT_LOAD each: segment.va, segment.bytes (p_filesz), segment.mem_bytes (p_memsz), segment.flags (p_flags)
 //!     assert!(segment.va.0 % 4096 == 0 && segment.bytes.len() as u64 <= segment.mem_bytes);

@@ -1,5 +1,7 @@
 //! Symbols at new addresses, so that debuggers, profilers and backtraces name the code that runs.
 //!
+//! Input: the symbol tables of the input and of its debug file, where instructions have got to. Output: a symbol table.
+//!
 //! A file with a symbol table gets a copy in which every symbol of relocated code has its new address; a stripped one gets that of its separate
 //! debug file, or a new table with the names that its dynamic symbols still give. Each function with cold code has a symbol more,
 //! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table is another matter: what

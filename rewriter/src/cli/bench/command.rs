@@ -1,5 +1,7 @@
 //! `blizzard bench`: what the runtime's mechanisms cost, each as a ratio to a floor measured in the same run.
 //!
+//! Input: what to measure. Output: a report as a table or JSON.
+//!
 //! Two nodes, pinned to a processor each, run an embedded program (`bench-apps/workload/bench.c`, `messages.c`), which measures figures and floors in
 //! turn, batch by batch. This module starts it and collects what it has measured; [`plans`] says what that is, [`crate::cli::bench::report`] takes medians and
 //! quartiles over all batches and prints them. Steps are measured in a run of their own with the runtime that has instruments, because

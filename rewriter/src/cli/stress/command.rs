@@ -1,5 +1,7 @@
 //! `blizzard stress`: random races on the real runtime, checked for sequential consistency.
 //!
+//! Input: how long, and what is fixed of the rounds. Output: how many rounds were in order, or the first that was not.
+//!
 //! Each round is a run of its own: a folder for the logs, `blizzard run` on the embedded program, the checker, and the folder is gone. When a
 //! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
 

@@ -1,5 +1,7 @@
 //! Counts of blocks -> what was executed, by kind, and the functions and loops that pay most.
 //!
+//! Input: counts of a run. Output: [`Counts`].
+//!
 //! Cost is counted in inserted instructions that were executed: exact, repeatable, and the same on every machine.
 
 use crate::insert::block_table::Site;

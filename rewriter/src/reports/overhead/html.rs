@@ -1,6 +1,8 @@
 //! Report and counts -> one self-contained page: ratios as bars, what the functions that pay most execute as stacked bars, and the
 //! listing of the hottest loops with their checks marked.
 //!
+//! Input: the report, the counts. Output: a page.
+//!
 //! No script, no font, no image from elsewhere: the file can be mailed. **Invariant**: all text from the program is escaped.
 
 use crate::insert::block_table::Site;

@@ -1,5 +1,7 @@
 //! Variants -> [`Timing`]: the rounds, and what is wrong with a program that cannot be measured.
 //!
+//! Input: a [`Plan`]. Output: a [`Timing`].
+//!
 //! Each variant is run once to warm up and to see that all do the same; then come the rounds. A program that takes long is not
 //! run for nothing: its first runs count. See [`super`] for the invariants.
 

@@ -1,5 +1,7 @@
 //! Addresses of a file -> names and source lines, for people.
 //!
+//! Input: a file. Output: the function and the line of an address.
+//!
 //! Names come from the file's symbol tables, lines from its DWARF, also where that is in a file of its own that the usual links lead to.
 
 use addr2line::Loader;

@@ -1,5 +1,7 @@
 //! Debug sections whose encodings have fixed sizes, patched where they stand: `.debug_aranges`, `.debug_addr`, the range and
 //! location lists of DWARF 2 to 4, and the addresses of `.gdb_index`.
+//!
+//! Input: old sections, a map of addresses. Output: patches.
 //! Source: DWARF 5 sections 6.1.2, 7.21, 7.27; DWARF 4 sections 2.17.3, 2.6.2; gdb's manual, "Index Section Format".
 
 use crate::base::addresses::Vaddr;

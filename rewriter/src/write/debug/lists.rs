@@ -1,5 +1,7 @@
 //! Range and location lists of DWARF 5, whose encodings hold offsets of varying size: each list in use is written anew, with absolute
 //! addresses, into one unit behind the old contents. The old index tables stay where they are and lead to the new lists.
+//!
+//! Input: the lists that units use. Output: new contents of the section.
 
 use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
 use crate::write::debug::line::uleb;

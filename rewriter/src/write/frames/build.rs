@@ -1,5 +1,7 @@
 //! The builder: from the input's frames and the code map to the three sections.
 //!
+//! Input: the frames of the input, a [`CodeMap`]. Output: [`Frames`].
+//!
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
 //! their addresses, so LSDAs come first); sort the pieces; write `.eh_frame` through gimli; index it.
 

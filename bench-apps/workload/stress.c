@@ -13,7 +13,7 @@
  * The log, a file for each node. For each epoch a header of two 64-bit words, and then two words for each access:
  *     "BLZSTLOG" | epoch, number of accesses << 32
  *     location, kind << 32 (0 load, 1 store, 2 exchange) | what a load or an exchange has returned; 0 for a store
- * An epoch begins and ends at a barrier, so the checker can take one epoch after the other. It is `rewriter/src/stress`, which also
+ * An epoch begins and ends at a barrier, so the checker can take one epoch after the other. It is `rewriter/src/cli/stress`, which also
  * gives the arguments.
  */
 #include "workload.h"

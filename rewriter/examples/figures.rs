@@ -9,12 +9,13 @@
 //! rewriter's own code, the runtime inside it and the mapped input included. `own_peak_per_text` leaves out what is mapped from
 //! files, which the kernel can take back at any time.
 
-use blizzard::closure::Source;
-use blizzard::image::{Kind, identify};
-use blizzard::memory::{Mapped, give_back_large_blocks};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::memory::{Mapped, give_back_large_blocks};
+use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline;
-use blizzard::sink::AtomicFile;
+use blizzard::read::elf::identify;
+use blizzard::read::image::Kind;
+use blizzard::write::file::LibraryRecord;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let start = cpu_seconds();
     let report = match identify(&input, &name) {
         Ok(Kind::Library) => pipeline::rewrite_library_to(&input, &name, options, &mut out),
-        _ => pipeline::rewrite_program(&input, &name, options, &Source::None, &mut out),
+        _ => pipeline::rewrite_program(&input, &name, options, &LibraryRecord::none(), &mut out),
     };
     let seconds = cpu_seconds() - start;
     let [peak, files] = ["VmHWM:", "RssFile:"].map(memory_bytes);

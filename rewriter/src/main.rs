@@ -1,5 +1,5 @@
 //! The command `blizzard`; everything it does is in [`blizzard::cli`].
 
 fn main() -> std::process::ExitCode {
-    blizzard::cli::main()
+    blizzard::cli::command::main()
 }

@@ -1,31 +1,40 @@
 //! The stages, in order.
+//!
+//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`],
+//! and a [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
+//! million instructions.
 
-use crate::analysis::conventions;
-use crate::analysis::facts::Facts;
-use crate::analysis::liveness::Liveness;
-use crate::analysis::narrow::NarrowRegs;
-use crate::analysis::pushed;
-use crate::analysis::red_zone::RedZone;
-use crate::analysis::stack::{StackRegs, is_got_jump};
-use crate::blocks;
-use crate::cfg::computed::Computed;
-use crate::cfg::jump_tables::{self, JumpTable};
-use crate::cfg::{Cfg, End};
-use crate::closure::Source;
-use crate::disasm::{Explorer, InsnId, Insns};
-use crate::elf_write::{self, Program, direct, frames};
-use crate::emit::{self, Code, Script};
-use crate::error::{Error, Refusal, Result};
-use crate::ids::Vaddr;
-use crate::image::{Image, Kind, identify};
-use crate::layout;
-use crate::memory::Bytes;
-use crate::optimise::{self, Counts};
-use crate::options::Options;
-use crate::rt_blob::Blob;
-use crate::sink::Sink;
-use crate::verify;
-use blizzard_contract as contract;
+use crate::base::addresses::Vaddr;
+use crate::base::error::{Error, Refusal, Result};
+use crate::base::memory::Bytes;
+use crate::base::options::Options;
+use crate::base::output_file::Sink;
+use crate::decode::explore::Explorer;
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
+use crate::facts::dwords::DwordRegs;
+use crate::facts::kinds::Facts;
+use crate::facts::liveness::Liveness;
+use crate::facts::red_zone::RedZone;
+use crate::facts::stack::{StackRegs, is_got_jump};
+use crate::facts::{conventions, stack_depth};
+use crate::graph::cfg::{Cfg, End};
+use crate::graph::computed_targets::Computed;
+use crate::graph::jump_table::JumpTable;
+use crate::graph::table_search;
+use crate::insert::block_recorder;
+use crate::insert::code::Code;
+use crate::plan::checks::{self, Counts};
+use crate::plan::passes;
+use crate::read::elf::{self, identify};
+use crate::read::frames::{self, frame_input};
+use crate::read::image::{Image, Kind};
+use crate::read::rewritten::is_rewritten;
+use crate::write::file::{self, LibraryRecord, Program};
+use crate::write::new_addresses;
+use crate::write::new_code::script::{self, Script};
+use crate::write::new_code::{emit, layout};
+use crate::write::runtime_blob::Blob;
 use iced_x86::Register;
 
 /// What a rewrite produced in memory.
@@ -94,7 +103,7 @@ pub struct Analysed<'a> {
 /// # Errors
 /// What is wrong with the input.
 pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'a>> {
-    let image = Image::parse(input, name)?;
+    let image = elf::read(input, name)?;
     refuse_rewritten(&image)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let mut frame_info = match frame_input(&image, &tail) {
@@ -119,7 +128,7 @@ pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'
     cfg.add_pads(&insns, &frame_info.fdes);
     image.give_back();
     let facts = Facts::gather(&image, &insns);
-    let pushed = pushed::find(&image, &insns, &facts, &cfg, frame);
+    let pushed = stack_depth::find(&image, &insns, &facts, &cfg, frame);
     if !pushed.returns.is_empty() {
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, |id| pushed.returns.contains(&id), frame);
         cfg.add_pads(&insns, &frame_info.fdes);
@@ -140,7 +149,7 @@ fn explore(image: &Image, frame_info: &frames::FrameInfo) -> (Insns, Vec<JumpTab
     loop {
         let insns = explorer.finish();
         image.give_back();
-        let found = jump_tables::find(image, &insns, frame_info);
+        let found = table_search::find(image, &insns, frame_info);
         image.give_back();
         if !explorer.add_targets(found.new_targets) {
             return (insns, found.tables);
@@ -166,7 +175,7 @@ pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
 pub fn rewrite<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
-    in_memory(|sink| rewrite_program(input, name, options, &Source::None, sink))
+    in_memory(|sink| rewrite_program(input, name, options, &LibraryRecord::none(), sink))
 }
 
 /// Rewrites a shared library or the dynamic loader, to be loaded into a rewritten program.
@@ -195,7 +204,7 @@ pub fn rewrite_program<'a>(
     input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?, sink)
@@ -210,14 +219,14 @@ pub fn rewrite_with_debug_file<'a>(
     debug_file: &'a [u8],
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
     let mut analysed = analyse(input, name)?;
     analysed.image.debug_file = Some(debug_file);
-    let program = Program { blob: &Blob::embedded()?, closure: &libraries.record() };
+    let program = Program { blob: &Blob::embedded()?, libraries };
     build(analysed, options, Some(&program), sink)
 }
 
@@ -229,14 +238,14 @@ pub fn rewrite_with_runtime<'a>(
     input: impl Into<Bytes<'a>>,
     name: &str,
     options: &Options,
-    libraries: &Source,
+    libraries: &LibraryRecord,
     blob: &Blob,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
     let analysed = analyse(input, name)?;
-    let program = Program { blob, closure: &libraries.record() };
+    let program = Program { blob, libraries };
     build(analysed, options, Some(&program), sink)
 }
 
@@ -253,8 +262,7 @@ pub fn rewrite_library_to<'a>(
     build(analyse(input, name)?, options, None, sink)
 }
 
-/// The stages behind the analyses. Each stage's data are given back when the last reader is done: a compiler has five million
-/// instructions.
+/// The stages behind the analyses.
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
     let Analysed { image, insns, cfg, computed, facts, frames } = analysed;
     let (image, insns) = (&image, &insns);
@@ -267,7 +275,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         (StackRegs::least(&cfg), Liveness::unknown(&cfg))
     };
-    let checks = optimise::run(&optimise::Input {
+    let checks = passes::run(&checks::Input {
         image,
         insns,
         cfg: &cfg,
@@ -282,28 +290,27 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     } else {
         RedZone::default()
     };
-    let narrow = if options.inserts() && options.screens {
-        NarrowRegs::solve(&cfg, &facts, &computed)
+    let dwords = if options.inserts() && options.screens {
+        DwordRegs::solve(&cfg, &facts, &computed)
     } else {
-        NarrowRegs::least(&cfg)
+        DwordRegs::least(&cfg)
     };
-    let script = Script::write(&emit::Input {
-        image,
+    let script = Script::write(&script::Input {
         insns,
         cfg: &cfg,
         facts: &facts,
         stack: &stack,
-        narrow: &narrow,
+        dwords: &dwords,
         live: &live,
         red_zone: &red_zone,
         checks: &checks,
         options,
     });
-    drop((facts, stack, narrow, live, red_zone));
+    drop((facts, stack, dwords, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
-    let loops = if options.blocks { blocks::loops(insns, &cfg) } else { Vec::new() };
+    let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let optimise::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
+    let checks::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
     drop((list, polls));
     let code = emit::emit(image, insns, script, &strips, options, fuel);
     drop(strips);
@@ -312,16 +319,15 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let proofs = layout::Proofs { ranges: &ranges, claims: &claims, regions: &regions };
     let sites = code.sites;
     let mut fuel = code.fuel;
-    let direct = direct::choose(image, insns, &computed, options, &mut fuel);
-    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, elf_write::new_code_at(image))?;
+    let direct = new_addresses::choose(image, insns, &computed, options, &mut fuel);
+    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, file::new_code_at(image))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);
     let new_code_bytes = placed.code_bytes;
     drop((ranges, claims, regions));
     let frame_input = frame_input.as_ref();
-    let written =
-        elf_write::write(image, frame_input, insns, &computed, &placed, code, program, &direct, options, sink)?;
+    let written = file::write(image, frame_input, insns, &computed, &placed, code, program, &direct, options, sink)?;
     Ok(Report {
         text_bytes: image.exec.iter().map(|s| s.bytes).sum(),
         output_bytes: written.file_bytes,
@@ -353,7 +359,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
 }
 
 /// What was not decoded and reads as code.
-fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
+fn suspects(image: &Image, insns: &Insns) -> Vec<blizzard_verify::Suspect> {
     let mut overlapping: Vec<(Vaddr, Vaddr)> =
         (insns.main..insns.len()).map(|k| InsnId(k as u32)).map(|id| (insns.va(id), insns.end(id))).collect();
     overlapping.sort_unstable();
@@ -366,7 +372,7 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
         let mut take = |from: Vaddr, to: Vaddr| {
             if free < from {
                 let bytes = &bytes[(free - section.va) as usize..(from - section.va) as usize];
-                runs.push(verify::Run { va: free.0, bytes, read: Vec::new() });
+                runs.push(blizzard_verify::Run { va: free.0, bytes, read: Vec::new() });
             }
             free = free.max(to);
         };
@@ -384,19 +390,15 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<verify::Suspect> {
     }
     let begins = |va: u64| insns.at(Vaddr(va)).is_some();
     let moved = insns.len() as u64;
-    verify::suspects(&runs, &verify::Around { mapped: image.base.0..image.end.0, begins: &begins, moved })
+    blizzard_verify::suspects(
+        &runs,
+        &blizzard_verify::Around { mapped: image.base.0..image.end.0, begins: &begins, moved },
+    )
 }
 
 /// What is left of the graph once the script is written.
 fn take_tables(cfg: Cfg) -> Vec<JumpTable> {
     cfg.tables
-}
-
-fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<frames::Input<'x>> {
-    let (at, bytes) = image.eh_frame?;
-    let bytes = image.bytes_at(at, usize::try_from(bytes).ok()?)?;
-    let text = image.exec.iter().find(|s| s.name == ".text").map(|s| s.va);
-    Some(frames::Input { eh_frame: frames::Section { at, bytes }, tail, text, got: image.got })
 }
 
 fn refuse_rewritten(image: &Image) -> Result<()> {
@@ -405,13 +407,6 @@ fn refuse_rewritten(image: &Image) -> Result<()> {
             .help("give the original program; `blizzard run` runs a rewritten one as it is"));
     }
     Ok(())
-}
-
-/// Whether a file is the output of a rewrite.
-pub fn is_rewritten(data: &[u8]) -> bool {
-    use object::{Object, ObjectSection};
-    object::read::elf::ElfFile64::<object::LittleEndian>::parse(data)
-        .is_ok_and(|f| f.sections().any(|s| s.name() == Ok(contract::INFO_SECTION)))
 }
 
 /// All refusals of all stages, in one error.

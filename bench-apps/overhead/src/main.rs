@@ -2,7 +2,7 @@
 //!
 //! The program is its own `blizzard`: called with one of that program's commands, it is that program.
 
-use blizzard::launch::supervise::Signals;
+use blizzard::launch::signals::Signals;
 use blizzard_bench_overhead::workloads::{self, Kind, Workload};
 use blizzard_bench_overhead::{geometric_mean, must, others};
 use clap::Parser;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|arg| [OsStr::new("overhead"), "cache".as_ref(), "config".as_ref()].contains(&&*arg))
     {
-        return blizzard::cli::main();
+        return blizzard::cli::command::main();
     }
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,9 +12,9 @@
 use crate::workloads::Workload;
 use crate::{installed, must, sources};
 use blizzard::launch::leftovers;
-use blizzard::launch::supervise::Signals;
-use blizzard::overhead::Spread;
-use blizzard::overhead::process::{End, Extra, Job, Printed, Replay};
+use blizzard::launch::signals::Signals;
+use blizzard::reports::overhead::process::{End, Extra, Job, Printed, Replay};
+use blizzard::reports::overhead::variants::Spread;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};

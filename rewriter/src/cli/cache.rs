@@ -1,9 +1,11 @@
 //! `blizzard cache`: what is in the cache of rewritten programs and libraries, and cleaning it.
+//!
+//! Input: a cache. Output: a list of its entries, or fewer entries; or one more, for the runtime (`add`).
 
-use super::print;
-use crate::cache::{Cache, Entry};
-use crate::closure::Cached;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::cli::shared::print::print;
+use crate::store::cache::{Cache, Entry};
+use crate::store::closure::Cached;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,11 +1,13 @@
 //! `blizzard config`: what a compiler needs for programs that use `blizzard.h`, m4 for those with the PARMACS macros, and gdb for rewritten libraries.
 //!
+//! Input: what is asked for. Output: flags and paths on standard output.
+//!
 //! The header and the client library are part of this executable; they are put into the cache folder on demand.
 
-use super::compiler::{self, Compiler};
-use super::{print, tell};
-use crate::cache::{Cache, Key, tool_identity};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::cli::shared::compiler::{self, Compiler};
+use crate::cli::shared::print::{print, tell};
+use crate::store::cache::{Cache, Key, tool_identity};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

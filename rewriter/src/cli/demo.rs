@@ -1,5 +1,7 @@
 //! `blizzard demo`: the whole of Blizzard on one program.
 //!
+//! Input: numbers of nodes. Output: a table on standard output; an error if a checksum differs.
+//!
 //! Builds EM3D (its source is part of this executable) with the system's C compiler, rewrites it, audits the result, runs the
 //! plain program and then the rewritten one on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
 //! a temporary folder that is gone afterwards.
@@ -7,15 +9,18 @@
 //! Times are those of EM3D's iterations alone, the median of a number of runs. Executed checks are counted in a run of their own with a
 //! counting rewrite, because counting takes time.
 
-use super::compiler::Compiler;
-use super::config::Client;
-use super::libraries::{self, LibraryOptions};
-use super::{grouped, node_count, print, scratch};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
+use crate::base::output_file::AtomicFile;
+use crate::cli::config::Client;
+use crate::cli::shared::arguments::node_count;
+use crate::cli::shared::compiler::Compiler;
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::print::{grouped, print};
+use crate::cli::shared::scratch;
 use crate::launch::sys;
-use crate::options::Options;
-use crate::sink::AtomicFile;
-use crate::{pipeline, verify};
+use crate::pipeline;
+use crate::reports::audit;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
@@ -87,7 +92,7 @@ struct Prepared {
     /// What was inserted, in words.
     summary: String,
     rewriting: Duration,
-    audit: verify::Audit,
+    audit: audit::Audit,
 }
 
 impl DemoCommand {
@@ -212,7 +217,7 @@ fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result
     })?;
     let audit = step(progress, "auditing the rewritten program".into(), || {
         let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
-        verify::verify(&bytes, "em3d.blz")
+        audit::verify(&bytes, "em3d.blz")
     })?;
     Ok(Prepared { program, rewritten, counting, stats: at("stats.json"), summary, rewriting, audit })
 }
@@ -249,7 +254,7 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);
-    let report = pipeline::rewrite_program(&input, "em3d", &options, &source, &mut file);
+    let report = pipeline::rewrite_program(&input, "em3d", &options, &source.record(), &mut file);
     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
     let report = report?;
     file.finish().map_err(failed)?;

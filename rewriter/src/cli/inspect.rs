@@ -1,10 +1,13 @@
 //! `blizzard inspect`: what a rewrite would do to a program, without doing it.
+//!
+//! Input: a program, options of a rewrite. Output: an [`Inspection`] as text or JSON. **Invariant**: nothing is written.
 
-use super::{ProgramFile, RewriteOptions, input, print};
-use crate::error::{Error, Result};
-use crate::inspect;
-use crate::inspection::{Accesses, Inspection};
-use crate::optimise::Counts;
+use crate::base::error::{Error, Result};
+use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
+use crate::cli::shared::input;
+use crate::cli::shared::print::print;
+use crate::plan::checks::Counts;
+use crate::reports::inspect::{self, Accesses, Inspection};
 use clap::Args;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -125,7 +128,7 @@ fn row(cells: impl IntoIterator<Item = String>, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspection::{FunctionReport, RefusalReport};
+    use crate::reports::inspect::{FunctionReport, RefusalReport};
     use std::collections::BTreeMap;
 
     #[test]

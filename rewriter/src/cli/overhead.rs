@@ -1,21 +1,26 @@
 //! `blizzard overhead`: what the checks cost a program, and why.
 //!
+//! Input: a program with its arguments. Output: a report as text, JSON or HTML.
+//!
 //! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
 
-use super::libraries::LibraryOptions;
-use super::{ProgramAndArgs, input, print, run, tell};
-use crate::error::{Error, Result};
-use crate::launch::supervise::Signals;
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
+use crate::base::output_file::write_report;
+use crate::cli::run;
+use crate::cli::shared::arguments::ProgramAndArgs;
+use crate::cli::shared::input;
+use crate::cli::shared::libraries::LibraryOptions;
+use crate::cli::shared::print::{print, tell};
+use crate::launch::signals::Signals;
 use crate::launch::{leftovers, sys};
-use crate::marker;
-use crate::options::Options;
-use crate::overhead::counts::{self, Counted};
-use crate::overhead::hot;
-use crate::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
-use crate::overhead::process::{Job, Replay};
-use crate::overhead::{CodeSize, Report, Variant};
-use crate::overhead::{html, render};
-use crate::sink::write_report;
+use crate::read::rewritten;
+use crate::reports::overhead::counts::{self, Counted};
+use crate::reports::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
+use crate::reports::overhead::process::{Job, Replay};
+use crate::reports::overhead::report::{CodeSize, Report};
+use crate::reports::overhead::variants::Variant;
+use crate::reports::overhead::{hot_spots, html, render};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -68,7 +73,7 @@ impl OverheadCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let input = input::read(&input::find_program(name)?)?;
-        if marker::rewritten_with(&input.bytes).is_some() {
+        if rewritten::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: is already rewritten", input.name))
                 .help("name the original program: it is compared with its rewritten forms"));
         }
@@ -103,7 +108,7 @@ impl OverheadCommand {
         let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
         let mut timing = measure(&plan, &mut signals)?;
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
-        let added = counted.as_ref().map(hot::counts);
+        let added = counted.as_ref().map(hot_spots::counts);
         let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));
         let report = Report { program: shown, args: words(args), code_bytes: sizes, timing, counts };
         if let Some(path) = &self.html {
@@ -133,7 +138,8 @@ impl OverheadCommand {
             return Ok((path, CodeSize::default()));
         };
         let made = run::closure(input, &options, self.libraries)?;
-        let size = |path: &Path| std::fs::read(path).ok().and_then(|file| marker::new_code_bytes(&file)).unwrap_or(0);
+        let size =
+            |path: &Path| std::fs::read(path).ok().and_then(|file| rewritten::new_code_bytes(&file)).unwrap_or(0);
         let libraries = made.libraries.iter().map(|(_, rewritten)| size(rewritten)).sum();
         let size = CodeSize { program: size(&made.program), libraries };
         Ok((made.program, size))

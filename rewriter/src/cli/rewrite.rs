@@ -1,11 +1,16 @@
 //! `blizzard rewrite`: one program in, the rewritten one out.
+//!
+//! Input: a program, options, where the output goes. Output: the file, whole or not at all, and its libraries in the cache or in a bundle.
+//! **Invariant**: the input is never overwritten.
 
-use super::libraries::{self, LibraryOptions};
-use super::{ProgramFile, RewriteOptions, debug_file, input};
-use crate::closure::Source;
-use crate::error::{Error, Result};
-use crate::sink::AtomicFile;
-use crate::{marker, pipeline};
+use crate::base::error::{Error, Result};
+use crate::base::output_file::AtomicFile;
+use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::{debug_file, input};
+use crate::pipeline;
+use crate::read::rewritten;
+use crate::store::closure::Source;
 use clap::Args;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +54,7 @@ impl RewriteCommand {
             (None, None) => unreachable!("clap requires one of them"),
         };
         refuse_output(&output, &input.path)?;
-        if marker::rewritten_with(&input.bytes).is_some() {
+        if rewritten::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
         }
@@ -57,7 +62,7 @@ impl RewriteCommand {
         let asked = self.options.options();
         let (options, source) = match &self.bundle {
             None => self.libraries.fitted(&input.bytes, asked)?,
-            Some(_) => (marker::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
+            Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.
         // Whoever may read the program may run the output.
@@ -68,10 +73,15 @@ impl RewriteCommand {
             file = file.in_new_folder(0o777);
         }
         let rewritten = match &debug {
-            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, &mut file),
-            Some(debug) => {
-                pipeline::rewrite_with_debug_file(&input.bytes, &debug.bytes, &input.name, &options, &source, &mut file)
-            }
+            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), &mut file),
+            Some(debug) => pipeline::rewrite_with_debug_file(
+                &input.bytes,
+                &debug.bytes,
+                &input.name,
+                &options,
+                &source.record(),
+                &mut file,
+            ),
         };
         for read in [Some(&input), debug.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;

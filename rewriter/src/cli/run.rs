@@ -1,16 +1,21 @@
 //! `blizzard run`: a program on N nodes.
 //!
+//! Input: a program with its arguments, options of the run. Output: the program's output and exit status.
+//!
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
-use super::libraries::{self, LibraryOptions};
-use super::{PassOptions, ProgramAndArgs, RewriteOptions, input, node_count, tell};
-use crate::cache::{Cache, Key};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::{Options, Poll};
+use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
+use crate::cli::shared::input;
+use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::print::tell;
+use crate::launch::launcher::{self, Outcome};
+use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::launch::{self, HomePolicy, LaunchOptions, Outcome, Protocol, TempestOptions};
-use crate::marker::{self, ModuleFlags};
-use crate::options::Options;
 use crate::pipeline;
+use crate::read::rewritten::{self, ModuleFlags};
+use crate::store::cache::{Cache, Key};
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
@@ -123,7 +128,7 @@ impl RunCommand {
         };
         let mut attempts = 1;
         let outcome = loop {
-            match launch::run(&executable, args, &options) {
+            match launcher::run(&executable, args, &options) {
                 // Somebody has cleaned the cache since it was made; nothing has been started.
                 Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
                     executable = prepare(name, self.options, self.libraries)?.executable;
@@ -200,8 +205,8 @@ struct Ready {
 /// The rewritten form of program `name`.
 fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
-    let creates = marker::creates_nodes(&input.bytes);
-    if let Some(flags) = marker::rewritten_with(&input.bytes) {
+    let creates = rewritten::creates_nodes(&input.bytes);
+    if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
         return Ok(Ready { executable: input.path, original: None, flags, creates });
     }
@@ -229,10 +234,10 @@ pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOption
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
-    let key = Key::of_rewrite(&input.bytes, &options, &source);
+    let key = Key::of_rewrite(&input.bytes, &options, &source.record());
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source, sink);
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), sink);
         input.bytes.expect_unchanged(&input.name)?;
         rewritten.map(drop)
     })?;
@@ -258,7 +263,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
         check_loads: options.checks.loads(),
         check_stores: options.checks.stores(),
-        polls: options.poll == crate::options::Poll::Backedge,
+        polls: options.poll == Poll::Backedge,
         counting: options.count,
         blocks: options.blocks,
         libraries: true,
@@ -288,7 +293,7 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Checks, Poll};
+    use crate::base::options::{Checks, Poll};
 
     #[test]
     fn what_is_missing_for_several_nodes_is_said_in_one_line() {

@@ -1,8 +1,12 @@
 //! `blizzard verify`: the independent audit of a rewritten file.
+//!
+//! Input: the file, and if given its original. Output: what is open, as text or JSON; the exit status is 1 if anything is.
 
-use super::{ProgramFile, input, print};
-use crate::error::{Error, Result};
-use crate::verify;
+use crate::base::error::{Error, Result};
+use crate::cli::shared::arguments::ProgramFile;
+use crate::cli::shared::input;
+use crate::cli::shared::print::print;
+use crate::reports::audit;
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::path::PathBuf;
@@ -38,11 +42,11 @@ impl VerifyCommand {
         let input = input::read(&self.input.program)?;
         let original = self.original.as_deref().map(input::read).transpose()?;
         let runtimes = match &self.runtime[..] {
-            [] => verify::runtimes(),
+            [] => audit::runtimes(),
             named => named.iter().map(Known::as_runtime).collect(),
         };
-        let inputs = verify::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), runtimes };
-        let audit = verify::verify_against(&input.bytes, &input.name, &inputs);
+        let inputs = audit::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), runtimes };
+        let audit = audit::verify_against(&input.bytes, &input.name, &inputs);
         for read in [Some(&input), original.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;
         }
@@ -66,10 +70,10 @@ enum Known {
 }
 
 impl Known {
-    fn as_runtime(&self) -> verify::Runtime<'_> {
+    fn as_runtime(&self) -> audit::Runtime<'_> {
         match self {
-            Known::File(bytes) => verify::Runtime::File(bytes),
-            Known::Named(hash) => verify::Runtime::Named(*hash),
+            Known::File(bytes) => audit::Runtime::File(bytes),
+            Known::Named(hash) => audit::Runtime::Named(*hash),
         }
     }
 }
@@ -79,7 +83,7 @@ fn known_runtime(path: PathBuf) -> Result<Known> {
     let read = input::read(&path)?;
     let bytes = &read.bytes[..];
     if bytes.starts_with(b"\x7fELF") {
-        let is_runtime = verify::Runtime::File(bytes).is_readable();
+        let is_runtime = audit::Runtime::File(bytes).is_readable();
         return is_runtime.then(|| Known::File(bytes.into())).ok_or_else(|| {
             Error::new(format!("{}: is an ELF file, but no runtime", read.name))
                 .help("name the file of a runtime, or a text file with its SHA-256")

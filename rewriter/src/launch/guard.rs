@@ -19,13 +19,14 @@
 //! * The supervisor is in a process group of its own (and under a name of its own), so that a terminal's Ctrl-C and Ctrl-Z, and a
 //!   `kill -9` of the whole group or of everything called blizzard, leave it in place. The nodes are in the launcher's group, where
 //!   job control expects the program.
-//! * Both killed in one blow, the nodes end all the same ([`super::sys::tie_to_parent`]); what they have started may be left.
+//! * Both killed in one blow, the nodes end all the same ([`crate::launch::sys::tie_to_parent`]); what they have started may be left.
 
-use super::leftovers;
-use super::output::is_readable;
-use super::supervise::{Event, Signals};
-use super::sys::{self, SignalMask};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::launch::leftovers;
+use crate::launch::output::is_readable;
+use crate::launch::signals::{Event, Signals};
+use crate::launch::spawn::{describe, shell_status};
+use crate::launch::sys::{self, SignalMask};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::signal::SIGCHLD;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -122,9 +123,9 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
     match status.and_then(|status| status.code()) {
         Some(code) => code,
         None => {
-            let how = status.map_or("is gone".to_owned(), super::spawn::describe);
+            let how = status.map_or("is gone".to_owned(), describe);
             eprintln!("blizzard: error: the process that watches over the run {how}");
-            status.map_or(libc::EXIT_FAILURE, super::spawn::shell_status)
+            status.map_or(libc::EXIT_FAILURE, shell_status)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Ending what the nodes leave behind.
 //!
+//! Input: the process tree below this process. Output: none of it is left.
+//!
 //! A node may have started processes of its own. Supervisor and launcher are *subreapers*: when their parent ends, such processes become
 //! the supervisor's children, daemons included, or the launcher's. After the last node has ended, everything below the process is killed,
 //! again and again until nothing is left.

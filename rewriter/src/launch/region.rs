@@ -1,14 +1,16 @@
 //! The shared region of one run: a memfd that every node maps, laid out by [`RegionHeader`].
 //!
+//! Input: [`LaunchOptions`]. Output: a [`Region`], and what each node has reported in it.
+//!
 //! Purpose: create and fill the region before the nodes start, read what they leave in their shared context pages, and
 //! wake all of them when the run is to stop. The memory has no name anywhere: it is gone when the last process
 //! that holds it is gone, however they end.
 //!
 //! **Invariant:** apart from `abort` and the doorbells the launcher writes nothing after the first node has started.
 
-use super::LaunchOptions;
-use super::sys::SharedWords;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::launch::options::LaunchOptions;
+use crate::launch::sys::SharedWords;
 use blizzard_contract::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};

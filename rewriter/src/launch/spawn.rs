@@ -1,21 +1,23 @@
 //! Starting the node processes.
 //!
+//! Input: program, arguments, region, options. Output: [`Node`]s.
+//!
 //! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment; or only node 0 is, which creates the
 //! others as further children of this process (`CLONE_PARENT`) and leaves their numbers in their context pages. All are in the launcher's
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
-use super::region::Region;
-use super::sys;
-use super::{LaunchOptions, signal_name};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::launch::options::LaunchOptions;
+use crate::launch::region::Region;
+use crate::launch::sys;
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
+use signal_hook::low_level::signal_name as name_of;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -172,4 +174,9 @@ pub fn describe(status: ExitStatus) -> String {
         Some(signal) => format!("was killed by signal {signal} ({})", signal_name(signal)),
         None => format!("exited with status {}", shell_status(status)),
     }
+}
+
+/// The name of a signal, as SIGSEGV.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    name_of(signal).unwrap_or("unnamed signal")
 }

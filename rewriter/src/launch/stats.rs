@@ -1,5 +1,7 @@
 //! The statistics file of a run (`--stats`): JSON, one object.
 //!
+//! Input: an [`Outcome`]. Output: the file.
+//!
 //! ```json
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
 //!   "options": { "check_loads": true, "check_stores": true, "polls": true, "counting": false },
@@ -10,10 +12,10 @@
 //! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
 //! `--count`; everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
-use super::Outcome;
-use super::spawn::shell_status;
-use crate::error::{Error, Result};
-use crate::marker::ModuleFlags;
+use crate::base::error::{Error, Result};
+use crate::launch::launcher::Outcome;
+use crate::launch::spawn::shell_status;
+use crate::read::rewritten::ModuleFlags;
 use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;

@@ -1,5 +1,7 @@
 //! Watching the nodes until all have ended.
 //!
+//! Input: nodes, region, guard. Output: when all nodes have ended, why the run was stopped, if it was.
+//!
 //! The loop sleeps until a signal arrives: SIGCHLD when a node ends, or one that asks the launcher or the supervisor to stop. The first
 //! node that fails ends the run: the others are told through the region, have [`GRACE`] to stop by themselves, and are then
 //! killed. A run of one node is transparent instead: signals are passed on and the program decides what they mean.
@@ -7,19 +9,12 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
-use super::guard::Guard;
-use super::region::Region;
-use super::spawn::{Node, Reaper};
-use crate::error::{Error, Result};
+use crate::launch::guard::Guard;
+use crate::launch::region::Region;
+use crate::launch::signals::Event;
+use crate::launch::spawn::{Node, Reaper};
 use blizzard_contract::node_phase;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::origin::WithOrigin;
-use signal_hook::low_level::siginfo::Cause;
-use std::fmt;
-use std::io::PipeReader;
-use std::os::unix::net::UnixStream;
+use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::time::{Duration, Instant};
 
 /// How long the remaining nodes may take to stop by themselves.
@@ -36,66 +31,6 @@ pub enum Stop {
     Signal(i32),
     /// The launcher has been killed.
     LauncherGone,
-}
-
-/// What can wake the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// A signal to the launcher or the supervisor. `from_kernel`: the kernel itself sent it, as a terminal's Ctrl-C, which the nodes have
-    /// received too.
-    Signal {
-        signal: i32,
-        from_kernel: bool,
-    },
-    LauncherGone,
-}
-
-/// The signals that the process receives from now on.
-pub struct Signals {
-    delivery: SignalDelivery<UnixStream, WithOrigin>,
-}
-
-impl fmt::Debug for Signals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signals").finish_non_exhaustive()
-    }
-}
-
-impl Signals {
-    /// Begins to listen. A signal that was ignored when the process started (as under `nohup`) stays ignored.
-    ///
-    /// # Errors
-    /// When the kernel refuses a handler.
-    pub fn listen() -> Result<Self> {
-        let ignored = ignored_signals();
-        let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
-            .into_iter()
-            .filter(|signal| ignored & (1 << (signal - 1)) == 0)
-            .chain([SIGCHLD]);
-        UnixStream::pair()
-            .and_then(|(read, write)| SignalDelivery::with_pipe(read, write, WithOrigin::default(), wanted))
-            .map(|delivery| Signals { delivery })
-            .map_err(|e| Error::new("cannot listen for signals").because(e))
-    }
-
-    /// Sleeps until a signal arrives, there is something to read from `pipe`, or `timeout` has passed; the signals, each with
-    /// whether the kernel itself sent it.
-    pub fn wait(&mut self, pipe: Option<&PipeReader>, timeout: Duration) -> Vec<(i32, bool)> {
-        let limit = Timespec::try_from(timeout).expect("timeouts are short");
-        let mut fds = vec![PollFd::new(self.delivery.get_read(), PollFlags::IN)];
-        fds.extend(pipe.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        // An interrupted poll means that a signal has arrived; other errors end in the same look around.
-        let _ = poll(&mut fds, Some(&limit));
-        drop(fds);
-        self.delivery.pending().map(|origin| (origin.signal, matches!(origin.cause, Cause::Kernel))).collect()
-    }
-}
-
-/// Bit `s - 1` is set for each signal `s` that this process ignores.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Waits until every node has ended; says why the run stopped early, if it did.

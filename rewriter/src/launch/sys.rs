@@ -1,8 +1,8 @@
 //! The launcher's calls into the kernel that safe crates do not offer; the only `unsafe` of the launcher.
 //!
 //! What lives here: `fork` and the signal mask around it, what a child does between `fork` and `exec`, waiting for a child with what it has
-//! used, which streams were closed from the start, switching address-space randomisation off, and 32-bit words that are shared with the nodes (needed as real memory for `futex`; everything else of
-//! the region is read and written through its file descriptor).
+//! used, which streams were closed from the start, switching address-space randomisation off, and 32-bit words that are shared with the nodes (needed as
+//! real memory for `futex`; everything else of the region is read and written through its file descriptor).
 
 #![allow(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! Programs that keep data in their own files, behind all that an ELF header names: self-extracting archives, and interpreters with their
 //! scripts. unzipsfx did not find its archive, because the output ended with section headers.
 
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
 use blizzard_test_harness::executable;
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Shapes of real code on which the audit and the rewriter did not agree: each is rewritten, and the audit finds nothing open.
 
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
 use std::process::Command;
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {

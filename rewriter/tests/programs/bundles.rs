@@ -124,7 +124,7 @@ fn a_bundle_runs_where_nothing_else_is() {
         assert!(libraries.contains(&bundle.join("lib").join(name)), "{name}: {libraries:?}");
     }
     for file in libraries.iter().chain([&bundle.join("prog")]) {
-        assert!(blizzard::marker::rewritten_with(&fs::read(file).unwrap()).is_some(), "{}", file.display());
+        assert!(blizzard::read::rewritten::rewritten_with(&fs::read(file).unwrap()).is_some(), "{}", file.display());
     }
 
     // 127: there is no shell.

@@ -1,7 +1,7 @@
 //! The cache of libraries: an entry stands for the very bytes and options it was made with, and may be removed at any time.
 
-use blizzard::cache::Cache;
-use blizzard::marker;
+use blizzard::read::rewritten;
+use blizzard::store::cache::Cache;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -167,7 +167,7 @@ fn other_options_make_other_libraries() {
     }
     for name in ["liblinked.so", "libopened.so"] {
         let files = bench.cached(name).into_iter().map(|path| fs::read(path).unwrap());
-        let flags = files.map(|bytes| marker::rewritten_with(&bytes).unwrap());
+        let flags = files.map(|bytes| rewritten::rewritten_with(&bytes).unwrap());
         let mut checks: Vec<_> = flags.map(|f| (f.check_loads, f.check_stores, f.polls)).collect();
         checks.sort_unstable();
         assert_eq!(checks, [(false, false, false), (false, true, true), (true, true, true)], "{name}");

@@ -4,9 +4,9 @@
 //! constant address, and every address that is put into a register and loaded through before anything else, must find
 //! the input's bytes in the output.
 
-use blizzard::disasm::InsnId;
-use blizzard::ids::Vaddr;
-use blizzard::options::Options;
+use blizzard::base::addresses::Vaddr;
+use blizzard::base::options::Options;
+use blizzard::decode::insn::InsnId;
 use blizzard::pipeline::{Analysed, analyse, rewrite_library};
 use blizzard_test_harness::needs;
 use iced_x86::{Instruction, Mnemonic, OpKind};

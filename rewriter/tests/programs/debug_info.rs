@@ -1,6 +1,6 @@
 //! Debuggers and backtraces find in a rewritten program what they find in the original: lines, locals, libraries.
 
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_test_harness::executable;
 use blizzard_test_harness::tool;

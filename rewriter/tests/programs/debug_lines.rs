@@ -2,7 +2,7 @@
 //! address are those of its old one.
 
 use addr2line::Loader;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_contract::trap_map::TrapMap;
 use blizzard_contract::{self as contract, ModuleInfo, TrapHead};

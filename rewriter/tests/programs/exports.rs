@@ -1,9 +1,9 @@
 //! Exported functions that are known by their new addresses: which ones are, that pointers to a function are equal wherever they come from, and that
 //! the audit finds what would let them differ.
 
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
 //! No traps on hot paths: what a program does all the time goes through springboards and new tables, never through a trap byte.
 
-use blizzard::cfg::End;
-use blizzard::disasm::Flow;
-use blizzard::ids::Vaddr;
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::addresses::Vaddr;
+use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::decode::insn::Flow;
+use blizzard::graph::cfg::End;
 use blizzard::pipeline;
 use blizzard_contract as contract;
 use blizzard_test_harness::executable;
@@ -153,7 +153,7 @@ fn an_interpreters_switch_is_recognised_around_calls_that_never_return() {
             };
             for b in analysed.cfg.ids() {
                 let block = &analysed.cfg.blocks[b.ix()];
-                let last = blizzard::disasm::InsnId(block.stop.0 - 1);
+                let last = blizzard::decode::insn::InsnId(block.stop.0 - 1);
                 let here = run.contains(&analysed.insns.va(last).0);
                 if here && analysed.insns.flow(last) == Flow::IndirectJmp {
                     assert_eq!(block.end(), End::Plain, "{kind} {level} at {}", analysed.insns.va(last));
@@ -330,7 +330,7 @@ fn the_cases_of_a_hand_written_table_are_code() {
     assert!(at("constants").is_none(), "what is read is no code");
     assert!(analysed.insns.contested.is_empty());
     let output = pipeline::rewrite_library(&a.stripped, "cases", &Options::default()).unwrap();
-    let audit = blizzard::verify::verify_with(&output.bytes, "cases", Some(&a.stripped)).unwrap();
+    let audit = blizzard::reports::audit::verify_with(&output.bytes, "cases", Some(&a.stripped)).unwrap();
     assert!(audit.open.is_empty(), "{:#?}", audit.open);
 }
 
@@ -370,7 +370,7 @@ fn a_call_through_a_read_only_word_comes_back_if_what_it_calls_does() {
     assert_eq!(Assembled::new(&source("hlt", ".data")).table("jump"), None);
     let a = Assembled::new(&source("hlt", ".data.rel.ro"));
     let output = pipeline::rewrite_library(&a.stripped, "word", &Options::default()).unwrap();
-    let audit = blizzard::verify::verify_with(&output.bytes, "word", Some(&a.stripped)).unwrap();
+    let audit = blizzard::reports::audit::verify_with(&output.bytes, "word", Some(&a.stripped)).unwrap();
     assert!(audit.open.is_empty(), "{:#?}", audit.open);
 }
 
@@ -528,7 +528,7 @@ fn hand_written_arithmetic_takes_no_traps() {
         let file = object::File::parse(&*output.bytes).unwrap();
         let text = file.section_by_name(".text").unwrap();
         assert_eq!(text.data().unwrap()[(old.0 - text.address()) as usize], 0xe9, "{label}");
-        let audit = blizzard::verify::verify_with(&output.bytes, "product", Some(&a.stripped)).unwrap();
+        let audit = blizzard::reports::audit::verify_with(&output.bytes, "product", Some(&a.stripped)).unwrap();
         assert!(audit.open.is_empty(), "{:#?}", audit.open);
     }
     // Fewer entries than the index allows, and a table that the program may write to.

@@ -162,8 +162,8 @@ fn a_tables_address_may_move_between_registers_around_a_loop() {
     rewrites(folder.path(), &program);
 }
 
-/// A table of a function without a frame, with an entry that leads to bytes which are no code. Nothing becomes known there, so the search for more code had no end (a file that the fuzzer
-/// had damaged).
+/// A table of a function without a frame, with an entry that leads to bytes which are no code. Nothing becomes known there, so the search for more code
+/// had no end (a file that the fuzzer had damaged).
 const NO_CODE: &str = r#"
 __asm__(".text\n.globl pick\n.type pick, @function\npick:\n"
         "  cmp $3, %edi\n  ja .Lelse\n  lea .Lcases(%rip), %rdx\n  movslq (%rdx,%rdi,4), %rcx\n  add %rdx, %rcx\n  jmp *%rcx\n"

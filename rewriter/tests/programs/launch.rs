@@ -3,7 +3,8 @@
 //! Each launch happens in a process of its own, as in real use (the launcher owns the process's signals and children): this test
 //! executable starts itself again with [`CONFIG_ENV`] set, and then is the launcher.
 
-use blizzard::launch::{self, LaunchOptions};
+use blizzard::launch::launcher;
+use blizzard::launch::options::LaunchOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,7 +61,7 @@ pub fn launcher_process() -> ! {
         arg0: Some(program.clone()),
         ..LaunchOptions::default()
     };
-    let outcome = launch::run(Path::new(&program), &words.collect::<Vec<_>>(), &options).unwrap();
+    let outcome = launcher::run(Path::new(&program), &words.collect::<Vec<_>>(), &options).unwrap();
     if let Some(failure) = outcome.failure {
         eprintln!("blizzard: error: {failure}");
     }
@@ -408,7 +409,7 @@ fn addresses_are_the_same_on_all_nodes() {
 }
 
 fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
-    let run = |nodes| launch::run(Path::new("/bin/true"), &[], &LaunchOptions { nodes, ..LaunchOptions::default() });
+    let run = |nodes| launcher::run(Path::new("/bin/true"), &[], &LaunchOptions { nodes, ..LaunchOptions::default() });
     // Neither starts anything, so no process of its own is needed.
     assert!(run(0).unwrap_err().what.contains("1 to 64"));
     assert!(run(65).unwrap_err().what.contains("1 to 64"));

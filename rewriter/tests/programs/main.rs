@@ -10,6 +10,7 @@ mod bundles;
 mod cache;
 mod cli;
 mod constants;
+mod data_words;
 mod debug_info;
 mod debug_lines;
 mod exports;
@@ -21,18 +22,17 @@ mod launch;
 mod made_code;
 mod of_the_library;
 mod overhead;
-mod own;
 mod own_path;
 mod padding;
 mod perf;
 mod rights;
 mod runtime_entry;
 mod screens;
+mod self_rewrite;
 mod system_libraries;
 mod taken_traps;
 mod terminal;
 mod unmoved;
-mod words;
 
 use blizzard_test_harness::Test;
 
@@ -61,7 +61,7 @@ fn main() {
     add("made_code", made_code::tests());
     add("of_the_library", of_the_library::tests());
     add("overhead", overhead::tests());
-    add("own", own::tests());
+    add("self_rewrite", self_rewrite::tests());
     add("own_path", own_path::tests());
     add("padding", padding::tests());
     add("perf", perf::tests());
@@ -72,6 +72,6 @@ fn main() {
     add("taken_traps", taken_traps::tests());
     add("terminal", terminal::tests());
     add("unmoved", unmoved::tests());
-    add("words", words::tests());
+    add("data_words", data_words::tests());
     blizzard_test_harness::run("blizzard::programs", all);
 }

@@ -10,15 +10,15 @@ use std::process::Command;
 
 /// Programs that unit tests need.
 const NEED: &[(&str, &str)] = &[
-    ("cli::compiler::tests::the_flags_keep_clang_from_making_library_calls", "clang"),
-    ("cli::debug_file::tests::the_file_is_known_by_its_build_id_or_its_checksum", "objcopy"),
-    ("cli::debug_file::tests::programs_that_need_or_name_none_are_told_so", "objcopy"),
-    ("elf_write::frames::tests::cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site", "g++"),
-    ("elf_write::frames::tests::cpp_programs_of_clang_keep_every_row_and_call_site", "clang++"),
-    ("elf_write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
-    ("elf_write::frames::tests::damage::damaged_tables_are_errors", "g++"),
-    ("elf_write::frames::tests::damage::random_bytes_are_errors", "g++"),
-    ("optimise::tests::loops_whose_faults_are_caught_run_in_no_copies", "g++"),
+    ("cli::shared::compiler::tests::the_flags_keep_clang_from_making_library_calls", "clang"),
+    ("cli::shared::debug_file::tests::the_file_is_known_by_its_build_id_or_its_checksum", "objcopy"),
+    ("cli::shared::debug_file::tests::programs_that_need_or_name_none_are_told_so", "objcopy"),
+    ("write::frames::tests::cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site", "g++"),
+    ("write::frames::tests::cpp_programs_of_clang_keep_every_row_and_call_site", "clang++"),
+    ("write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
+    ("write::frames::tests::damage::damaged_tables_are_errors", "g++"),
+    ("write::frames::tests::damage::random_bytes_are_errors", "g++"),
+    ("tests::passes::loops_whose_faults_are_caught_run_in_no_copies", "g++"),
 ];
 
 /// The same of the audit.
@@ -44,18 +44,18 @@ const EXPLORATION: &str = "node::explore::tests::more_of_each";
 const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
 
 const NEED_LIBSTDCXX: &[&str] = &[
-    "elf_write::frames::tests::an_installed_cpp_library_keeps_every_row_and_call_site",
-    "elf_write::frames::tests::landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text",
+    "write::frames::tests::an_installed_cpp_library_keeps_every_row_and_call_site",
+    "write::frames::tests::landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text",
 ];
 
 /// Minutes; the second needs g++.
-const OWN_TESTS: &str = "own_tests::the_rewritten_rewriter_passes_its_own_tests";
+const OWN_TESTS: &str = "tests::self_rewrite::the_rewritten_rewriter_passes_its_own_tests";
 const SYSTEMATIC: &str = "tests::systematic::finds_every_planted_fault";
 
 /// Started by hand.
 const MEASUREMENTS: &[&str] = &[
-    "elf_write::frames::tests::every_installed_file_keeps_every_row_and_call_site",
-    "elf_write::frames::tests::speed_on_large_files",
+    "write::frames::tests::every_installed_file_keeps_every_row_and_call_site",
+    "write::frames::tests::speed_on_large_files",
 ];
 
 pub fn tests() -> Vec<Test> {

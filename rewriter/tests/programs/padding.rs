@@ -1,9 +1,9 @@
 //! Padding that no way leads to, and circles that no known way leads into: what is known behind them.
 
-use blizzard::inspect::inspect;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
+use blizzard::reports::inspect::inspect;
 use std::process::Command;
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {

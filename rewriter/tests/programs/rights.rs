@@ -22,8 +22,9 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
     ]
 }
 
-/// `W` becomes user W; `~W` does so for now; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all descriptors but the standard streams; `.` ends a thread; `!`
-/// says whether the kernel calls the process secure, and of what name it is. In the order of the arguments.
+/// `W` becomes user W; `~W` does so for now; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all
+/// descriptors but the standard streams; `.` ends a thread; `!` says whether the kernel calls the process secure, and of what name it is. In the order of
+/// the arguments.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

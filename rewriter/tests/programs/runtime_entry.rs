@@ -4,8 +4,8 @@
 //! executable: dynamic (PIE and not), static, static-PIE. The appended file has the two program-header tables of DESIGN.md: the
 //! kernel's without PT_INTERP, the loader's with PT_PHDR and PT_INTERP.
 
-use blizzard::ids::Vaddr;
-use blizzard::rt_blob::{Blob, module_info_bytes};
+use blizzard::base::addresses::Vaddr;
+use blizzard::write::runtime_blob::{Blob, module_info_bytes};
 use blizzard_contract::{self as contract, ModuleInfo};
 use blizzard_test_harness::executable;
 use object::LittleEndian as LE;

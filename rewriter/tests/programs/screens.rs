@@ -1,9 +1,9 @@
 //! Checks that ask first whether an address can be shared memory: where they are used, and that nothing shared passes them.
 
-use blizzard::marker;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::read::rewritten;
+use blizzard::reports::audit::verify_with;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn programs_that_share_memory_or_lie_low_have_none() {
     let flags = client_flags(folder);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let screens =
-        |source: &str, flags: &[&str]| marker::fitting(&compile(folder, source, flags), Options::default()).screens;
+        |source: &str, flags: &[&str]| rewritten::fitting(&compile(folder, source, flags), Options::default()).screens;
     assert!(screens(plain, &["-pie"]));
     assert!(screens(plain, &["-static-pie"]));
     assert!(!screens(plain, &["-no-pie"]));
@@ -73,8 +73,8 @@ fn programs_that_share_memory_or_lie_low_have_none() {
     assert!(!screens(shares, &flags));
     // Nobody gets them who does not want them, and what is no program does not either.
     let without = Options { screens: false, ..Options::default() };
-    assert!(!marker::fitting(&compile(folder, plain, &["-pie"]), without).screens);
-    assert!(!marker::fitting(b"no program", Options::default()).screens);
+    assert!(!rewritten::fitting(&compile(folder, plain, &["-pie"]), without).screens);
+    assert!(!rewritten::fitting(b"no program", Options::default()).screens);
 }
 
 /// Each node writes its own words of shared memory, whose blocks the nodes have in common, and reads those of the others.

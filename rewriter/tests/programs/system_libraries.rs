@@ -1,8 +1,8 @@
 //! The libraries that nearly every program of this system loads: rewritten with all checks, the audit finds nothing open in them.
 
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
-use blizzard::verify::verify_with;
+use blizzard::reports::audit::verify_with;
 use blizzard_test_harness::{needs, tool};
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {

@@ -1,7 +1,7 @@
 //# flags: -O2 -fcf-protection=full | -O0 -fcf-protection=full
 //# link: -pie -Wl,-z,ibt -Wl,-z,shstk | -no-pie -Wl,-z,ibtplt -Wl,-z,shstk -s | -static -Wl,-z,ibt -Wl,-z,shstk
 /* Code marked for indirect-branch tracking and the shadow stack: `endbr64` at every target, `notrack` jumps, a PLT of its own form. The
- * output's marks are gone (rewriter/src/elf_write/notes.rs); it computes the same. */
+ * output's marks are gone (rewriter/src/write/notes.rs); it computes the same. */
 #include "arena.h"
 #include <setjmp.h>
 

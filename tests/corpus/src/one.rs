@@ -3,13 +3,14 @@
 //! The result of the hidden subcommand `corpus one` goes to standard output as JSON.
 
 use crate::inside::{Job, Status, argv};
-use blizzard::closure::Source;
-use blizzard::image::{Kind, identify};
-use blizzard::memory::{Mapped, give_back_large_blocks};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::memory::{Mapped, give_back_large_blocks};
+use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline::{self, Report};
-use blizzard::sink::AtomicFile;
-use blizzard::verify::verify_with;
+use blizzard::read::elf::identify;
+use blizzard::read::image::Kind;
+use blizzard::reports::audit::verify_with;
+use blizzard::write::file::LibraryRecord;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{LittleEndian, Object, ObjectSection, SectionKind};
 use serde::{Deserialize, Serialize};
@@ -161,7 +162,7 @@ pub fn execute(file: &Path, variant: Variant, audit: bool) -> Result<(), String>
     let mut output = AtomicFile::new(&path, 0o700);
     let result = match identify(&bytes, &name) {
         Ok(Kind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
-        _ => pipeline::rewrite_program(&bytes, &name, &options, &Source::None, &mut output),
+        _ => pipeline::rewrite_program(&bytes, &name, &options, &LibraryRecord::none(), &mut output),
     };
     if let Some(e) = output.failure() {
         return Err(failed(e));

@@ -6,7 +6,7 @@
 //! general register that they do not name (vphsubd, vrndscalesd, vpsraw). Nothing else is excused: the sequence without these must be accepted as a whole.
 
 use crate::sequence::Sequence;
-use blizzard::verify::{Finding, verify_with};
+use blizzard::reports::audit::{Finding, verify_with};
 use iced_x86::{EncodingKind, FlowControl, InstructionInfoFactory};
 
 /// What the audit says of instructions that it does not read.

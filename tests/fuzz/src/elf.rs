@@ -1,9 +1,10 @@
 //! Damaged files. Input: bytes from a fuzzer. Output: none; the target fails by a panic, by not ending, or by memory beyond the
 //! limit that the caller has set (libFuzzer's `-rss_limit_mb`, RLIMIT_AS in the smoke run).
 
-use blizzard::image::{Image, Kind};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
+use blizzard::read::elf;
+use blizzard::read::image::Kind;
 
 /// Files above this size teach the fuzzer nothing that smaller ones do not.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -14,7 +15,7 @@ pub fn rewrite(data: &[u8]) {
         return;
     }
     let null = Options { checks: Checks::None, poll: Poll::None, ..Options::default() };
-    let library = Image::parse(data, "fuzzed").is_ok_and(|image| image.kind == Kind::Library);
+    let library = elf::read(data, "fuzzed").is_ok_and(|image| image.kind == Kind::Library);
     for options in [null, Options::default()] {
         // Refusing is right for most inputs; which are refused is not this target's question.
         let _ = if library {

@@ -9,7 +9,7 @@ use crate::compare::{Compared, difference};
 use crate::instruction::{self, INDICES, Roles};
 use crate::machine::{self, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State, UNMAPPED};
 use arbitrary::{Arbitrary, Result, Unstructured};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_contract as contract;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};

@@ -10,6 +10,7 @@
 
 pub mod built;
 pub mod executable;
+pub mod layers;
 pub mod needs;
 mod records;
 pub mod totals;

@@ -2,6 +2,7 @@
 //!
 //! This executable starts itself again with [`SAMPLE`] set: then it is a test program with tests of each kind, or the program that adds up.
 
+use blizzard_test_harness::layers::{SIBLINGS, Tree};
 use blizzard_test_harness::needs::{need, need_system, package, send_signal, shell_command};
 use blizzard_test_harness::{REQUIRE_ALL, list, run, totals};
 use std::os::unix::fs::symlink;
@@ -30,6 +31,8 @@ fn main() {
         each_command_of_a_shell_line_is_looked_for,
         gcc_may_have_the_name_cc_only,
         a_signal_is_sent_by_name_or_number,
+        each_rule_of_layers_is_held,
+        a_folder_with_too_many_files_is_found,
     ];
     run("blizzard-test-harness::harness", tests);
 }
@@ -161,4 +164,57 @@ fn a_signal_is_sent_by_name_or_number() {
         assert!(send_signal(signal, child.id()));
         assert_eq!(child.wait().unwrap().signal(), Some(number));
     }
+}
+
+/// A crate of two layers, and what is wrong with it once `file` has one `line` more.
+fn wrong_with(file: &str, line: &str) -> String {
+    let files = [
+        ("lib", "//! A crate.\n\nmod upper;\n\nmod lower;\n"),
+        ("upper/mod", "//! Any order.\n\nmod a;\nmod b;\n"),
+        ("upper/a", "//! Nothing: crate::lower.\n"),
+        (
+            "upper/b",
+            "use crate::upper::a::{self, A};\n\n#[cfg(test)]\nmod tests {\n    use crate::lower::first::first::First;\n}\n",
+        ),
+        ("lower/mod", "mod first;\n\nmod second;\n"),
+        ("lower/first/mod", "mod first;\n"),
+        ("lower/first/first", "fn f() { crate::upper::b::g() }\n"),
+        ("lower/second", "use crate::{lower::first::first::First, upper::a};\n"),
+        ("lower/tests/second", "use super::second;\n"),
+    ];
+    let tree = Tree::of(files.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    assert_eq!(tree.problems(), [""; 0]);
+    tree.with(file, line).problems().join("\n")
+}
+
+fn each_rule_of_layers_is_held() {
+    for (file, line, wanted) in [
+        (
+            "upper/a",
+            "use crate::lower::second::S;",
+            "upper/a imports lower/second, which stands below it in the list\nthese import each other: lower/first/first, lower/second, upper/a, upper/b",
+        ),
+        (
+            "upper/a",
+            "use crate::{upper::b as u, lower};",
+            "upper/a imports crate::lower, of no module's file\nthese import each other: upper/a, upper/b",
+        ),
+        (
+            "lower/first/first",
+            "fn g() { crate::lower::second::h() }",
+            "lower/first/first imports lower/second, which stands below it in the list\nthese import each other: lower/first/first, lower/second",
+        ),
+        ("lower/second", "use super::first::first::First;", "lower/second names a module by `super`"),
+        ("upper/b", "use crate::A;", "upper/b imports crate::A, of no module's file"),
+        ("lower/mod", "fn f() {}", "lower/mod holds code: fn f() {}"),
+    ] {
+        assert_eq!(wrong_with(file, line), wanted, "{line}");
+    }
+    assert_eq!(wrong_with("upper/b", "pub(super) use crate::upper::a::B; // super::a"), "");
+}
+
+fn a_folder_with_too_many_files_is_found() {
+    let files = (0..=SIBLINGS).map(|k| (format!("folder/file{k}"), String::new()));
+    let tree = Tree::of(files.chain([("lib".to_owned(), "mod folder;".to_owned())]));
+    assert_eq!(tree.problems(), [format!("src/folder has {} entries, more than {SIBLINGS}", SIBLINGS + 1)]);
 }

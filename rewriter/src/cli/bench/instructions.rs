@@ -3,11 +3,11 @@
 //! Input: none. Output: a [`Report`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
 //! **Invariant**: the same runtime and the same rewriter give the same numbers, on any machine and in any run.
 
-use super::lockstep::{self, Miss};
-use crate::cli::workload::Workload;
-use crate::error::{Error, Result};
-use crate::launch::{LaunchOptions, PROTOCOLS, Protocol};
-use crate::rt_blob::Blob;
+use crate::base::error::{Error, Result};
+use crate::cli::bench::lockstep::{self, Miss};
+use crate::cli::shared::workload::Workload;
+use crate::launch::options::{LaunchOptions, PROTOCOLS, Protocol};
+use crate::write::runtime_blob::Blob;
 use blizzard_contract as contract;
 use serde::Serialize;
 use std::cmp::Reverse;

@@ -16,11 +16,12 @@
 //!
 //! **Invariant**: of the runtime nothing is known but its counters of messages in the shared context page, and that it waits by `pause`.
 
-use super::ptrace::{Registers, Stop, Traced, traced_by_parent};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::cli::bench::ptrace::{Registers, Stop, Traced, traced_by_parent};
+use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;
-use crate::launch::{LaunchOptions, sys};
-use crate::rt_blob::{Blob, Segment};
+use crate::launch::sys;
+use crate::write::runtime_blob::{Blob, Segment};
 use blizzard_contract::{BOOT_ENV, Counter, EXE_ENV};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::collections::HashMap;

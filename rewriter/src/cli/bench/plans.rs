@@ -2,7 +2,7 @@
 //!
 //! Input: none. Output: [`Plan`]s; their keys are the names in the results of the measuring programs (`bench-apps/workload`).
 
-use crate::cli::workload::Workload;
+use crate::cli::shared::workload::Workload;
 
 /// A figure of a plan.
 pub struct Wanted {

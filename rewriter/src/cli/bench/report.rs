@@ -3,8 +3,8 @@
 //! Input: the results of the measuring programs and the [`Plan`] that they belong to. Output: a [`Report`].
 //! **Invariant**: nothing is left out: a figure of the plan that was not measured is an error.
 
-use super::plans::{Aim, Comparison, Plan, Wanted};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::cli::bench::plans::{Aim, Comparison, Plan, Wanted};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -232,8 +232,8 @@ fn line(figure: &Figure) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plans;
     use super::*;
+    use crate::cli::bench::plans;
 
     fn samples(texts: &[&str]) -> Samples {
         let mut samples = Samples::default();

@@ -3,7 +3,7 @@
 use super::planted::compiled;
 use super::verify_with;
 use crate::Audit;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 
 /// Behind the table of three entries; leads out of the program.

@@ -8,7 +8,7 @@ use super::verify_with;
 use crate::decode::decoder;
 use crate::file::module::Module;
 use crate::judge::old_code::springboards;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_contract::trap_map::{GROUP, encode};
 use blizzard_contract::{ModuleInfo, TrapEntry, TrapHead};

@@ -218,7 +218,7 @@ fn agrees_with_iced_on_every_opcode() {
 /// live where the rewriter uses it. It read rbx and rcx at `xsavec`, which it took for `cmpxchg16b`.
 #[test]
 fn sees_no_more_than_the_rewriter() {
-    use blizzard::analysis::{access, effects};
+    use blizzard::facts::{access, effects};
     let mut factory = InstructionInfoFactory::new();
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
     for chunk in encodings().chunks(4096) {

@@ -28,7 +28,7 @@ use std::process::Command;
 
 /// The runtimes of the rewriter under test.
 fn runtimes() -> Vec<Runtime<'static>> {
-    blizzard::rt_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
+    blizzard::write::runtime_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
 }
 
 fn verify(file: &[u8], name: &str) -> Result<Audit> {

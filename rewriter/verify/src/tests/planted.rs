@@ -3,7 +3,7 @@
 use super::verify_with;
 use crate::mutation::code::{Decoded, decoded, harmless};
 use crate::sites::site;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use std::process::Command;
 

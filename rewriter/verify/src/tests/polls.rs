@@ -5,7 +5,7 @@ use super::planted::compiled;
 use super::verify_with;
 use crate::decode::decoder;
 use crate::file::module::Module;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 
 const POLL: &str = "c1: cmp dword ptr [POLL], 0\n jne s1\na1:";

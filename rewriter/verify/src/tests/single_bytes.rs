@@ -6,7 +6,7 @@ use super::verify_with;
 use crate::file::module::Module;
 use crate::mutation::code::decoded;
 use crate::sites::site::get;
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};

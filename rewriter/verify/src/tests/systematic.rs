@@ -12,7 +12,7 @@ use crate::decode::insn::Insn;
 use crate::file::module::Module;
 use crate::mutation::code::{dead, harmless};
 use crate::sites::{find, site};
-use blizzard::options::{Checks, Options, Poll};
+use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_contract::restarts;
 use blizzard_contract::trap_map::encode;

@@ -16,7 +16,7 @@ use crate::judge::old_code::original::Original;
 use crate::judge::old_code::springboards;
 use crate::judge::unwinding::cfi;
 use crate::sites::{find, site};
-use blizzard::options::Options;
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -3,8 +3,9 @@
 //! Input: the compilers that are there. Output: [`File`]s, each an original and its output with all checks and polls; what is absent is named.
 
 use crate::one::Variant;
-use blizzard::image::{Kind, identify};
 use blizzard::pipeline;
+use blizzard::read::elf::identify;
+use blizzard::read::image::Kind;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,7 +72,7 @@ pub fn make(name: &str, folder: &Path) -> Result<File, String> {
     };
     let original = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let options = Variant::Checked.options();
-    let text = |e: blizzard::error::Error| e.to_string();
+    let text = |e: blizzard::base::error::Error| e.to_string();
     let runs = identify(&original, name).map_err(text)? != Kind::Library;
     let rewritten = if runs {
         pipeline::rewrite(&original, name, &options)

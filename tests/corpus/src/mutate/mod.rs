@@ -10,7 +10,7 @@ pub mod files;
 mod trial;
 
 use crate::report::{self, Circumstances};
-use blizzard::verify::mutation::{Part, Subject, Verdict};
+use blizzard::reports::audit::mutation::{Part, Subject, Verdict};
 use clap::Args;
 use files::File;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -188,7 +188,7 @@ fn one(
     folder: &Path,
     results: &mut Results,
 ) -> Result<(), String> {
-    let subject = Subject::new(file.name, &file.original, &file.output, blizzard::verify::runtimes())
+    let subject = Subject::new(file.name, &file.original, &file.output, blizzard::reports::audit::runtimes())
         .map_err(|e| e.to_string())?;
     let parts = subject.parts();
     let asked = |p: &Part| arguments.part.as_ref().is_none_or(|text| p.name.contains(text.as_str()));

@@ -1,0 +1,148 @@
+//! What the user asks of a rewrite.
+//!
+//! Input: the command line, or a word that names options. Output: [`Options`]. **Invariant**: equal options have equal words, and a word leads back to its
+//! options: both are parts of names in the cache.
+
+use clap::ValueEnum;
+
+/// Which accesses are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Checks {
+    /// Loads and stores.
+    All,
+    Loads,
+    Stores,
+    /// Relocate only.
+    None,
+}
+
+/// Where polls go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Poll {
+    /// At the head of every loop.
+    Backedge,
+    None,
+}
+
+/// Options of one rewrite; part of the cache key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    pub checks: Checks,
+    pub poll: Poll,
+    /// Inserted checks and polls count themselves (exact, slower).
+    pub count: bool,
+    /// Basic blocks count how often they run; checks and polls stay as they are.
+    pub blocks: bool,
+    /// Accesses near the same address in a basic block share a check.
+    pub merge: bool,
+    /// Checks of what has been tested on every way are left out.
+    pub across: bool,
+    /// Checks are widened for that to what is certainly accessed behind them.
+    pub ahead: bool,
+    /// Sequences that need a register keep its value in the red zone, where the function keeps nothing there.
+    pub red_zone: bool,
+    /// Loops test tags once for several iterations.
+    pub strips: bool,
+    /// Such tests lead into copies of the loops without checks.
+    pub copies: bool,
+    /// Polls stand only where a cycle of the code needs them.
+    pub place_polls: bool,
+    /// Checks ask first, by one bit of the address, whether it can be shared memory at all.
+    pub screens: bool,
+    /// Exported functions that nothing else names are known by their new addresses.
+    pub exports: bool,
+    /// The same of functions, and labels, that words of data name.
+    pub words: bool,
+    /// Only the first so many transformations of the passes.
+    pub fuel: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            checks: Checks::All,
+            poll: Poll::Backedge,
+            count: false,
+            blocks: false,
+            merge: true,
+            across: true,
+            ahead: true,
+            red_zone: true,
+            strips: true,
+            copies: true,
+            place_polls: true,
+            screens: true,
+            exports: true,
+            words: true,
+            fuel: None,
+        }
+    }
+}
+
+impl Options {
+    /// Whether anything is inserted into the code.
+    pub fn inserts(&self) -> bool {
+        self.checks != Checks::None || self.poll != Poll::None || self.blocks
+    }
+
+    /// The options as one word, for names of files.
+    pub fn word(&self) -> String {
+        let bit = u8::from;
+        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
+            *self;
+        let Options { checks, poll, count, blocks, fuel, .. } = *self;
+        let fuel = fuel.map_or(String::new(), |n| n.to_string());
+        let bits =
+            [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
+        let bits = bits.map(|b| bit(b).to_string()).join("-");
+        format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
+    }
+
+    /// The inverse of [`Options::word`].
+    pub fn from_word(word: &str) -> Option<Options> {
+        let parts: Vec<&str> = word.split('-').collect();
+        let [checks, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words] = passes else {
+            return None;
+        };
+        let bit = |s: &str| match s {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        Some(Options {
+            checks: Checks::from_str(checks, false).ok()?,
+            poll: Poll::from_str(poll, false).ok()?,
+            count: bit(count)?,
+            blocks: bit(blocks)?,
+            merge: bit(merge)?,
+            across: bit(across)?,
+            ahead: bit(ahead)?,
+            red_zone: bit(red_zone)?,
+            strips: bit(strips)?,
+            copies: bit(copies)?,
+            place_polls: bit(place_polls)?,
+            screens: bit(screens)?,
+            exports: bit(exports)?,
+            words: bit(words)?,
+            fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
+        })
+    }
+}
+
+/// A value as the command line names it.
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned())
+}
+
+impl Checks {
+    /// Whether loads are checked.
+    pub fn loads(self) -> bool {
+        matches!(self, Checks::All | Checks::Loads)
+    }
+
+    /// Whether stores are checked.
+    pub fn stores(self) -> bool {
+        matches!(self, Checks::All | Checks::Stores)
+    }
+}

@@ -1,0 +1,114 @@
+//! Arguments that several commands have.
+//!
+//! Input: words of the command line. Output: values, checked for what a rewrite or a run can do.
+
+use crate::base::options::{Checks, Options, Poll};
+use blizzard_contract::MAX_NODES;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What a rewrite does; the same for every command that rewrites.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct RewriteOptions {
+    /// Which accesses are checked; nodes that share memory need all [default: all]
+    #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
+    pub(crate) checks: Option<Checks>,
+    /// Where the program looks for messages of other nodes [default: backedge]
+    #[arg(long, value_name = "WHERE", value_enum)]
+    pub(crate) poll: Option<Poll>,
+    /// Count executed checks and polls, exactly; the program runs slower
+    #[arg(long)]
+    pub(crate) count: bool,
+    /// Count how often each basic block runs, for `blizzard overhead`; the program runs slower
+    #[arg(long)]
+    pub(crate) count_blocks: bool,
+    #[command(flatten)]
+    pub(crate) passes: PassOptions,
+}
+
+/// Which passes of the optimiser run; all do, unless told otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub(crate) struct PassOptions {
+    /// Let no two accesses of a basic block share a check
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_merge: bool,
+    /// Leave no check out because it repeats what was tested on every way to it
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_across: bool,
+    /// Widen no check to what is certainly accessed behind it, over branches
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_ahead: bool,
+    /// Keep no register in the red zone; move the stack pointer instead
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_red_zone: bool,
+    /// Let no loop test tags once for several iterations
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_strips: bool,
+    /// Let such tests lead into no copies of loops without checks
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_copies: bool,
+    /// Let every loop poll, also where another poll of each of its iterations does
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_poll_placement: bool,
+    /// Let every check look at the tag, also of addresses that cannot be shared memory
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_screens: bool,
+    /// Let exported functions keep their old addresses, and calls from other files pass by these
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_exports: bool,
+    /// Let words of data name functions by their old addresses, and calls through them pass by these
+    #[arg(long, help_heading = "Passes")]
+    pub(crate) no_words: bool,
+    /// Let the passes make the first N transformations only, to find the one that matters
+    #[arg(long, value_name = "N", help_heading = "Passes")]
+    pub(crate) fuel: Option<u64>,
+}
+
+impl RewriteOptions {
+    pub(crate) fn options(self) -> Options {
+        let default = Options::default();
+        Options {
+            checks: self.checks.unwrap_or(default.checks),
+            poll: self.poll.unwrap_or(default.poll),
+            count: self.count,
+            blocks: self.count_blocks,
+            merge: !self.passes.no_merge,
+            across: !self.passes.no_across,
+            ahead: !self.passes.no_ahead,
+            red_zone: !self.passes.no_red_zone,
+            strips: !self.passes.no_strips,
+            copies: !self.passes.no_copies,
+            place_polls: !self.passes.no_poll_placement,
+            screens: !self.passes.no_screens,
+            exports: !self.passes.no_exports,
+            words: !self.passes.no_words,
+            fuel: self.passes.fuel,
+        }
+    }
+}
+
+/// The program to launch and its arguments.
+#[derive(Debug, Args)]
+pub struct ProgramAndArgs {
+    /// Program, original or rewritten, and its arguments; a name without a slash is looked up in PATH
+    #[arg(value_name = "PROG", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Accepts a number of nodes that a run can have.
+pub(crate) fn node_count(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(n) if (1..=MAX_NODES as u32).contains(&n) => Ok(n),
+        Ok(n) => Err(format!("a run has 1 to {MAX_NODES} nodes, not {n}")),
+        Err(_) => Err(format!("not a number of nodes; a run has 1 to {MAX_NODES}")),
+    }
+}
+
+/// The argument that names a program file.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProgramFile {
+    /// The program's file
+    #[arg(value_name = "PROG")]
+    pub(crate) program: PathBuf,
+}

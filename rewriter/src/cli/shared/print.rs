@@ -1,0 +1,40 @@
+//! What commands write to standard output and standard error.
+//!
+//! Input: text. Output: bytes. **Invariant**: a reader that has gone away is no error.
+
+use crate::base::error::{Error, Result};
+
+/// Writes to standard error, whoever reads there or not: the exit status says the same.
+pub(crate) fn tell(text: &str) {
+    use std::io::Write;
+    let _ = write!(std::io::stderr(), "blizzard: {text}");
+}
+
+/// Writes to standard output; a reader that has gone away (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes to standard output; a reader that has gone away is no error.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::new("cannot write to standard output").because(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Decimal digits in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (k, digit) in digits.chars().enumerate() {
+        if k != 0 && (digits.len() - k).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,176 @@
+//! The checker against a search through all interleavings, and against logs with known contradictions.
+
+use crate::cli::stress::check::*;
+use crate::cli::stress::log::Location;
+
+const NODES: usize = 3;
+/// Word `w < 3` belongs to node `w`; words 3 and 4 are exchanged.
+const WORDS: u32 = 5;
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn id(epoch: u64, node: usize, index: usize) -> u64 {
+    Id { epoch, node: node as u32, index: index as u32 }.value()
+}
+
+/// What nodes do, without what they read.
+fn program(state: &mut u64, length: usize) -> Vec<Vec<Access>> {
+    let access = |node: usize, state: &mut u64| {
+        let r = random(state) >> 20;
+        let (kind, word) = match r % 4 {
+            0 => (Kind::Store, node as u64),
+            1 => (Kind::Swap, 3 + (r >> 8) % 2),
+            _ => (Kind::Load, (r >> 8) % u64::from(WORDS)),
+        };
+        Access { location: Location(word as u32), kind, read: 0 }
+    };
+    (0..NODES).map(|node| (0..length).map(|_| access(node, state)).collect()).collect()
+}
+
+/// Executes the program in a random order; fills in what is read.
+fn interleave(state: &mut u64, number: u64, mut nodes: Vec<Vec<Access>>, memory: &mut [u64]) -> Epoch {
+    let mut next = [0; NODES];
+    while (0..NODES).any(|n| next[n] < nodes[n].len()) {
+        let n = (random(state) >> 20) as usize % NODES;
+        let Some(access) = nodes[n].get_mut(next[n]) else { continue };
+        let word = &mut memory[access.location.0 as usize];
+        if access.kind != Kind::Store {
+            access.read = *word;
+        }
+        if access.kind != Kind::Load {
+            *word = id(number, n, next[n]);
+        }
+        next[n] += 1;
+    }
+    Epoch { number, nodes }
+}
+
+/// Whether some interleaving explains the epoch.
+fn explained(epoch: &Epoch, memory: &mut Vec<u64>, next: &mut [usize; NODES]) -> bool {
+    let mut all = true;
+    for n in 0..NODES {
+        let Some(&access) = epoch.nodes[n].get(next[n]) else { continue };
+        all = false;
+        let word = access.location.0 as usize;
+        if access.kind != Kind::Store && memory[word] != access.read {
+            continue;
+        }
+        let before = memory[word];
+        if access.kind != Kind::Load {
+            memory[word] = id(epoch.number, n, next[n]);
+        }
+        next[n] += 1;
+        let found = explained(epoch, memory, next);
+        next[n] -= 1;
+        memory[word] = before;
+        if found {
+            return true;
+        }
+    }
+    all
+}
+
+#[test]
+fn the_checker_agrees_with_a_search_through_all_interleavings() {
+    let mut state = 0x1234_5678_9abc_def1;
+    let (mut consistent, mut wrong) = (0, 0);
+    for _ in 0..30_000 {
+        let nodes = program(&mut state, 4);
+        let mut epoch = interleave(&mut state, 1, nodes, &mut vec![0; WORDS as usize]);
+        // Change what some reads have returned to other values of the same word.
+        for _ in 0..random(&mut state) >> 20 & 3 {
+            let (n, i) = ((random(&mut state) >> 20) as usize % NODES, (random(&mut state) >> 20) as usize % 4);
+            let location = epoch.nodes[n][i].location;
+            let mut values = vec![0];
+            for (m, accesses) in epoch.nodes.iter().enumerate() {
+                let writes = |(_, a): &(usize, &Access)| a.kind != Kind::Load && a.location == location;
+                values.extend(accesses.iter().enumerate().filter(writes).map(|(k, _)| id(1, m, k)));
+            }
+            if epoch.nodes[n][i].kind != Kind::Store {
+                epoch.nodes[n][i].read = values[(random(&mut state) >> 20) as usize % values.len()];
+            }
+        }
+        let expected = explained(&epoch, &mut vec![0; WORDS as usize], &mut [0; NODES]);
+        let found = Checker::new(WORDS).check(&epoch);
+        assert_eq!(found.is_ok(), expected, "{epoch:#?}\n{found:?}");
+        if expected { consistent += 1 } else { wrong += 1 }
+    }
+    assert!(consistent > 5_000 && wrong > 5_000, "{consistent} {wrong}");
+}
+
+#[test]
+fn long_interleavings_pass_epoch_after_epoch() {
+    let mut state = 99;
+    let mut memory = vec![0; WORDS as usize];
+    let mut checker = Checker::new(WORDS);
+    for number in 1..=20 {
+        let nodes = program(&mut state, 5_000);
+        let epoch = interleave(&mut state, number, nodes, &mut memory);
+        checker.check(&epoch).unwrap();
+    }
+    assert_eq!(checker.accesses(), 20 * 5_000 * NODES as u64);
+}
+
+fn load(word: u32, read: u64) -> Access {
+    Access { location: Location(word), kind: Kind::Load, read }
+}
+
+fn store(word: u32) -> Access {
+    Access { location: Location(word), kind: Kind::Store, read: 0 }
+}
+
+fn swap(word: u32, read: u64) -> Access {
+    Access { location: Location(word), kind: Kind::Swap, read }
+}
+
+fn violation(epochs: &[[Vec<Access>; 3]]) -> Violation {
+    let mut checker = Checker::new(WORDS);
+    for (number, nodes) in (1..).zip(epochs) {
+        if let Err(violation) = checker.check(&Epoch { number, nodes: nodes.to_vec() }) {
+            return violation;
+        }
+    }
+    panic!("no violation found");
+}
+
+#[test]
+fn store_buffering_is_told_as_a_cycle_in_words() {
+    let found = violation(&[[vec![store(0), load(1, 0)], vec![store(1), load(0, 0)], vec![]]]);
+    assert!(found.what.contains("2 nodes"), "{found:?}");
+    let text = found.details.join("\n");
+    for part in ["node 0, access 0 stores to word 0", "node 1, access 1 loads word 0", "the initial 0", "does not see"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn contradictions_that_are_no_cycle_of_several_nodes_are_named() {
+    let (a, b) = (id(1, 0, 0), id(1, 1, 0));
+    for (epochs, part) in [
+        (vec![[vec![swap(3, 0)], vec![swap(3, 0)], vec![]]], "same value"),
+        (vec![[vec![swap(3, b)], vec![swap(3, a)], vec![]]], "in a circle"),
+        (vec![[vec![store(0)], vec![load(4, a)], vec![]]], "a value of word 0"),
+        (vec![[vec![], vec![load(0, id(1, 0, 7))], vec![]]], "nobody has written"),
+        (vec![[vec![], vec![load(0, id(5, 0, 0))], vec![]]], "nobody has written"),
+        (vec![[vec![store(0)], vec![], vec![]], [vec![], vec![load(0, 0)], vec![]]], "initial 0 after"),
+        (
+            vec![
+                [vec![store(0)], vec![], vec![]],
+                [vec![store(0)], vec![], vec![]],
+                [vec![], vec![load(0, a)], vec![]],
+            ],
+            "before a barrier",
+        ),
+        (vec![[vec![load(0, id(1, 0, 1)), store(0)], vec![], vec![]]], "own program order"),
+    ] {
+        let found = violation(&epochs);
+        assert!(found.what.contains(part), "{part}: {found:?}");
+        assert!(!found.details.is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! The logs of a round: one file for each node, read one epoch at a time.
+//!
+//! Input: the files that `bench-apps/workload/stress.c` writes; their form is drawn there. Output: an [`Epoch`] after the other.
+//! **Invariant**: what is read is checked for form before the checker sees it; memory is that of one epoch, however long the files are.
+
+use crate::base::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"BLZSTLOG";
+/// Bits of a value that number the access, and the node.
+const INDEX_BITS: u32 = 20;
+const NODE_BITS: u32 = 6;
+/// Most accesses of one node in one epoch.
+pub const MAX_ACCESSES: u32 = 1 << INDEX_BITS;
+
+/// A shared word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location(pub u32);
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "word {} of line {}", self.0 % 8, self.0 / 8)
+    }
+}
+
+/// What an access did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Load,
+    Store,
+    /// An atomic exchange.
+    Swap,
+}
+
+/// Which access of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id {
+    pub epoch: u64,
+    pub node: u32,
+    /// Number of the access within its node's epoch.
+    pub index: u32,
+}
+
+impl Id {
+    /// The write that stored `value`; none for the initial 0.
+    pub fn of_value(value: u64) -> Option<Id> {
+        (value != 0).then_some(Id {
+            epoch: value >> (INDEX_BITS + NODE_BITS),
+            node: (value >> INDEX_BITS) as u32 & ((1 << NODE_BITS) - 1),
+            index: value as u32 & (MAX_ACCESSES - 1),
+        })
+    }
+
+    /// The value that this write stores.
+    pub fn value(self) -> u64 {
+        self.epoch << (INDEX_BITS + NODE_BITS) | u64::from(self.node) << INDEX_BITS | u64::from(self.index)
+    }
+}
+
+/// One access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    pub location: Location,
+    pub kind: Kind,
+    /// What a load or an exchange has returned; 0 for a store.
+    pub read: u64,
+}
+
+/// All nodes' accesses between two barriers, each node's in program order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Epoch {
+    pub number: u64,
+    pub nodes: Vec<Vec<Access>>,
+}
+
+/// Reads a round's logs.
+#[derive(Debug)]
+pub struct Logs {
+    files: Vec<(PathBuf, BufReader<File>)>,
+    locations: u32,
+}
+
+impl Logs {
+    /// The logs of `nodes` nodes in `folder`, about `locations` words.
+    ///
+    /// # Errors
+    /// A file is missing.
+    pub fn open(folder: &Path, nodes: u32, locations: u32) -> Result<Self> {
+        let files = (0..nodes).map(|node| {
+            let path = folder.join(format!("node-{node}.log"));
+            match File::open(&path) {
+                Ok(file) => Ok((path, BufReader::with_capacity(1 << 18, file))),
+                Err(e) => Err(Error::new(format!("cannot read the log {}", path.display())).because(e)),
+            }
+        });
+        Ok(Logs { files: files.collect::<Result<_>>()?, locations })
+    }
+
+    /// The next epoch; none at the end of all files.
+    ///
+    /// # Errors
+    /// A log is incomplete or damaged.
+    pub fn next_epoch(&mut self) -> Result<Option<Epoch>> {
+        let mut epoch: Option<Epoch> = None;
+        let mut ended = 0;
+        for (path, file) in &mut self.files {
+            let damaged = |what: &str| Error::new(format!("the log {} is damaged: {what}", path.display()));
+            let Some([magic, number_and_count]) = pair(file).map_err(|e| damaged(&e))? else {
+                ended += 1;
+                continue;
+            };
+            let (number, count) = (number_and_count & 0xffff_ffff, (number_and_count >> 32) as u32);
+            if magic.to_le_bytes() != *MAGIC || count > MAX_ACCESSES {
+                return Err(damaged("no epoch begins where one should"));
+            }
+            let epoch = epoch.get_or_insert_with(|| Epoch { number, nodes: Vec::new() });
+            if epoch.number != number {
+                return Err(damaged("its epochs are not those of the other nodes"));
+            }
+            let mut accesses = Vec::with_capacity(count as usize);
+            for _ in 0..count {
+                let [what, read] =
+                    pair(file).map_err(|e| damaged(&e))?.ok_or_else(|| damaged("an epoch is incomplete"))?;
+                let kind = match what >> 32 {
+                    0 => Kind::Load,
+                    1 => Kind::Store,
+                    2 => Kind::Swap,
+                    _ => return Err(damaged("an access of an unknown kind")),
+                };
+                let location = Location(what as u32);
+                if location.0 >= self.locations {
+                    return Err(damaged("an access to a word that is not there"));
+                }
+                accesses.push(Access { location, kind, read });
+            }
+            epoch.nodes.push(accesses);
+        }
+        match epoch {
+            Some(_) if ended != 0 => Err(Error::new("the logs are incomplete: not all nodes have the last epoch")),
+            epoch => Ok(epoch),
+        }
+    }
+}
+
+/// Two words, or nothing at the end of the file.
+fn pair(file: &mut impl Read) -> std::result::Result<Option<[u64; 2]>, String> {
+    let mut bytes = [0u8; 16];
+    let mut have = 0;
+    while have < bytes.len() {
+        match file.read(&mut bytes[have..]) {
+            Ok(0) if have == 0 => return Ok(None),
+            Ok(0) => return Err("it ends in the middle of an access".into()),
+            Ok(n) => have += n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    Ok(Some([word(0), word(8)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_name_their_writes() {
+        let id = Id { epoch: 3, node: 63, index: MAX_ACCESSES - 1 };
+        assert_eq!(Id::of_value(id.value()), Some(id));
+        assert_eq!(Id::of_value(0), None);
+    }
+
+    fn logs(contents: &[&[u64]]) -> Result<Vec<Epoch>> {
+        let folder = tempfile::tempdir().unwrap();
+        for (node, words) in contents.iter().enumerate() {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            std::fs::write(folder.path().join(format!("node-{node}.log")), bytes).unwrap();
+        }
+        let mut logs = Logs::open(folder.path(), contents.len() as u32, 16)?;
+        std::iter::from_fn(|| logs.next_epoch().transpose()).collect()
+    }
+
+    #[test]
+    fn logs_are_read_by_epoch_and_damage_is_an_error() {
+        let magic = u64::from_le_bytes(*MAGIC);
+        let epoch = |number: u64, count: u64| [magic, number | count << 32];
+        let load = [3, 77];
+        let store = [5 | 1 << 32, 0];
+        let node0 = [epoch(1, 2), load, store, epoch(2, 0)].concat();
+        let node1 = [epoch(1, 1), [15 | 2 << 32, 78], epoch(2, 1), load].concat();
+        let read = logs(&[&node0, &node1]).unwrap();
+        assert_eq!(read.len(), 2);
+        assert_eq!(read[0].nodes[0][0], Access { location: Location(3), kind: Kind::Load, read: 77 });
+        assert_eq!(read[0].nodes[0][1].kind, Kind::Store);
+        assert_eq!(read[0].nodes[1], [Access { location: Location(15), kind: Kind::Swap, read: 78 }]);
+        assert_eq!((read[1].number, read[1].nodes[0].len(), read[1].nodes[1].len()), (2, 0, 1));
+        for (damaged, why) in [
+            (node0[..7].to_vec(), "middle of an access"),
+            (node0[..4].to_vec(), "incomplete"),
+            (node0[..6].to_vec(), "not all nodes"),
+            ([[1, 1], load].concat(), "no epoch"),
+            ([epoch(1, 1), [16, 0]].concat(), "not there"),
+            ([epoch(1, 1), [3 << 32, 0]].concat(), "unknown kind"),
+            (epoch(9, 0).to_vec(), "not those"),
+        ] {
+            let error = logs(&[&node1, &damaged]).unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+}

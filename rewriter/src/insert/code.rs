@@ -1,0 +1,334 @@
+//! The new code while it is made, before addresses are known: bytes, and fields that are filled in later.
+//!
+//! Two buffers, hot (the relocated instructions with their checks) and cold (stubs). Positions in the hot buffer are
+//! provisional: direct branches stand in it in their short form and may grow, and function starts may be padded;
+//! [`crate::write::new_code::layout`] decides. Everything that depends on an address is a [`Fixup`].
+//!
+//! Input: what the sequences and [`crate::write::new_code::emit`] append. Output: [`Code`]. **Invariant**: fixups and items stand by rising position.
+
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
+use crate::base::error::Refusal;
+use crate::decode::insn::InsnId;
+use crate::insert::block_recorder::Recorder;
+use crate::plan::checks::Fuel;
+use blizzard_contract::VsibDesc;
+use gimli::{EndianSlice, LittleEndian, leb128};
+
+/// How many sequences of each kind were emitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub checks: u64,
+    /// Of these, the ones that ask first whether the address can be shared memory.
+    pub screens: u64,
+    pub polls: u64,
+    /// Tests of a stack pointer that was taken from something else.
+    pub stack_tests: u64,
+    /// Loops that test tags once for several iterations.
+    pub strips: u64,
+    pub strings: u64,
+    pub vsib: u64,
+    /// Sequences that had to save the status flags.
+    pub flag_saves: u64,
+    /// Sequences that had to spill a register; of these, those that keep it in the red zone.
+    pub spills: u64,
+    pub red_zone: u64,
+}
+
+/// What a fixup's 32-bit field will hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Relative to an address of the input: data, or code that was not decoded.
+    Old(Vaddr),
+    /// Relative to the place `delta` bytes behind the beginning of an instruction's new code.
+    Insn { id: InsnId, delta: u32 },
+    /// Relative to a place in the cold buffer.
+    Cold(u32),
+    /// Relative to a [`VsibDesc`] of [`Code::vsib`].
+    Vsib(u32),
+    /// Relative to the counter of a block.
+    Counter(u32),
+    /// Relative to a range of [`crate::plan::checks::Checks::ranges`].
+    Range(u32),
+    /// Not relative: `disp` plus the distance from a jump table's old to its new place.
+    TableDelta { table: u32, disp: i32 },
+}
+
+/// A 32-bit field to fill in. There are three for each check, so they are small: what a target has of numbers stands in the field itself
+/// until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixup {
+    pub pos: u32,
+    /// Of [`Target::Insn`].
+    delta: u16,
+    /// Bytes of the instruction that follow the field.
+    pub tail: u8,
+    kind: FixupKind,
+}
+
+/// Which [`Target`], and what the field holds of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FixupKind {
+    /// The address modulo 2^32: displacements are computed modulo 2^32.
+    Old,
+    Insn,
+    Cold,
+    Vsib,
+    Counter,
+    Range,
+    /// Index into [`Buffer::tables`].
+    TableDelta,
+}
+
+/// What may change size in the hot buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// jmp (cc = None) or jcc, two bytes in the buffer. `delta`: as in [`Target::Insn`].
+    Branch { cc: Option<u8>, to: InsnId, delta: u32 },
+    /// Padding; the next instruction begins behind it.
+    Align {
+        /// The instruction in front may go on into the padding.
+        reached: bool,
+        place: Place,
+    },
+}
+
+/// Where a function may begin: at a remainder modulo a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    modulus: u8,
+    remainder: u8,
+}
+
+impl Place {
+    /// Bytes that a processor fetches, decodes and keeps together. (A loop that lay in one of them and lies in two can take a quarter longer.)
+    const LINE: u64 = 64;
+
+    /// For a function that has a loop: so that what did not change size keeps its place in its line.
+    pub(crate) fn like(old: Vaddr) -> Place {
+        Place { modulus: Place::LINE as u8, remainder: (old.0 % Place::LINE) as u8 }
+    }
+
+    pub(crate) const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
+
+    /// Bytes of padding at offset `at` of the new code, which begins at a page.
+    #[inline]
+    pub fn gap(self, at: u32) -> u32 {
+        u32::from(self.remainder).wrapping_sub(at) % u32::from(self.modulus)
+    }
+}
+
+/// An item of variable size at a position of the hot buffer. Every fourth instruction has one, so it is small: a branch's two bytes in the
+/// buffer hold its condition and its delta.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    pub pos: u32,
+    /// Target, which is less than 2^30 as all numbers of instructions are; or [`Item::ALIGN`] with the fields of [`ItemKind::Align`].
+    packed: u32,
+}
+
+impl Item {
+    pub(crate) const NO_CC: u8 = 0xff;
+    const ALIGN: u32 = 1 << 31;
+    const REACHED: u32 = 1 << 16;
+
+    pub(crate) fn new(pos: u32, kind: ItemKind) -> Item {
+        let packed = match kind {
+            ItemKind::Branch { to, delta, .. } => {
+                debug_assert!(to.0 < Item::ALIGN && delta < 256);
+                to.0
+            }
+            ItemKind::Align { reached, place: Place { modulus, remainder } } => {
+                let reached = if reached { Item::REACHED } else { 0 };
+                Item::ALIGN | reached | u32::from(modulus) << 8 | u32::from(remainder)
+            }
+        };
+        Item { pos, packed }
+    }
+
+    /// Whether it is padding.
+    #[inline]
+    pub fn is_align(&self) -> bool {
+        self.packed & Item::ALIGN != 0
+    }
+
+    /// What it is; `hot`: the buffer it stands in.
+    #[inline]
+    pub fn kind(&self, hot: &[u8]) -> ItemKind {
+        if self.is_align() {
+            let place = Place { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
+            return ItemKind::Align { reached: self.packed & Item::REACHED != 0, place };
+        }
+        let (cc, delta) = (hot[self.pos as usize], hot[self.pos as usize + 1]);
+        let cc = (cc != Item::NO_CC).then_some(cc);
+        ItemKind::Branch { cc, to: InsnId(self.packed), delta: u32::from(delta) }
+    }
+}
+
+/// A place in an instruction's new code from which on rsp is lower than the program's.
+#[derive(Clone, Copy, Debug)]
+pub struct StackPlace {
+    pub id: InsnId,
+    /// Bytes behind the beginning of the instruction's new code; nothing that may grow stands between.
+    pub delta: u32,
+    /// In bytes; 0: the program's again.
+    pub lower_by: u32,
+}
+
+/// Bytes with fields to fill in.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    pub bytes: Vec<u8>,
+    /// By rising position.
+    pub fixups: Vec<Fixup>,
+    /// Table and displacement of each [`Target::TableDelta`].
+    tables: Vec<(u32, i32)>,
+}
+
+impl Buffer {
+    /// The next position.
+    #[inline]
+    pub fn pos(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
+    #[inline]
+    pub fn fix(&mut self, pos: usize, target: Target) {
+        self.fix_before(pos, 0, target);
+    }
+
+    /// As [`Buffer::fix`], where `tail` bytes of the instruction follow.
+    #[inline]
+    pub fn fix_before(&mut self, pos: usize, tail: u8, target: Target) {
+        let mut delta = 0;
+        let (kind, number) = match target {
+            Target::Old(va) => (FixupKind::Old, va.0 as u32),
+            Target::Insn { id, delta: behind } => {
+                delta = u16::try_from(behind).expect("what is emitted for one instruction is short");
+                (FixupKind::Insn, id.0)
+            }
+            Target::Cold(at) => (FixupKind::Cold, at),
+            Target::Vsib(k) => (FixupKind::Vsib, k),
+            Target::Counter(k) => (FixupKind::Counter, k),
+            Target::Range(k) => (FixupKind::Range, k),
+            Target::TableDelta { table, disp } => {
+                self.tables.push((table, disp));
+                (FixupKind::TableDelta, self.tables.len() as u32 - 1)
+            }
+        };
+        self.bytes[pos..pos + 4].copy_from_slice(&number.to_le_bytes());
+        self.fixups.push(Fixup { pos: pos as u32, delta, tail, kind });
+    }
+
+    /// Gives the fixup with this index another target.
+    pub fn retarget(&mut self, index: usize, target: Target) {
+        let Fixup { pos, tail, .. } = self.fixups[index];
+        self.fix_before(pos as usize, tail, target);
+        self.fixups.swap_remove(index);
+    }
+
+    /// Where a field leads that has not been filled in.
+    #[inline]
+    pub fn target(&self, f: &Fixup) -> Target {
+        let at = f.pos as usize;
+        let number = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes"));
+        match f.kind {
+            FixupKind::Old => Target::Old(Vaddr(u64::from(number))),
+            FixupKind::Insn => Target::Insn { id: InsnId(number), delta: u32::from(f.delta) },
+            FixupKind::Cold => Target::Cold(number),
+            FixupKind::Vsib => Target::Vsib(number),
+            FixupKind::Counter => Target::Counter(number),
+            FixupKind::Range => Target::Range(number),
+            FixupKind::TableDelta => {
+                let (table, disp) = self.tables[number as usize];
+                Target::TableDelta { table, disp }
+            }
+        }
+    }
+}
+
+/// The result.
+#[derive(Debug, Default)]
+pub struct Code {
+    pub hot: Buffer,
+    pub cold: Buffer,
+    /// Where the cold code of each function begins; a function's is in one piece.
+    pub cold_starts: Vec<(InsnId, u32)>,
+    pub items: Vec<Item>,
+    /// Hot position of each instruction, checks included; one more for the end.
+    pub begin: CompactOffsets,
+    pub vsib: Vec<VsibDesc>,
+    /// Moves of rsp by the sequences, ascending, for the unwind tables.
+    pub stack: Vec<StackPlace>,
+    /// Inserted checks and polls, for reports.
+    pub sites: Counts,
+    pub refusals: Vec<Refusal>,
+    /// Fixups of cold stubs that lead behind the instruction being emitted.
+    pub behind: Vec<usize>,
+    /// Tails that cold stubs share: by address register, descriptor and cold position.
+    pub tails: [Vec<(u32, u32)>; 16],
+    pub poll_tail: Option<u32>,
+    /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
+    pub moved: Vec<(u32, u32, InsnId)>,
+    /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
+    pub guarded: Vec<(InsnId, u32)>,
+    /// The accesses with checks of their own, and where those begin.
+    pub restarts: Restarts,
+    /// What the blocks contain, where they are counted.
+    pub recorder: Recorder,
+    /// What the passes have left of it; each screen takes some.
+    pub fuel: Fuel,
+}
+
+impl Code {
+    /// How many instructions have been put into the hot buffer from `from` on.
+    pub(crate) fn inserted(&self, from: u32) -> u32 {
+        let bytes = &self.hot.bytes[from as usize..];
+        iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
+    }
+
+    /// Appends a part of the hot buffer in which nothing may grow to the cold one; its fields lead where they do there.
+    pub fn copy_hot(&mut self, part: std::ops::Range<u32>) {
+        let to = self.cold.pos();
+        self.cold.bytes.extend_from_slice(&self.hot.bytes[part.start as usize..part.end as usize]);
+        let inside = self.hot.fixups.iter().rev().take_while(|f| f.pos >= part.start);
+        let fields: Vec<Fixup> = inside.filter(|f| f.pos < part.end).copied().collect();
+        for f in fields.iter().rev() {
+            let target = self.hot.target(f);
+            self.cold.fix_before((to + f.pos - part.start) as usize, f.tail, target);
+        }
+    }
+}
+
+/// Checks of accesses in the order of their instructions, in a few bytes each: there are hundreds of thousands in a large module.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// How many instructions lie between, where the check begins in the instruction's new code, and how many bytes it has.
+    codes: Vec<u8>,
+    last: u32,
+}
+
+impl Restarts {
+    pub(crate) fn push(&mut self, id: InsnId, from: u32, bytes: u32) {
+        for number in [id.0 - self.last, from, bytes] {
+            leb128::write::unsigned(&mut self.codes, number.into()).expect("a vector takes all");
+        }
+        self.last = id.0;
+    }
+
+    /// Instruction, where its check begins in its new code, and how many bytes the check has.
+    pub fn all(&self) -> impl Iterator<Item = (InsnId, u32, u32)> {
+        let mut codes = EndianSlice::new(&self.codes, LittleEndian);
+        let mut last = 0;
+        std::iter::from_fn(move || {
+            let mut number = || leb128::read::unsigned(&mut codes).ok().map(|n| n as u32);
+            let [ids, from, bytes] = [number()?, number()?, number()?];
+            last += ids;
+            Some((InsnId(last), from, bytes))
+        })
+    }
+}
+
+/// Cold code begins at a multiple of this: copies of loops, which are not cold, begin at lines.
+pub const COLD_ALIGN: u32 = 64;

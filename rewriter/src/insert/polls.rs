@@ -1,0 +1,78 @@
+//! Sequences that test no access: polls, and counters of blocks.
+//!
+//! Input: the instruction in front of which one stands. Output: bytes in the hot and the cold buffer. **Invariant**: what is live, flags too, stays as it is.
+
+use crate::decode::regs::RegSet;
+use crate::insert::asm::{self, Mem, RAX, RSP};
+use crate::insert::code::{Code, Target};
+use crate::insert::site::{RED_ZONE, Scratch, Site, counter, open, save_flags};
+use blizzard_contract as contract;
+use blizzard_contract::Counter;
+
+/// Emits a poll before the instruction.
+pub fn poll(code: &mut Code, site: &Site) {
+    code.sites.polls += 1;
+    let Scratch { saved, .. } = open(code, site, RegSet::NONE, 0);
+    save_flags(code, &saved);
+    if site.count {
+        asm::inc64(&mut code.hot.bytes, counter(Counter::Polls));
+    }
+    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::POLL_WORD), 0);
+    let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
+    let tail = (saved.is_empty()).then(|| poll_tail(code));
+    let cold = code.cold.pos();
+    code.hot.fix(rung, Target::Cold(cold));
+    saved.undo_hot(code, site);
+    let behind = code.hot.pos() - site.begin;
+    saved.undo_cold(code);
+    let cold = &mut code.cold;
+    match tail {
+        Some(tail) => {
+            asm::add_rsp(&mut cold.bytes, -RED_ZONE as i8);
+            let call = asm::call32(&mut cold.bytes);
+            cold.fix(call, Target::Cold(tail));
+        }
+        None => {
+            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+            asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
+            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+        }
+    }
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: behind });
+}
+
+/// Counts the block that begins with the instruction; what is live, flags too, stays as it is.
+pub fn count_block(code: &mut Code, site: &Site, counter: u32) {
+    let flags_live = site.live.meets(RegSet::FLAGS);
+    let Code { hot, stack, .. } = code;
+    let mut moved = |out: &[u8], lower_by| stack.push(site.stack_place(out.len(), lower_by));
+    if flags_live {
+        asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        moved(&hot.bytes, RED_ZONE);
+        asm::push(&mut hot.bytes, RAX);
+        moved(&hot.bytes, RED_ZONE + 8);
+        asm::save_flags(&mut hot.bytes);
+    }
+    // Threads and forked children count in the same place.
+    let at = asm::lock_inc64_rip(&mut hot.bytes);
+    hot.fix(at, Target::Counter(counter));
+    if flags_live {
+        asm::restore_flags(&mut hot.bytes);
+        asm::pop(&mut hot.bytes, RAX);
+        moved(&hot.bytes, RED_ZONE);
+        asm::lea(&mut hot.bytes, RSP, Mem::base(RSP, RED_ZONE));
+        moved(&hot.bytes, 0);
+    }
+}
+
+/// The shared tail of polls, as [`crate::insert::stubs::shared_tail`].
+fn poll_tail(code: &mut Code) -> u32 {
+    let cold = &mut code.cold;
+    *code.poll_tail.get_or_insert_with(|| {
+        let at = cold.pos();
+        asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
+        asm::ret_pop(&mut cold.bytes, RED_ZONE as u16);
+        at
+    })
+}

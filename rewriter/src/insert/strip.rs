@@ -1,0 +1,346 @@
+//! The tests of a loop that tests tags once for several iterations, as `DESIGN.md` lists them.
+//!
+//! Input: a planned [`Strip`]. Output: at the loop's head a comparison with the limit, in the cold buffer the tests. Who enters the loop
+//! begins at [`head`]'s first instruction, which says that nothing has been tested; the loop's own jump leads to the one behind it.
+
+use crate::base::options::{Options, Poll};
+use crate::decode::insn::InsnId;
+use crate::decode::reader::Reader;
+use crate::decode::regs::RegSet;
+use crate::insert::asm::{self, Mem, RSP};
+use crate::insert::code::{COLD_ALIGN, Code, Target};
+use crate::insert::site::{RED_ZONE, Site, counter};
+use crate::insert::site_class::Class;
+use crate::insert::stubs::{group_call, take_back, word};
+use crate::plan::loop_tests::{Copy, Limit, Stream, Strip};
+use crate::plan::ranges::{Key, NO_REG, Range};
+use crate::plan::strips;
+use blizzard_contract as contract;
+use blizzard_contract::Counter;
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
+
+/// A strip whose head has been emitted.
+pub struct Open<'x> {
+    strip: &'x Strip,
+    /// The fixup of the branch to the tests.
+    branch: usize,
+    /// Where the tests lead: bytes behind the beginning of the first instruction's new code.
+    body: u32,
+    /// The same for where the first instruction begins, behind what counts its block.
+    first: u32,
+}
+
+impl Open<'_> {
+    /// The loop's first instruction begins here, its check included.
+    pub fn begins(&mut self, code: &Code, site: &Site) {
+        self.first = code.hot.pos() - site.begin;
+    }
+}
+
+/// From the beginning of the first instruction's new code to where the loop's own jump leads.
+pub const ENTRY_BYTES: u32 = 12;
+
+/// The comparison in front of a copy's first block and its branch; the jumps behind its last one. Where it compares with a register, as much
+/// padding stands in front of it.
+pub const COPY_HEAD_BYTES: u32 = 14;
+const KEPT_HEAD_BYTES: u32 = 9;
+pub const COPY_TAIL_BYTES: u32 = 11;
+
+/// Emits what runs when the loop is entered.
+pub fn enter(code: &mut Code, strip: &Strip) {
+    let from = code.hot.pos();
+    take_back(&mut code.hot.bytes, strip.limit());
+    debug_assert_eq!(code.hot.pos() - from, ENTRY_BYTES);
+}
+
+/// Emits the comparison at the head.
+pub fn head<'x>(code: &mut Code, site: &Site, strip: &'x Strip) -> Open<'x> {
+    let counter = strip.counter;
+    let limit = strip.limit();
+    asm::cmp_reg_mem64(&mut code.hot.bytes, counter, word(limit).0);
+    let at = asm::jcc32(&mut code.hot.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
+    // The tests are emitted when the block is.
+    code.hot.fix(at, Target::Cold(0));
+    let body = code.hot.pos() - site.begin;
+    Open { strip, branch: code.hot.fixups.len() - 1, body, first: body }
+}
+
+/// Emits the tests, and the copy of the loop that they lead to, if there is one.
+pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Options) {
+    let Open { strip, branch, body, .. } = *open;
+    let s = strip.scratch;
+    code.sites.strips += 1;
+    let begin = code.cold.pos();
+    code.hot.retarget(branch, Target::Cold(begin));
+    if options.blocks {
+        // No instruction of the program's: what is executed here is known by a counter of its own.
+        count_block(code, strip.first, 0);
+    }
+    let mut rung = None;
+    if options.poll == Poll::Backedge {
+        let out = &mut code.cold.bytes;
+        if options.count {
+            asm::inc64(out, counter(Counter::Polls));
+        }
+        asm::cmp_mem32(out, Mem::absolute(contract::POLL_WORD), 0);
+        rung = Some(asm::jcc32(out, asm::CC_NE));
+        code.recorder.mark_if(options.blocks, strip.first, Class::Poll, 2);
+    }
+    if strip.spilled {
+        code.sites.spills += 1;
+        asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::push(&mut code.cold.bytes, s);
+    }
+    // Jumps to the copy.
+    let mut to_copy = Vec::new();
+    if !strip.screens.is_empty() {
+        let mut shared = Vec::new();
+        screens(code, strip, options, &mut shared);
+        set_limit(code, strip, strips::LONGEST as i32, options);
+        leave(code, strip, strip.copy.is_some(), body, &mut to_copy);
+        shared.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+        if options.blocks {
+            count_block(code, strip.first, 0);
+        }
+    }
+    // Where an element of a table may not be accessed, the loop itself checks each.
+    let copy = strip.copy.as_ref().filter(|c| !c.private);
+    let mut element = Vec::new();
+    test_streams(code, strip, copy.map_or(&[][..], |c| &c.tables), options, &mut element);
+    let mut denied = Vec::new();
+    test_streams(code, strip, &strip.streams, options, &mut denied);
+    set_limit(code, strip, strip.iterations, options);
+    leave(code, strip, copy.is_some(), body, &mut to_copy);
+    if !element.is_empty() {
+        element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+        if options.blocks {
+            count_block(code, strip.first, 0);
+        }
+        test_streams(code, strip, &strip.streams, options, &mut denied);
+        set_limit(code, strip, strip.iterations, options);
+        go_on(code, strip.first, body);
+    }
+    near(code, strip, rung, denied, body);
+    if let Some(copy) = &strip.copy {
+        let at = self::copy(code, open, copy, begin, reader, options);
+        to_copy.into_iter().for_each(|fixup| code.cold.retarget(fixup, Target::Cold(at)));
+    }
+}
+
+/// Ends a way through the tests: in the copy, by one of the jumps `to_copy`, or in the loop.
+fn leave(code: &mut Code, strip: &Strip, in_copy: bool, body: u32, to_copy: &mut Vec<usize>) {
+    if in_copy {
+        let to = asm::jmp32(&mut code.cold.bytes);
+        code.cold.fix(to, Target::Cold(0));
+        to_copy.push(code.cold.fixups.len() - 1);
+    } else {
+        go_on(code, strip.first, body);
+    }
+}
+
+/// Asks of each address that accesses move on from whether it can be shared memory; the branches of those that can go to `shared`.
+fn screens(code: &mut Code, strip: &Strip, options: &Options, shared: &mut Vec<usize>) {
+    for screen in &strip.screens {
+        let out = &mut code.cold.bytes;
+        if options.count {
+            asm::inc64(out, counter(if screen.store { Counter::StoreChecks } else { Counter::LoadChecks }));
+        }
+        let alone = screen.key.index == NO_REG && screen.key.base != NO_REG;
+        let asked = if alone {
+            screen.key.base
+        } else {
+            address_of(out, strip.scratch, screen.key, screen.lo);
+            strip.scratch
+        };
+        asm::bt(out, asked, contract::PRIVATE_BIT as u8);
+        shared.push(asm::jcc32(out, asm::CC_AE));
+        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, if alone { 2 } else { 3 });
+    }
+}
+
+/// Begins a counted block in the cold code, where no flags are live.
+fn count_block(code: &mut Code, first: InsnId, insns: u32) {
+    let k = code.recorder.begin(first, insns);
+    let at = asm::lock_inc64_rip(&mut code.cold.bytes);
+    code.cold.fix(at, Target::Counter(k));
+}
+
+/// Tests the tags of all blocks of the streams; the branches go to `denied`.
+fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Options, denied: &mut Vec<usize>) {
+    for stream in streams {
+        let out = &mut code.cold.bytes;
+        block_of(out, strip.scratch, stream, 0);
+        for &tag in &stream.tags {
+            if options.count {
+                asm::inc64(out, counter(if stream.store { Counter::StoreChecks } else { Counter::LoadChecks }));
+            }
+            let place = Mem::base(strip.scratch, contract::TAG_TABLE_BASE as i32 + i32::from(tag));
+            asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
+            denied.push(asm::jcc32(out, asm::CC_NE));
+        }
+        let inserted = 2 + 2 * stream.tags.len() as u32;
+        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, inserted);
+    }
+}
+
+/// Says that so many iterations have been tested.
+fn set_limit(code: &mut Code, strip: &Strip, iterations: i32, options: &Options) {
+    let out = &mut code.cold.bytes;
+    asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * iterations));
+    asm::store64(out, word(strip.limit()).0, strip.scratch);
+    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    restore(code, strip);
+}
+
+/// Emits the copy; where its first block begins. It compares with the limit in front of that, and goes back to the tests at `begin`.
+fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Reader, options: &Options) -> u32 {
+    let Open { strip, first: behind, .. } = *open;
+    let kept = keeps_limit(code, strip, copy, behind, reader);
+    let padding = if kept { COPY_HEAD_BYTES - KEPT_HEAD_BYTES } else { 0 };
+    let least = code.cold.pos() + padding;
+    code.cold.bytes.resize(least.next_multiple_of(COLD_ALIGN) as usize, asm::NOP);
+    let head = code.cold.pos();
+    if options.blocks {
+        count_block(code, strip.first, 0);
+    }
+    let limit = strip.limit();
+    if kept {
+        asm::cmp(&mut code.cold.bytes, strip.counter, strip.scratch);
+    } else {
+        asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
+    }
+    let at = asm::jcc32(&mut code.cold.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
+    code.cold.fix(at, Target::Cold(begin));
+    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, 2);
+    let first = code.cold.pos();
+    debug_assert!(options.blocks || first - head + padding == COPY_HEAD_BYTES);
+    let mut insn = Instruction::default();
+    let exit = Target::Insn { id: strip.stop, delta: 0 };
+    for k in 1..=copy.times {
+        if options.blocks {
+            count_block(code, strip.first, strip.stop.0 - strip.first.0);
+        }
+        for id in (strip.first.0..strip.stop.0 - 1).map(InsnId) {
+            let (from, access, stop) = copied(code, strip, copy, behind, id, reader);
+            let at = code.cold.pos();
+            code.copy_hot(from..stop);
+            code.moved.push((at, code.cold.pos(), id));
+            if let Some((class, inserted)) = code.recorder.last(id) {
+                let (class, inserted) =
+                    if from == access && inserted > 0 { (Class::Hoisted, 0) } else { (class, inserted) };
+                code.recorder.mark(id, class, inserted);
+            }
+        }
+        reader.decode(InsnId(strip.stop.0 - 1), &mut insn);
+        // iced numbers the conditions from 1 in the order of their encodings.
+        let cc = insn.condition_code() as u8 - 1;
+        if k < copy.times {
+            let at = asm::jcc32(&mut code.cold.bytes, cc ^ 1);
+            code.cold.fix(at, exit);
+        } else {
+            let at = asm::jcc32(&mut code.cold.bytes, cc);
+            code.cold.fix(at, Target::Cold(head));
+            let at = asm::jmp32(&mut code.cold.bytes);
+            code.cold.fix(at, exit);
+        }
+    }
+    first
+}
+
+/// The part of the hot buffer that a copy has of an instruction, and where in it the instruction itself begins: from, itself, to. `behind`: from the
+/// beginning of the first instruction's new code to the instruction, check included.
+fn copied(code: &Code, strip: &Strip, copy: &Copy, behind: u32, id: InsnId, reader: &mut Reader) -> (u32, u32, u32) {
+    let length = reader.decode(id, &mut Instruction::default()).len() as u32;
+    let begin = code.begin.get(id.ix()) + if id == strip.first { behind } else { 0 };
+    let stop = code.begin.get(id.ix() + 1);
+    let access = stop - length;
+    (if copy.elements.contains(&id) { access } else { begin }, access, stop)
+}
+
+/// Whether the register of the tests, which holds the limit when they are left for the copy, holds it as long as the copy runs: nothing that
+/// stands there writes it, and it is dead at the loop's head.
+fn keeps_limit(code: &Code, strip: &Strip, copy: &Copy, behind: u32, reader: &mut Reader) -> bool {
+    let mut facts = InstructionInfoFactory::new();
+    let mut writes = |bytes: &[u8]| {
+        Decoder::new(64, bytes, DecoderOptions::NONE).iter().any(|insn| {
+            let info = facts.info(&insn);
+            let changed = info.used_registers().iter().filter(|u| {
+                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+            });
+            changed.fold(RegSet::NONE, |set, u| set | RegSet::of(u.register())).contains(RegSet(1 << strip.scratch))
+        })
+    };
+    !strip.spilled
+        && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {
+            let (from, _, stop) = copied(code, strip, copy, behind, id, reader);
+            !writes(&code.hot.bytes[from as usize..stop as usize])
+        })
+}
+
+/// Emits what tests, or acquires, for one iteration only; `rung`: the branch that found the doorbell rung.
+fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>, body: u32) {
+    let s = strip.scratch;
+    // Exactly what this iteration touches.
+    denied.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+    let mut missing = Vec::new();
+    let apart = |need: &&Range| !strip.needs.iter().any(|other| other != *need && other.covers(need));
+    for need in strip.needs.iter().filter(apart) {
+        for last in [0, need.hi - need.lo - 1].into_iter().take(if need.hi - need.lo > 1 { 2 } else { 1 }) {
+            let out = &mut code.cold.bytes;
+            let stream = Stream { key: need.key, lo: need.lo, store: need.store, tags: Vec::new() };
+            block_of(out, s, &stream, last);
+            asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), bit(need.store));
+            missing.push(asm::jcc32(out, asm::CC_NE));
+        }
+    }
+    take_back(&mut code.cold.bytes, strip.limit());
+    restore(code, strip);
+    go_on(code, strip.first, body);
+    missing.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+    restore(code, strip);
+    if let Some(rung) = rung {
+        let out = &mut code.cold.bytes;
+        let over = asm::jmp32(out);
+        asm::land32(out, rung);
+        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::call_abs(out, contract::GATE_POLL);
+        asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
+        asm::land32(out, over);
+    }
+    group_call(code, (!strip.spilled).then_some(s), strip.chain);
+    take_back(&mut code.cold.bytes, strip.limit());
+    go_on(code, strip.first, body);
+}
+
+/// Puts the register back, if it was saved.
+fn restore(code: &mut Code, strip: &Strip) {
+    if strip.spilled {
+        asm::pop(&mut code.cold.bytes, strip.scratch);
+        asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    }
+}
+
+fn bit(store: bool) -> u8 {
+    if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD }
+}
+
+/// `s` = number of the block `plus` bytes behind a stream's first byte.
+fn block_of(out: &mut Vec<u8>, s: u8, stream: &Stream, plus: i32) {
+    address_of(out, s, stream.key, stream.lo + plus);
+    asm::shr(out, s, contract::BLOCK_SHIFT as u8);
+}
+
+/// `s` = the address that registers and a displacement make.
+fn address_of(out: &mut Vec<u8>, s: u8, key: Key, disp: i32) {
+    let known = |r: u8| (r < 16).then_some(r);
+    let index = known(key.index).map(|r| (r, key.scale));
+    match (Mem { base: known(key.base), index, disp }, key.base) {
+        (Mem { index: None, disp: 0, .. }, base) if base < 16 => asm::mov(out, s, base),
+        (address, _) => asm::lea(out, s, address),
+    }
+}
+
+fn go_on(code: &mut Code, id: InsnId, body: u32) {
+    let at = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(at, Target::Insn { id, delta: body });
+}

@@ -1,0 +1,155 @@
+//! How to run a program.
+//!
+//! Input: what the user asks for. Output: [`LaunchOptions`], and what of them stands in the region's header.
+
+use blizzard_contract as contract;
+use blizzard_protocol::list as protocols;
+use blizzard_protocol::port::ProtocolId;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The coherence protocols that a run can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol(pub ProtocolId);
+
+impl Protocol {
+    /// The one that a run uses if nobody chooses.
+    pub const DEFAULT: Protocol = PROTOCOLS[0];
+}
+
+/// All of them.
+pub const PROTOCOLS: [Protocol; protocols::COUNT] = {
+    let mut all = [Protocol(protocols::ALL[0]); protocols::COUNT];
+    let mut number = 0;
+    while number < protocols::COUNT {
+        all[number] = Protocol(protocols::ALL[number]);
+        number += 1;
+    }
+    all
+};
+
+impl clap::ValueEnum for Protocol {
+    fn value_variants<'a>() -> &'a [Protocol] {
+        &PROTOCOLS
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.name()).help(self.0.what()))
+    }
+}
+
+/// Where the pages of `bz_alloc` have their homes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum HomePolicy {
+    /// Page by page over all nodes
+    RoundRobin,
+    /// At the node that uses the page first (not for programs that create their nodes: round-robin)
+    FirstTouch,
+}
+
+impl HomePolicy {
+    /// As it stands in the region's header.
+    pub const fn number(self) -> u32 {
+        match self {
+            HomePolicy::RoundRobin => contract::home_policy::ROUND_ROBIN,
+            HomePolicy::FirstTouch => contract::home_policy::FIRST_TOUCH,
+        }
+    }
+}
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct LaunchOptions {
+    /// 1 to [`contract::MAX_NODES`].
+    pub nodes: u32,
+    /// Bytes of shared memory that can be allocated at most; address space only, nothing is set aside.
+    pub segment_bytes: u64,
+    /// How the nodes' copies are kept coherent.
+    pub protocol: Protocol,
+    /// Milliseconds after which a node that does not answer ends the run; 0: never.
+    pub peer_timeout_ms: u32,
+    /// Most pages of other nodes that a node has copies of; 0: any number.
+    pub stache_pages: u32,
+    /// Bytes that change hands together: a power of two from [`contract::BLOCK_BYTES`] to [`contract::BLOCK_MAX_BYTES`].
+    pub block_bytes: u32,
+    /// Where the pages of `bz_alloc` have their homes.
+    pub homes: HomePolicy,
+    /// Most blocks that a node asks for at a time before they are missed; 0: none.
+    pub look_ahead: u32,
+    /// Start each line of output with `[node N] `.
+    pub tag_output: bool,
+    /// Start node 0 only: the program creates the others. Their output is node 0's.
+    pub forks: bool,
+    /// What the program sees as its own name; its path if not given.
+    pub arg0: Option<OsString>,
+    /// The file that the program is told it is; the one that runs if not given.
+    pub original: Option<PathBuf>,
+    /// For programs that use `tempest.h`.
+    pub tempest: TempestOptions,
+}
+
+/// Settings of `tempest.h`; see [`contract::RegionHeader`].
+#[derive(Debug, Clone)]
+pub struct TempestOptions {
+    /// Compare tag changes with table 2 of the specification.
+    pub debug: bool,
+    /// Most bytes of the program's messages that one node buffers for receivers that do not take them.
+    pub buffer_bytes: u64,
+    /// Most user-managed pages of one node.
+    pub pages: u64,
+    /// Bulk data may be copied from one process to another directly.
+    pub direct_bulk: bool,
+}
+
+impl Default for TempestOptions {
+    fn default() -> Self {
+        TempestOptions {
+            debug: false,
+            buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
+            pages: contract::USER_BYTES / contract::tempest::PAGE_BYTES,
+            direct_bulk: true,
+        }
+    }
+}
+
+impl TempestOptions {
+    pub(super) fn write_to(&self, header: &mut contract::RegionHeader) {
+        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+        header.tempest_flags = flag(self.debug, contract::tempest_flags::DEBUG)
+            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
+        header.tempest_buffer_bytes = self.buffer_bytes;
+        header.tempest_pages = self.pages;
+    }
+}
+
+impl Default for LaunchOptions {
+    fn default() -> Self {
+        LaunchOptions {
+            nodes: 1,
+            segment_bytes: contract::SEGMENT_DEFAULT_BYTES,
+            protocol: Protocol::DEFAULT,
+            peer_timeout_ms: contract::PEER_TIMEOUT_MS,
+            stache_pages: 0,
+            block_bytes: contract::BLOCK_BYTES as u32,
+            homes: HomePolicy::RoundRobin,
+            look_ahead: contract::LOOK_AHEAD,
+            tag_output: false,
+            forks: false,
+            arg0: None,
+            tempest: TempestOptions::default(),
+            original: None,
+        }
+    }
+}
+
+impl LaunchOptions {
+    /// Whether only node 0 is started. Where there is no other node, nothing is special.
+    pub(super) fn creates_nodes(&self) -> bool {
+        self.forks && self.nodes > 1
+    }
+
+    /// Whether output goes through the launcher; a single untagged node writes to the launcher's own streams.
+    pub(super) fn pipes_output(&self) -> bool {
+        self.nodes > 1 || self.tag_output
+    }
+}

@@ -1,0 +1,167 @@
+//! Accesses near the same address share the check of the first, within a basic block.
+//!
+//! Input: the list of checks, the graph. Output: the list with fewer, wider checks, and how many were merged.
+//!
+//! Two accesses belong together when they add constants to the same registers, as they were at one moment, and all their bytes lie
+//! within [`SPAN`]. All of them are executed when the first is, unless the program ends in between, so the first check may look at
+//! all their bytes; if one of them stores, it asks for the right to store. No kill lies between the first and the last.
+
+use crate::graph::cfg::{BlockId, Cfg};
+use crate::plan::checks::{Check, Fuel, State};
+use crate::plan::collect::Code;
+use crate::plan::covered::STEPS;
+use crate::plan::ranges::{NO_REG, SPAN, Step};
+
+/// Groups that may be open at once: what a miss must acquire together stays small.
+const OPEN: usize = 6;
+
+/// A register's value as one that it or another register had at some moment of the block, plus a constant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Value {
+    root: u32,
+    off: i64,
+}
+
+/// Accesses that share a check so far.
+struct Group {
+    base: u32,
+    index: u32,
+    scale: u8,
+    /// Displacements from the roots.
+    lo: i64,
+    hi: i64,
+    store: bool,
+    /// Index of the first check, and its displacement from the roots.
+    leader: usize,
+    at: i64,
+}
+
+/// Runs the pass; returns how many checks it left out.
+pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
+    let mut merged = 0;
+    for b in cfg.ids() {
+        // One check alone shares with none.
+        if code.checks_of(b).len() > 1 {
+            merged += block(cfg, code, b, fuel);
+        }
+    }
+    merged
+}
+
+fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
+    let mut values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
+    let mut roots = values.len() as u32;
+    let mut open: Vec<Group> = Vec::with_capacity(OPEN);
+    let mut merged = 0;
+    let mut checks = code.checks_of(b).peekable();
+    for i in cfg.blocks[b.ix()].first.ix()..cfg.blocks[b.ix()].stop.ix() {
+        let step = code.steps[i];
+        if step.kills {
+            open.clear();
+        }
+        if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i) {
+            if matches!(code.checks[c].state, State::Strip(_)) {
+                // It has no check.
+            } else if !code.checks[c].masked && join(code, c, &values, &mut open, cfg.blocks[b.ix()].first.ix(), fuel) {
+                merged += 1;
+            } else {
+                if code.checks[c].unclean {
+                    open.clear();
+                }
+                if !code.checks[c].masked {
+                    start(code, c, &values, &mut open);
+                }
+            }
+        }
+        follow(&step, &mut values, &mut roots);
+    }
+    merged
+}
+
+/// The registers that an address is formed from, as values, and the displacement from them.
+fn place(check: &Check, values: &[Value; 17]) -> (u32, u32, i64) {
+    let (base, index) = (values[usize::from(check.key.base)], values[usize::from(check.key.index)]);
+    let at = i64::from(check.disp) + base.off + i64::from(check.key.scale) * index.off;
+    // As in a key: a sum has one name.
+    let swapped = check.key.scale == 1 && index.root < base.root;
+    if swapped { (index.root, base.root, at) } else { (base.root, index.root, at) }
+}
+
+/// Joins a check to a group, if it can.
+fn join(
+    code: &mut Code,
+    c: usize,
+    values: &[Value; 17],
+    open: &mut [Group],
+    block_first: usize,
+    fuel: &mut Fuel,
+) -> bool {
+    let check = code.checks[c];
+    let (base, index, at) = place(&check, values);
+    let end = at + i64::from(check.bytes);
+    let near = open.iter_mut().find(|g| {
+        let same = (g.base, g.index, g.scale) == (base, index, check.key.scale);
+        same && g.hi.max(end) - g.lo.min(at) <= SPAN
+    });
+    if let Some(g) = near {
+        let first = &code.checks[g.leader];
+        let lo = i32::try_from(i64::from(first.disp) + g.lo.min(at) - g.at);
+        if let Ok(lo) = lo
+            && check.id.ix() - first.id.ix() < STEPS
+            && is_named_alike(code, &check, first, block_first)
+            && fuel.take()
+        {
+            (g.lo, g.hi) = (g.lo.min(at), g.hi.max(end));
+            g.store |= check.store;
+            let bytes = (g.hi - g.lo) as u8;
+            // Whoever may store may load.
+            let load = first.load || !g.store;
+            code.checks[g.leader].state = State::Own { lo, bytes, load, store: g.store, chain: None };
+            code.checks[c].state = State::Merged(g.leader as u32);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the registers of the access can be followed back to the first one, and are those of the first one there, or hold the same.
+fn is_named_alike(code: &Code, access: &Check, first: &Check, block_first: usize) -> bool {
+    let steps = code.steps.range(first.id.ix()..access.id.ix());
+    let back = steps.rev().try_fold(access.access(), |range, step| range.before(step));
+    let before = code.steps.range(block_first..first.id.ix());
+    back.is_some_and(|range| range.named_like(&first.access(), before).is_some())
+}
+
+/// Opens a group with one access.
+fn start(code: &Code, c: usize, values: &[Value; 17], open: &mut Vec<Group>) {
+    if open.len() == OPEN {
+        open.remove(0);
+    }
+    let check = &code.checks[c];
+    let (base, index, at) = place(check, values);
+    open.push(Group {
+        base,
+        index,
+        scale: check.key.scale,
+        lo: at,
+        hi: at + i64::from(check.bytes),
+        store: check.store,
+        leader: c,
+        at,
+    });
+}
+
+/// What an instruction leaves in the registers.
+fn follow(step: &Step, values: &mut [Value; 17], roots: &mut u32) {
+    let copied = (step.dst < NO_REG).then(|| {
+        let from = values[usize::from(step.src)];
+        Value { off: from.off + i64::from(step.off), ..from }
+    });
+    for r in (0..NO_REG).filter(|r| step.writes(*r)) {
+        values[usize::from(r)] = Value { root: *roots, off: 0 };
+        *roots += 1;
+    }
+    if let Some(v) = copied {
+        values[usize::from(step.dst)] = v;
+    }
+}

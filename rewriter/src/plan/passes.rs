@@ -1,0 +1,37 @@
+//! The passes over the list of checks, in their order.
+//!
+//! Input: facts and graph ([`Input`]). Output: [`Checks`]. Why a pass runs where it does: the table of [`crate::plan`].
+
+use crate::base::options::Poll;
+use crate::plan::checks::{Checks, Counts, Fuel, Input, Polls};
+use crate::plan::{across, ahead, collect, covered, merge, polls, strips};
+
+/// Runs all passes.
+pub fn run(input: &Input) -> Checks {
+    let options = input.options;
+    let mut fuel = Fuel(options.fuel);
+    let mut counts = Counts::default();
+    let polls =
+        if options.poll == Poll::Backedge { polls::place(input, &mut fuel, &mut counts) } else { Polls::default() };
+    let checks = options.checks.loads() || options.checks.stores();
+    if !checks || !options.merge && !options.across && !options.strips {
+        return Checks { polls, counts, fuel, ..Checks::default() };
+    }
+    let mut code = collect::collect(input, &polls);
+    input.image.give_back();
+    let strips = if options.strips { strips::run(input, &mut code, &mut fuel) } else { Vec::new() };
+    if options.merge {
+        counts.merged = merge::run(input.cfg, &mut code, &mut fuel);
+    }
+    if options.across {
+        let widened = if options.ahead { ahead::run(input.cfg, &mut code) } else { Vec::new() };
+        let briefs = across::Briefs::of(input.cfg, &code);
+        counts.dominated = across::run(input.cfg, &mut code, &briefs, &mut fuel);
+        if !widened.is_empty() {
+            counts.widened = ahead::narrow(input.cfg, &mut code, &widened);
+            // One whose own accesses are known was kept for what turned out to be of no use.
+            counts.dominated += across::run(input.cfg, &mut code, &briefs, &mut fuel);
+        }
+    }
+    Checks { polls, fuel, ..covered::run(input.cfg, code, strips, counts) }
+}

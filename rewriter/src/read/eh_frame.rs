@@ -1,0 +1,75 @@
+//! `.eh_frame`: where it is, and what its pointers are relative to.
+//!
+//! Input: the section and the file image behind it. Output: what [`crate::read::fde`] and [`crate::read::lsda`] read from, and the list of what they refuse.
+//! Source: System V psABI for x86-64 section 4.2.4, Linux Standard Base 5.0 section 10.6.
+
+use crate::base::addresses::Vaddr;
+use crate::base::error::{Error, Refusal, Result};
+use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
+
+/// A section of the input: its link-time address and its bytes.
+#[derive(Clone, Copy)]
+pub struct Section<'a> {
+    pub at: Vaddr,
+    pub bytes: &'a [u8],
+}
+
+/// What the frames of a module are read from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub eh_frame: Section<'a>,
+    /// The file-backed bytes from an address to the end of its load segment (or section); `None` where nothing is
+    /// mapped from the file. LSDAs have no length of their own and may lie in any section.
+    pub tail: &'a dyn Fn(Vaddr) -> Option<&'a [u8]>,
+    /// Base of `DW_EH_PE_textrel`: address of `.text`.
+    pub text: Option<Vaddr>,
+    /// Base of `DW_EH_PE_datarel`: address of `.got`.
+    pub got: Option<Vaddr>,
+}
+
+/// Where the personality function's address is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Personality {
+    /// The function itself.
+    Direct(Vaddr),
+    /// Eight bytes of data that hold the function's address at run time.
+    Indirect(Vaddr),
+}
+
+pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+impl<'a> Input<'a> {
+    pub(crate) fn section(&self) -> EhFrame<Bytes<'a>> {
+        let mut section = EhFrame::new(self.eh_frame.bytes, LittleEndian);
+        section.set_address_size(8);
+        section
+    }
+
+    pub(crate) fn bases(&self) -> BaseAddresses {
+        let mut bases = BaseAddresses::default().set_eh_frame(self.eh_frame.at.0);
+        bases.eh_frame.text = self.text.map(|a| a.0);
+        bases.eh_frame.data = self.got.map(|a| a.0);
+        bases
+    }
+}
+
+/// Collects what is refused, so that one run reports all of it.
+#[derive(Default)]
+pub(crate) struct Refused {
+    list: Vec<Refusal>,
+}
+
+impl Refused {
+    pub(crate) fn add(&mut self, at: Vaddr, place: String, reason: impl std::fmt::Display) {
+        self.list.push(Refusal { at, place, reason: reason.to_string() });
+    }
+
+    pub(crate) fn into_result(self, what: &str) -> Result<()> {
+        if self.list.is_empty() {
+            return Ok(());
+        }
+        let mut error = Error::new(what);
+        error.refusals = self.list;
+        Err(error)
+    }
+}

@@ -1,0 +1,9 @@
+//! What users and tests are told of a rewrite: its audit, its inspection, its overhead.
+//!
+//! Input: programs, original or rewritten. Output: data, as text, JSON or HTML. **Invariant**: no report changes the program it is about.
+
+pub mod audit;
+
+pub mod inspect;
+
+pub mod overhead;

@@ -1,0 +1,149 @@
+//! Report -> text for people.
+//!
+//! Input: a [`Report`]. Output: a table; numbers and sizes in short form.
+
+use crate::reports::overhead::hot_spots::{Counts, Place};
+use crate::reports::overhead::report::Report;
+use crate::reports::overhead::variants::{Spread, Variant};
+use std::fmt::Write;
+
+/// The report as a table.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let t = &report.timing;
+    let command = std::iter::once(&report.program).chain(&report.args).map(|w| shown(w)).collect::<Vec<_>>().join(" ");
+    let place = t.processor.map_or(String::new(), |cpu| format!(", on processor {cpu}"));
+    let runs = if t.runs == 1 { "one run of each".to_owned() } else { format!("{} runs of each, in turn", t.runs) };
+    line(&mut out, format_args!("{command}: {runs}{place}"));
+    line(&mut out, format_args!(""));
+    line(
+        &mut out,
+        format_args!(
+            "{:<12} {:>10} {:>8}  {:<15} {:>12} {:>12}",
+            "", "seconds", "ratio", "  from .. to", "code", "libraries"
+        ),
+    );
+    for (times, size) in t.variants.iter().zip(&report.code_bytes) {
+        let seconds = Spread::of(times.cpu_seconds.iter().copied()).median;
+        let name = times.variant.name();
+        if times.variant == Variant::Original {
+            line(&mut out, format_args!("{name:<12} {seconds:>10.4} {:>8}", "1.000"));
+            continue;
+        }
+        let r = times.ratio;
+        let spread = format!("{:.3} .. {:.3}", r.min, r.max);
+        line(
+            &mut out,
+            format_args!(
+                "{name:<12} {seconds:>10.4} {:>8.3}  {spread:<15} {:>12} {:>12}",
+                r.median,
+                bytes(size.program),
+                bytes(size.libraries)
+            ),
+        );
+    }
+    if let Some(counts) = &report.counts {
+        line(&mut out, format_args!(""));
+        executed(&mut out, counts);
+        for (title, places) in [("functions", &counts.functions), ("loops", &counts.loops)] {
+            line(&mut out, format_args!(""));
+            most(&mut out, title, places, counts.inserted);
+        }
+    }
+    if !t.remarks.is_empty() {
+        line(&mut out, format_args!(""));
+    }
+    for remark in &t.remarks {
+        line(&mut out, format_args!("note: {remark}"));
+    }
+    out
+}
+
+/// What was executed, by kind.
+fn executed(out: &mut String, counts: &Counts) {
+    let row = |out: &mut String, name: &str, sites: String, times: u64, inserted: String| {
+        line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", number(times)));
+    };
+    line(out, format_args!("{:<32} {:>9} {:>18} {:>18}", "executed (exact counts)", "places", "times", "inserted"));
+    row(out, "instructions of the program", String::new(), counts.instructions, number(counts.inserted));
+    for (class, e) in &counts.classes {
+        let inserted = if e.inserted > 0 { number(e.inserted) } else { String::new() };
+        row(out, &format!("  {}", class.name()), number(e.sites), e.times, inserted);
+    }
+    let runtime = |name: &str| counts.runtime.get(name).copied().unwrap_or(0);
+    for (name, times) in [
+        ("  misses (cold)", runtime("read_misses") + runtime("write_misses")),
+        ("  straddles and false misses", runtime("false_misses")),
+        ("  polls taken", runtime("polls_taken")),
+        ("  gathers and strings by runtime", runtime("vsib_calls") + runtime("string_calls")),
+        ("  traps", runtime("traps")),
+        ("  system calls", runtime("syscalls")),
+    ] {
+        row(out, name, String::new(), times, String::new());
+    }
+    if runtime("unchecked_code") > 0 {
+        line(out, format_args!("  not counted: {} mappings of code that is not rewritten", runtime("unchecked_code")));
+    }
+}
+
+/// Functions or loops, the dearest first.
+fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
+    let title = format!("{what} that pay most");
+    line(out, format_args!("{:>6} {:>16} {:>16} {:>8}  {title}", "share", "checks", "polls", "x instr"));
+    for p in places {
+        let share = 100.0 * p.inserted as f64 / inserted.max(1) as f64;
+        let growth = (p.instructions + p.inserted) as f64 / p.instructions.max(1) as f64;
+        let file = p.file.rsplit('/').next().unwrap_or_default();
+        let source = p.source.as_ref().map_or(String::new(), |s| format!(" ({s})"));
+        line(
+            out,
+            format_args!(
+                "{share:>5.1}% {:>16} {:>16} {growth:>8.2}  {}{source}, {file} {:#x}",
+                number(p.checks()),
+                number(p.polls()),
+                p.name,
+                p.address
+            ),
+        );
+    }
+}
+
+/// With a comma between thousands.
+pub fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (k, digit) in digits.chars().enumerate() {
+        if k > 0 && (digits.len() - k).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments) {
+    let before = out.len();
+    write!(out, "{text}").expect("writing to a string cannot fail");
+    out.truncate(before + out[before..].trim_end().len());
+    out.push('\n');
+}
+
+/// A word of a command line, in quotes if a shell would break it up.
+fn shown(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// A number of bytes, short.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0 => "-".to_owned(),
+        1..10_000 => format!("{n} B"),
+        10_000..10_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        _ => format!("{:.1} MB", n as f64 / 1e6),
+    }
+}

@@ -1,0 +1,28 @@
+//! Everything there is to say of what the checks cost a program, as JSON.
+//!
+//! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
+//! to people.
+
+use crate::reports::overhead::{hot_spots, measure};
+use serde::Serialize;
+
+/// Bytes of new code, hot and cold.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct CodeSize {
+    pub program: u64,
+    /// Of all libraries that the program names.
+    pub libraries: u64,
+}
+
+/// Everything there is to say.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub program: String,
+    pub args: Vec<String>,
+    #[serde(flatten)]
+    pub timing: measure::Timing,
+    /// In the order of the variants.
+    pub code_bytes: Vec<CodeSize>,
+    /// Of the variant with all checks and polls.
+    pub counts: Option<hot_spots::Counts>,
+}

@@ -1,0 +1,82 @@
+//! Addresses of a file -> names and source lines, for people.
+//!
+//! Input: a file. Output: the function and the line of an address.
+//!
+//! Names come from the file's symbol tables, lines from its DWARF, also where that is in a file of its own that the usual links lead to.
+
+use addr2line::Loader;
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// A named stretch of code.
+#[derive(Debug)]
+struct Function {
+    start: u64,
+    /// Unknown where it equals the start.
+    end: u64,
+    name: String,
+}
+
+/// What is known of one file.
+#[derive(Default)]
+pub struct Symbols {
+    functions: Vec<Function>,
+    /// Sections that hold code: start, end, name.
+    sections: Vec<(u64, u64, String)>,
+    lines: Option<Loader>,
+    bytes: Vec<u8>,
+}
+
+impl Symbols {
+    /// Reads `path`; what cannot be read is not known.
+    pub fn of(path: &Path) -> Self {
+        let mut symbols = Symbols { lines: Loader::new(path).ok(), ..Symbols::default() };
+        symbols.bytes = std::fs::read(path).unwrap_or_default();
+        let Ok(elf) = object::File::parse(symbols.bytes.as_slice()) else { return symbols };
+        for section in elf.sections().filter(|s| s.kind() == SectionKind::Text) {
+            let name = section.name().unwrap_or("code").to_owned();
+            symbols.sections.push((section.address(), section.address() + section.size(), name));
+        }
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+            let Ok(name) = symbol.name() else { continue };
+            if symbol.kind() == SymbolKind::Text && symbol.is_definition() && !name.is_empty() {
+                let start = symbol.address();
+                symbols.functions.push(Function { start, end: start + symbol.size(), name: name.to_owned() });
+            }
+        }
+        // Of several names of one function, the shortest is the plainest.
+        symbols.functions.sort_by(|a, b| (a.start, a.name.len(), &a.name).cmp(&(b.start, b.name.len(), &b.name)));
+        symbols.functions.dedup_by_key(|f| f.start);
+        symbols
+    }
+
+    /// The function at `at`, with the distance from its start if that is not 0; or the section.
+    pub fn name(&self, at: u64) -> String {
+        let below = self.functions.partition_point(|f| f.start <= at);
+        if let Some(f) = below.checked_sub(1).map(|i| &self.functions[i])
+            && (at < f.end || f.end == f.start)
+        {
+            let name = addr2line::demangle_auto(Cow::Borrowed(&f.name), None).into_owned();
+            return if at == f.start { name } else { format!("{name}+{:#x}", at - f.start) };
+        }
+        match self.sections.iter().find(|s| (s.0..s.1).contains(&at)) {
+            Some((start, _, name)) => format!("{name}+{:#x}", at - start),
+            None => format!("{at:#x}"),
+        }
+    }
+
+    /// `file:line` of the instruction at `at`.
+    pub fn line(&self, at: u64) -> Option<String> {
+        let location = self.lines.as_ref()?.find_location(at).ok()??;
+        let file = Path::new(location.file?).file_name()?.to_str()?;
+        Some(format!("{file}:{}", location.line?))
+    }
+
+    /// The bytes of the file that are loaded at `[start, end)`.
+    pub fn code(&self, start: u64, end: u64) -> Option<&[u8]> {
+        use object::ObjectSegment;
+        let elf = object::File::parse(self.bytes.as_slice()).ok()?;
+        elf.segments().find_map(|s| s.data_range(start, end.checked_sub(start)?).ok()?)
+    }
+}

@@ -1,0 +1,230 @@
+//! The program's libraries: found, rewritten, and put where the runtime looks for them.
+//!
+//! Input: a program's path. Output: rewritten forms of the dynamic loader and of all libraries that the program names, in the cache or in a
+//! bundle, and the [`Source`] that tells the program's runtime which. Libraries that are opened later come through [`Cached::add`], too: the
+//! runtime runs `blizzard cache add`.
+//!
+//! ```text
+//! <root>/<sha-256>/<name>                the rewritten file, keyed by what its contents depend on (see `cache`)
+//! <root>/libraries-<key>/<entry>         a link to it, named by the original's device, inode, size and time of change
+//! ```
+//!
+//! **Invariant**: a link leads to a file that was rewritten from the very bytes its name stands for: the name is taken from the descriptor
+//! that the bytes were read from, before and after.
+
+use crate::base::error::{Error, Result};
+use crate::base::memory::Mapped;
+use crate::base::options::Options;
+use crate::base::output_file::again_if_gone;
+use crate::pipeline;
+use crate::store::cache::{Cache, Key, tool_identity};
+use crate::write::file::LibraryRecord;
+use blizzard_contract::closure_strings;
+use blizzard_rt::closure::entry_name;
+use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where a program's runtime finds its rewritten libraries.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The libraries are not rewritten.
+    None,
+    /// In this folder, relative to the program's own.
+    Bundle(String),
+    Cache(Cached),
+}
+
+impl Source {
+    /// The record that goes into the program.
+    pub fn record(&self) -> LibraryRecord {
+        match self {
+            Source::None => LibraryRecord::none(),
+            Source::Bundle(folder) => LibraryRecord::new(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()]),
+            Source::Cache(c) => LibraryRecord::new(&[
+                closure_strings::CACHE.as_bytes(),
+                c.folder().as_os_str().as_bytes(),
+                c.cache.root().as_os_str().as_bytes(),
+                c.key.as_bytes(),
+                c.tool.as_os_str().as_bytes(),
+            ]),
+        }
+    }
+}
+
+/// The libraries of the cache that were rewritten with one set of options, by one build of Blizzard.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    cache: Cache,
+    options: Options,
+    key: String,
+    tool: PathBuf,
+}
+
+impl Cached {
+    /// The libraries that go with programs rewritten with `options`.
+    ///
+    /// # Errors
+    /// This executable's own path is unknown.
+    pub fn new(cache: Cache, options: Options) -> Result<Self> {
+        let tool = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
+        Ok(Cached { key: key_of(&options), cache, options, tool })
+    }
+
+    /// The libraries that a program asks for with its `key`.
+    ///
+    /// # Errors
+    /// The program was rewritten by another build.
+    pub fn of_key(cache: Cache, key: &str) -> Result<Self> {
+        let word = key.split_once('-').and_then(|(_, word)| Options::from_word(word));
+        let options = word.filter(|options| key_of(options) == key).ok_or_else(|| {
+            Error::new("this program was rewritten by another build of Blizzard, whose libraries would not fit")
+                .help("rewrite the program again")
+        })?;
+        Cached::new(cache, options)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.cache.root().join(format!("libraries-{}", self.key))
+    }
+
+    /// Rewrites the library `path` into the cache, if it is not there yet; returns the rewritten file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, the rewriter's refusals, or the cache's.
+    pub fn add(&self, path: &Path) -> Result<PathBuf> {
+        let name = fs::read_link(path).unwrap_or_else(|_| path.to_owned());
+        let shown = if path.starts_with("/proc") { &name } else { path };
+        let shown = shown.display().to_string();
+        let failed = |e: std::io::Error| Error::new(format!("{shown}: cannot be read")).because(e);
+        let file = File::open(path).map_err(failed)?;
+        let before = file.metadata().map_err(failed)?;
+        let link = self.folder().join(entry_for(&before));
+        if let Ok(found) = fs::canonicalize(&link) {
+            return Ok(found);
+        }
+        let bytes = Mapped::of(&file, &shown).map_err(failed)?;
+        let key = Key::of_library(&bytes, &self.options);
+        let file_name = name.file_name().unwrap_or("library".as_ref());
+        // Who may read the original may read what is made of it, if a program that gives up its rights keeps it open.
+        let mode = 0o700 | before.mode() & 0o044;
+        let made = self.cache.get_or_make(&key, file_name, mode, |sink| {
+            let rewritten = pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink);
+            bytes.expect_unchanged(&shown)?;
+            if entry_for(&file.metadata().map_err(failed)?) != entry_for(&before) {
+                return Err(Error::new(format!("{shown}: has changed while it was read")).help("try again"));
+            }
+            rewritten.map(drop)
+        })?;
+        self.link(&link, &made).map_err(|e| {
+            Error::new(format!("cannot write to the cache folder {}", self.cache.root().display())).because(e)
+        })?;
+        Ok(made)
+    }
+
+    /// Makes `link` lead to `file`, whole or not at all.
+    fn link(&self, link: &Path, file: &Path) -> std::io::Result<()> {
+        let folder = self.folder();
+        let target = Path::new("..").join(file.strip_prefix(self.cache.root()).unwrap_or(file));
+        again_if_gone(|| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let link_to = |at: &Path| std::os::unix::fs::symlink(&target, at);
+            let made = tempfile::Builder::new().prefix(".link.").make_in(&folder, link_to)?;
+            made.into_temp_path().persist(link).map_err(|e| e.error)
+        })
+    }
+}
+
+/// Name of the link for the file with this metadata.
+fn entry_for(m: &Metadata) -> String {
+    let mut name = String::new();
+    entry_name(&mut name, m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec())
+        .expect("writing to a string cannot fail");
+    name
+}
+
+/// Tells apart what must not be mixed in one process: builds and options.
+fn key_of(options: &Options) -> String {
+    let tool = Key::new(&[b"libraries", tool_identity().as_bytes()]).short();
+    format!("{tool}-{}", options.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::options::{Checks, Poll};
+    use crate::read::rewritten;
+    use crate::store::library_search::libraries_of;
+
+    fn cached(root: &Path) -> Cached {
+        Cached::new(Cache::at(root), Options::default()).unwrap()
+    }
+
+    #[test]
+    fn keys_lead_back_to_their_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = Options {
+            checks: Checks::Stores,
+            poll: Poll::None,
+            count: true,
+            blocks: true,
+            merge: false,
+            across: false,
+            ahead: false,
+            red_zone: false,
+            strips: false,
+            copies: false,
+            place_polls: false,
+            screens: false,
+            exports: false,
+            words: false,
+            fuel: Some(7),
+        };
+        for options in [Options::default(), other, Options { across: false, ..Options::default() }] {
+            let cached = Cached::new(Cache::at(folder.path()), options).unwrap();
+            let back = Cached::of_key(Cache::at(folder.path()), &cached.key).unwrap();
+            assert_eq!(back.options, options);
+        }
+        let error = Cached::of_key(Cache::at(folder.path()), "0123").unwrap_err();
+        assert!(error.help.unwrap().contains("again"));
+    }
+
+    #[test]
+    fn the_record_is_what_the_runtime_reads() {
+        assert_eq!(Source::None.record().bytes(), b"");
+        assert_eq!(Source::Bundle("lib".into()).record().bytes(), b"bundle\0lib\0");
+        let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), ..cached(Path::new("/c")) };
+        assert_eq!(Source::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0");
+    }
+
+    #[test]
+    fn a_library_is_rewritten_once_and_found_by_what_the_runtime_sees() {
+        let folder = tempfile::tempdir().unwrap();
+        let cached = cached(&folder.path().join("cache"));
+        let library = libraries_of(Path::new("/proc/self/exe"))
+            .unwrap()
+            .all()
+            .into_iter()
+            .find(|path| path.to_string_lossy().contains("libgcc_s"))
+            .expect("a Rust test program needs libgcc_s");
+        let made = cached.add(&library).unwrap();
+        let link = cached.folder().join(entry_for(&fs::metadata(&library).unwrap()));
+        assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(&made).unwrap());
+        assert!(rewritten::is_rewritten(&fs::read(&made).unwrap()));
+        let time = fs::metadata(&made).unwrap().modified().unwrap();
+        assert_eq!(fs::canonicalize(cached.add(&library).unwrap()).unwrap(), fs::canonicalize(&made).unwrap());
+        assert_eq!(fs::metadata(&made).unwrap().modified().unwrap(), time);
+    }
+
+    #[test]
+    fn what_is_no_library_leaves_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let cached = cached(&folder.path().join("cache"));
+        let text = folder.path().join("text.so");
+        fs::write(&text, "not a library").unwrap();
+        assert!(cached.add(&text).is_err());
+        assert!(cached.add(&folder.path().join("absent.so")).unwrap_err().what.contains("cannot be read"));
+        assert!(!cached.folder().exists());
+    }
+}

@@ -1,0 +1,10 @@
+//! What is kept on disk: the cache of rewritten programs, and the libraries of programs.
+//!
+//! Input: originals and options. Output: paths of rewritten files. **Invariant**: a path leads to a file that was rewritten from the bytes it stands for, or
+//! to none.
+
+pub mod cache;
+
+pub(crate) mod library_search;
+
+pub(crate) mod closure;

@@ -1,0 +1,302 @@
+//! DWARF at new addresses, so that debuggers, profilers and backtraces find source lines, variables and inlined functions.
+//!
+//! Input: the debug sections of the input or of its separate debug file, and an [`AddressMap`]. Output: patches of the output's copy of them, and
+//! new contents for the sections whose encodings change size (`.debug_line`, `.debug_frame`, and of version 5 `.debug_rnglists` and
+//! `.debug_loclists`). Everything with a fixed width is patched where it stands: addresses, lengths, offsets, and all of `.debug_aranges`,
+//! `.debug_addr`, `.debug_ranges`, `.debug_loc` and `.gdb_index`. New lists stand in one unit behind the old ones, whose index tables lead there.
+//! Compressed sections that change are written uncompressed, behind everything else.
+//!
+//! Split DWARF: the part in the program follows the code. The parts in other files (`.dwo`, `.dwp`) hold lengths and lists of old
+//! code, so they are left behind: the units' identities are changed, and a debugger says that it misses them instead of believing them.
+//!
+//! Invariant: what is not understood stays as it was; debug information is never a reason to refuse a program.
+//! Source: DWARF 5 (and 2 to 4 where they differ), sections 2.17, 6.1.2, 6.2, 7.3.2, 7.5.1, 7.7.3, 7.26 to 7.29; GNU's split DWARF 4.
+
+use crate::base::addresses::Vaddr;
+use crate::read::image::Image;
+use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
+use crate::write::debug::lists::NewLists;
+use crate::write::debug::sections::{Id, Moved, Patches, Sections};
+use crate::write::debug::{fixed, line};
+use crate::write::frames::{debug_frame, pieces};
+use crate::write::output::Output;
+use gimli::{
+    AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, SectionId, Unit, UnitHeader, UnitType,
+    constants as c,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Patches `out`, which begins with a copy of the input, and appends to it what changes size; returns the sections that are now elsewhere.
+pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces::CodeMap)) -> Vec<Moved> {
+    let Some(sections) = Sections::find(image) else { return Vec::new() };
+    let load = |id: SectionId| {
+        let bytes = Id::named(id.name()).map_or(&[][..], |id| sections.bytes(id));
+        Ok::<_, gimli::Error>(EndianSlice::new(bytes, LittleEndian))
+    };
+    let Ok(dwarf) = Dwarf::load(load) else { return Vec::new() };
+    let mut out = Patches::new(out);
+    let mut work = Rewrite {
+        out: &mut out,
+        map,
+        dwarf: &dwarf,
+        sections: &sections,
+        lines: Vec::new(),
+        programs: HashMap::new(),
+        ranges: NewLists::new(sections.bytes(Id::RngLists)),
+        locations: NewLists::new(sections.bytes(Id::LocLists)),
+        done: Default::default(),
+        budget: limit(sections.bytes(Id::Ranges).len() + sections.bytes(Id::Loc).len()),
+    };
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        // A damaged unit is left as far as it was read.
+        let _ = work.unit(header, Id::Info);
+    }
+    let mut units = dwarf.type_units();
+    while let Ok(Some(header)) = units.next() {
+        let _ = work.unit(header, Id::Types);
+    }
+    let Rewrite { lines, ranges, locations, .. } = work;
+    fixed::aranges(&mut out, &sections, map);
+    fixed::addresses(&mut out, &sections, map);
+    fixed::gdb_index(&mut out, &sections, map);
+    let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
+    let new = [
+        (Id::Frame, debug_frame::build_debug(sections.bytes(Id::Frame), &tail, map)),
+        (Id::Line, (!lines.is_empty()).then_some(lines)),
+        (Id::RngLists, ranges.finish()),
+        (Id::LocLists, locations.finish()),
+    ];
+    let new = new.into_iter().filter_map(|(id, bytes)| Some((id, bytes?))).collect();
+    drop(dwarf);
+    out.finish(sections, new)
+}
+
+struct Rewrite<'w, 'x, 'o, 'a> {
+    out: &'w mut Patches<'x, 'o>,
+    map: &'w dyn AddressMap,
+    dwarf: &'w Dwarf<Slice<'a>>,
+    sections: &'w Sections<'w>,
+    /// The new `.debug_line`.
+    lines: Vec<u8>,
+    /// New offsets of its programs by old ones.
+    programs: HashMap<usize, usize>,
+    ranges: NewLists,
+    locations: NewLists,
+    /// Lists of version 4 that have been patched.
+    done: HashSet<(Id, usize)>,
+    /// How many of their entries may still be visited.
+    budget: usize,
+}
+
+/// What the attributes of one entry say of its extent.
+#[derive(Default)]
+struct Extent {
+    low: Option<u64>,
+    /// Place, bytes and value of a high_pc that is a length; its form is a ULEB128.
+    length: Option<(usize, usize, u64, bool)>,
+    /// Its low_pc is where a call returns to.
+    return_site: bool,
+}
+
+/// What a unit whose other part holds old addresses is called instead.
+fn other_identity(id: u64) -> u64 {
+    !id
+}
+
+/// The first bytes of a number, which are all of it in a field of so many bytes.
+fn field(number: usize, bytes: usize) -> Vec<u8> {
+    (number as u64).to_le_bytes()[..bytes.min(8)].to_vec()
+}
+
+impl<'a> Rewrite<'_, '_, '_, 'a> {
+    fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: Id) -> gimli::Result<()> {
+        let start = header.offset().0;
+        let unit = self.dwarf.unit(header)?;
+        if unit.encoding().address_size != 8 {
+            return Ok(());
+        }
+        if let UnitType::Skeleton(id) = unit.header.type_() {
+            // Behind length, version, unit type, address size and offset of the abbreviations.
+            let format = unit.encoding().format;
+            let at = start + usize::from(format.initial_length_size()) + 4 + usize::from(format.word_size());
+            self.out.patch(self.sections, section, at, &other_identity(id.0).to_le_bytes());
+            self.stand_alone(unit.header.debug_abbrev_offset().0);
+        }
+        let abbreviations = unit.abbreviations.clone();
+        let mut raw = unit.header.entries_raw(&abbreviations, None)?;
+        while !raw.is_empty() {
+            let Some(abbreviation) = raw.read_abbreviation()? else { continue };
+            let mut extent = Extent { return_site: abbreviation.tag() == c::DW_TAG_GNU_call_site, ..Extent::default() };
+            for spec in abbreviation.attributes() {
+                let at = start + raw.next_offset().0;
+                let attribute = raw.read_attribute(*spec)?;
+                let bytes = start + raw.next_offset().0 - at;
+                self.attribute(&unit, section, (at, bytes), spec.form(), &attribute, &mut extent)?;
+            }
+            self.length(section, &extent);
+        }
+        Ok(())
+    }
+
+    /// Makes the tag of a skeleton unit, whose abbreviations stand at `offset`, that of a whole one: without the other part gdb refuses a skeleton
+    /// of version 5, and then shows no lines.
+    fn stand_alone(&mut self, offset: usize) {
+        const SKELETON: u8 = c::DW_TAG_skeleton_unit.0 as u8;
+        // The first abbreviation is that of the first entry, as all compilers number them.
+        if let Some([1, SKELETON]) = self.sections.bytes(Id::Abbrev).get(offset..offset.saturating_add(2)) {
+            self.out.patch(self.sections, Id::Abbrev, offset + 1, &[c::DW_TAG_compile_unit.0 as u8]);
+        }
+    }
+
+    fn attribute(
+        &mut self,
+        unit: &Unit<Slice<'a>>,
+        section: Id,
+        (at, bytes): (usize, usize),
+        form: c::DwForm,
+        attribute: &gimli::Attribute<Slice<'a>>,
+        extent: &mut Extent,
+    ) -> gimli::Result<()> {
+        let name = attribute.name();
+        let width = usize::from(unit.encoding().format.word_size());
+        match attribute.value() {
+            AttributeValue::Addr(old) => {
+                if name == c::DW_AT_low_pc {
+                    extent.low = Some(old);
+                }
+                let new = match name {
+                    // A call returns to where its own new code ends; the next function's may begin behind padding.
+                    c::DW_AT_high_pc | c::DW_AT_call_return_pc => self.map.end(Vaddr(old)),
+                    c::DW_AT_low_pc if extent.return_site => self.map.end(Vaddr(old)),
+                    _ => self.map.begin(Vaddr(old)),
+                };
+                if let Some(new) = new {
+                    self.out.patch(self.sections, section, at, &new.0.to_le_bytes());
+                }
+            }
+            // The address stands in .debug_addr.
+            AttributeValue::DebugAddrIndex(index) if name == c::DW_AT_low_pc => {
+                extent.low = Some(self.dwarf.address(unit, index)?);
+            }
+            AttributeValue::DebugLineRef(offset) if name == c::DW_AT_stmt_list => {
+                if let Some(new) = self.program(unit, offset) {
+                    self.out.patch(self.sections, section, at, &field(new, bytes));
+                }
+            }
+            AttributeValue::DebugMacroRef(offset) => self.macros(unit, offset.0),
+            AttributeValue::SecOffset(offset) if name == c::DW_AT_GNU_macros => self.macros(unit, offset),
+            AttributeValue::DwoId(id) => {
+                self.out.patch(self.sections, section, at, &other_identity(id.0).to_le_bytes());
+            }
+            value if name == c::DW_AT_high_pc => {
+                if let Some(length) = value.udata_value() {
+                    extent.length = Some((at, bytes, length, form == c::DW_FORM_udata));
+                }
+            }
+            value if name == c::DW_AT_ranges => {
+                if let Some(offset) = self.dwarf.attr_ranges_offset(unit, value)? {
+                    let indexed = match value {
+                        AttributeValue::DebugRngListsIndex(i) => {
+                            Some(unit.rnglists_base.0.wrapping_add(i.0.wrapping_mul(width)))
+                        }
+                        _ => None,
+                    };
+                    if unit.encoding().version < 5 {
+                        if self.done.insert((Id::Ranges, offset.0)) {
+                            fixed::ranges(self.out, self.sections, self.map, offset.0, unit.low_pc, &mut self.budget);
+                        }
+                    } else {
+                        let new = self.ranges.ranges(self.dwarf, unit, offset, self.map)?;
+                        match indexed {
+                            Some(slot) => self.ranges.index(slot, width, new.wrapping_sub(unit.rnglists_base.0)),
+                            None => self.out.patch(self.sections, section, at, &field(new, bytes)),
+                        }
+                    }
+                }
+            }
+            value => {
+                if let Some(offset) = self.dwarf.attr_locations_offset(unit, value)? {
+                    let indexed = match value {
+                        AttributeValue::DebugLocListsIndex(i) => {
+                            Some(unit.loclists_base.0.wrapping_add(i.0.wrapping_mul(width)))
+                        }
+                        _ => None,
+                    };
+                    // The view numbers of GNU stand in the same section and name no address.
+                    if name == c::DW_AT_GNU_locviews {
+                        return Ok(());
+                    }
+                    if unit.encoding().version < 5 {
+                        if self.done.insert((Id::Loc, offset.0)) {
+                            fixed::locations(
+                                self.out,
+                                self.sections,
+                                self.map,
+                                offset.0,
+                                unit.low_pc,
+                                &mut self.budget,
+                            );
+                        }
+                    } else {
+                        let new = self.locations.locations(self.dwarf, unit, offset, self.map)?;
+                        match indexed {
+                            Some(slot) => self.locations.index(slot, width, new.wrapping_sub(unit.loclists_base.0)),
+                            None => self.out.patch(self.sections, section, at, &field(new, bytes)),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A high_pc that is a length: the new one, as far as its field holds it.
+    fn length(&mut self, section: Id, extent: &Extent) {
+        let (Some(low), Some((at, bytes, length, uleb))) = (extent.low, extent.length) else { return };
+        if self.map.begin(Vaddr(low)).is_none() {
+            return;
+        }
+        let (begin, end) = range(self.map, low, low.wrapping_add(length));
+        let new = end - begin;
+        let bits = bytes as u32 * if uleb { 7 } else { 8 };
+        let new = if bits < 64 { new.min((1 << bits) - 1) } else { new };
+        let field: Vec<u8> = match uleb {
+            true => {
+                let last = bytes - 1;
+                (0..bytes).map(|k| (new >> (7 * k) & 0x7f) as u8 | if k < last { 0x80 } else { 0 }).collect()
+            }
+            false => new.to_le_bytes()[..bytes.min(8)].to_vec(),
+        };
+        self.out.patch(self.sections, section, at, &field);
+    }
+
+    /// The line program that a unit's macros name their files by. Units of macros that these import name none.
+    fn macros(&mut self, unit: &Unit<Slice<'a>>, offset: usize) {
+        // version 2, flags 1: the format is 64-bit, a line offset follows.
+        let field_at = offset.saturating_add(3);
+        let bytes = self.sections.bytes(Id::Macro).get(offset..).unwrap_or(&[]);
+        let [4 | 5, 0, flags, rest @ ..] = bytes else { return };
+        let width = if flags & 1 != 0 { 8 } else { 4 };
+        let Some(old) = rest.get(..width).filter(|_| flags & 2 != 0) else { return };
+        let old = old.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+        if let Some(new) = self.program(unit, DebugLineOffset(old)) {
+            self.out.patch(self.sections, Id::Macro, field_at, &field(new, width));
+        }
+    }
+
+    /// The new offset of a line program, which is written when it is first named.
+    fn program(&mut self, unit: &Unit<Slice<'a>>, old: DebugLineOffset) -> Option<usize> {
+        if let Some(new) = self.programs.get(&old.0) {
+            return Some(*new);
+        }
+        let program = unit.line_program.clone().filter(|p| p.header().offset() == old)?;
+        let at = self.lines.len();
+        if at > limit(self.sections.bytes(Id::Line).len()) {
+            return None;
+        }
+        line::rewrite(self.sections.bytes(Id::Line), program, self.map, &mut self.lines)?;
+        self.programs.insert(old.0, at);
+        Some(at)
+    }
+}

@@ -1,0 +1,465 @@
+//! Placed -> the output file.
+//!
+//! A byte-preserving patch of the input: its bytes stay where they are (old code overwritten by [`crate::write::old_code`]), new load
+//! segments, program headers and section headers are appended. Two program-header tables are written, as DESIGN.md explains:
+//! the kernel's, without PT_INTERP, and the one that the dynamic loader is shown.
+//! Source: gABI chapters 4 and 5.
+
+use crate::base::addresses::Vaddr;
+use crate::base::error::{Error, Result};
+use crate::base::options::{Options, Poll};
+use crate::base::output_file::Sink;
+use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
+use crate::graph::computed_targets::Computed;
+use crate::insert::block_recorder;
+use crate::read::eh_frame;
+use crate::read::image::{Image, Kind};
+use crate::write::debug::{address_map, rewrite};
+use crate::write::frames::build::{self, Frames};
+use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
+use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
+use crate::write::new_addresses::{self, NewAddresses};
+use crate::write::new_code::layout::{NewCode, Placed};
+use crate::write::notes;
+use crate::write::old_code::springboards;
+use crate::write::output::Output;
+use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
+use crate::write::tables::{self, ReadOnly, Written as Table};
+use blizzard_contract::{self as contract, ModuleInfo, module_flags};
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+
+/// What reports say of the output.
+#[derive(Debug)]
+pub struct Written {
+    pub file_bytes: u64,
+    pub springboards: usize,
+    /// Of these, those of two jumps.
+    pub short: usize,
+    /// Roots without room for a springboard: reached through traps.
+    pub crowded: usize,
+    pub frames_dropped: Vec<build::Dropped>,
+}
+
+/// Old to new addresses for the frame tables.
+struct Map<'x> {
+    image: &'x Image<'x>,
+    insns: &'x Insns,
+    placed: &'x Placed,
+}
+
+impl Map<'_> {
+    fn last_before(&self, old_end: Vaddr) -> Option<InsnId> {
+        self.insns.main_before(old_end).checked_sub(1).map(|i| InsnId(i as u32))
+    }
+}
+
+impl CodeMap for Map<'_> {
+    fn begin(&self, old: Vaddr) -> Option<Vaddr> {
+        // Overlapping instructions are emitted behind everything else, outside their frame's new range.
+        self.insns.at(old).filter(|id| id.ix() < self.insns.main).map(|id| self.placed.begin(id))
+    }
+
+    fn end(&self, old_end: Vaddr) -> Option<Vaddr> {
+        self.last_before(old_end).map(|id| self.placed.end(id))
+    }
+
+    fn in_order(&self, _from: Vaddr, _to: Vaddr) -> bool {
+        // The main run is emitted in address order, with padding only at function starts.
+        const { assert!(MAX_PADDING >= 15) };
+        true
+    }
+
+    fn copies(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let copies = &self.placed.copies;
+        let place = |va: Vaddr| copies.partition_point(|c| self.insns.va(c.0) < va);
+        copies[place(old.start)..place(old.end)].iter().map(|c| (self.insns.va(c.0), c.1.clone())).collect()
+    }
+
+    fn stack_moves(&self, new: Range<Vaddr>) -> &[StackMove] {
+        let moves = &self.placed.stack;
+        let place = |va: Vaddr| moves.partition_point(|m| m.at < va);
+        &moves[place(new.start)..place(new.end)]
+    }
+}
+
+impl address_map::AddressMap for Map<'_> {
+    fn begin(&self, old: Vaddr) -> Option<Vaddr> {
+        self.image.exec_at(old)?;
+        if let Some(inside) = self.inside(old) {
+            return Some(inside);
+        }
+        let id = InsnId(self.insns.main_before(old) as u32);
+        (id.ix() < self.insns.main).then(|| self.placed.begin(id))
+    }
+
+    fn end(&self, old: Vaddr) -> Option<Vaddr> {
+        self.image.exec_at(Vaddr(old.0.wrapping_sub(1)))?;
+        self.inside(old).or_else(|| CodeMap::end(self, old))
+    }
+
+    fn copied(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let copies = self.copies(old);
+        let moved = &self.placed.moved;
+        let of = |part: &Range<Vaddr>| {
+            let place = |va: Vaddr| moved.partition_point(|m| m.1.start < va);
+            moved[place(part.start)..place(part.end)].iter().map(|m| (self.insns.va(m.0), m.1.clone()))
+        };
+        copies.iter().flat_map(|c| of(&c.1)).collect()
+    }
+}
+
+impl Map<'_> {
+    /// An address in the middle of an instruction keeps its distance from the instruction's end: compilers let the locations of arguments
+    /// end a byte before a call does.
+    fn inside(&self, old: Vaddr) -> Option<Vaddr> {
+        let last = self.last_before(old)?;
+        let end = self.insns.end(last);
+        (old < end).then(|| Vaddr(self.placed.end(last).0 - (end - old)))
+    }
+}
+
+/// Bytes at most that are put into a library's file so that offsets are addresses. Dynamic loaders need it, whose unloaded data are small, and
+/// perf up to Linux 6.2 to find lines.
+const MAX_FILLING: u64 = 16 << 20;
+/// The same of programs, for perf alone.
+const MAX_FILLING_PROGRAM: u64 = 1 << 20;
+/// Bytes of addresses at most that are left unused for the same purpose, where what is not loaded makes the file longer than the memory.
+const MAX_GAP: u64 = 256 << 20;
+
+/// Where new code begins in memory: behind everything, and, of a position-independent file, no lower than it can stand in the file.
+pub fn new_code_at(image: &Image) -> Vaddr {
+    let in_file = image.base + (image.data.len() as u64).next_multiple_of(4096);
+    let higher = image.pie && (image.end..image.end + MAX_GAP).contains(&in_file);
+    if higher { in_file } else { image.end }
+}
+
+/// Appends `bytes`, loaded at `va`, at a page-aligned place with a congruent offset; returns the offset.
+fn append_page(out: &mut Output, va: Vaddr, bytes: &[u8]) -> u64 {
+    let at = page_for(out.len(), va);
+    out.fill_to(at);
+    out.extend(bytes);
+    at
+}
+
+/// The first offset from `end` on for what is loaded at `va`, on pages of its own.
+fn page_for(end: u64, va: Vaddr) -> u64 {
+    end.next_multiple_of(4096) + (va.0 & 0xfff)
+}
+
+/// Bytes of the input that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What a program gets and a library does not.
+pub struct Program<'x> {
+    pub blob: &'x Blob,
+    pub libraries: &'x LibraryRecord,
+}
+
+/// Tells a program's runtime where it finds its rewritten libraries; see [`blizzard_contract::closure_strings`] and [`ModuleInfo::closure_va`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LibraryRecord(Vec<u8>);
+
+impl LibraryRecord {
+    /// The libraries are not rewritten.
+    pub fn none() -> LibraryRecord {
+        LibraryRecord::default()
+    }
+
+    /// A record of these strings, each with a zero byte behind it.
+    pub fn new(strings: &[&[u8]]) -> LibraryRecord {
+        LibraryRecord(strings.iter().flat_map(|s| s.iter().chain(&[0])).copied().collect())
+    }
+
+    /// As it stands in the program.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Writes the output file to `sink`.
+///
+/// # Errors
+/// When the frames cannot be rebuilt, or nothing can be written.
+#[allow(clippy::too_many_arguments)]
+pub fn write(
+    image: &Image,
+    frame_input: Option<&eh_frame::Input>,
+    insns: &Insns,
+    computed: &Computed,
+    placed: &Placed,
+    code: NewCode,
+    program: Option<&Program>,
+    direct: &NewAddresses,
+    options: &Options,
+    sink: &mut dyn Sink,
+) -> Result<Written> {
+    let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.libraries.bytes()));
+    let phdrs = PhdrPlan::new(
+        image,
+        blob.map_or(0, |b| b.segments.len()) + 2 + usize::from(placed.counter_bytes > 0),
+        frame_input.is_some(),
+    )?;
+    let mut file = Output::new(sink);
+    file.expect_room((image.data.len() + image.attached.len()) as u64)?;
+    for piece in image.data.chunks(PIECE_BYTES) {
+        file.extend(piece);
+        image.give_back();
+    }
+    if image.pie {
+        // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
+        // file must be that in memory.
+        let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
+        let wanted = placed.code_va - image.base;
+        if (file.len()..file.len() + most).contains(&wanted) {
+            file.fill_to(wanted);
+        }
+    }
+    // The code first: it is the largest thing in memory.
+    let code_off = page_for(file.len(), placed.code_va);
+    file.fill_to(code_off);
+    let mut hash = Sha256::new();
+    code.write(placed, |piece| {
+        hash.update(piece);
+        file.extend(piece);
+    });
+    let code_bytes = placed.code_bytes;
+    debug_assert_eq!(file.len() - code_off, code_bytes);
+    let left = springboards::patch(&mut file, image, insns, computed, placed);
+    new_addresses::write(&mut file, image, insns, placed, direct);
+    notes::correct(&mut file, image.data, phdrs.old(), &hash);
+    let map = Map { image, insns, placed };
+
+    // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
+    let ro_off = append_page(&mut file, placed.rodata_va, &placed.rodata);
+    let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off, file: &mut file };
+    let interp = match &image.interp {
+        Some(path) => {
+            let mut bytes = path.as_bytes().to_vec();
+            bytes.push(0);
+            Some((ro.push(8, &bytes), bytes.len() as u64))
+        }
+        None => None,
+    };
+    let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
+    let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
+    let info_va = ro.reserve(8, size_of::<ModuleInfo>());
+    let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
+    let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
+    let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
+    debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
+    let restarts = tables::write_restarts(&mut ro, placed.restarts());
+    let claims_va = ro.reserve(4, 0);
+    for c in &placed.claims {
+        [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
+    }
+    let regions_va = ro.next(4);
+    for r in &placed.regions {
+        [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
+    }
+    let built = frame_input.map(|input| build::build(input, &map, ro.next(16))).transpose()?;
+    let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
+    if let Some(f) = &built {
+        for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
+            ro.put(*va, bytes);
+        }
+    }
+    let rt_va = ro.next(4096);
+    let entry = match insns.at(image.entry) {
+        Some(id) => placed.begin(id),
+        None if image.kind == Kind::Library => image.entry,
+        None => return Err(Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry))),
+    };
+    let info = ModuleInfo {
+        magic: contract::MODULE_MAGIC,
+        flags: flags(options),
+        rt_base_va: blob.map_or(0, |_| rt_va.0),
+        entry_va: entry.0,
+        phdr_va: loader_phdrs.0,
+        phdr_count: phdrs.loader_count() as u64,
+        interp_va: interp.map_or(0, |(va, _)| va.0),
+        trap_codes_va: traps.codes.0,
+        trap_code_bytes: traps.code_bytes,
+        trap_heads_va: traps.heads.0,
+        trap_count: traps.rows,
+        old_base_va: insns.base.0,
+        new_base_va: placed.code_va.0,
+        code_va: placed.code_va.0,
+        code_bytes,
+        closure_va: closure_va.0,
+        closure_bytes: closure.len() as u64,
+        blocks_va: placed.counters_va().map_or(0, |va| va.0),
+        blocks_bytes: placed.counter_bytes,
+        claims_va: claims_va.0,
+        claim_count: placed.claims.len() as u64,
+        regions_va: regions_va.0,
+        region_count: placed.regions.len() as u64,
+        restart_codes_va: restarts.codes.0,
+        restart_code_bytes: restarts.code_bytes,
+        restart_heads_va: restarts.heads.0,
+        restart_count: restarts.rows,
+    };
+    let info_bytes = module_info_bytes(&info);
+    ro.put(info_va, &info_bytes);
+
+    let (ro_va, ro_bytes) = (ro.va, ro.next(1) - ro.va);
+
+    // A library has no runtime of its own: its program's is in before any library is loaded.
+    let rt = match blob {
+        Some(blob) => blob.place(rt_va, &info_bytes),
+        None => runtime_blob::Placed { segments: Vec::new(), entry },
+    };
+    let counters =
+        placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
+    let mut segments = Vec::from_iter(counters);
+    segments.extend([
+        NewSegment { va: placed.code_va, mem_bytes: code_bytes, file_bytes: code_bytes, flags: 5 },
+        NewSegment { va: ro_va, mem_bytes: ro_bytes, file_bytes: ro_bytes, flags: 4 },
+    ]);
+    segments.extend(rt.segments.iter().map(|s| NewSegment {
+        va: s.va,
+        mem_bytes: s.mem_bytes,
+        file_bytes: s.bytes.len() as u64,
+        flags: s.flags,
+    }));
+    // What has no bytes in the file needs an offset all the same.
+    let mut offsets = Vec::from_iter(counters.map(|_| code_off));
+    let added = offsets.len() + 2;
+    offsets.extend([code_off, ro_off]);
+    for s in &rt.segments {
+        offsets.push(append_page(&mut file, s.va, &s.bytes));
+    }
+    let at = headers::Places {
+        kernel: kernel_phdrs,
+        loader: loader_phdrs,
+        interp,
+        eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
+        info: info_va,
+    };
+    let tables = phdrs.render(&segments, &offsets, &at, ro_va, ro_off);
+    for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
+        file.patch(ro_off + (va - ro_va), bytes);
+    }
+    let sections = new_sections(
+        placed,
+        (code_off, code_bytes),
+        (ro_va, ro_off),
+        info_va,
+        &traps,
+        &restarts,
+        claims_va,
+        built.as_ref(),
+        &rt.segments,
+        &offsets[added..],
+        blocks,
+    );
+    // Behind everything that is loaded: what is appended here must not move it.
+    let debug = rewrite::rewrite(&mut file, image, &map);
+    let mut header = headers::write_sections(
+        &mut file,
+        image,
+        insns,
+        placed,
+        &sections,
+        &debug,
+        image.interp.is_some().then_some(entry),
+    )?;
+    let (table, count) = match blob {
+        Some(_) => (kernel_phdrs, phdrs.kernel_count()),
+        None => (loader_phdrs, phdrs.loader_count()),
+    };
+    // Behind the table of section headers, and at the file's end: where the program may look for them.
+    for piece in image.attached.chunks(PIECE_BYTES) {
+        file.extend(piece);
+        image.give_back();
+    }
+    headers::patch_header(&mut header, rt.entry, ro_off + (table - ro_va), count);
+    file.patch(0, &header);
+    let file_bytes = file.len();
+    file.finish()?;
+    Ok(Written {
+        file_bytes,
+        springboards: left.springboards,
+        short: left.short,
+        crowded: left.crowded,
+        frames_dropped,
+    })
+}
+
+fn flags(o: &Options) -> u64 {
+    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+    bit(o.checks.loads(), module_flags::CHECK_LOADS)
+        | bit(o.checks.stores(), module_flags::CHECK_STORES)
+        | bit(o.poll == Poll::Backedge, module_flags::POLLS)
+        | bit(o.count, module_flags::COUNTING)
+        | bit(o.blocks, module_flags::BLOCKS)
+        | bit(o.strips, module_flags::STRIPS)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn new_sections(
+    placed: &Placed,
+    (code_off, code_bytes): (u64, u64),
+    (ro_va, ro_off): (Vaddr, u64),
+    info_va: Vaddr,
+    traps: &Table,
+    restarts: &Table,
+    claims_va: Vaddr,
+    built: Option<&Frames>,
+    rt: &[PlacedSegment],
+    rt_offsets: &[u64],
+    blocks: Option<(Vaddr, u64)>,
+) -> Vec<NewSection> {
+    let cold = u64::from(placed.cold_at);
+    let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
+        name: name.to_owned(),
+        kind: SectionKind::ReadOnly,
+        va,
+        off: ro_off + (va - ro_va),
+        bytes,
+    };
+    let mut out = vec![
+        NewSection {
+            name: ".blizzard.text".into(),
+            kind: SectionKind::Code,
+            va: placed.code_va,
+            off: code_off,
+            bytes: placed.hot_end() - placed.code_va,
+        },
+        NewSection {
+            name: ".blizzard.cold".into(),
+            kind: SectionKind::Code,
+            va: placed.code_va + cold,
+            off: code_off + cold,
+            bytes: code_bytes - cold,
+        },
+        in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
+        in_ro(contract::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
+        in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
+    ];
+    if restarts.rows > 0 {
+        out.push(in_ro(tables::RESTARTS, restarts.codes, restarts.end - restarts.codes));
+    }
+    if !placed.claims.is_empty() {
+        let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;
+        out.push(in_ro(contract::CLAIMS_SECTION, claims_va, bytes));
+    }
+    if let Some(f) = built {
+        for (name, (va, bytes)) in
+            [(".eh_frame_hdr", &f.eh_frame_hdr), (".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)]
+        {
+            out.push(in_ro(name, *va, bytes.len() as u64));
+        }
+    }
+    out.extend(blocks.map(|(va, bytes)| in_ro(block_recorder::SECTION, va, bytes)));
+    for (s, &off) in rt.iter().zip(rt_offsets) {
+        let (name, kind) = match s.flags {
+            5 => (".blizzard.rt.text", SectionKind::Code),
+            6 => (".blizzard.rt.data", SectionKind::Data),
+            _ => (".blizzard.rt.rodata", SectionKind::ReadOnly),
+        };
+        out.push(NewSection { name: name.into(), kind, va: s.va, off, bytes: s.bytes.len() as u64 });
+    }
+    out
+}

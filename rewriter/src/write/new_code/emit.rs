@@ -1,0 +1,383 @@
+//! Plan -> [`Code`]: the new code, before addresses are known.
+//!
+//! Input: the image, its instructions, the [`Script`], planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative
+//! are copied as they are, redundant prefixes included.
+
+use crate::base::addresses::Vaddr;
+use crate::base::collections::compact_offsets::CompactOffsets;
+use crate::base::error::Refusal;
+use crate::base::options::{self, Options};
+use crate::decode::classify::{direct_target, is_constant_store, is_padlock};
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
+use crate::decode::reader::Reader;
+use crate::decode::regs::RegSet;
+use crate::decode::skeleton::{Skeleton, skeleton};
+use crate::insert::code::{Code, Item, ItemKind, Target};
+use crate::insert::site::{self, Site};
+use crate::insert::site_class::Class;
+use crate::insert::{asm, polls, sequences, stack_test, strip};
+use crate::plan::checks::{Fuel, State};
+use crate::plan::decide::{Action, Decider};
+use crate::plan::loop_tests::Strip;
+use crate::read::image::Image;
+use crate::write::new_code::script::{Part, Script, parts};
+use blizzard_contract::{self as contract};
+use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
+
+/// Emits all code.
+pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options, fuel: Fuel) -> Code {
+    let mut code = Code { begin: CompactOffsets::with_capacity(insns.len() + 1), fuel, ..Code::default() };
+    let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
+    code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
+    let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;
+    let mut reader = Reader::new(image, insns);
+    let mut run = Run::default();
+    let mut insn = Instruction::default();
+    let mut planned = checks.into_iter().flatten().peekable();
+    let mut strips = strips.iter().peekable();
+    let mut starts = places.iter().peekable();
+    let mut loads = loads.iter().peekable();
+    let mut lengths = lengths.iter();
+    let mut decider = Decider::default();
+    // The loop whose block is being emitted.
+    let mut strip: Option<&Strip> = None;
+    let mut open = None;
+    for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
+        let id = InsnId(i as u32);
+        if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
+            run.copy(&mut code, image);
+            let reached = falls_into(insns, id);
+            code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+            code.cold_starts.push((id, code.cold.pos()));
+        }
+        let begin = code.hot.pos() + run.bytes();
+        code.begin.push(begin);
+        let cue = match part {
+            Part::Copied => {
+                // Nothing is inserted, and nothing in it depends on where it stands.
+                run.add(&mut code, image, reader.place(id), insns.length(id));
+                continue;
+            }
+            Part::Moved => {
+                run.copy(&mut code, image);
+                shift(&mut code, image, insns, &mut reader, id, &mut insn);
+                continue;
+            }
+            Part::Cued(cue) => cue,
+        };
+        run.copy(&mut code, image);
+        let bytes = reader.decode(id, &mut insn);
+        let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
+        let planned = planned.next_if(|c| c.id == id);
+        let wide = planned.and_then(|c| site::Wide::of(c.state(), c.limit(), &insn));
+        let state = planned.map(|c| c.state());
+        let (live, red_zone) = (cue.live(), cue.has_red_zone());
+        let site = Site {
+            id,
+            insn: &insn,
+            live,
+            begin,
+            count: options.count,
+            table,
+            wide,
+            red_zone,
+            screens: options.screens,
+            anchor: cue.anchor(&insn),
+        };
+        if cue.is_first() {
+            strip = strips.next_if(|s| s.first == id);
+            if let Some(strip) = strip {
+                strip::enter(&mut code, strip);
+                if options.blocks {
+                    // From the comparison the way may lead into the loop's copy.
+                    let counter = code.recorder.begin(id, 0);
+                    polls::count_block(&mut code, &site, counter);
+                    code.recorder.mark(id, Class::Strip, 2);
+                }
+                open = Some(strip::head(&mut code, &site, strip));
+            }
+            if options.blocks {
+                let length = *lengths.next().expect("one for each block");
+                let counter = code.recorder.begin(id, length);
+                polls::count_block(&mut code, &site, counter);
+            }
+            if let Some(open) = &mut open {
+                open.begins(&code, &site);
+            }
+        }
+        if strip.is_none() && cue.polls() {
+            let from = code.hot.pos();
+            polls::poll(&mut code, &site);
+            if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.mark(id, Class::Poll, inserted);
+            }
+        }
+        let from = code.hot.pos();
+        let action = match state {
+            Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
+            _ => {
+                let on_stack = if cue.on_stack() { RegSet::of(insn.memory_base()) } else { RegSet::NONE };
+                let decided = planner.decide_kind(cue.kind, on_stack);
+                decided.unwrap_or_else(|| decider.decide(&insn, on_stack, options))
+            }
+        };
+        let done = action.and_then(|action| {
+            sequences::insert(&mut code, &site, &action)?;
+            if options.blocks && matches!(state, Some(State::Strip(_))) {
+                code.recorder.mark(id, Class::Hoisted, 0);
+            } else if options.blocks {
+                let inserted = code.inserted(from);
+                code.recorder.action(id, &action, inserted);
+            }
+            Ok(())
+        });
+        if let Err(reason) = done {
+            let at = insns.va(id);
+            code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+        }
+        let access = code.hot.pos();
+        if planned.is_some_and(|c| c.is_named()) {
+            code.guarded.push((id, access - begin));
+        }
+        if access > from {
+            code.restarts.push(id, from - begin, access - from);
+        }
+        relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
+        sequences::land_behind(&mut code, &site);
+        if cue.sets_stack() {
+            let from = code.hot.pos();
+            stack_test::insert(&mut code, &site);
+            let inserted = if options.blocks { code.inserted(from) } else { 0 };
+            code.recorder.mark_if(options.blocks, id, Class::StackTest, inserted);
+        }
+        fall_through(&mut code, insns, id);
+        if cue.is_last() {
+            strip = None;
+            if let Some(open) = open.take() {
+                strip::tests(&mut code, &open, &mut reader, options);
+            }
+        }
+    }
+    run.copy(&mut code, image);
+    code.begin.push(code.hot.pos());
+    code
+}
+
+/// Bytes of the input that follow each other there and in the output.
+#[derive(Default)]
+struct Run {
+    section: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Run {
+    #[inline]
+    fn bytes(&self) -> u32 {
+        (self.to - self.from) as u32
+    }
+
+    /// Adds `len` bytes at an offset of a section.
+    #[inline]
+    fn add(&mut self, code: &mut Code, image: &Image, (section, at): (usize, usize), len: u8) {
+        if self.section != section || self.to != at {
+            self.copy(code, image);
+            (self.section, self.from) = (section, at);
+        }
+        self.to = at + usize::from(len);
+    }
+
+    /// Puts them into the hot buffer.
+    #[inline]
+    fn copy(&mut self, code: &mut Code, image: &Image) {
+        if self.from < self.to {
+            code.hot.bytes.extend_from_slice(&image.exec_bytes(self.section)[self.from..self.to]);
+            self.from = self.to;
+        }
+    }
+}
+
+/// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
+fn shift(code: &mut Code, image: &Image, insns: &Insns, reader: &mut Reader, id: InsnId, insn: &mut Instruction) {
+    let bytes = reader.tail(id);
+    let condition = match bytes {
+        [op @ 0x70..=0x7f, ..] | [0x0f, op @ 0x80..=0x8f, ..] => Some(op & 15),
+        _ => None,
+    };
+    let (flow, target) = (insns.flow(id), insns.target(id));
+    match (flow, target, condition) {
+        (Flow::Jmp, Some(to), _) => return branch(code, None, to, 0),
+        (Flow::Cond, Some(to), Some(_)) => branch(code, condition, to, 0),
+        (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
+        _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
+            Some(Skeleton { len, disp32, .. }) => {
+                let at = usize::from(disp32);
+                let distance = i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                let start = code.hot.bytes.len();
+                code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
+                let to = insns.end(id) + i64::from(distance) as u64;
+                code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
+            }
+            None => {
+                let bytes = reader.decode(id, insn);
+                relocate(code, image, insns, &Original { id, insn, bytes, reader, strip: None }, None);
+            }
+        },
+    }
+    fall_through(code, insns, id);
+}
+
+/// An instruction of the input.
+struct Original<'x, 'a> {
+    id: InsnId,
+    insn: &'x Instruction,
+    bytes: &'x [u8],
+    /// Has just decoded it.
+    reader: &'x Reader<'x, 'a>,
+    /// The loop that it is in tests tags once for several iterations.
+    strip: Option<&'x Strip>,
+}
+
+/// Emits the instruction itself.
+fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, table: Option<u32>) {
+    let Original { id, insn, bytes, strip, .. } = *original;
+    // The loop's own jump passes by what runs when it is entered.
+    let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
+    let (flow, target) = (insns.flow(id), insns.target(id));
+    let hot = &mut code.hot;
+    match (flow, direct_target(insn)) {
+        (Flow::Jmp, Some(to)) => match target {
+            Some(to) => branch(code, None, to, delta(to)),
+            None => {
+                let at = asm::jmp32(&mut hot.bytes);
+                hot.fix(at, Target::Old(to));
+            }
+        },
+        (Flow::Call, Some(to)) if to == insns.end(id) => {
+            // call of the next instruction: the code wants its own old address.
+            asm::push(&mut hot.bytes, asm::RAX);
+            let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
+            hot.fix(at, Target::Old(to));
+            asm::xchg_rsp_rax(&mut hot.bytes);
+        }
+        (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
+        (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
+            hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
+            let at = hot.bytes.len() - 4;
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
+            // iced numbers the conditions from 1 in the order of their encodings.
+            let cc = insn.condition_code() as u8 - 1;
+            match target {
+                Some(to) => branch(code, Some(cc), to, delta(to)),
+                None => {
+                    let at = asm::jcc32(&mut hot.bytes, cc);
+                    hot.fix(at, Target::Old(to));
+                }
+            }
+        }
+        (Flow::Cond, Some(to)) => {
+            // loop and jrcxz reach 127 bytes: they jump over a jump over a long jump.
+            hot.bytes.extend(&bytes[..bytes.len() - 1]);
+            hot.bytes.extend([2, 0xeb, 5]);
+            let at = asm::jmp32(&mut hot.bytes);
+            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
+        }
+        // What it would access could not be checked; where it exists, it fails as it does elsewhere.
+        _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
+        // Compilers leave it where a program would write through a null pointer. What it fails on in the original holds tags here.
+        _ if is_constant_store(insn) && names_memory_of_runtime(insn) => hot.bytes.push(asm::HLT),
+        _ if insn.mnemonic() == Mnemonic::Syscall => {
+            sequences::syscall(&mut hot.bytes);
+            let at = hot.bytes.len() - sequences::SYSCALL_TO_FIELD;
+            let delta = code.hot.pos() - code.begin.get(id.ix());
+            code.hot.fix(at, Target::Insn { id, delta });
+        }
+        _ => copy(code, image, original, table),
+    }
+}
+
+#[inline]
+fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
+    code.items.push(Item::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
+    code.hot.bytes.extend([cc.unwrap_or(Item::NO_CC), delta as u8]);
+}
+
+fn call(code: &mut Code, to: Target) {
+    let at = asm::call32(&mut code.hot.bytes);
+    code.hot.fix(at, to);
+}
+
+#[inline]
+fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>) {
+    let Original { insn, bytes, reader, .. } = *original;
+    let start = code.hot.bytes.len();
+    if let Some(t) = table {
+        let offsets = reader.constant_offsets(insn);
+        let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &offsets);
+        let tail = (code.hot.bytes.len() - pos - 4) as u8;
+        code.hot.fix_before(pos, tail, Target::TableDelta { table: t, disp });
+        return;
+    }
+    code.hot.bytes.extend(bytes);
+    if insn.is_ip_rel_memory_operand() {
+        if insn.memory_base() == Register::EIP {
+            let at = Vaddr(insn.ip());
+            let reason = "RIP-relative operand with 32-bit address size".to_owned();
+            code.refusals.push(Refusal { at, place: image.place(at), reason });
+            return;
+        }
+        let at = reader.constant_offsets(insn).displacement_offset();
+        let tail = (bytes.len() - at - 4) as u8;
+        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.ip_rel_memory_address())));
+    }
+}
+
+/// Appends `bytes` with a 32-bit displacement instead of a short or no one; returns where it stands and its old value.
+fn with_disp32(out: &mut Vec<u8>, insn: &Instruction, bytes: &[u8], offsets: &ConstantOffsets) -> (usize, i32) {
+    let sib = insn.memory_index() != Register::None || insn.memory_base().number() & 7 == 4;
+    let disp_at = if offsets.has_displacement() { offsets.displacement_offset() } else { bytes.len() };
+    let disp_len = if offsets.has_displacement() { offsets.displacement_size() } else { 0 };
+    let modrm_at = disp_at - 1 - usize::from(sib);
+    let start = out.len();
+    out.extend(&bytes[..disp_at]);
+    if disp_len != 4 {
+        out[start + modrm_at] = out[start + modrm_at] & 0x3f | 0x80;
+    }
+    let pos = out.len();
+    out.extend([0; 4]);
+    out.extend(&bytes[disp_at + disp_len..]);
+    (pos, insn.memory_displacement64() as i64 as i32)
+}
+
+/// The instruction in front of `id` in the buffer may go on at `id`.
+fn falls_into(insns: &Insns, id: InsnId) -> bool {
+    id.0.checked_sub(1).map(InsnId).is_some_and(|p| {
+        let ends = matches!(insns.flow(p), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
+        !ends && insns.next(p) == Some(id)
+    })
+}
+
+/// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
+#[inline]
+fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
+    let flow = insns.flow(id);
+    if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+        return;
+    }
+    match insns.next(id) {
+        Some(n) if n.0 == id.0 + 1 => {}
+        Some(n) => branch(code, None, n, 0),
+        None => code.hot.bytes.extend(asm::UD2),
+    }
+}
+
+/// Whether the operand, a constant address, lies where the runtime has its pages and the tags, and a program nothing.
+fn names_memory_of_runtime(insn: &Instruction) -> bool {
+    let runtime = contract::CONTEXT_SHARED..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
+    let relocated = matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    !relocated && runtime.contains(&insn.memory_displacement64())
+}

@@ -1,0 +1,10 @@
+//! The new code: emitted, laid out, filled in.
+//!
+//! Input: the plan. Output: [`layout::NewCode`] and where each instruction has got to ([`layout::Placed`]).
+//! **Invariant**: the main run of instructions keeps its order.
+
+pub(crate) mod script;
+
+pub(crate) mod emit;
+
+pub(crate) mod layout;

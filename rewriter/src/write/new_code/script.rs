@@ -1,0 +1,400 @@
+//! Facts, Cfg, Checks -> [`Script`]: what the emission must know of each instruction, in few bytes.
+//!
+//! Purpose: the new code is several times the old one's size, so what was found out about the old code is given back before it is made. Most
+//! instructions are copied as they are, and of most others only a distance changes, which their own bytes tell: a bit for each says so. Of the rest, for
+//! which something is inserted as a rule, the script keeps kind, what is live before it, and where in its block it stands.
+
+use crate::base::options::Options;
+use crate::decode::classify::Form;
+use crate::decode::insn::{Flow, InsnId};
+use crate::decode::insns::Insns;
+use crate::decode::regs::RegSet;
+use crate::facts::dwords::DwordRegs;
+use crate::facts::kinds::{Facts, KindId};
+use crate::facts::liveness::Liveness;
+use crate::facts::red_zone::RedZone;
+use crate::facts::stack::StackRegs;
+use crate::graph::cfg::Cfg;
+use crate::insert::code::Place;
+use crate::plan::checks::{Check, Checks, State};
+use crate::plan::decide::Planner;
+use crate::plan::loop_tests::Limit;
+
+use iced_x86::{Instruction, Register};
+
+/// How an instruction is emitted.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// As it is.
+    Copied,
+    /// Nothing is inserted, but a distance in it changes, or what runs behind it stands elsewhere.
+    Moved,
+    Cued(Cue),
+}
+
+/// What is known of an instruction that something is inserted for, or that is unusual.
+#[derive(Clone, Copy, Debug)]
+pub struct Cue {
+    /// Live registers and flags, and the bits below.
+    bits: u32,
+    pub kind: KindId,
+}
+
+/// Its block begins with it.
+const FIRST: u32 = 1 << 24;
+/// Its block ends with it.
+const LAST: u32 = 1 << 25;
+/// A poll stands in front of it.
+const POLL: u32 = 1 << 26;
+/// The base of its operand holds a stack address.
+const ON_STACK: u32 = 1 << 27;
+/// The program keeps nothing below rsp.
+const RED_ZONE: u32 = 1 << 28;
+/// The index, or the base, of its operand holds a number of 32 bits.
+const DWORD_INDEX: u32 = 1 << 29;
+const DWORD_BASE: u32 = 1 << 30;
+/// It makes rsp from what may be no stack address.
+const SETS_STACK: u32 = 1 << 31;
+const _: () = assert!(RegSet::ALL.0 < FIRST);
+
+impl Cue {
+    #[inline]
+    pub fn live(self) -> RegSet {
+        RegSet(self.bits & RegSet::ALL.0)
+    }
+
+    #[inline]
+    pub fn is_first(self) -> bool {
+        self.bits & FIRST != 0
+    }
+
+    #[inline]
+    pub fn is_last(self) -> bool {
+        self.bits & LAST != 0
+    }
+
+    #[inline]
+    pub fn polls(self) -> bool {
+        self.bits & POLL != 0
+    }
+
+    #[inline]
+    pub fn on_stack(self) -> bool {
+        self.bits & ON_STACK != 0
+    }
+
+    /// The register that an operand of two is less than [`blizzard_contract::PRIVATE_REACH`] bytes away from, as the other one is a small number.
+    #[inline]
+    pub fn anchor(self, insn: &Instruction) -> Option<Register> {
+        let (base, index) = (insn.memory_base(), insn.memory_index());
+        if !base.is_gpr64() || !index.is_gpr64() {
+            return None;
+        }
+        if self.bits & DWORD_INDEX != 0 {
+            return Some(base);
+        }
+        (self.bits & DWORD_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
+    }
+
+    /// Whether rsp is tested behind it. What is live includes what is live behind it then.
+    #[inline]
+    pub fn sets_stack(self) -> bool {
+        self.bits & SETS_STACK != 0
+    }
+
+    /// Whether inserted code may use the red zone.
+    #[inline]
+    pub fn has_red_zone(self) -> bool {
+        self.bits & RED_ZONE != 0
+    }
+}
+
+/// What the emission needs of a [`Check`], in 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub id: InsnId,
+    /// Of [`State::Own`]; else the index that the state holds.
+    number: u32,
+    /// First range of the chain, or [`NO_CHAIN`].
+    chain: u32,
+    bytes: u8,
+    /// The bits below.
+    about: u8,
+}
+
+const NO_CHAIN: u32 = u32::MAX;
+const LOAD: u8 = 1;
+const STORE: u8 = 2;
+const UP: u8 = 4;
+const DOWN: u8 = 8;
+const NAMED: u8 = 16;
+/// Shift of the state's index.
+const STATE: u8 = 5;
+
+impl Planned {
+    fn new(check: &Check) -> Planned {
+        let limit = match check.limit {
+            None => 0,
+            Some(Limit::Up) => UP,
+            Some(Limit::Down) => DOWN,
+        };
+        let mut out = Planned { id: check.id, number: 0, chain: NO_CHAIN, bytes: 0, about: limit };
+        let state = match check.state {
+            State::Own { lo, bytes, load, store, chain } => {
+                (out.number, out.bytes, out.chain) = (lo as u32, bytes, chain.unwrap_or(NO_CHAIN));
+                out.about |= if load { LOAD } else { 0 } | if store { STORE } else { 0 };
+                0
+            }
+            State::Merged(leader) => {
+                out.number = leader;
+                1
+            }
+            State::Dominated => 2,
+            State::Strip(strip) => {
+                out.number = strip;
+                3
+            }
+        };
+        out.about |= state << STATE;
+        out
+    }
+
+    /// What has become of the check.
+    #[inline]
+    pub fn state(&self) -> State {
+        match self.about >> STATE {
+            0 => State::Own {
+                lo: self.number as i32,
+                bytes: self.bytes,
+                load: self.about & LOAD != 0,
+                store: self.about & STORE != 0,
+                chain: (self.chain != NO_CHAIN).then_some(self.chain),
+            },
+            1 => State::Merged(self.number),
+            2 => State::Dominated,
+            _ => State::Strip(self.number),
+        }
+    }
+
+    /// Whether a claim names it.
+    #[inline]
+    pub fn is_named(&self) -> bool {
+        self.about & NAMED != 0
+    }
+
+    /// The limit that a miss takes back.
+    #[inline]
+    pub fn limit(&self) -> Option<Limit> {
+        match self.about & (UP | DOWN) {
+            0 => None,
+            UP => Some(Limit::Up),
+            _ => Some(Limit::Down),
+        }
+    }
+}
+
+/// A list in pieces, so that what has been read can be given back.
+pub type Pieces<T> = Vec<Vec<T>>;
+
+/// Entries of a piece.
+const PIECE: usize = 1 << 16;
+
+#[inline]
+fn add<T>(pieces: &mut Pieces<T>, entry: T) {
+    match pieces.last_mut() {
+        Some(piece) if piece.len() < PIECE => piece.push(entry),
+        _ => {
+            let mut piece = Vec::with_capacity(PIECE);
+            piece.push(entry);
+            pieces.push(piece);
+        }
+    }
+}
+
+/// The script of a module.
+pub struct Script {
+    /// One bit for each instruction that has a cue.
+    pub cued: Vec<u64>,
+    /// One bit for each [`Part::Moved`].
+    pub moved: Vec<u64>,
+    pub cues: Pieces<Cue>,
+    pub planner: Planner,
+    /// By instruction.
+    pub checks: Pieces<Planned>,
+    /// Where each function goes.
+    pub places: Vec<(InsnId, Place)>,
+    /// Loads of jump tables, with the tables' indices; sorted.
+    pub loads: Vec<(InsnId, u32)>,
+    /// Instructions of each block, where blocks are counted.
+    pub lengths: Vec<u32>,
+}
+
+impl Script {
+    /// Writes it.
+    pub fn write(input: &Input) -> Script {
+        let Input { insns, cfg, facts, options, .. } = *input;
+        let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
+        loads.sort();
+        // Jumps that share a load share its table.
+        loads.dedup_by_key(|l| l.0);
+        let mut script = Script {
+            cued: vec![0; insns.len().div_ceil(64)],
+            moved: vec![0; insns.len().div_ceil(64)],
+            cues: Vec::new(),
+            planner: Planner::new(options, facts),
+            checks: planned(input.checks),
+            places: places(insns, cfg),
+            loads: Vec::new(),
+            lengths: Vec::new(),
+        };
+        let forms: Vec<Form> = facts.kinds().iter().map(|k| Form::of(&k.sample)).collect();
+        let mut planned = input.checks.list.iter().map(|c| c.id);
+        let mut strips = input.checks.strips.iter().peekable();
+        let mut load = loads.iter().map(|l| l.0);
+        let (mut next_planned, mut next_load) = (planned.next(), load.next());
+        // What is on the stack matters to what is inserted only.
+        let inserts = options.inserts();
+        let checks = options.checks.loads() || options.checks.stores();
+        let operand = |kind: KindId| {
+            let sample = &facts.kinds()[kind.ix()].sample;
+            (sample.memory_base(), sample.memory_index())
+        };
+        let mut live = Vec::new();
+        for b in cfg.ids() {
+            live.clear();
+            let mut on_stack = input.stack.at_start(b);
+            let mut dwords = input.dwords.at_start(b);
+            let block = &cfg.blocks[b.ix()];
+            let strip = strips.next_if(|s| s.first == block.first).is_some();
+            let poll = input.checks.polls.of(b);
+            if options.blocks {
+                script.lengths.push(block.stop.0 - block.first.0);
+            }
+            for (k, i) in (block.first.0..block.stop.0).enumerate() {
+                let id = InsnId(i);
+                let kind = facts.kind(id);
+                let polls = poll == Some(id);
+                let (first, last) = (k == 0, i + 1 == block.stop.0);
+                let mut named = false;
+                if next_planned == Some(id) {
+                    (named, next_planned) = (true, planned.next());
+                }
+                if next_load == Some(id) {
+                    (named, next_load) = (true, load.next());
+                }
+                let sets_stack = checks && facts.kinds()[kind.ix()].rsp_from.is_tested(on_stack);
+                let quiet =
+                    script.planner.is_quiet(kind, on_stack) && !polls && !named && !sets_stack && !options.blocks;
+                let form = forms[kind.ix()];
+                let bit = 1 << (i % 64);
+                let in_place = || !last || falls_on(insns, id);
+                if quiet && form == Form::Plain && in_place() && (!strip || !first && !last) {
+                    // Copied as it is.
+                } else if quiet && !strip && form != Form::Other && leads_to_code(insns, id) {
+                    script.moved[i as usize / 64] |= bit;
+                } else {
+                    if live.is_empty() {
+                        input.live.before_each(cfg, facts, b, &mut live);
+                    }
+                    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+                    let behind = live.get(k + 1).copied().unwrap_or_else(|| input.live.live_out(b));
+                    let bits = live[k].0
+                        | flag(sets_stack, behind.0 | SETS_STACK)
+                        | flag(first, FIRST)
+                        | flag(last, LAST)
+                        | flag(polls, POLL)
+                        | flag(input.red_zone.is_free(b), RED_ZONE)
+                        | flag(script.planner.is_based_on(kind, on_stack), ON_STACK)
+                        | flag(dwords.meets(RegSet::of(operand(kind).1)), DWORD_INDEX)
+                        | flag(dwords.meets(RegSet::of(operand(kind).0)), DWORD_BASE);
+                    script.cued[i as usize / 64] |= bit;
+                    add(&mut script.cues, Cue { bits, kind });
+                }
+                if inserts {
+                    on_stack = input.stack.behind(b, facts.stack(id), on_stack);
+                    dwords = input.dwords.behind(b, facts.dwords(id), dwords);
+                }
+            }
+        }
+        script.loads = loads;
+        script
+    }
+}
+
+/// Whether what runs behind the last instruction of a block, if anything, is what follows it.
+#[inline]
+fn falls_on(insns: &Insns, id: InsnId) -> bool {
+    match insns.flow(id) {
+        Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop => true,
+        Flow::Next | Flow::Cond | Flow::Call | Flow::IndirectCall => insns.next(id) == Some(InsnId(id.0 + 1)),
+    }
+}
+
+/// Whether an instruction that branches directly leads to decoded code, and is no call that only wants its own address.
+#[inline]
+fn leads_to_code(insns: &Insns, id: InsnId) -> bool {
+    match insns.flow(id) {
+        Flow::Cond | Flow::Jmp => insns.target(id).is_some(),
+        Flow::Call => insns.target(id).is_some_and(|to| insns.va(to) != insns.end(id)),
+        Flow::Next | Flow::IndirectJmp | Flow::IndirectCall | Flow::Ret | Flow::Stop => true,
+    }
+}
+
+/// How each instruction is emitted, in order.
+pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = Part> {
+    let mut cues = cues.into_iter().flatten();
+    (0..64 * cued.len()).map(move |i| {
+        let has = |bits: &[u64]| bits[i / 64] >> (i % 64) & 1 != 0;
+        if has(&cued) {
+            Part::Cued(cues.next().expect("one for each bit"))
+        } else if has(&moved) {
+            Part::Moved
+        } else {
+            Part::Copied
+        }
+    })
+}
+
+/// The checks, and which of them claims name.
+fn planned(checks: &Checks) -> Pieces<Planned> {
+    let count = checks.list.last().map_or(0, |c| c.id.ix() + 1);
+    let mut named = vec![0u64; count.div_ceil(64)];
+    for id in checks.claims.iter().flat_map(|c| [Some(c.id), c.cover]).flatten() {
+        named[id.ix() / 64] |= 1 << (id.ix() % 64);
+    }
+    let mut out = Vec::new();
+    for c in &checks.list {
+        let about = if named[c.id.ix() / 64] >> (c.id.ix() % 64) & 1 != 0 { NAMED } else { 0 };
+        let planned = Planned::new(c);
+        add(&mut out, Planned { about: planned.about | about, ..planned });
+    }
+    out
+}
+
+/// Everything the [`Script`] is written from.
+#[derive(Clone, Copy)]
+pub struct Input<'x> {
+    pub insns: &'x Insns,
+    pub cfg: &'x Cfg,
+    pub facts: &'x Facts,
+    pub stack: &'x StackRegs,
+    pub dwords: &'x DwordRegs,
+    pub live: &'x Liveness,
+    pub red_zone: &'x RedZone,
+    pub checks: &'x Checks,
+    pub options: &'x Options,
+}
+
+/// Where each function goes.
+pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
+    let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
+    let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
+    let place = |(&start, end): (&InsnId, InsnId)| {
+        let mut has_loop = false;
+        while let Some(head) = heads.next_if(|&head| head < end) {
+            has_loop |= head >= start;
+        }
+        (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
+    };
+    insns.starts.iter().zip(ends).map(place).collect()
+}

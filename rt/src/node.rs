@@ -9,7 +9,7 @@
 macro_rules! has_bug {
     ($node:expr, $bug:ident) => {{
         #[cfg(any(feature = "planted", test))]
-        let has = $crate::node::planted::bug(&$node.context) == Some(blizzard_protocol::planted::Bug::$bug);
+        let has = $crate::node::planted::bug(&$node.context) == Some(blizzard_protocol::bugs::Bug::$bug);
         #[cfg(not(any(feature = "planted", test)))]
         let has = {
             let _ = &$node;
@@ -45,7 +45,7 @@ use crate::tags::Space;
 use crate::tempest::{self, Host};
 use crate::transport::{Message, Patience, Transport, Urgency};
 use blizzard_contract::Counter;
-use blizzard_protocol::engine::Engine;
+use blizzard_protocol::engine::access::Engine;
 use blizzard_protocol::ids::NodeId;
 use core::fmt;
 use core::sync::atomic::Ordering;

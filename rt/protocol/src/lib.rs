@@ -26,9 +26,12 @@ pub mod ids;
 
 pub mod tag;
 
-pub mod planted;
+pub mod bugs;
 
 pub mod port;
+
+#[cfg(feature = "planted")]
+pub mod planted;
 
 pub mod protocol;
 

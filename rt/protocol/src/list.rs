@@ -3,17 +3,16 @@
 //! A protocol is a folder with a type that implements [`Protocol`], and one line in [`protocols`] below. The line gives its name, and, by its place, its number
 //! ([`ProtocolId`]) and the numbers of its messages.
 
-use crate::mcm::Mcm;
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
+use crate::protocol::env::Env;
+use crate::protocol::messages::{Incoming, PART, Row};
 use crate::protocol::pins::Pins;
-use crate::protocol::{Env, Idled, Incoming, PART, Protocol, Row};
-use crate::sequential::Sequential;
-use crate::stache::Stache;
+use crate::protocol::seam::{Idled, Protocol};
 use crate::storage::Storage;
 
 /// Makes [`Protocols`], which hands each call to the protocol of the block, and what is without a block to the run's.
 macro_rules! protocols {
-    ($($number:literal $name:ident: $State:ident, $what:literal;)*) => {
+    ($($number:literal $name:ident: $State:ty, $rows:path, $what:literal;)*) => {
         /// Their names and what they are, by number.
         const LIST: &[(&str, &str)] = &[$((stringify!($name), $what)),*];
 
@@ -21,16 +20,16 @@ macro_rules! protocols {
         pub struct Protocols<M: Storage> {
             /// The only one that serves anything: what has no block asks no others.
             only: ProtocolId,
-            $($name: $State<M>,)*
+            $($name: $State,)*
         }
 
         /// The rows of their messages, by number.
-        pub const ROWS: &[&[Row]] = &[$(crate::$name::MESSAGES),*];
+        pub const ROWS: &[&[Row]] = &[$($rows),*];
 
         impl<M: Storage> Protocols<M> {
             /// For so many minimum blocks, all served by that one.
             pub(crate) fn new(only: ProtocolId, blocks: u64) -> Result<Self, M::Error> {
-                Ok(Protocols { only, $($name: $State::new(if only.0 == $number { blocks } else { 0 })?,)* })
+                Ok(Protocols { only, $($name: <$State>::new(if only.0 == $number { blocks } else { 0 })?,)* })
             }
 
             #[inline(always)]
@@ -95,7 +94,7 @@ macro_rules! protocols {
 
             pub(crate) fn keeps_copies(&self, protocol: ProtocolId) -> bool {
                 match protocol.0 {
-                    $($number => <$State<M> as Protocol<M>>::KEEPS_COPIES,)*
+                    $($number => <$State as Protocol<M>>::KEEPS_COPIES,)*
                     _ => false,
                 }
             }
@@ -166,9 +165,9 @@ macro_rules! protocols {
 }
 
 protocols! {
-    0 stache: Stache, "Invalidations through a directory at the home; busy blocks queue requests";
-    1 mcm: Mcm, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    2 sequential: Sequential, "No copies: a block visits one node at a time, for one access";
+    0 stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, "Invalidations through a directory at the home; busy blocks queue requests";
+    1 mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, "After the M-Machine: busy blocks refuse requests, which are sent again";
+    2 sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, "No copies: a block visits one node at a time, for one access";
 }
 
 /// How many there are.

@@ -8,8 +8,8 @@
 //! * Channels are reliable, and deliver the messages about one block from one node to another in the order of sending.
 //! * No function waits. A message that cannot leave is kept, in order, behind what waits already.
 
+use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::planted::Bug;
 use crate::tag::Tag;
 use blizzard_contract::Counter;
 use core::fmt;

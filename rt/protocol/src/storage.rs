@@ -130,7 +130,7 @@ impl<T: Zeroed, S: Storage> Default for Queue<T, S> {
 /// Vectors, for unit tests.
 #[cfg(test)]
 pub mod vectors {
-    use super::{Storage, Table, Zeroed};
+    use crate::storage::{Storage, Table, Zeroed};
     use std::vec::Vec;
 
     pub struct Vectors;

@@ -18,7 +18,7 @@ use blizzard_protocol::port::{MESSAGES, ProtocolId};
 
 /// Numbers of the handlers. Those below [`OWN`] are messages of protocols, and the parts of data that come before them.
 pub mod id {
-    pub use blizzard_protocol::protocol::PART as BLOCK_PART;
+    pub use blizzard_protocol::protocol::messages::PART as BLOCK_PART;
 
     pub const COLLECTIVE_ARRIVE: u16 = 64;
     pub const COLLECTIVE_DONE: u16 = 65;

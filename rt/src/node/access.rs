@@ -16,11 +16,11 @@ use crate::segment;
 use crate::stats::Wait;
 use crate::transport::{Message, Patience};
 use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
-use blizzard_protocol::engine::Progress;
+use blizzard_protocol::engine::access::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
-use blizzard_protocol::protocol::PREFETCHES;
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
+use blizzard_protocol::protocol::seam::PREFETCHES;
 
 /// A range of bytes that an access needs, together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use crate::region::{Context, Region};
 use crate::tags::Space;
 use crate::transport::{Message, Transport};
 use blizzard_contract::{BLOCK_BYTES, Counter};
-use blizzard_protocol::ids::{Block, Data, NodeId};
 #[cfg(any(feature = "planted", test))]
-use blizzard_protocol::planted::Bug;
+use blizzard_protocol::bugs::Bug;
+use blizzard_protocol::ids::{Block, Data, NodeId};
 use blizzard_protocol::port::{Port, ProtocolId, Site};
 use blizzard_protocol::tag::Tag;
 use core::fmt;

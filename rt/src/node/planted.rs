@@ -1,8 +1,8 @@
-//! The planted bug of a node, in tests: see [`blizzard_protocol::planted`].
+//! The planted bug of a node, in tests: see [`blizzard_protocol::bugs`].
 
 use crate::region::Context;
 use blizzard_contract::instrument;
-use blizzard_protocol::planted::{BUGS, Bug};
+use blizzard_protocol::bugs::{BUGS, Bug};
 use core::sync::atomic::Ordering;
 
 /// The bug that is planted in the node with that context page.

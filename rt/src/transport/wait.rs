@@ -10,7 +10,7 @@ use crate::stats::Wait;
 use crate::{stats, sys, tempest};
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
-use blizzard_protocol::protocol::Idled;
+use blizzard_protocol::protocol::seam::Idled;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering;
 

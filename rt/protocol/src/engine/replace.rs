@@ -11,29 +11,18 @@
 //!   use, the node keeps more pages than the limit, and counts it.
 //! * Hints never change results: each is a sequence of steps that any node may take at any time.
 
-use super::Engine;
+use crate::bugs::has_bug;
+use crate::engine::access::Engine;
+use crate::engine::pages::{PageState, RESIDENT, USED, page_address, page_number};
 use crate::ids::{Block, PAGE_BYTES};
-use crate::planted::has_bug;
 use crate::port::{Port, Site};
-use crate::storage::{Queue, Storage, Table, Zeroed};
+use crate::storage::{Storage, Table};
 use crate::tag::Tag;
-use blizzard_contract::{Counter, SEGMENT_BASE};
-
-/// The page holds copies.
-const RESIDENT: u8 = 1;
-/// It has missed again since its last turn.
-const USED: u8 = 2;
-
-/// State of a page: zero is "no copies".
-#[derive(Clone, Copy, Default)]
-struct PageState(u8);
-
-// SAFETY: an integer.
-unsafe impl Zeroed for PageState {}
+use blizzard_contract::Counter;
 
 /// What became of a request that nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     Yes,
     /// The block is here, in use, or cannot be had this way.
     NotNeeded,
@@ -41,42 +30,10 @@ pub(super) enum Asked {
     TooMany,
 }
 
-/// The pages of other homes that this node has copies of.
-pub struct Pages<M: Storage> {
-    /// Most pages; 0: no limit, and nothing is noted.
-    limit: u64,
-    states: M::Table<PageState>,
-    /// Numbers of the resident pages, the next to be replaced first.
-    order: Queue<u64, M>,
-}
-
-impl<M: Storage> Pages<M> {
-    /// # Errors
-    /// There is no memory.
-    pub fn new(limit: u32, segment_bytes: u64) -> Result<Pages<M>, M::Error> {
-        let pages = if limit == 0 { 0 } else { segment_bytes / PAGE_BYTES };
-        Ok(Pages { limit: limit.into(), states: M::table(pages)?, order: Queue::new() })
-    }
-
-    /// Whether copies of the block's page can be kept without giving another page back.
-    fn has_room_for(&self, block: Block) -> bool {
-        self.limit == 0 || self.order.len() < self.limit || self.states.get(page_number(block)).0 != 0
-    }
-}
-
-/// Address of a page.
-const fn page_address(number: u64) -> u64 {
-    SEGMENT_BASE + number * PAGE_BYTES
-}
-
-const fn page_number(block: Block) -> u64 {
-    (block.addr() - SEGMENT_BASE) / PAGE_BYTES
-}
-
 impl<M: Storage> Engine<M> {
     /// A block is about to be acquired: makes room for its page if it has another home.
     #[inline]
-    pub(super) fn note_page<P: Port>(&mut self, port: &mut P, site: &Site) {
+    pub(crate) fn note_page<P: Port>(&mut self, port: &mut P, site: &Site) {
         if self.pages.limit != 0 && site.home != port.me() && self.keeps_copies(site.protocol) {
             self.make_room_for_page_of(port, site.block);
         }
@@ -187,7 +144,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Asks for a block, if it makes sense and one more request may be outstanding. `makes_room`: also if another page has to go.
-    pub(super) fn ask_block<P: Port>(&mut self, port: &mut P, block: Block, store: bool, makes_room: bool) -> Asked {
+    pub(crate) fn ask_block<P: Port>(&mut self, port: &mut P, block: Block, store: bool, makes_room: bool) -> Asked {
         // Of a page that nobody has used there is nothing to fetch.
         let Some(site) = port.site(block.addr()) else { return Asked::NotNeeded };
         if port.allows(block, store) || self.is_in_use(port, &site) {

@@ -14,14 +14,10 @@
 //! * A request ahead is a hint: it changes nothing that the program can see, and is one of the steps that any node may take at any time.
 //! * No request goes beyond a wait for other nodes, where what is shared changes hands: before it, a block that is wanted
 //!   behind it is still being written.
-//! * The trail never asks for what is in use ([`Engine::is_in_use`]), nor for a page that would have to take the place of another one.
+//! * The trail never asks for what is in use ([`crate::engine::access::Engine::is_in_use`]), nor for a page that would have to take the place of another one.
 
-use super::Engine;
-use super::replace::Asked;
 use crate::ids::Block;
-use crate::port::Port;
 use crate::storage::{Storage, Table};
-use blizzard_contract::{BLOCK_MAX_BYTES, Counter};
 
 /// Steps that are kept: a power of two.
 const STEPS: u64 = 1 << 17;
@@ -31,18 +27,16 @@ const SURE: u32 = 4;
 const SUREST: u32 = 12;
 /// So many steps of the trail may be left out by a miss that still follows it: blocks that were here already.
 const LEFT_OUT: u64 = 4;
-/// Steps that are looked at for each block that is asked for, at most: others are here already.
-const LOOKED_AT: u64 = 4;
 
 /// A miss, or a border; as a word: the block's address, which leaves the lower bits free, and what is set of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step(u64);
+pub(crate) struct Step(u64);
 
 const STORE: u64 = 1;
 const BORDER: Step = Step(2);
 
 impl Step {
-    const fn miss(block: Block, store: bool) -> Step {
+    pub(crate) const fn miss(block: Block, store: bool) -> Step {
         Step(block.addr() | if store { STORE } else { 0 })
     }
 
@@ -61,7 +55,7 @@ impl Step {
 /// The misses of one node.
 pub struct Trail<M: Storage> {
     /// Most requests at a time; 0: nothing is kept.
-    most: u32,
+    pub(crate) most: u32,
     /// By position modulo [`STEPS`].
     steps: M::Table<u64>,
     /// By a hash of the step: its last position, plus one, modulo 2^32.
@@ -69,7 +63,7 @@ pub struct Trail<M: Storage> {
     /// Positions handed out so far.
     end: u64,
     /// The step that is expected to come next; nothing is when it is `end`.
-    next: u64,
+    pub(crate) next: u64,
     /// Misses in a row that were as expected.
     agreed: u32,
 }
@@ -106,7 +100,7 @@ impl<M: Storage> Trail<M> {
         (self.step(at) == Some(step)).then_some(at)
     }
 
-    fn append(&mut self, step: Step) {
+    pub(crate) fn append(&mut self, step: Step) {
         self.steps.set(self.end % STEPS, step.0);
         self.end += 1;
         if step != BORDER {
@@ -115,7 +109,7 @@ impl<M: Storage> Trail<M> {
     }
 
     /// A miss that waits.
-    fn missed(&mut self, block: Block, store: bool) {
+    pub(crate) fn missed(&mut self, block: Block, store: bool) {
         let step = Step::miss(block, store);
         let expected = (self.next..).take(1 + LEFT_OUT as usize).find(|&at| self.step(at) == Some(step));
         let found = match expected {
@@ -141,7 +135,7 @@ impl<M: Storage> Trail<M> {
     }
 
     /// How many blocks may be asked for now.
-    fn depth(&self) -> u32 {
+    pub(crate) fn depth(&self) -> u32 {
         match self.agreed.checked_sub(SURE) {
             Some(more) if self.most != 0 => (1 << more.min(30)).min(self.most),
             _ => 0,
@@ -150,45 +144,10 @@ impl<M: Storage> Trail<M> {
 
     /// What is expected at position [`Trail::next`]: a block, and whether it will be stored to; and the steps that it takes up. A load that is followed by a
     /// store to the same block is taken for the store.
-    fn expected(&self) -> Option<(Block, bool, u64)> {
+    pub(crate) fn expected(&self) -> Option<(Block, bool, u64)> {
         let (block, store) = self.step(self.next)?.as_miss()?;
         let then_stores = !store && self.step(self.next + 1) == Some(Step::miss(block, true));
         Some((block, store || then_stores, 1 + u64::from(then_stores)))
-    }
-}
-
-impl<M: Storage> Engine<M> {
-    /// The access in progress waits for a block: notes it, and asks for what is likely to be missed next.
-    #[inline]
-    pub(super) fn follow_trail<P: Port>(&mut self, port: &mut P, block: Block, store: bool) {
-        if self.trail.most != 0 {
-            self.trail.missed(block, store);
-            self.ask_ahead(port);
-        }
-    }
-
-    /// Asks for the blocks that the trail says come next, as far as that makes sense.
-    pub(super) fn ask_ahead<P: Port>(&mut self, port: &mut P) {
-        let depth = self.trail.depth();
-        let (mut asked, mut bytes) = (0, 0);
-        for _ in 0..u64::from(depth) * LOOKED_AT {
-            let Some((block, store, steps)) = self.trail.expected() else { return };
-            // Larger blocks are several messages each, and a ring holds only so many.
-            let more = port.block_bytes(block.addr());
-            if asked == depth || bytes + more > BLOCK_MAX_BYTES {
-                return;
-            }
-            match self.ask_block(port, block, store, false) {
-                Asked::Yes => {
-                    port.count(Counter::AskedAhead);
-                    self.trail.append(Step::miss(block, store));
-                    (asked, bytes) = (asked + 1, bytes + more);
-                }
-                Asked::NotNeeded => {}
-                Asked::TooMany => return,
-            }
-            self.trail.next += steps;
-        }
     }
 }
 

@@ -11,13 +11,15 @@
 //! * *The home's own program* has no event table; its refused access is stepped again after each event of that block.
 //! * *Untouched pages.* An Unshared entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
-use super::directory::{Entry, HomeState};
-use super::steps;
-use super::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::ids::{Block, Data, NodeId};
+use crate::mcm::directory::{Entry, HomeState};
+use crate::mcm::steps;
+use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::port::{Port, Site};
+use crate::protocol::env::Env;
+use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
-use crate::protocol::{Env, Idled, Incoming, PREFETCHES, Protocol, first_touch, reject};
+use crate::protocol::seam::{Idled, PREFETCHES, Protocol, first_touch};
 use crate::storage::{Queue, Storage, Table};
 use crate::tag::Tag;
 use blizzard_contract::{self as contract, Counter};
@@ -251,7 +253,7 @@ impl<M: Storage> Mcm<M> {
         }
         let tag = env.tag(site.block);
         #[cfg(feature = "planted")]
-        let tag = super::planted::home_tag(env.port, entry, tag);
+        let tag = Self::planted_home_tag(env.port, entry, tag);
         match steps::home_step(entry, tag, event) {
             Ok((next, actions)) => {
                 self.directory.set(number, next);
@@ -265,7 +267,7 @@ impl<M: Storage> Mcm<M> {
         let bits = self.events.bits(site.block);
         let tag = env.tag(site.block);
         #[cfg(feature = "planted")]
-        super::planted::node_event(env.port, site.block, bits, tag, event);
+        Self::planted_node_event(env.port, site.block, bits, tag, event);
         match steps::node_step(bits, tag, event) {
             Ok((next, actions)) => {
                 if let Err(e) = self.events.set(site.block, next) {

@@ -8,13 +8,15 @@
 //! * `driver`: the protocol's state on a node. It performs the actions of the steps.
 
 pub mod directory;
-mod driver;
-#[cfg(feature = "planted")]
-mod planted;
-pub mod steps;
-#[cfg(test)]
-mod tests;
+
 pub mod vocabulary;
 
-pub use driver::Mcm;
-pub use vocabulary::MESSAGES;
+pub mod steps;
+
+pub mod driver;
+
+#[cfg(feature = "planted")]
+mod planted;
+
+#[cfg(test)]
+mod tests;

@@ -1,33 +1,34 @@
 //! Planted bugs of the second protocol's driver; see [`crate::planted`].
 
-use super::directory::{Entry, HomeState, Requester};
-use super::driver::{Mcm, send};
-use super::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
+use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::planted::{self, Bug};
+use crate::mcm::directory::{Entry, HomeState, Requester};
+use crate::mcm::driver::{Mcm, send};
+use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
+use crate::planted;
 use crate::port::{Port, Site};
-use crate::protocol::Env;
+use crate::protocol::env::Env;
 use crate::storage::{Storage, Table};
 use crate::tag::Tag;
 
-/// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
-pub(super) fn home_tag(port: &impl Port, entry: Entry, tag: Tag) -> Tag {
-    match (port.bug(), entry.decode()) {
-        (Some(Bug::HomeKeepsTag), Some(state)) => state.home_tag(),
-        _ => tag,
-    }
-}
-
-/// An event at a node that is not the home is about to be stepped.
-pub(super) fn node_event(port: &impl Port, block: Block, bits: Bits, tag: Tag, event: NodeEvent) {
-    let upgrading = tag == Tag::ReadOnly && bits.any(Bits::PX.with(Bits::NX));
-    let loses = event == NodeEvent::Invalidate || event == NodeEvent::Serve && bits.any(Bits::I);
-    if port.bug() == Some(Bug::UpgradeWithoutData) && upgrading && loses {
-        planted::note_upgrade(block);
-    }
-}
-
 impl<M: Storage> Mcm<M> {
+    /// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
+    pub(super) fn planted_home_tag(port: &impl Port, entry: Entry, tag: Tag) -> Tag {
+        match (port.bug(), entry.decode()) {
+            (Some(Bug::HomeKeepsTag), Some(state)) => state.home_tag(),
+            _ => tag,
+        }
+    }
+
+    /// An event at a node that is not the home is about to be stepped.
+    pub(super) fn planted_node_event(port: &impl Port, block: Block, bits: Bits, tag: Tag, event: NodeEvent) {
+        let upgrading = tag == Tag::ReadOnly && bits.any(Bits::PX.with(Bits::NX));
+        let loses = event == NodeEvent::Invalidate || event == NodeEvent::Serve && bits.any(Bits::I);
+        if port.bug() == Some(Bug::UpgradeWithoutData) && upgrading && loses {
+            planted::note_upgrade(block);
+        }
+    }
+
     fn planted_state(&self, port: &impl Port, site: &Site) -> Option<HomeState> {
         self.directory.get(port.number(site.block)).decode()
     }

@@ -195,9 +195,9 @@
 //! | I NR / Invalid | Serve | PR / Invalid | send Yanked, send RequestReadOnly |
 //! <!-- node table: end -->
 
-use super::directory::{Entry, HomeState, Requester, Sharers};
-use super::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::ids::NodeId;
+use crate::mcm::directory::{Entry, HomeState, Requester, Sharers};
+use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::tag::Tag;
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new directory entry, and what to do.

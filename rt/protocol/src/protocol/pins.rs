@@ -95,7 +95,7 @@ impl Pins {
         self.granted
     }
 
-    /// Of [`crate::planted::Bug::AheadIsGranted`].
+    /// Of [`crate::bugs::Bug::AheadIsGranted`].
     pub(crate) fn grant_any(&mut self) {
         self.granted = true;
     }

@@ -1,11 +1,11 @@
 //! The queue of requests that found their block busy.
 //!
-//! Purpose: keep, at a home, the events that [`super::steps::home_step`] answered with [`super::vocabulary::Action::Defer`], and give them
+//! Purpose: keep, at a home, the events that [`crate::stache::steps::home_step`] answered with [`crate::stache::vocabulary::Action::Defer`], and give them
 //! back in the order of arrival for each block. First come, first served is what makes the protocol free of
 //! starvation: an event that waits is passed by no later one. Each node has at most one outstanding miss per block, so
 //! `N` = nodes x (misses a node may have outstanding at once) entries always suffice.
 
-use super::vocabulary::HomeEvent;
+use crate::stache::vocabulary::HomeEvent;
 
 /// Events in order of arrival, at most `N` of them. `block` is any number that names the block, such as its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,18 +3,20 @@
 //! Input: misses and messages from the engine. Output: tags, data and messages.
 //!
 //! **Rules and how they are kept.**
-//! * *First come, first served at the home.* See [`super::defer`].
+//! * *First come, first served at the home.* See [`crate::stache::defer`].
 //! * *Untouched pages.* An Idle entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
-use super::defer::Deferred;
-use super::directory::{DirState, Directory};
-use super::steps;
-use super::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation};
+use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::planted::has_bug;
 use crate::port::{Port, Site};
+use crate::protocol::env::Env;
+use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
-use crate::protocol::{Env, Incoming, PREFETCHES, Protocol, first_touch, reject};
+use crate::protocol::seam::{PREFETCHES, Protocol, first_touch};
+use crate::stache::defer::Deferred;
+use crate::stache::directory::{DirState, Directory};
+use crate::stache::steps;
+use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation};
 use crate::storage::Storage;
 use crate::tag::Tag;
 use blizzard_contract::{Counter, MAX_NODES};
@@ -230,7 +232,7 @@ impl<M: Storage> Stache<M> {
         }
         let tag = env.tag(site.block);
         #[cfg(feature = "planted")]
-        let tag = super::planted::home_tag(env.port, state, tag);
+        let tag = Self::planted_home_tag(env.port, state, tag);
         macro_rules! step {
             ($state:expr, $event:expr) => {
                 self.home_step_at::<true, P>(env, site, number, ($state, tag, $event), data)
@@ -292,7 +294,7 @@ impl<M: Storage> Stache<M> {
             env.port.fail(format_args!("protocol error: block {:#x} is Busy without a miss", site.block.addr()))
         };
         #[cfg(feature = "planted")]
-        let state = super::planted::cache_state(env.port, site.block, state, event);
+        let state = Self::planted_cache_state(env.port, site.block, state, event);
         macro_rules! step {
             ($state:expr, $event:expr) => {
                 self.cache_step_at::<true, P>(env, site, $state, $event, data)

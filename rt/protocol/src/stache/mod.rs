@@ -50,15 +50,18 @@
 //!
 //! A [`Violation`](vocabulary::Violation) means that memory of the protocol or a message is corrupt: report it and end the run.
 
-pub mod defer;
 pub mod directory;
-mod driver;
-#[cfg(feature = "planted")]
-mod planted;
-pub mod steps;
-#[cfg(test)]
-mod tests;
+
 pub mod vocabulary;
 
-pub use driver::Stache;
-pub use vocabulary::MESSAGES;
+pub mod defer;
+
+pub mod steps;
+
+pub mod driver;
+
+#[cfg(feature = "planted")]
+mod planted;
+
+#[cfg(test)]
+mod tests;

@@ -1,42 +1,50 @@
 //! Planted bugs of Stache's driver; see [`crate::planted`].
 
-use super::directory::{DirState, Requester};
-use super::driver::{Stache, send};
-use super::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
+use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::planted::{self, Bug};
+use crate::planted;
 use crate::port::{Port, Site};
-use crate::protocol::Env;
+use crate::protocol::env::Env;
+use crate::stache::directory::{DirState, Requester};
+use crate::stache::driver::{Stache, send};
+use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use crate::storage::Storage;
 use crate::tag::Tag;
 
-/// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
-pub(super) fn home_tag(port: &impl Port, state: DirState, tag: Tag) -> Tag {
-    match port.bug() {
-        Some(Bug::HomeKeepsTag) => state.home_tag(),
-        _ => tag,
-    }
-}
-
-/// The state in which a node that is not the home steps an event. A copy that the home does not know of is given up as one that it
-/// knows of would be, so that the protocol's own consistency checks do not end the run before the wrong values are seen.
-pub(super) fn cache_state(port: &impl Port, block: Block, state: CacheState, event: CacheEvent) -> CacheState {
-    match (port.bug(), state, event) {
-        (Some(Bug::UpgradeWithoutData), CacheState::UpgradePending, CacheEvent::Invalidate) => {
-            planted::note_upgrade(block);
-            state
-        }
-        (Some(Bug::LostInvalidation | Bug::StaleReply), CacheState::ReadOnly, CacheEvent::Store) => CacheState::Invalid,
-        (Some(Bug::RecallKeepsWritable | Bug::EarlyReply), CacheState::Writable, CacheEvent::Invalidate) => {
-            CacheState::ReadOnly
-        }
-        (Some(Bug::EarlyReply), CacheState::UpgradePending, CacheEvent::DataWritable) => CacheState::WritePending,
-        (Some(Bug::EarlyReply), CacheState::WritePending, CacheEvent::UpgradeAck) => CacheState::UpgradePending,
-        _ => state,
-    }
-}
-
 impl<M: Storage> Stache<M> {
+    /// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
+    pub(super) fn planted_home_tag(port: &impl Port, state: DirState, tag: Tag) -> Tag {
+        match port.bug() {
+            Some(Bug::HomeKeepsTag) => state.home_tag(),
+            _ => tag,
+        }
+    }
+
+    /// The state in which a node that is not the home steps an event. A copy that the home does not know of is given up as one that it
+    /// knows of would be, so that the protocol's own consistency checks do not end the run before the wrong values are seen.
+    pub(super) fn planted_cache_state(
+        port: &impl Port,
+        block: Block,
+        state: CacheState,
+        event: CacheEvent,
+    ) -> CacheState {
+        match (port.bug(), state, event) {
+            (Some(Bug::UpgradeWithoutData), CacheState::UpgradePending, CacheEvent::Invalidate) => {
+                planted::note_upgrade(block);
+                state
+            }
+            (Some(Bug::LostInvalidation | Bug::StaleReply), CacheState::ReadOnly, CacheEvent::Store) => {
+                CacheState::Invalid
+            }
+            (Some(Bug::RecallKeepsWritable | Bug::EarlyReply), CacheState::Writable, CacheEvent::Invalidate) => {
+                CacheState::ReadOnly
+            }
+            (Some(Bug::EarlyReply), CacheState::UpgradePending, CacheEvent::DataWritable) => CacheState::WritePending,
+            (Some(Bug::EarlyReply), CacheState::WritePending, CacheEvent::UpgradeAck) => CacheState::UpgradePending,
+            _ => state,
+        }
+    }
+
     /// A message at the home; true when the bug has dealt with it.
     pub(super) fn planted_message<P: Port>(
         &mut self,

@@ -109,9 +109,9 @@
 //! | UpgradePending | Invalidate | WritePending | send InvalidateAck |
 //! <!-- cache table: end -->
 
-use super::directory::{DirState, NodeSet, Requester};
-use super::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::ids::NodeId;
+use crate::stache::directory::{DirState, NodeSet, Requester};
+use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::tag::Tag;
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new state, the new tag of

@@ -3,7 +3,7 @@
 use super::models::*;
 use super::search::{Found, explore};
 use super::world::Model;
-use blizzard_protocol::planted::{BUGS, Bug};
+use blizzard_protocol::bugs::{BUGS, Bug};
 use std::vec;
 use std::vec::Vec;
 

@@ -1,0 +1,49 @@
+//! Requests ahead: asks for the blocks that the trail says come next.
+//!
+//! Input: a miss that waits. Output: requests that nobody waits for.
+
+use crate::engine::access::Engine;
+use crate::engine::replace::Asked;
+use crate::engine::trail::Step;
+use crate::ids::Block;
+use crate::port::Port;
+use crate::storage::Storage;
+use blizzard_contract::{BLOCK_MAX_BYTES, Counter};
+
+/// Steps that are looked at for each block that is asked for, at most: others are here already.
+const LOOKED_AT: u64 = 4;
+
+impl<M: Storage> Engine<M> {
+    /// The access in progress waits for a block: notes it, and asks for what is likely to be missed next.
+    #[inline]
+    pub(crate) fn follow_trail<P: Port>(&mut self, port: &mut P, block: Block, store: bool) {
+        if self.trail.most != 0 {
+            self.trail.missed(block, store);
+            self.ask_ahead(port);
+        }
+    }
+
+    /// Asks for the blocks that the trail says come next, as far as that makes sense.
+    pub(crate) fn ask_ahead<P: Port>(&mut self, port: &mut P) {
+        let depth = self.trail.depth();
+        let (mut asked, mut bytes) = (0, 0);
+        for _ in 0..u64::from(depth) * LOOKED_AT {
+            let Some((block, store, steps)) = self.trail.expected() else { return };
+            // Larger blocks are several messages each, and a ring holds only so many.
+            let more = port.block_bytes(block.addr());
+            if asked == depth || bytes + more > BLOCK_MAX_BYTES {
+                return;
+            }
+            match self.ask_block(port, block, store, false) {
+                Asked::Yes => {
+                    port.count(Counter::AskedAhead);
+                    self.trail.append(Step::miss(block, store));
+                    (asked, bytes) = (asked + 1, bytes + more);
+                }
+                Asked::NotNeeded => {}
+                Asked::TooMany => return,
+            }
+            self.trail.next += steps;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The seam between the engine and a protocol.
+//!
+//! A protocol owns the states of its blocks and the meaning of its messages. All that it does not own is the engine's: which blocks are pinned, messages put
+//! aside, blocks larger than a message, requests ahead, replacement, first touch.
+
+use crate::ids::{Block, NodeId, PAGE_BYTES};
+use crate::port::{Port, Site};
+use crate::protocol::env::Env;
+use crate::protocol::messages::Incoming;
+use crate::protocol::pins::Pins;
+use crate::storage::Storage;
+use crate::tag::Tag;
+
+/// Requests that a node may have outstanding besides the miss that it waits for.
+pub const PREFETCHES: usize = blizzard_contract::LOOK_AHEAD as usize;
+
+/// A coherence protocol: the states of the blocks that it serves, on one node.
+///
+/// Its folder has the rows of its messages as `MESSAGES`: message `n` at place `n - 1`. Everything is called on the node's own thread, for blocks that the
+/// protocol serves. No function waits.
+pub trait Protocol<M: Storage>: Sized {
+    /// The state of a node that has used nothing yet, for so many minimum blocks.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn new(blocks: u64) -> Result<Self, M::Error>;
+
+    /// A tag does not allow the access in progress: steps the miss. Sooner or later the block is granted ([`Env::grant`]).
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool);
+
+    /// A message about a block that is not pinned.
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>);
+
+    /// Whether nothing waits for the next entry into the runtime: then `resume` need not be called.
+    fn is_at_rest(&self) -> bool;
+
+    /// The access before is over: steps what was put off because of it.
+    fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>);
+
+    /// Whether there is something to do, or to look for, at the next poll.
+    fn has_put_off_work(&self, pins: &Pins) -> bool;
+
+    /// Gives a copy back. The block has another home and is not in use.
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site);
+
+    /// Whether anything of the block is outstanding, or left to do.
+    fn is_outstanding(&self, block: Block) -> bool;
+
+    /// Whether anything of any block is.
+    fn has_outstanding(&self) -> bool;
+
+    /// Whether it makes sense to ask for a block before it is missed, and the protocol knows such requests.
+    fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool;
+
+    /// Whether one more such request may be outstanding.
+    fn may_ask(&self) -> bool;
+
+    /// Asks for a block that nobody waits for yet.
+    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool);
+
+    /// Whether a miss waits for the answer to an outstanding request instead of making its own.
+    fn joins(&self, _block: Block) -> bool {
+        false
+    }
+
+    /// Whether a home waits for an answer of this node, which depends on an answer that this node waits for, and for which nobody tells it.
+    fn owes_answer(&self) -> bool {
+        false
+    }
+
+    /// After how many looks in vain [`Protocol::idle`] is to be called.
+    fn patience(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Nothing has arrived in a wait, for so many looks or a sleep.
+    fn idle<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _idled: Idled) {}
+
+    /// The longest sleep of a node in a wait, in ns.
+    fn longest_sleep(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether copies of other homes' blocks stay here until they are taken away. Otherwise they make no room for others when they go.
+    const KEEPS_COPIES: bool = true;
+
+    /// Whether no other node has a copy of that minimum block of this home, or ever had.
+    fn is_unshared(&self, number: u64) -> bool;
+
+    /// Notes at the home that the only copy of a block is at that node.
+    fn begin_away<P: Port>(&mut self, env: &mut Env<'_, M, P>, number: u64, holder: NodeId);
+}
+
+/// What a step of a wait without a message has been.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Idled {
+    /// Looks at the rings, all in vain.
+    pub looks: u32,
+    /// The node has slept.
+    pub slept: bool,
+}
+
+/// At the home, an Invalid tag of an unshared block means that nobody has used its page. Raises the tags of such blocks of the page; or notes that node 0 has
+/// had them since before this node existed. No messages.
+#[cold]
+pub fn first_touch<M: Storage, P: Port>(protocol: &mut impl Protocol<M>, env: &mut Env<'_, M, P>, site: &Site) {
+    let page = site.block.addr() & !(PAGE_BYTES - 1);
+    let began_away = env.port.began_at_node_0(page);
+    for addr in (page..page + PAGE_BYTES).step_by(site.bytes as usize) {
+        let block = Block::of(addr);
+        let number = env.port.number(block);
+        if protocol.is_unshared(number) && env.port.tag(block) == Some(Tag::Invalid) {
+            if began_away {
+                protocol.begin_away(env, number, NodeId::FIRST);
+            } else {
+                env.port.set_tags(block, site.bytes, Tag::Writable);
+            }
+        }
+    }
+}

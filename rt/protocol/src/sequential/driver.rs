@@ -1,0 +1,263 @@
+//! The protocol's state on one node, and its steps; the tables are in [`crate::sequential`].
+//!
+//! Input: misses and messages from the engine. Output: tags, data and messages.
+
+use crate::ids::{Block, Data, NodeId};
+use crate::port::{Port, Site};
+use crate::protocol::env::Env;
+use crate::protocol::messages::{Incoming, Row, reject};
+use crate::protocol::pins::Pins;
+use crate::protocol::seam::{Protocol, first_touch};
+use crate::storage::{Queue, Storage, Table, Zeroed};
+use crate::tag::Tag;
+use blizzard_contract::Counter;
+
+/// Node to home: lend me the block.
+const BORROW: u8 = 1;
+/// Node to home, with data: I have used it.
+const RETURN: u8 = 2;
+/// Home to node, with data.
+const LEND: u8 = 3;
+/// Home to node: others wait for the block.
+const RECALL: u8 = 4;
+
+pub const MESSAGES: &[Row] = &[
+    Row { name: "Borrow", is_for_home: true, carries_data: false, is_answer: false },
+    Row { name: "Return", is_for_home: true, carries_data: true, is_answer: false },
+    Row { name: "Lend", is_for_home: false, carries_data: true, is_answer: true },
+    Row { name: "Recall", is_for_home: false, carries_data: false, is_answer: false },
+];
+
+/// Who has a block: 0 its home, else the number of a node + 1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Holder(u32);
+
+// SAFETY: an integer.
+unsafe impl Zeroed for Holder {}
+
+impl Holder {
+    const HOME: Holder = Holder(0);
+
+    fn of(node: NodeId) -> Holder {
+        Holder(node.index() as u32 + 1)
+    }
+
+    /// `None`: the home.
+    fn node(self) -> Option<NodeId> {
+        NodeId::new(self.0.checked_sub(1)?)
+    }
+}
+
+/// Somebody who waits for a block at its home; without a node: the home's own program.
+#[derive(Clone, Copy)]
+struct Waiting {
+    block: Block,
+    who: Holder,
+}
+
+// SAFETY: integers.
+unsafe impl Zeroed for Waiting {}
+
+/// The protocol's state on one node.
+pub struct Sequential<M: Storage> {
+    /// By minimum block; used for blocks whose home this node is.
+    holders: M::Table<Holder>,
+    waiting: Queue<Waiting, M>,
+    /// Blocks of other homes that are here.
+    borrowed: Queue<u64, M>,
+    asked: Option<Block>,
+}
+
+impl<M: Storage> Protocol<M> for Sequential<M> {
+    const KEEPS_COPIES: bool = false;
+
+    fn new(blocks: u64) -> Result<Sequential<M>, M::Error> {
+        Ok(Sequential { holders: M::table(blocks)?, waiting: Queue::new(), borrowed: Queue::new(), asked: None })
+    }
+
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, _store: bool) {
+        if site.home == env.port.me() {
+            self.wanted(env, site, Holder::HOME);
+        } else {
+            self.asked = Some(site.block);
+            env.send(site.home, site, BORROW, false);
+        }
+    }
+
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+        match message.kind {
+            BORROW => self.wanted(env, site, Holder::of(message.from)),
+            RETURN => self.returned(env, site, message.from, message.data),
+            LEND if self.asked == Some(site.block) => {
+                self.asked = None;
+                env.copy_in(site, message.data);
+                env.set_tag(site, Tag::Writable);
+                self.note_borrowed(env, site.block.addr());
+                env.grant(site.block);
+            }
+            // What node 0 had before its home was created is on no list.
+            RECALL if env.tag(site.block) == Tag::Writable => {
+                for _ in 0..self.borrowed.len() {
+                    let Some(addr) = self.borrowed.pop() else { break };
+                    if addr != site.block.addr() {
+                        self.note_borrowed(env, addr);
+                    }
+                }
+                give_back(env, site);
+            }
+            RECALL => {}
+            _ => reject(env.port),
+        }
+    }
+
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        self.borrowed.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns what has been used, and lends what was pinned.
+    fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+        if !env.pins.collects() {
+            self.give_all_back(env);
+        }
+        self.serve_waiting(env);
+    }
+
+    /// What is borrowed can stay until somebody wants it.
+    fn has_put_off_work(&self, pins: &Pins) -> bool {
+        self.waiting.iter().any(|each| pins.contains(each.block))
+    }
+
+    /// What is here is in use until it goes back.
+    fn evict<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site) {}
+
+    fn is_outstanding(&self, block: Block) -> bool {
+        self.asked == Some(block) || self.borrowed.iter().any(|addr| addr == block.addr())
+    }
+
+    fn has_outstanding(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Who asks before an access would keep the block from others.
+    fn is_worth_asking(&self, _port: &impl Port, _site: &Site) -> bool {
+        false
+    }
+
+    fn may_ask(&self) -> bool {
+        false
+    }
+
+    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
+
+    fn is_unshared(&self, number: u64) -> bool {
+        self.holders.get(number) == Holder::HOME
+    }
+
+    /// Node 0 has the page's data, in a copy that it goes on using.
+    fn begin_away<P: Port>(&mut self, _env: &mut Env<'_, M, P>, number: u64, holder: NodeId) {
+        self.holders.set(number, Holder::of(holder));
+    }
+}
+
+impl<M: Storage> Sequential<M> {
+    fn note_borrowed<P: Port>(&mut self, env: &Env<'_, M, P>, addr: u64) {
+        if self.borrowed.push(addr).is_err() {
+            env.port.fail(format_args!("no memory for the list of borrowed blocks"));
+        }
+    }
+
+    /// Returns the borrowed blocks that are not in use.
+    fn give_all_back<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+        for _ in 0..self.borrowed.len() {
+            let Some(addr) = self.borrowed.pop() else { break };
+            let site = env.site(addr);
+            if env.is_pinned(site.block) {
+                self.note_borrowed(env, addr);
+            } else {
+                give_back(env, &site);
+            }
+        }
+    }
+
+    fn is_waited_for(&self, block: Block) -> bool {
+        self.waiting.iter().any(|each| each.block == block)
+    }
+
+    /// At the home: somebody wants the block.
+    fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
+        let number = env.port.number(site.block);
+        if self.holders.get(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
+            first_touch(self, env, site);
+        }
+        let is_first = !self.is_waited_for(site.block);
+        if is_first && self.is_served(env, site, number, who) {
+            return;
+        }
+        if self.waiting.push(Waiting { block: site.block, who }).is_err() {
+            env.port.fail(format_args!("no memory for the list of waiting nodes"));
+        }
+        if is_first {
+            self.recall(env, site, number);
+        }
+    }
+
+    /// At the home: the block goes to who wants it, if it is here.
+    fn is_served<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, who: Holder) -> bool {
+        if self.holders.get(number) != Holder::HOME {
+            return false;
+        }
+        match who.node() {
+            None => env.grant(site.block),
+            Some(_) if env.is_pinned(site.block) => return false,
+            Some(to) => {
+                self.holders.set(number, who);
+                env.set_tag(site, Tag::Invalid);
+                env.send(to, site, LEND, true);
+            }
+        }
+        true
+    }
+
+    /// At the home: asks for a block that is lent.
+    fn recall<P: Port>(&self, env: &mut Env<'_, M, P>, site: &Site, number: u64) {
+        if let Some(holder) = self.holders.get(number).node() {
+            env.send(holder, site, RECALL, false);
+        }
+    }
+
+    /// At the home: a node has used the block.
+    fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, from: NodeId, data: Option<&Data>) {
+        let number = env.port.number(site.block);
+        if self.holders.get(number) != Holder::of(from) {
+            return reject(env.port);
+        }
+        env.copy_in(site, data);
+        self.holders.set(number, Holder::HOME);
+        env.set_tag(site, Tag::Writable);
+        self.serve_waiting(env);
+    }
+
+    /// At the home: serves those who wait, in order, as far as their blocks are here.
+    fn serve_waiting<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+        for _ in 0..self.waiting.len() {
+            let Some(Waiting { block, who }) = self.waiting.pop() else { break };
+            let site = env.site(block.addr());
+            let number = env.port.number(block);
+            if !self.is_served(env, &site, number, who) {
+                if self.waiting.push(Waiting { block, who }).is_err() {
+                    env.port.fail(format_args!("no memory for the list of waiting nodes"));
+                }
+            } else if who != Holder::HOME && self.is_waited_for(block) {
+                self.recall(env, &site, number);
+            }
+        }
+    }
+}
+
+/// Returns a block to its home.
+fn give_back<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
+    env.set_tag(site, Tag::Invalid);
+    env.port.count(Counter::WriteBacks);
+    env.send(site.home, site, RETURN, true);
+}

@@ -168,10 +168,14 @@ impl Node {
         if self.space.allows(block, store) {
             return;
         }
-        if !self.is_handed_out(block, store) {
+        let place = self.home_table.place(&self.homes, block.addr());
+        if !self.is_handed_out_in(place.map(|place| place.arena), block, store) {
             return self.refuse_unallocated(block, masked);
         }
-        let site = self.locate(block);
+        let site = match place {
+            Some(place) => self.links.site_at(block.addr(), place),
+            None => self.locate_unknown(block),
+        };
         if self.engine.acquire(&mut self.links, &site, store) == Progress::Done {
             return;
         }
@@ -184,13 +188,6 @@ impl Node {
     }
 
     /// The block with its home; the first node to use a page becomes it.
-    fn locate(&mut self, block: Block) -> Site {
-        match self.links.site(block.addr()) {
-            Some(site) => site,
-            None => self.locate_unknown(block),
-        }
-    }
-
     #[cold]
     fn locate_unknown(&mut self, block: Block) -> Site {
         if self.home_table.is_unknown(&self.homes, block.addr()) {
@@ -240,8 +237,13 @@ impl Node {
     /// handed out in part, where all is zero: the C library reads strings in vectors, and so past their ends, though never into another page.
     fn is_handed_out(&mut self, block: Block, store: bool) -> bool {
         let place = self.home_table.place(&self.homes, block.addr());
-        let arena = place.map(|place| place.arena).or_else(|| self.homes.arena_of(block.addr()));
-        let Some(arena) = arena else { return false };
+        self.is_handed_out_in(place.map(|place| place.arena), block, store)
+    }
+
+    /// [`Node::is_handed_out`] for who may know the arena.
+    #[inline]
+    fn is_handed_out_in(&mut self, arena: Option<ArenaId>, block: Block, store: bool) -> bool {
+        let Some(arena) = arena.or_else(|| self.homes.arena_of(block.addr())) else { return false };
         self.is_below_limit(arena, block, store) || self.ask_limit(arena) && self.is_below_limit(arena, block, store)
     }
 

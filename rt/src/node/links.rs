@@ -4,7 +4,7 @@
 
 use super::Node;
 use crate::forks::Forks;
-use crate::homes::{HomeTable, Homes};
+use crate::homes::{HomeTable, Homes, Place};
 use crate::instruments::{self, Step};
 use crate::msg;
 use crate::region::{Context, Region};
@@ -57,9 +57,7 @@ impl Port for Links {
 
     #[inline]
     fn site(&self, addr: u64) -> Option<Site> {
-        let place = self.home_table.place(&self.homes, addr)?;
-        let bytes = place.block.bytes();
-        Some(Site { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: self.protocol })
+        Some(self.site_at(addr, self.home_table.place(&self.homes, addr)?))
     }
 
     fn is_home_unknown(&self, addr: u64) -> bool {
@@ -143,6 +141,13 @@ impl Port for Links {
 }
 
 impl Links {
+    /// The block of an address, whose place is known.
+    #[inline]
+    pub fn site_at(&self, addr: u64, place: Place) -> Site {
+        let bytes = place.block.bytes();
+        Site { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: self.protocol }
+    }
+
     /// Sends what has to wait in this node's memory.
     #[inline(never)]
     fn queue(&mut self, to: NodeId, number: u16, block: Block, data: Option<&Data>) {

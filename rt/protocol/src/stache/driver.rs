@@ -182,6 +182,7 @@ impl<M: Storage> Stache<M> {
     }
 
     /// Steps an event at the home, or queues it behind those that wait already.
+    #[inline(always)]
     pub(super) fn home_event<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
@@ -191,7 +192,7 @@ impl<M: Storage> Stache<M> {
     ) {
         if event.is_request() && self.deferred.is_waiting(site.block.addr()) {
             self.defer(env, site, event);
-        } else if self.home_step(env, site, event, data) {
+        } else if self.home_step(env, site, event, data) && !self.deferred.is_empty() {
             self.resume(env);
         }
     }

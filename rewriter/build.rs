@@ -1,4 +1,4 @@
-//! Builds the runtime blob (`rt`, binary `blizzard-rt`) and hands its path to `rt_blob.rs`.
+//! Builds the runtime blob (`rt`, binary `blizzard-rt`) and hands its path to `src/write/runtime_blob.rs`.
 //!
 //! Purpose: the rewriter embeds the freestanding runtime, so it must exist before the rewriter is compiled. A nested cargo builds it with
 //! the settings that a blob without libc, TLS, AVX and x87 needs; the outer profile has no say.

@@ -108,7 +108,7 @@ unsafe impl<T: Zeroed + Send> Send for Table<T> {}
 
 impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
     #[inline]
-    fn len(&self) -> u64 {
+    fn capacity(&self) -> u64 {
         self.len
     }
 

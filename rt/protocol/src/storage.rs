@@ -20,7 +20,8 @@ unsafe impl<const N: usize> Zeroed for [u64; N] {}
 
 /// An array of elements that were zero at first; what was never written should cost no memory.
 pub trait Table<T: Zeroed> {
-    fn len(&self) -> u64;
+    /// How many elements it has.
+    fn capacity(&self) -> u64;
 
     /// The element at `index`, which must be below the length.
     fn get(&self, index: u64) -> T;
@@ -64,7 +65,7 @@ impl<T: Zeroed, S: Storage> Queue<T, S> {
 
     /// Appends; fails only when there is no memory.
     pub fn push(&mut self, value: T) -> Result<(), S::Error> {
-        let capacity = self.slots.as_ref().map_or(0, Table::len);
+        let capacity = self.slots.as_ref().map_or(0, Table::capacity);
         if self.len == capacity {
             let first = (16384 / size_of::<T>() as u64).max(16).next_power_of_two();
             let mut bigger = S::table(if capacity == 0 { first } else { capacity * 2 })?;
@@ -78,7 +79,7 @@ impl<T: Zeroed, S: Storage> Queue<T, S> {
         }
         let at = self.head + self.len;
         if let Some(slots) = &mut self.slots {
-            let capacity = slots.len();
+            let capacity = slots.capacity();
             slots.set(at & (capacity - 1), value);
             self.len += 1;
         }
@@ -88,14 +89,14 @@ impl<T: Zeroed, S: Storage> Queue<T, S> {
     /// The element `index` places behind the front.
     pub fn get(&self, index: u64) -> Option<T> {
         let slots = self.slots.as_ref().filter(|_| index < self.len)?;
-        Some(slots.get((self.head + index) & (slots.len() - 1)))
+        Some(slots.get((self.head + index) & (slots.capacity() - 1)))
     }
 
     /// Replaces the element `index` places behind the front; nothing happens when there is none.
     pub fn set(&mut self, index: u64, value: T) {
         let at = self.head + index;
         if let Some(slots) = self.slots.as_mut().filter(|_| index < self.len) {
-            let capacity = slots.len();
+            let capacity = slots.capacity();
             slots.set(at & (capacity - 1), value);
         }
     }
@@ -136,8 +137,8 @@ pub mod vectors {
     pub struct Vectors;
 
     impl<T: Zeroed> Table<T> for Vec<T> {
-        fn len(&self) -> u64 {
-            self.as_slice().len() as u64
+        fn capacity(&self) -> u64 {
+            self.len() as u64
         }
 
         fn get(&self, index: u64) -> T {

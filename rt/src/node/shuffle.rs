@@ -60,10 +60,10 @@ impl Node {
 
     /// Handles a message from the bag, if there is any.
     pub(super) fn deliver_from_bag(&mut self) {
-        if let Some(message) = self.bag.as_mut().and_then(Bag::draw) {
-            if let Some(from) = NodeId::new(message.source.into()) {
-                deliver(self, from, &message);
-            }
+        if let Some(message) = self.bag.as_mut().and_then(Bag::draw)
+            && let Some(from) = NodeId::new(message.source.into())
+        {
+            deliver(self, from, &message);
         }
     }
 

@@ -4,7 +4,7 @@
 //! call-site table that the routine would stop at, and what its actions say: filters, and for each the types by what their entries
 //! lead to. Nothing is read that the routine does not read.
 //!
-//! **Invariant:** what is not understood is an error, never a guess. Shares no code with the rewriter's reader (`elf_write/frames`).
+//! **Invariant:** what is not understood is an error, never a guess. Shares no code with the rewriter's reader (`read/lsda`).
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7; gcc `eh_personality.cc`, `unwind-pe.h`.
 
 /// A row of the call-site table, all addresses resolved.

@@ -1,39 +1,41 @@
-//! Blizzard's runtime. `DESIGN.md` has the picture.
+//! Blizzard's runtime: a freestanding program that is linked into every rewritten one. `DESIGN.md` has the picture.
+//!
+//! | folder | what |
+//! |---|---|
+//! | [`kernel`] | system calls, printing, memory of the runtime's own, limits |
+//! | [`memory`] | the region of the run; the segment, its tags, its arenas and homes |
+//! | [`transport`] | rings, shuttles, doorbells, waiting |
+//! | [`messages`] | the table of messages, and the check that stands before belief |
+//! | [`node`] | a node of a run: accesses, messages, waiting; the coherence engine's port |
+//! | [`sync`] | barriers, locks, events, counters, reductions |
+//! | [`shared_memory`] | what `blizzard.h` offers a program: allocation and the calls |
+//! | [`tempest`] | what `tempest.h` offers |
+//! | [`libraries`] | rewritten files: their table, the cache, the names of places in their code |
+//! | [`gates`] | the ways in from rewritten code: misses, polls, strings, gathers, traps |
+//! | [`system_calls`] | the gate of system calls, and its table |
+//! | [`start`] | how the runtime gets in first |
 #![cfg_attr(not(test), no_std)]
 
-pub mod alloc;
-pub mod apart;
-pub mod api;
-pub mod blocks;
-pub mod buffer;
-pub mod closure;
-pub mod config;
-pub mod entry;
-pub mod forks;
-pub mod heap;
-pub mod homes;
-pub mod instruments;
-pub mod limits;
-pub mod liveness;
-#[cfg(any(feature = "freestanding", test))]
-pub mod mem;
-pub mod modules;
-pub mod msg;
-pub mod node;
-pub mod partition;
-pub mod places;
-pub mod print;
-pub mod region;
-pub mod resume;
-pub mod segment;
-pub mod single;
-pub mod stats;
-pub mod strings;
-pub mod sync;
-pub mod sys;
-pub mod syscall_gate;
-pub mod tags;
-pub mod tempest;
+pub mod kernel;
+
+pub mod memory;
+
 pub mod transport;
-pub mod trap;
-pub mod vsib;
+
+pub mod messages;
+
+pub mod node;
+
+pub mod sync;
+
+pub mod shared_memory;
+
+pub mod tempest;
+
+pub mod libraries;
+
+pub mod gates;
+
+pub mod system_calls;
+
+pub mod start;

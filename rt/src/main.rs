@@ -8,7 +8,8 @@
 #![no_std]
 #![no_main]
 
-use blizzard_rt::{entry, print, sys};
+use blizzard_rt::kernel::{print, sys};
+use blizzard_rt::start;
 use core::arch::naked_asm;
 
 /// Of the stack that the start runs on. Of several nodes each is built there before it is put in place: frames of 540 KiB in all.
@@ -99,8 +100,8 @@ pub unsafe extern "C" fn _start() -> ! {
         "xor r14d, r14d",
         "xor r15d, r15d",
         "ret",
-        stack_bytes = sym entry::stack_bytes,
-        start = sym entry::start,
+        stack_bytes = sym start::stack_bytes,
+        start = sym start::start,
         mmap = const libc::SYS_mmap,
         munmap = const libc::SYS_munmap,
         START_STACK_BYTES = const START_STACK_BYTES,

@@ -23,25 +23,26 @@ pub(crate) use has_bug;
 pub mod access;
 #[cfg(test)]
 pub mod explore;
+pub mod forks;
+pub mod instruments;
 pub mod links;
+pub mod liveness;
 pub mod own_stack;
 #[cfg(any(feature = "planted", test))]
 pub mod planted;
 mod process;
 #[cfg(test)]
 mod shuffle;
+pub mod stats;
 
-use crate::buffer::{KernelMemory, Queue};
-use crate::forks::{self, Forks};
-use crate::heap::Arenas;
-use crate::homes::{HomeTable, Homes, MAX_ARENAS};
-use crate::instruments::{self, Step};
-use crate::msg::{self, Receiver, Rejection};
-use crate::region::Region;
-use crate::stats::{self, Wait, WaitClock};
+use crate::kernel::own_memory::{KernelMemory, Queue};
+use crate::kernel::sys;
+use crate::memory::homes::{HomeTable, Homes, MAX_ARENAS};
+use crate::memory::region::Region;
+use crate::memory::tags::Space;
+use crate::messages::{self, Receiver, Rejection};
+use crate::shared_memory::heap::Arenas;
 use crate::sync::Sync;
-use crate::sys;
-use crate::tags::Space;
 use crate::tempest::{self, Host};
 use crate::transport::{Message, Patience, Transport, Urgency};
 use blizzard_contract::Counter;
@@ -49,11 +50,14 @@ use blizzard_protocol::engine::access::Engine;
 use blizzard_protocol::ids::NodeId;
 use core::fmt;
 use core::sync::atomic::Ordering;
+use forks::Forks;
+use instruments::Step;
 use links::Links;
 pub use process::{
     Boot, Call, api, before_call, detach_child, enter_kernel, exiting, fail, hold_pages, is_inside, miss, miss_lanes,
     nodes, number, poll, region, restart, set_created, start, tempest_settings, with_host, with_host_at_gate, with_run,
 };
+use stats::{Wait, WaitClock};
 
 /// Messages that one poll handles at most; the doorbell stays set when there are more.
 const POLL_BUDGET: u32 = 256;
@@ -211,7 +215,7 @@ impl Node {
             home_table: &self.home_table,
             protocol: self.protocol,
         };
-        match msg::validate(&receiver, from, message) {
+        match messages::validate(&receiver, from, message) {
             Ok(handler) => {
                 self.transport.note_taken(from, message.taken);
                 (handler.run)(self, from, message);
@@ -230,11 +234,11 @@ impl Node {
     pub fn send(&mut self, to: NodeId, mut message: Message) {
         if to == self.me {
             message.source = to.index() as u8;
-            if let Some(handler) = msg::handler(message.handler) {
+            if let Some(handler) = messages::handler(message.handler) {
                 (handler.run)(self, to, &message);
             }
         } else {
-            self.send_as(to, message, msg::urgency(message.handler));
+            self.send_as(to, message, messages::urgency(message.handler));
         }
     }
 

@@ -100,7 +100,7 @@ fn finding(runtime: &Path, protocol: &str, bug: usize, seconds: &str) -> Option<
     Some(kind)
 }
 
-/// In the order of `rt/src/coherence/planted.rs`.
+/// In the order of `rt/protocol/src/bugs.rs`.
 const BUGS: [&str; 10] = [
     "lost invalidation",
     "reply before the last acknowledgement",

@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, Sink};
 use crate::write::file::LibraryRecord;
-use blizzard_rt::closure::own_root;
+use blizzard_rt::libraries::closure::own_root;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};

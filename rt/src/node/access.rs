@@ -10,10 +10,10 @@
 //!   owner when an address is beyond what it knows.
 
 use super::Node;
-use crate::homes::{ArenaId, PAGE_BYTES};
-use crate::msg::id;
-use crate::segment;
-use crate::stats::Wait;
+use crate::memory::homes::{ArenaId, PAGE_BYTES};
+use crate::memory::segment;
+use crate::messages::id;
+use crate::node::stats::Wait;
 use crate::transport::{Message, Patience};
 use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
 use blizzard_protocol::engine::access::Progress;

@@ -3,12 +3,12 @@
 //! Purpose: [`Links`] is the engine's [`Port`]. Input and output: addresses of the segment, messages. Nothing here decides.
 
 use super::Node;
-use crate::forks::Forks;
-use crate::homes::{HomeTable, Homes, Place};
-use crate::instruments::{self, Step};
-use crate::msg;
-use crate::region::{Context, Region};
-use crate::tags::Space;
+use crate::memory::homes::{HomeTable, Homes, Place};
+use crate::memory::region::{Context, Region};
+use crate::memory::tags::Space;
+use crate::messages;
+use crate::node::forks::Forks;
+use crate::node::instruments::{self, Step};
 use crate::transport::{Message, Transport};
 use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
@@ -117,7 +117,7 @@ impl Port for Links {
             Some(_) => instruments::stamp_answer(&self.context, &mut words),
             None => instruments::stamp(&self.context, Step::LookedUp),
         }
-        let kind = msg::urgency(number);
+        let kind = messages::urgency(number);
         if !self.transport.send_block(to, (number, block.addr(), words), data, kind) {
             self.queue(to, number, block, data);
         }
@@ -154,7 +154,7 @@ impl Links {
         let length = if data.is_some() { BLOCK_BYTES as u8 } else { 0 };
         let data = data.copied().unwrap_or_default();
         let message = Message { handler: number, addr: block.addr(), length, data, ..Message::default() };
-        if let Err(e) = self.transport.send(to, message, msg::urgency(number)) {
+        if let Err(e) = self.transport.send(to, message, messages::urgency(number)) {
             self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
         }
     }

@@ -5,7 +5,8 @@
 //! overflows where nothing has been changed, as a frame of the program would. Input: what is to be run. Output: its result.
 //! **Invariant**: one call at a time runs on it: the node has one thread, and is never entered twice.
 
-use crate::{limits, sys};
+use crate::kernel::limits;
+use crate::kernel::sys;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! The planted bug of a node, in tests: see [`blizzard_protocol::bugs`].
 
-use crate::region::Context;
+use crate::memory::region::Context;
 use blizzard_contract::instrument;
 use blizzard_protocol::bugs::{BUGS, Bug};
 use core::sync::atomic::Ordering;

@@ -8,13 +8,20 @@
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use super::{Node, own_stack};
+use crate::gates::entries;
+use crate::kernel::limits;
+use crate::kernel::print;
+use crate::kernel::sys;
+use crate::memory::region::{Context, Region};
+use crate::memory::segment;
+use crate::memory::tags::Space;
 use crate::node::access::Lane;
-use crate::region::{Context, Region};
-use crate::single::Single;
-use crate::syscall_gate::{self, signals};
-use crate::tags::Space;
+use crate::node::forks;
+use crate::shared_memory::api;
+use crate::shared_memory::single::Single;
+use crate::system_calls::{self, signals};
 use crate::tempest::{self, Host};
-use crate::{api, entry, forks, limits, print, segment, sys, transport};
+use crate::transport;
 use blizzard_contract::{self as contract, Counter, node_phase};
 use blizzard_protocol::ids::NodeId;
 use core::cell::UnsafeCell;
@@ -80,7 +87,7 @@ struct Identity {
     launched: Option<(Region, Context)>,
 }
 
-/// The process's node. At a page of its own: see [`crate::apart`].
+/// The process's node. At a page of its own: see [`crate::kernel::unaliased`].
 #[repr(align(4096))]
 struct Global {
     mode: AtomicU32,
@@ -237,11 +244,11 @@ pub unsafe fn start(boot: Option<Boot>) {
             Some(boot) => start_launched(boot),
         }
         let Identity { nodes, node, launched } = identity();
-        or_fail(segment::fill_private_context(entry::gates(nodes == 1), nodes, node));
+        or_fail(segment::fill_private_context(entries::addresses(nodes == 1), nodes, node));
         if let Some((_, context)) = launched {
             if nodes > 1 {
                 // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
-                // `syscall_gate::enable` has installed one.
+                // `system_calls::enable` has installed one.
                 sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
             context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
@@ -425,7 +432,7 @@ pub fn poll() {
             tempest::run_events(&mut Host::Alone, || false);
         }
     } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() && tempest::may_run_here() {
-        syscall_gate::silence_doorbell();
+        system_calls::silence_doorbell();
         tempest::run_events(&mut Host::Alone, || false);
     }
 }

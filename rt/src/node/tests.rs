@@ -5,10 +5,10 @@
 //! memory.
 
 use super::*;
-use crate::homes::{Attributes, PAGE_BYTES, Placement};
+use crate::memory::homes::{Attributes, PAGE_BYTES, Placement};
+use crate::memory::region::testing::TestRegion;
 use crate::node::access::Lane;
 use crate::node::shuffle::Bag;
-use crate::region::testing::TestRegion;
 use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
 use crate::transport;

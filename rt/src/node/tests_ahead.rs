@@ -2,7 +2,7 @@
 
 use super::tests::{COPYING, Program, run_shaped, sum};
 use super::*;
-use crate::homes::PAGE_BYTES;
+use crate::memory::homes::PAGE_BYTES;
 use crate::sync::op::Type;
 use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD};
 use core::hint::spin_loop;

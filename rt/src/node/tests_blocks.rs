@@ -2,7 +2,7 @@
 
 use super::tests::{COPYING, PROTOCOLS, Program, run_shaped};
 use super::*;
-use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
+use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::access::Lane;
 use crate::node::links::Links;
 use blizzard_contract::{self as contract, BLOCK_BYTES};

@@ -2,7 +2,7 @@
 
 use super::tests::{COPYING, Program, run_finite, run_shaped};
 use super::*;
-use crate::homes::PAGE_BYTES;
+use crate::memory::homes::PAGE_BYTES;
 use blizzard_contract::BLOCK_BYTES;
 
 /// Fewer than the arrays have, so that every round replaces.

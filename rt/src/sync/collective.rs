@@ -15,9 +15,9 @@
 
 use super::op::Reduction;
 use super::{Has, Names, Waits, bit};
-use crate::msg::id;
+use crate::messages::id;
 use crate::node::Node;
-use crate::stats::Wait;
+use crate::node::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;

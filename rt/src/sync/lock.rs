@@ -6,10 +6,10 @@
 
 use super::handle::{Handle, Kind};
 use super::{Waits, bit};
-use crate::buffer::Zeroed;
-use crate::msg::id;
+use crate::kernel::own_memory::Zeroed;
+use crate::messages::id;
 use crate::node::Node;
-use crate::stats::Wait;
+use crate::node::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;

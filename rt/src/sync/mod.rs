@@ -20,11 +20,11 @@ pub mod op;
 pub mod remote;
 pub mod slots;
 
-use crate::buffer::Queue;
-use crate::msg::id;
+use crate::kernel::own_memory::Queue;
+use crate::kernel::sys;
+use crate::messages::id;
 use crate::node::Node;
-use crate::stats::Wait;
-use crate::sys;
+use crate::node::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;

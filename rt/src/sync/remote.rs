@@ -14,10 +14,10 @@
 use super::handle::{Handle, Kind};
 use super::op::Op;
 use super::{bit, members};
-use crate::msg::id;
+use crate::kernel::sys;
+use crate::messages::id;
 use crate::node::Node;
-use crate::stats::Wait;
-use crate::sys;
+use crate::node::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::BLOCK_WORDS;

@@ -4,11 +4,11 @@
 //! **Invariant**: see the parent module's.
 
 use super::{Has, Waits, bit, members};
-use crate::buffer::Table;
-use crate::msg::{id, is_publish_slot};
+use crate::kernel::own_memory::Table;
+use crate::kernel::sys;
+use crate::messages::{id, is_publish_slot};
 use crate::node::Node;
-use crate::stats::Wait;
-use crate::sys;
+use crate::node::stats::Wait;
 use crate::transport::Message;
 use blizzard_contract::{Counter, PUBLISH_SLOTS};
 use blizzard_protocol::ids::NodeId;

@@ -1,6 +1,6 @@
 //! The functions of `tempest.h`, as the program's client library calls them.
 //!
-//! Purpose: [`TABLE`], which [`crate::api::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
+//! Purpose: [`TABLE`], which [`crate::shared_memory::api::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
 //! with the C calling convention on the program's stack, also from handlers.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line that names the function.
 
@@ -9,8 +9,8 @@ use super::bulk::{self, End};
 use super::faults::Case;
 use super::pages::{Page, is_user};
 use super::{faults, in_handler, messages, require_function, require_node, require_own_thread, threads, timers, with};
-use crate::api::aligned;
 use crate::node;
+use crate::shared_memory::api::aligned;
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::tag::Tag;

@@ -6,7 +6,7 @@
 //! of one operation (section 3.2.6); a change that table 2 does not allow sets the tag that the operation names.
 
 use super::pages::{self, Pages};
-use crate::entry::access;
+use crate::gates::access;
 use crate::node;
 use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, Counter, TAG_TABLE_BASE};
 use blizzard_protocol::tag::Tag;
@@ -183,7 +183,7 @@ fn report(function: &str, at: u64, change: Change, now: Tag) {
     static TOLD: AtomicU8 = AtomicU8::new(0);
     access::count(Counter::BadTagChanges);
     if TOLD.swap(1, Ordering::Relaxed) == 0 {
-        crate::print::warning(format_args!(
+        crate::kernel::print::warning(format_args!(
             "{function}: {} on block {at:#x}, whose tag is {}, is not in table 2 of the Tempest specification (3.2.5); later \
              ones are only counted",
             change.name(),

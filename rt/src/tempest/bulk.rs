@@ -20,11 +20,11 @@ mod direct;
 mod staged;
 
 use super::{Host, Invocation, with};
-use crate::buffer::{Queue, Zeroed};
-use crate::msg::id;
+use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::memory::region::Context;
+use crate::messages::id;
+use crate::node::stats;
 use crate::node::{self, Node};
-use crate::region::Context;
-use crate::stats;
 use crate::transport::Message;
 use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
 use blizzard_contract::{Counter, STAGE_PIECE_BYTES};

@@ -11,10 +11,11 @@
 use super::blocks::{self, BlockSpec};
 use super::pages::is_user;
 use super::{Host, Invocation, in_handler, invoke, require_own_thread, running, wait, with};
-use crate::entry::access;
+use crate::gates::access;
+use crate::gates::vsib;
+use crate::node;
 use crate::node::access::Lane;
-use crate::stats::Wait;
-use crate::{node, vsib};
+use crate::node::stats::Wait;
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::tag::Tag;

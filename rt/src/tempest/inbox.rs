@@ -4,8 +4,8 @@
 //! **Invariants**: a message is taken off as a whole, so offsets counted from the front stay right while it is the front one, even when
 //! others are appended; grows by doubling, out of the runtime's own memory.
 
-use crate::buffer::Table;
-use crate::sys;
+use crate::kernel::own_memory::Table;
+use crate::kernel::sys;
 
 /// A growing first-in first-out queue of words.
 pub struct Inbox {

@@ -10,16 +10,16 @@
 //!
 //! A slot without data holds up to 24 bytes of body (40 of a later one), so short messages move one cache line. The slots of a message
 //! follow each other, since nothing else is sent while they are.
-//! **Invariants**: a handler is named by module and offset ([`crate::modules`]) and resolved where it runs; a message is believed only when its
+//! **Invariants**: a handler is named by module and offset ([`crate::libraries::modules`]) and resolved where it runs; a message is believed only when its
 //! slots fit together; handlers run in the order of arrival, each on a whole message, of which it must take every word.
 
 use super::blocks::{self, BlockSpec};
 use super::inbox::Inbox;
 use super::{Host, Invocation, Kind, invoke, require_node, running, timers, with};
-use crate::buffer::Table;
-use crate::entry::access;
-use crate::instruments::{self, Step};
-use crate::msg::{Rejection, id};
+use crate::gates::access;
+use crate::kernel::own_memory::Table;
+use crate::messages::{Rejection, id};
+use crate::node::instruments::{self, Step};
 use crate::node::{self, Node};
 use crate::transport::{Message, Urgency};
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
@@ -74,7 +74,7 @@ pub struct Arrived {
 }
 
 impl Messages {
-    pub fn new() -> crate::sys::Result<Messages> {
+    pub fn new() -> crate::kernel::sys::Result<Messages> {
         Ok(Messages {
             inbox: Inbox::new(),
             current: Current::default(),

@@ -33,11 +33,11 @@ pub mod state;
 pub mod threads;
 pub mod timers;
 
-use crate::entry::access;
-use crate::modules::MODULES;
+use crate::gates::access;
+use crate::kernel::sys;
+use crate::libraries::modules::MODULES;
 use crate::node::{self, Node};
-use crate::sys;
-use crate::syscall_gate::{guarded, signals};
+use crate::system_calls::{guarded, signals};
 use crate::transport::Message;
 use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
 use blizzard_contract::{self as contract, Counter};
@@ -102,7 +102,7 @@ impl State {
     }
 }
 
-/// The one state. At a page of its own: see [`crate::apart`].
+/// The one state. At a page of its own: see [`crate::kernel::unaliased`].
 #[repr(align(4096))]
 struct Global {
     /// `state` is there.
@@ -219,7 +219,7 @@ fn start() {
     GLOBAL.threaded.store(node::nodes() == 1, Ordering::Relaxed);
     if node::nodes() == 1 {
         // SAFETY: the runtime has started.
-        if let Err(e) = unsafe { crate::segment::let_gathers_look() } {
+        if let Err(e) = unsafe { crate::memory::segment::let_gathers_look() } {
             node::fail(format_args!("cannot change the runtime's page of constants: {e}"));
         }
     }
@@ -471,7 +471,7 @@ fn remind() {
 
 /// Waits, running handlers, until `done`; in a run of one node, where nothing but a timer can come from outside, a wait without end is
 /// an error that `what` describes.
-fn wait(host: &mut Host<'_>, what: crate::stats::Wait, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
+fn wait(host: &mut Host<'_>, what: crate::node::stats::Wait, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
     match host {
         Host::Node(node) => node.wait_running_handlers(what, done),
         Host::Alone => loop {
@@ -479,7 +479,7 @@ fn wait(host: &mut Host<'_>, what: crate::stats::Wait, done: impl Fn() -> bool, 
             if done() {
                 return;
             }
-            if !matches!(what, crate::stats::Wait::Miss) {
+            if !matches!(what, crate::node::stats::Wait::Miss) {
                 // A call of the program, with nothing that relies on tags behind it.
                 signals::safe_point();
             }

@@ -5,7 +5,7 @@
 //! Input: addresses of functions, old or new ones (the rewriter's `DESIGN.md`, "New addresses"); names. Output: names, new addresses.
 //! **Invariant**: what is remembered is used only while the table of modules is the same.
 
-use crate::modules::{MODULES, Modules};
+use crate::libraries::modules::{MODULES, Modules};
 
 const PLACES: usize = 64;
 

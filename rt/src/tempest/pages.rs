@@ -7,9 +7,9 @@
 //! the number of mapped pages stays below the run's limit.
 
 use super::blocks;
-use crate::buffer::{Table, Zeroed};
-use crate::print;
-use crate::sys;
+use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::print;
+use crate::kernel::sys;
 use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
 use blizzard_contract::{USER_BASE, USER_BYTES};
 use blizzard_protocol::tag::Tag;

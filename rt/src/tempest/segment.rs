@@ -3,8 +3,8 @@
 //! Purpose: reserve the segment at [`USER_BASE`] and make its tags Invalid, in every kind of run. Input: none. Output: mappings.
 //! **Invariant**: done once, before the program can reach the segment; only programs that use `tempest.h` pay for it.
 
-use crate::segment::{self, MapError};
-use crate::sys;
+use crate::kernel::sys;
+use crate::memory::segment::{self, MapError};
 use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
 
 /// Bytes of the file that is mapped over the tags again and again.

@@ -13,7 +13,7 @@
 //! taken, which the destination says in a message; whoever is told of a piece by a message sees it.
 //! Source: SDM volume 1, 12.10.3 (stores that bypass the caches, and their fence).
 
-use crate::region::Region;
+use crate::memory::region::Region;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 use core::arch::asm;
@@ -132,7 +132,7 @@ unsafe fn copy_past_caches(to: u64, from: u64, bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::testing::TestRegion;
+    use crate::memory::region::testing::TestRegion;
 
     #[test]
     fn pieces_of_all_lengths_arrive() {

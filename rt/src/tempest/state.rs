@@ -7,12 +7,12 @@
 //! * The function starts as psABI 3.2.1 wants it: direction flag clear, x87 stack empty, control words of the program. What the vector registers hold is
 //!   nobody's business there, so they are not cleared.
 //! * Where there is XSAVEC, state that is in its initial configuration is not stored.
-//! * Before [`crate::vsib::init`], or on a processor without XSAVE, FXSAVE keeps what there is.
+//! * Before [`crate::gates::vsib::init`], or on a processor without XSAVE, FXSAVE keeps what there is.
 //!
 //! Source: SDM volume 1, chapter 13 (13.7, 13.8: XSAVE, XRSTOR, which initialises what XSTATE_BV leaves out; 13.10: XSAVEC and the compacted format, never
 //! larger than the standard one).
 
-use crate::vsib::{XSAVE_BYTES, XSAVE_COMPACT, XSAVE_MASK};
+use crate::gates::vsib::{XSAVE_BYTES, XSAVE_COMPACT, XSAVE_MASK};
 use core::arch::naked_asm;
 
 /// Calls `run(arg)`; afterwards vector, mask and x87 registers are what they were.
@@ -223,7 +223,7 @@ mod tests {
 
     /// With or without XSAVEC; false where the processor does not have what the test needs.
     fn is_ready(compact: u32) -> bool {
-        crate::vsib::init();
+        crate::gates::vsib::init();
         let has_compact = XSAVE_COMPACT.load(Ordering::Relaxed) != 0;
         XSAVE_COMPACT.store(compact, Ordering::Relaxed);
         is_x86_feature_detected!("avx") && (compact == 0 || has_compact)

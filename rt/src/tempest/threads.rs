@@ -7,7 +7,7 @@
 use super::blocks::BlockSpec;
 use super::{Host, in_handler, running, wait, with};
 use crate::node;
-use crate::stats::Wait;
+use crate::node::stats::Wait;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// `TPPI_resume_va`.
@@ -20,7 +20,7 @@ pub fn resume(va: u64, len: i32) {
 
 /// The program's semaphore.
 fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
-    if sem.is_null() || !sem.is_aligned() || crate::entry::access::in_segment(sem as u64) {
+    if sem.is_null() || !sem.is_aligned() || crate::gates::access::in_segment(sem as u64) {
         node::fail(format_args!("{function}: {:#x} is not an aligned int in private memory", sem as u64));
     }
     // SAFETY: the program's own word, which it touches through here.

@@ -6,15 +6,17 @@
 //! A program that computes enters the runtime only when its doorbell is set, so somebody must set it. That is a thread of the runtime's own,
 //! made at the first timer, which sleeps until the next deadline; it executes nothing but [`watch`], has all signals
 //! blocked, and touches only this module's words and the context page. A node that waits in the kernel is called out of it as by a peer
-//! ([`crate::syscall_gate`]).
+//! ([`crate::system_calls`]).
 //! **Invariants**: the handlers' list belongs to the computation thread; the watcher sees [`DEADLINE`] only. Whoever lowers the deadline
 //! wakes the watcher.
 
 use super::with;
-use crate::apart::Apart;
-use crate::buffer::{Queue, Zeroed};
-use crate::region::Context;
-use crate::{node, sys, transport};
+use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::sys;
+use crate::kernel::unaliased::Unaliased;
+use crate::memory::region::Context;
+use crate::node;
+use crate::transport;
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -29,7 +31,7 @@ static DEADLINE: AtomicU64 = AtomicU64::new(NEVER);
 /// Changes whenever the watcher must look at the deadline again; it sleeps on it.
 static CHANGED: AtomicU32 = AtomicU32::new(0);
 /// A deadline has passed.
-static DUE: Apart<AtomicBool> = Apart::new(AtomicBool::new(false));
+static DUE: Unaliased<AtomicBool> = Unaliased::new(AtomicBool::new(false));
 
 /// Whether some timer's time has come.
 #[inline]

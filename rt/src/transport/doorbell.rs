@@ -20,7 +20,7 @@
 //! **Invariant**: both sides have a full fence between what they write and what they look at: so at least one of them sees the other.
 //! Source: Dekker's mutual exclusion; SDM volume 3, 9.2.3.9 (locked instructions order all loads and stores).
 
-use crate::sys;
+use crate::kernel::sys;
 use blizzard_contract::activity;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};

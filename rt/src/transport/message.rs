@@ -17,7 +17,7 @@
 //!       64  64 bytes of data
 //! ```
 
-use crate::buffer::Zeroed;
+use crate::kernel::own_memory::Zeroed;
 use blizzard_protocol::ids::BLOCK_WORDS;
 
 /// Words of a slot's first line behind the one that the sequence number shares with the incarnation.

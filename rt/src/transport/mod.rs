@@ -34,17 +34,18 @@ pub mod message;
 #[cfg(test)]
 mod models;
 pub mod ring;
+pub mod settings;
 pub mod shuttle;
 mod wait;
 mod watch;
 
-use crate::buffer::Queue;
-use crate::config::{Spins, Waiting, Yields};
-use crate::msg;
+use crate::kernel::own_memory::Queue;
+use crate::kernel::sys;
+use crate::memory::region::{Context, Region};
+use crate::messages;
 #[cfg(test)]
 use crate::node::explore::Look;
-use crate::region::{Context, Region};
-use crate::sys;
+use crate::transport::settings::{Spins, Waiting, Yields};
 use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use blizzard_protocol::ids::BLOCK_WORDS;
 use blizzard_protocol::ids::NodeId;
@@ -147,7 +148,7 @@ impl Transport {
         message.source = self.me.index() as u8;
         message.taken = peer.link.taken();
         self.looking.sent(to);
-        self.is_talking = !msg::is_coherence(message.handler);
+        self.is_talking = !messages::is_coherence(message.handler);
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
         if peer.overflow.is_empty() && peer.link.send(&message) {
@@ -316,7 +317,7 @@ impl Transport {
             {
                 self.turn = number;
                 self.looking.received();
-                self.is_talking = !msg::is_coherence(message.handler);
+                self.is_talking = !messages::is_coherence(message.handler);
                 peer.link.expect_to_send(message);
                 return NodeId::new(number as u32);
             }
@@ -396,7 +397,7 @@ pub fn abort(region: &Region) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::testing::TestRegion;
+    use crate::memory::region::testing::TestRegion;
     use blizzard_contract::activity;
 
     fn pair(slots: u32, cpus: u32) -> (TestRegion, Transport, Transport) {

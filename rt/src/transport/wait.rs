@@ -1,13 +1,15 @@
 //! Waiting for messages: look, look less often, yield, sleep.
 //!
 //! Purpose: one wait of this node, step by step. Input: rings that were found empty. Output: time passes, and peers know what this
-//! node does (the table of [`super::doorbell`]). How long each kind of waiting lasts is [`crate::config`]'s business.
+//! node does (the table of [`super::doorbell`]). How long each kind of waiting lasts is [`crate::transport::settings`]'s business.
 
 use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
-use crate::stats::Wait;
-use crate::{stats, sys, tempest};
+use crate::kernel::sys;
+use crate::node::stats;
+use crate::node::stats::Wait;
+use crate::tempest;
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::protocol::seam::Idled;

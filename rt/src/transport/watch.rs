@@ -4,7 +4,7 @@
 //! Output: signals, and [`Transport::silent`] and [`Transport::damaged`] for the node to report.
 
 use super::{Peer, Transport, call};
-use crate::sys;
+use crate::kernel::sys;
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! What is explored: a few nodes with a few steps each, for each mechanism that lives in the drivers, at any block size.
 
 use super::world::{Copy, Model, Op, Variable, share};
-use crate::homes::{PAGE_BYTES, Placement};
+use crate::memory::homes::{PAGE_BYTES, Placement};
 use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
 use blizzard_contract::{RegionHeader, home_policy};
 use blizzard_protocol::ids::Block;

@@ -3,15 +3,15 @@
 use super::WORLD;
 use super::fiber::{self, Fiber};
 use super::search::Found;
-use crate::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
+use crate::kernel::sys;
+use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
+use crate::memory::region::Region;
+use crate::memory::region::testing::TestRegion;
+use crate::memory::tags::Space;
 use crate::node::Node;
 use crate::node::access::Lane;
-use crate::region::Region;
-use crate::region::testing::TestRegion;
-use crate::sys;
-use crate::syscall_gate::pins;
-use crate::syscall_gate::table::Range;
-use crate::tags::Space;
+use crate::system_calls::pins;
+use crate::system_calls::table::Range;
 use crate::tempest::{self, Host, bulk};
 use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
@@ -474,7 +474,7 @@ impl Program<'_> {
         NodeId::new(self.number as u32).expect("a node's number")
     }
 
-    /// A node that is created begins when it has been released, as in [`crate::forks::become_node`].
+    /// A node that is created begins when it has been released, as in [`crate::node::forks::become_node`].
     fn be_born(&self) {
         let World { region, actors, variables, .. } = self.world;
         if self.world.node(self.number).is_none() {
@@ -586,7 +586,7 @@ impl Program<'_> {
             }),
             Op::BulkWait => self.call(|node| {
                 let from = NodeId::new(BULK[0]).expect("a node's number");
-                node.wait_running_handlers(crate::stats::Wait::Other, || bulk::is_ready(from, 0));
+                node.wait_running_handlers(crate::node::stats::Wait::Other, || bulk::is_ready(from, 0));
                 if self.buffer(0) != self.buffer(1) {
                     self.world.find(Found::Stale);
                 }
@@ -632,7 +632,7 @@ impl Program<'_> {
     fn end(&self) {
         self.node().begin();
         self.world.actors[self.number].has_ended.set(true);
-        self.node().wait(crate::stats::Wait::Other, |_| false);
+        self.node().wait(crate::node::stats::Wait::Other, |_| false);
     }
 }
 

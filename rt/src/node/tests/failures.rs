@@ -159,15 +159,15 @@ pub(super) fn hostile_messages_are_counted_and_dropped() {
             message.key = random() | 1 << 50;
             message.length = [0, 64, 1, 255][random() as usize % 4];
             let legal = [
-                crate::msg::id::EXITED,
-                crate::msg::id::LOCK_ACQUIRE,
-                crate::msg::id::LOCK_TRY,
-                crate::msg::id::LOCK_RELEASE,
-                crate::msg::id::BARRIER_ARRIVE,
-                crate::msg::id::EVENT_SET,
-                crate::msg::id::EVENT_WAIT,
-                crate::msg::id::COUNTER_OP,
-                crate::msg::id::REMOTE_FENCE,
+                crate::messages::id::EXITED,
+                crate::messages::id::LOCK_ACQUIRE,
+                crate::messages::id::LOCK_TRY,
+                crate::messages::id::LOCK_RELEASE,
+                crate::messages::id::BARRIER_ARRIVE,
+                crate::messages::id::EVENT_SET,
+                crate::messages::id::EVENT_WAIT,
+                crate::messages::id::COUNTER_OP,
+                crate::messages::id::REMOTE_FENCE,
             ];
             if !legal.contains(&message.handler) {
                 program.call(|node| node.send(other, message));

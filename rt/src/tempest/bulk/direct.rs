@@ -5,8 +5,8 @@
 
 use super::super::{Host, with};
 use super::{Destination, asked, complete, staged};
+use crate::kernel::sys::{self, Errno};
 use crate::node;
-use crate::sys::{self, Errno};
 use blizzard_protocol::ids::NodeId;
 
 /// Bytes that one step copies.

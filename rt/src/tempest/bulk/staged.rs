@@ -9,9 +9,9 @@
 use super::super::staging::Area;
 use super::super::{Host, with};
 use super::{Bulk, Destination, Staging, complete, destination, reject};
-use crate::msg::id;
+use crate::messages::id;
 use crate::node::has_bug;
-use crate::stats;
+use crate::node::stats;
 use crate::transport::Message;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;

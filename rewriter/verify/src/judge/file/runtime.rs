@@ -4,7 +4,7 @@
 //! A runtime's name is the SHA-256 of what the kernel maps of it and where it is entered, its module info left out. The relocations of the
 //! runtime are in these bytes: it applies them itself. **Invariant**: nothing of the runtime is believed; a program has a known one or is refused.
 //!
-//! Source: `rewriter/DESIGN.md` ("The runtime blob"), `rt/src/entry`.
+//! Source: `rewriter/DESIGN.md` ("The runtime blob"), `rt/src/start`.
 
 use crate::audit::Audit;
 use crate::file::memory::{self, PF_W, PF_X, PT_LOAD};

@@ -1,0 +1,692 @@
+//! The gates: where rewritten code enters the runtime.
+//!
+//! Purpose: save everything the caller may have live, run the Rust half, put everything back. Input: the stack arguments that
+//! the contract describes. Output: none but the effect; [`string`] alone changes rax, rcx, rsi, rdi and the flags, as its
+//! instruction does.
+//! **Invariants**
+//! * Everything lives on the caller's stack: no static state, no TLS, so several threads of a one-node run can be inside.
+//! * General registers and rflags (DF included) are saved and restored here; xmm0-15 with legacy SSE moves, which leave
+//!   the upper halves of ymm and zmm alone; the blob contains no AVX, x87 or MMX instruction (a test of the rewriter decodes it),
+//!   so k0-7, zmm16-31, the upper halves and the x87 stack stay as they are.
+//! * The direction flag is clear and rsp is 16-byte aligned when Rust code runs; neither is assumed at entry.
+//!
+//! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
+
+use super::access;
+use super::strings;
+use crate::gates::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
+use crate::node;
+use crate::node::access::Lane;
+use crate::system_calls::{self, segv, signals};
+use crate::tempest::faults;
+use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
+use core::arch::naked_asm;
+
+/// What the save sequence leaves on the stack, lowest address first.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Frame {
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8..r15: encoding order. The rsp slot is not restored and holds no useful value.
+    pub gpr: [u64; 16],
+    pub rflags: u64,
+    pub return_address: u64,
+    /// Stack arguments, the one pushed last first.
+    pub args: [u64; 2],
+}
+
+/// Bytes by which a stub lowers rsp before it calls a gate.
+pub const RED_ZONE: u64 = 128;
+
+/// Index of a general register in [`Frame::gpr`].
+pub const RAX: usize = 0;
+pub const RCX: usize = 1;
+pub const RDX: usize = 2;
+pub const RSI: usize = 6;
+pub const RDI: usize = 7;
+pub const R8: usize = 8;
+pub const R9: usize = 9;
+pub const R10: usize = 10;
+pub const R11: usize = 11;
+
+/// Saves flags and general registers as a [`Frame`] (its address in rbp) and xmm0-15 below it (rbx = rsp = their address).
+/// Uses about 400 bytes of stack.
+macro_rules! save {
+    () => {
+        concat!(
+            "pushfq\n", // status flags and DF, before anything changes them
+            "cld\n",    // Rust code relies on DF = 0
+            "push r15\n",
+            "push r14\n",
+            "push r13\n",
+            "push r12\n",
+            "push r11\n",
+            "push r10\n",
+            "push r9\n",
+            "push r8\n",
+            "push rdi\n",
+            "push rsi\n",
+            "push rbp\n",
+            "push rsp\n", // placeholder of the rsp slot
+            "push rbx\n",
+            "push rdx\n",
+            "push rcx\n",
+            "push rax\n",
+            "mov rbp, rsp\n", // rbp = the Frame; call-saved, so it survives the Rust half
+            "sub rsp, 256\n",
+            "and rsp, -16\n",       // movaps and the psABI want 16-byte alignment
+            "movaps [rsp], xmm0\n", // legacy encodings: no VEX, upper halves untouched
+            "movaps [rsp + 16], xmm1\n",
+            "movaps [rsp + 32], xmm2\n",
+            "movaps [rsp + 48], xmm3\n",
+            "movaps [rsp + 64], xmm4\n",
+            "movaps [rsp + 80], xmm5\n",
+            "movaps [rsp + 96], xmm6\n",
+            "movaps [rsp + 112], xmm7\n",
+            "movaps [rsp + 128], xmm8\n",
+            "movaps [rsp + 144], xmm9\n",
+            "movaps [rsp + 160], xmm10\n",
+            "movaps [rsp + 176], xmm11\n",
+            "movaps [rsp + 192], xmm12\n",
+            "movaps [rsp + 208], xmm13\n",
+            "movaps [rsp + 224], xmm14\n",
+            "movaps [rsp + 240], xmm15\n",
+            "mov rbx, rsp\n", // rbx = the xmm area; call-saved
+        )
+    };
+}
+
+/// Undoes [`save!`], taking register values from the Frame, which the Rust half may have changed.
+macro_rules! restore {
+    () => {
+        concat!(
+            "movaps xmm0, [rbx]\n",
+            "movaps xmm1, [rbx + 16]\n",
+            "movaps xmm2, [rbx + 32]\n",
+            "movaps xmm3, [rbx + 48]\n",
+            "movaps xmm4, [rbx + 64]\n",
+            "movaps xmm5, [rbx + 80]\n",
+            "movaps xmm6, [rbx + 96]\n",
+            "movaps xmm7, [rbx + 112]\n",
+            "movaps xmm8, [rbx + 128]\n",
+            "movaps xmm9, [rbx + 144]\n",
+            "movaps xmm10, [rbx + 160]\n",
+            "movaps xmm11, [rbx + 176]\n",
+            "movaps xmm12, [rbx + 192]\n",
+            "movaps xmm13, [rbx + 208]\n",
+            "movaps xmm14, [rbx + 224]\n",
+            "movaps xmm15, [rbx + 240]\n",
+            "mov rsp, rbp\n", // back to the Frame
+            "pop rax\n",
+            "pop rcx\n",
+            "pop rdx\n",
+            "pop rbx\n",
+            "lea rsp, [rsp + 8]\n", // the rsp slot
+            "pop rbp\n",
+            "pop rsi\n",
+            "pop rdi\n",
+            "pop r8\n",
+            "pop r9\n",
+            "pop r10\n",
+            "pop r11\n",
+            "pop r12\n",
+            "pop r13\n",
+            "pop r14\n",
+            "pop r15\n",
+            "popfq\n", // status flags and DF as they were (or as the string instruction left them)
+        )
+    };
+}
+
+/// `GATE_MISS`: on return every block of the range allows the access. Clobbers nothing.
+///
+/// # Safety
+/// Called from rewritten code with the two stack arguments of [`miss_desc`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn miss() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 16", // the descriptor and the address
+        rust = sym on_miss,
+    )
+}
+
+/// `GATE_POLL`: runs what waits behind the doorbell. Clobbers nothing.
+///
+/// # Safety
+/// Called from rewritten code.
+#[unsafe(naked)]
+pub unsafe extern "C" fn poll() {
+    naked_asm!(
+        save!(),
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_poll,
+    )
+}
+
+/// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does. Or goes to the instruction itself.
+///
+/// # Safety
+/// Called from rewritten code with the stack argument of [`string_desc`](blizzard_contract::string_desc).
+#[unsafe(naked)]
+pub unsafe extern "C" fn string() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "mov rsi, rbx",
+        "call {rust}",
+        "test al, al",
+        "jnz 2f",
+        restore!(),
+        "ret 8", // the descriptor
+        "2:",
+        restore!(),
+        "ret {GIVEN_BACK}", // the descriptor, and what the stub has moved rsp by
+        GIVEN_BACK = const 8 + RED_ZONE,
+        rust = sym strings::on_string,
+    )
+}
+
+/// `GATE_VSIB`: makes the active lanes of a gather or scatter accessible. Clobbers nothing.
+///
+/// # Safety
+/// Called from rewritten code with the address of a [`VsibDesc`] as stack argument, on a processor with XSAVE.
+#[unsafe(naked)]
+pub unsafe extern "C" fn vsib() {
+    naked_asm!(
+        save!(),
+        // An XSAVE area with the vector and mask registers, below the xmm area. It is only read: nothing is restored from it.
+        "mov eax, dword ptr [rip + {bytes}]",
+        "sub rsp, rax",
+        "and rsp, -64",        // XSAVE wants 64-byte alignment
+        "xor eax, eax",
+        "mov [rsp + 512], rax", // XSTATE_BV and the rest of the header start as zero
+        "mov [rsp + 520], rax",
+        "mov [rsp + 528], rax",
+        "mov [rsp + 536], rax",
+        "mov [rsp + 544], rax",
+        "mov [rsp + 552], rax",
+        "mov [rsp + 560], rax",
+        "mov [rsp + 568], rax",
+        "mov eax, dword ptr [rip + {mask}]",
+        "xor edx, edx",
+        "xsave64 [rsp]",        // components edx:eax
+        "mov rdi, rbp",
+        "mov rsi, rsp",
+        "call {rust}",
+        restore!(),
+        "ret 8", // the descriptor's address
+        bytes = sym XSAVE_BYTES,
+        mask = sym XSAVE_MASK,
+        rust = sym on_vsib,
+    )
+}
+
+/// `GATE_GROUP`: on return all ranges of a chain are accessible at once. Clobbers nothing.
+///
+/// # Safety
+/// Called from rewritten code with the address of a chain of [`GroupRange`]s as stack argument.
+#[unsafe(naked)]
+pub unsafe extern "C" fn group() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 8", // the chain's address
+        rust = sym on_group,
+    )
+}
+
+/// `GATE_SYSCALL` of a run of several nodes: prepares the call and continues at one of the stubs that execute it, or behind the
+/// program's `syscall`. Clobbers rcx and r11, as `syscall` does.
+///
+/// # Safety
+/// Jumped to from rewritten code with rcx = the address behind its `syscall`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]", // the red zone
+        "push rcx",             // the Frame's return address: where to continue
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 128",
+        rust = sym system_calls::direct::on_syscall,
+    )
+}
+
+/// `GATE_SYSCALL` of a run of one node: the program executes its own `syscall` unless the runtime has a say in the call.
+///
+/// # Safety
+/// As [`syscall`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall_alone() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "cmp eax, {limit}",
+        "jae 2f",
+        "bt dword ptr [rip + {ours}], eax",
+        "jc 3f",
+        "2: popfq",
+        "lea rsp, [rsp + 128]",
+        "lea rcx, [rcx - 2]", // the `syscall` instruction itself
+        "jmp rcx",
+        "3: popfq",
+        "push rcx",
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 128",
+        limit = const system_calls::alone::LIMIT,
+        ours = sym system_calls::alone::OURS,
+        rust = sym system_calls::alone::on_syscall,
+    )
+}
+
+/// Not a gate of the program: a forked child comes here before it returns from its system call. Clobbers nothing.
+///
+/// # Safety
+/// Called from the system-call stub only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn fork_child() {
+    naked_asm!(
+        save!(),
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_fork_child,
+    )
+}
+
+/// As [`fork_child`], in a child that is a node.
+///
+/// # Safety
+/// Called from the system-call stub only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn created_child() {
+    naked_asm!(
+        save!(),
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_created_child,
+    )
+}
+
+/// The Rust half of [`miss`].
+extern "C" fn on_miss(frame: &mut Frame) {
+    let desc = frame.args[0] as u32;
+    let addr = frame.args[1];
+    let bytes = match desc & miss_desc::SIZE_MASK {
+        miss_desc::SIZE_XSAVE => vsib::state_bytes(),
+        bytes => u64::from(bytes),
+    };
+    faults::note_pc(frame.return_address);
+    access::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
+    segv::keep_away(addr, bytes);
+    signals::keep_ringing();
+}
+
+/// The Rust half of [`poll`].
+extern "C" fn on_poll() {
+    if access::detached() {
+        system_calls::silence_doorbell();
+    } else {
+        node::poll();
+    }
+    // A poll is a safe point: nothing of the program waits between a check and its access.
+    signals::safe_point();
+}
+
+/// The Rust half of [`fork_child`].
+extern "C" fn on_fork_child() {
+    system_calls::on_fork_child();
+}
+
+/// The Rust half of [`created_child`].
+extern "C" fn on_created_child() {
+    system_calls::on_created_child();
+}
+
+/// The Rust half of [`vsib`]. `area`: the XSAVE area.
+extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
+    access::count(Counter::VsibCalls);
+    faults::note_pc(frame.return_address);
+    // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
+    let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
+    // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.
+    let rsp_at_push = (&raw const frame.args[1]) as u64;
+    frame.gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
+    // SAFETY: the gate has just filled the area.
+    let vectors = unsafe { vsib::Vectors::new(area) };
+    let lanes = vsib::lanes(&desc, &frame.gpr, &vectors);
+    let store = desc.access & 2 != 0;
+    let mut shared = Lanes::new();
+    for &(addr, bytes) in lanes.as_slice() {
+        shared.push(Lane { addr, bytes, store, masked: false });
+    }
+    shared.require();
+}
+
+/// The ranges of one access.
+struct Lanes {
+    /// Those that may lie in the segment, and from the end on those that do not.
+    list: [Lane; vsib::MAX_LANES],
+    shared: usize,
+    private: usize,
+}
+
+impl Lanes {
+    fn new() -> Lanes {
+        let none = Lane { addr: 0, bytes: 0, store: false, masked: false };
+        Lanes { list: [none; vsib::MAX_LANES], shared: 0, private: 0 }
+    }
+
+    /// Takes one of at most [`vsib::MAX_LANES`].
+    fn push(&mut self, lane: Lane) {
+        let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
+        if access::in_segment(lane.addr) || access::in_segment(last) {
+            self.list[self.shared] = lane;
+            self.shared += 1;
+        } else {
+            self.private += 1;
+            self.list[vsib::MAX_LANES - self.private] = lane;
+        }
+    }
+
+    fn require(&self) {
+        if self.shared > 0 {
+            access::require_lanes(&self.list[..self.shared]);
+        }
+        for lane in &self.list[vsib::MAX_LANES - self.private..] {
+            segv::keep_away(lane.addr, lane.bytes);
+        }
+        if self.shared > 0 {
+            signals::keep_ringing();
+        }
+    }
+}
+
+/// The Rust half of [`group`].
+extern "C" fn on_group(frame: &mut Frame) {
+    // SAFETY: the rewriter pushed the address of a chain in read-only data of the program.
+    unsafe { require_group(frame.args[0], |r| frame.gpr.get(usize::from(r)).copied().unwrap_or(0)) };
+}
+
+/// Makes the ranges of the chain at `at` accessible; `register` tells the program's values, by number in encoding order.
+///
+/// # Safety
+/// A chain of [`GroupRange`]s stands at `at`.
+pub unsafe fn require_group(at: u64, register: impl Fn(u8) -> u64) {
+    let mut lanes = Lanes::new();
+    for k in 0..GROUP_RANGES {
+        // SAFETY: passed on from the caller: the chain goes on while `more` says so.
+        let range = unsafe { (at as *const GroupRange).add(k).read_unaligned() };
+        let index = if range.index < 16 { register(range.index).wrapping_mul(range.scale.into()) } else { 0 };
+        lanes.push(Lane {
+            addr: register(range.base).wrapping_add(index).wrapping_add(i64::from(range.disp) as u64),
+            bytes: (range.desc & miss_desc::SIZE_MASK).into(),
+            store: range.desc & miss_desc::STORE != 0,
+            masked: range.desc & miss_desc::MASKED != 0,
+        });
+        if range.more == 0 {
+            break;
+        }
+    }
+    lanes.require();
+}
+
+const _: () = {
+    // The layout that `save!` and `restore!` build.
+    assert!(core::mem::offset_of!(Frame, rflags) == 128);
+    assert!(core::mem::offset_of!(Frame, args) == 144);
+    assert!(GROUP_RANGES <= vsib::MAX_LANES);
+};
+
+/// Run-time addresses of the gates, in the order of their slots in the private context page:
+/// [`contract::GATE_MISS`], [`contract::GATE_POLL`], [`contract::GATE_STRING`], [`contract::GATE_VSIB`], [`contract::GATE_SYSCALL`], [`contract::GATE_GROUP`],
+/// [`contract::GATE_STACK`]. `alone`: in a run of
+/// one node nothing is inaccessible, so most system calls are the program's own.
+pub fn addresses(alone: bool) -> [u64; 7] {
+    let syscall = if alone { syscall_alone as *const () } else { syscall as *const () };
+    [
+        miss as *const () as u64,
+        poll as *const () as u64,
+        string as *const () as u64,
+        vsib as *const () as u64,
+        syscall as u64,
+        group as *const () as u64,
+        crate::gates::shared_stack::gate as *const () as u64,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blizzard_contract::string_desc;
+
+    /// Every general register (rsp aside), the flags and some vector registers around a gate call.
+    #[repr(C, align(64))]
+    #[derive(Clone, PartialEq, Debug)]
+    struct Machine {
+        gpr: [u64; 16],
+        rflags: u64,
+        /// rsp before the arguments were pushed, and after the gate returned.
+        rsp: [u64; 2],
+        saved_rsp: u64,
+        _pad: [u64; 4],
+        xmm: [[u64; 2]; 4],
+    }
+
+    /// Loads `machine`, calls `gate` with two stack arguments on a stack moved by `skew` bytes, stores the registers back.
+    /// xmm14 carries the machine's address across the call.
+    #[unsafe(naked)]
+    unsafe extern "C" fn call_gate(_machine: &mut Machine, _gate: u64, _arg0: u64, _arg1: u64, _skew: u64) {
+        naked_asm!(
+            "push rbx",
+            "push rbp",
+            "push r12",
+            "push r13",
+            "push r14",
+            "push r15",
+            "mov [rdi + 152], rsp",
+            "movq xmm14, rdi",
+            "sub rsp, 256",
+            "sub rsp, r8",
+            "push rcx",
+            "push rdx",
+            "mov [rdi + 136], rsp",
+            "push rsi",
+            "mov r15, rdi",
+            "movaps xmm0, [r15 + 192]",
+            "movaps xmm1, [r15 + 208]",
+            "movaps xmm7, [r15 + 224]",
+            "movaps xmm15, [r15 + 240]",
+            "push qword ptr [r15 + 128]",
+            "popfq",
+            "mov rax, [r15]",
+            "mov rcx, [r15 + 8]",
+            "mov rdx, [r15 + 16]",
+            "mov rbx, [r15 + 24]",
+            "mov rbp, [r15 + 40]",
+            "mov rsi, [r15 + 48]",
+            "mov rdi, [r15 + 56]",
+            "mov r8, [r15 + 64]",
+            "mov r9, [r15 + 72]",
+            "mov r10, [r15 + 80]",
+            "mov r11, [r15 + 88]",
+            "mov r12, [r15 + 96]",
+            "mov r13, [r15 + 104]",
+            "mov r14, [r15 + 112]",
+            "mov r15, [r15 + 120]",
+            "lea rsp, [rsp + 8]",
+            "call [rsp - 8]",
+            "pushfq",
+            "push r15",
+            "movq r15, xmm14",
+            "pop qword ptr [r15 + 120]",
+            "pop qword ptr [r15 + 128]",
+            "cld",
+            "mov [r15 + 144], rsp",
+            "mov [r15], rax",
+            "mov [r15 + 8], rcx",
+            "mov [r15 + 16], rdx",
+            "mov [r15 + 24], rbx",
+            "mov [r15 + 40], rbp",
+            "mov [r15 + 48], rsi",
+            "mov [r15 + 56], rdi",
+            "mov [r15 + 64], r8",
+            "mov [r15 + 72], r9",
+            "mov [r15 + 80], r10",
+            "mov [r15 + 88], r11",
+            "mov [r15 + 96], r12",
+            "mov [r15 + 104], r13",
+            "mov [r15 + 112], r14",
+            "movaps [r15 + 192], xmm0",
+            "movaps [r15 + 208], xmm1",
+            "movaps [r15 + 224], xmm7",
+            "movaps [r15 + 240], xmm15",
+            "mov rsp, [r15 + 152]",
+            "pop r15",
+            "pop r14",
+            "pop r13",
+            "pop r12",
+            "pop rbp",
+            "pop rbx",
+            "ret",
+        )
+    }
+
+    fn machine(rflags: u64) -> Machine {
+        let mut m = Machine { gpr: [0; 16], rflags, rsp: [0; 2], saved_rsp: 0, _pad: [0; 4], xmm: [[0; 2]; 4] };
+        for (i, r) in m.gpr.iter_mut().enumerate() {
+            *r = 0x1111_1111_1111_1111u64.wrapping_mul(i as u64 + 1);
+        }
+        for (i, x) in m.xmm.iter_mut().enumerate() {
+            *x = [i as u64, !(i as u64)];
+        }
+        m
+    }
+
+    /// CF, PF, AF, ZF, SF, DF, OF.
+    const FLAGS: u64 = 0xcd5;
+    const DF: u64 = 0x400;
+
+    fn assert_preserved(before: &Machine, after: &Machine, except: &[usize], popped: u64) {
+        for i in (0..16).filter(|i| !except.contains(i)) {
+            assert_eq!(after.gpr[i], before.gpr[i], "register {i}");
+        }
+        assert_eq!(after.xmm, before.xmm);
+        assert_eq!(after.rsp[1] - after.rsp[0], popped, "bytes of arguments popped");
+    }
+
+    #[test]
+    fn the_miss_gate_preserves_registers_flags_and_direction() {
+        for skew in [0, 1, 8, 13] {
+            for flags in [0x202, 0x202 | FLAGS, 0x202 | DF, 0x202 | 0x41] {
+                let before = machine(flags);
+                let mut m = before.clone();
+                let desc = u64::from(miss_desc::LOAD | 8);
+                // SAFETY: private memory in a process without peers: the gate returns at once.
+                unsafe { call_gate(&mut m, miss as *const () as u64, desc, 0x1_0000, skew) };
+                assert_preserved(&before, &m, &[], 16);
+                assert_eq!(m.rflags & FLAGS, flags & FLAGS);
+            }
+        }
+    }
+
+    #[test]
+    fn the_string_gate_changes_what_the_instruction_changes() {
+        let src = *b"0123456789abcdef";
+        let mut dst = [0u8; 16];
+        let mut before = machine(0x202 | 0x41);
+        before.gpr[RCX] = 16;
+        before.gpr[RSI] = src.as_ptr() as u64;
+        before.gpr[RDI] = dst.as_mut_ptr() as u64;
+        let mut m = before.clone();
+        let desc = string_desc::MOVS | 1 << string_desc::REP_SHIFT | string_desc::CHECK_LOADS;
+        // SAFETY: the registers describe a copy between two live arrays.
+        unsafe { call_gate(&mut m, string as *const () as u64, desc.into(), 0, 5) };
+        assert_eq!(dst, src);
+        assert_eq!((m.gpr[RCX], m.gpr[RSI], m.gpr[RDI]), (0, before.gpr[RSI] + 16, before.gpr[RDI] + 16));
+        assert_eq!(m.rflags & FLAGS, 0x41);
+        assert_preserved(&before, &m, &[RCX, RSI, RDI], 8);
+    }
+
+    #[test]
+    fn the_string_gate_returns_flags_and_runs_downwards() {
+        let text = *b"abcdefgh";
+        let mut before = machine(0x202 | DF);
+        before.gpr[RAX] = u64::from(b'c');
+        before.gpr[RCX] = 8;
+        before.gpr[RDI] = &raw const text[7] as u64;
+        let mut m = before.clone();
+        let desc = string_desc::SCAS | 2 << string_desc::REP_SHIFT | string_desc::CHECK_LOADS;
+        // SAFETY: the registers describe a scan of a live array.
+        unsafe { call_gate(&mut m, string as *const () as u64, desc.into(), 0, 0) };
+        assert_eq!((m.gpr[RCX], m.gpr[RDI]), (2, &raw const text[1] as u64));
+        assert_eq!(m.rflags & FLAGS, DF | 0x44, "equal: ZF and PF, DF still set");
+        assert_preserved(&before, &m, &[RCX, RDI], 8);
+    }
+
+    #[test]
+    fn the_group_gate_preserves_registers_and_reads_the_chain_to_its_end() {
+        let chain = [
+            GroupRange { base: 7, index: 1, scale: 8, desc: miss_desc::LOAD | 8, more: 1, ..GroupRange::default() },
+            GroupRange { base: 0, index: 16, scale: 1, desc: miss_desc::STORE | 64, ..GroupRange::default() },
+        ];
+        for skew in [0, 3, 8] {
+            let before = machine(0x202 | FLAGS);
+            let mut m = before.clone();
+            // SAFETY: the chain is alive; its ranges are private addresses.
+            unsafe { call_gate(&mut m, super::group as *const () as u64, &raw const chain as u64, 0, skew) };
+            assert_preserved(&before, &m, &[], 8);
+            assert_eq!(m.rflags & FLAGS, FLAGS);
+        }
+        let asked = core::cell::Cell::new(0u32);
+        // SAFETY: as above.
+        unsafe {
+            require_group(&raw const chain as u64, |r| {
+                asked.set(asked.get() | 1 << r);
+                0x1000
+            });
+        }
+        assert_eq!(asked.get(), 1 << 7 | 1 << 1 | 1, "no register beyond the chain's end");
+    }
+
+    #[test]
+    fn the_vsib_gate_preserves_registers() {
+        vsib::init();
+        if vsib::state_bytes() == 0 {
+            eprintln!("no XSAVE on this processor: nothing to test");
+            return;
+        }
+        let desc = VsibDesc {
+            base: 7,
+            index: 1,
+            index_bytes: 4,
+            elem_bytes: 4,
+            lanes: 4,
+            scale: 4,
+            mask_kind: 2,
+            access: 1,
+            ..VsibDesc::default()
+        };
+        for skew in [0, 3, 8] {
+            let before = machine(0x202 | FLAGS);
+            let mut m = before.clone();
+            // SAFETY: the descriptor is alive; all lanes are private addresses.
+            unsafe { call_gate(&mut m, super::vsib as *const () as u64, &raw const desc as u64, 0, skew) };
+            assert_preserved(&before, &m, &[], 8);
+            assert_eq!(m.rflags & FLAGS, FLAGS);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Traps at old code addresses.
+//!
+//! Purpose: an old code byte without a springboard is `int3` (0xcc). Executing it raises SIGTRAP; the handler looks the address up
+//! in the trap map of its module and continues at the new code. Input: the table of [`crate::libraries::modules`]. Output: a changed instruction
+//! pointer in the signal frame, the program's own handler, or the program's end.
+//! **Invariants**: the handler takes no lock, so any number of threads may trap at once; it runs on the alternate
+//! stack if the program has one, nests, and returns through the runtime's own restorer.
+//! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
+
+use crate::gates::access;
+use crate::gates::resume;
+use crate::kernel::sys::{self, KernelSigaction};
+use crate::libraries::modules::{Found, MODULES};
+use crate::node;
+use crate::system_calls::{sent_traps, signals};
+use blizzard_contract::Counter;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Index of a register in [`Ucontext::gregs`].
+pub const REG_RDI: usize = 8;
+pub const REG_RSI: usize = 9;
+pub const REG_RDX: usize = 12;
+pub const REG_RAX: usize = 13;
+pub const REG_RCX: usize = 14;
+pub const REG_RSP: usize = 15;
+pub const REG_RIP: usize = 16;
+pub const REG_EFL: usize = 17;
+/// r8 to r11 are the first words.
+pub const REG_R8: usize = 0;
+pub const REG_R9: usize = 1;
+pub const REG_R10: usize = 2;
+pub const REG_R11: usize = 3;
+
+/// The kernel's `struct ucontext` as far as the runtime uses it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Ucontext {
+    pub flags: u64,
+    pub link: u64,
+    pub stack: [u64; 3],
+    /// r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, err, trapno, oldmask, cr2.
+    pub gregs: [u64; 23],
+    pub fpstate: u64,
+    pub reserved: [u64; 8],
+    pub sigmask: u64,
+}
+
+/// Installs the SIGTRAP handler.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Called before the program runs.
+pub unsafe fn install() -> sys::Result<()> {
+    // SAFETY: the handler is async-signal-safe: it reads the table of modules and edits its frame.
+    unsafe { sys::rt_sigaction(libc::SIGTRAP, &action()) }.map(drop)
+}
+
+/// The action that [`install`] sets.
+fn action() -> KernelSigaction {
+    KernelSigaction {
+        handler: entry as *const () as u64,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER | restarts(),
+        restorer: restorer as *const () as u64,
+        mask: 0,
+    }
+}
+
+/// The program's own action for SIGTRAP: its handler, flags, restorer and mask. The runtime's handler stays installed and passes on what
+/// is not a trap byte.
+static OWN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// The action for SIGTRAP as the program set it.
+pub fn own_action() -> KernelSigaction {
+    let [handler, flags, restorer, mask] = [0, 1, 2, 3].map(|i: usize| OWN[i].load(Ordering::Relaxed));
+    KernelSigaction { handler, flags, restorer, mask }
+}
+
+/// SA_RESTART, unless the program has a handler without it: what the program ignores must not interrupt its calls.
+fn restarts() -> u64 {
+    let own = own_action();
+    let interrupts = signals::is_function(&own) && own.flags & libc::SA_RESTART as u64 == 0;
+    if interrupts { 0 } else { libc::SA_RESTART as u64 }
+}
+
+/// Notes the action for SIGTRAP that the program sets.
+pub fn set_own_action(action: &KernelSigaction) {
+    let before = restarts();
+    for (word, value) in OWN.iter().zip([action.handler, action.flags, action.restorer, action.mask]) {
+        word.store(value, Ordering::Relaxed);
+    }
+    if restarts() != before {
+        // SAFETY: the same handler.
+        let _ = unsafe { install() };
+    }
+}
+
+/// The SIGTRAP handler: continues with the program's own handler, on the frame that the kernel built, when [`on_trap`] says so.
+///
+/// # Safety
+/// Entered by the kernel only.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {rust}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2: ret",      // to the restorer
+        rust = sym on_trap,
+    )
+}
+
+/// Where the runtime's signal handlers return to.
+///
+/// # Safety
+/// Entered by `ret` from a handler only, with rsp at the signal frame.
+#[unsafe(naked)]
+pub unsafe extern "C" fn restorer() {
+    naked_asm!(
+        // mov rax, 15 (rt_sigreturn); syscall. In the very bytes of the C library's restorer, by which unwinders know a signal frame.
+        ".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05",
+        "ud2",
+    )
+}
+
+/// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
+extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
+    const SI_KERNEL: i32 = 0x80;
+    let at = context.gregs[REG_RIP].wrapping_sub(1);
+    let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { Found::Elsewhere };
+    match found {
+        Found::Instruction(new) => {
+            access::count(Counter::Traps);
+            context.gregs[REG_RIP] = new;
+            resume::reestablish(context);
+            0
+        }
+        Found::Middle(old) => node::fail(format_args!(
+            "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
+        )),
+        Found::Elsewhere => own_handler(signal, info, context),
+    }
+}
+
+/// What the program wants of a SIGTRAP that is its own. One that an instruction has raised is not ignored.
+fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    const SIG_DFL: u64 = 0;
+    const SIG_IGN: u64 = 1;
+    let raised = info.si_code > 0;
+    if !raised && sent_traps::put_off(info, context) {
+        return 0;
+    }
+    match own_action() {
+        KernelSigaction { handler: SIG_IGN, .. } if !raised => 0,
+        KernelSigaction { handler: SIG_DFL | SIG_IGN, .. } => {
+            default_action(signal);
+            0
+        }
+        action => {
+            if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+                set_own_action(&KernelSigaction::default());
+            }
+            if signals::are_put_off() {
+                signals::leave_call(signal, context, &action);
+            }
+            sent_traps::begins(signal, &action, context);
+            let blocks = action.mask & !signals::RESERVED;
+            if blocks != 0 {
+                sys::set_signal_mask(sys::signal_mask() | blocks);
+            }
+            // SAFETY: the kernel's frame, for the handler that has not begun.
+            unsafe { signals::let_return(context, &action) };
+            action.handler
+        }
+    }
+}
+
+/// What a signal does without a handler, as soon as the calling handler returns.
+pub fn default_action(signal: i32) {
+    let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
+    // SAFETY: the default action runs no code.
+    let _ = unsafe { sys::rt_sigaction(signal, &default) };
+    let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
+}
+
+const _: () = {
+    assert!(core::mem::offset_of!(Ucontext, gregs) == 40);
+    assert!(core::mem::offset_of!(Ucontext, sigmask) == 296);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blizzard_contract::{ModuleInfo, TrapEntry};
+
+    /// Executes a real `int3` under the real handler: the frame must come back at the address that the map names.
+    #[test]
+    fn a_trap_byte_continues_at_the_new_address() {
+        #[unsafe(naked)]
+        extern "C" fn old() -> u64 {
+            naked_asm!("int3", "mov eax, 1", "ret")
+        }
+        #[unsafe(naked)]
+        extern "C" fn new() -> u64 {
+            naked_asm!("mov eax, 2", "ret")
+        }
+        let (old_at, new_at) = (old as *const () as u64, new as *const () as u64);
+        let low = old_at.min(new_at) & !0xfff;
+        // Loops' limits are in it.
+        crate::system_calls::tests::map_context_page();
+        let row = TrapEntry { old: (old_at - low) as u32, new: (new_at - low) as u32 };
+        let info = ModuleInfo {
+            old_base_va: low,
+            new_base_va: low,
+            ..crate::libraries::modules::tests::with_traps(&[row], 0)
+        };
+        // SAFETY: the map is never given back; no other test uses SIGTRAP.
+        unsafe {
+            MODULES.add(&info, 0, low, low + 0x10_0000).unwrap();
+            install().unwrap();
+        }
+        assert_eq!(old(), 2);
+        // A breakpoint outside every module goes to the program's handler, and execution continues behind it.
+        static SEEN: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn own(signal: i32) {
+            SEEN.store(signal as u64, Ordering::Relaxed);
+        }
+        set_own_action(&KernelSigaction { handler: own as *const () as u64, ..KernelSigaction::default() });
+        // SAFETY: `int3` and a return, in a page of its own.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = sys::mmap(0, 4096, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC, flags, -1, 0).unwrap();
+            (page as *mut [u8; 2]).write([0xcc, 0xc3]);
+            core::mem::transmute::<u64, extern "C" fn()>(page)();
+            sys::munmap(page, 4096).unwrap();
+        }
+        assert_eq!(SEEN.load(Ordering::Relaxed), libc::SIGTRAP as u64);
+    }
+}

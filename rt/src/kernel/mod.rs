@@ -1,0 +1,14 @@
+//! What the runtime has of the kernel: system calls, error lines, memory of its own, limits. Nothing here knows of nodes.
+
+pub mod sys;
+
+pub mod print;
+
+pub mod limits;
+
+pub mod own_memory;
+
+pub mod unaliased;
+
+#[cfg(any(feature = "freestanding", test))]
+pub mod mem;

@@ -1,0 +1,145 @@
+//! Private memory of the runtime: zeroed tables and growing queues straight from the kernel.
+//!
+//! Purpose: the runtime may interrupt the program inside `malloc`, so its own memory comes from `mmap` alone. [`Table`] reserves
+//! a large array of which only touched pages cost memory; [`Queue`] is a queue on top of it. [`KernelMemory`] hands them to the coherence engine.
+//! **Invariant**: element types are plain data for which zero bytes are a value ([`Zeroed`]).
+
+use crate::kernel::limits;
+use crate::kernel::sys;
+use blizzard_protocol::storage::Storage;
+pub use blizzard_protocol::storage::Zeroed;
+use core::marker::PhantomData;
+use core::mem::size_of;
+
+/// [`Table`]s from the kernel.
+pub struct KernelMemory;
+
+impl Storage for KernelMemory {
+    type Error = sys::Errno;
+    type Table<T: Zeroed> = Table<T>;
+
+    fn table<T: Zeroed>(len: u64) -> sys::Result<Table<T>> {
+        Table::new(len)
+    }
+}
+
+/// A first-in first-out queue that grows without bound. Costs nothing until the first push.
+pub type Queue<T> = blizzard_protocol::storage::Queue<T, KernelMemory>;
+
+/// The explorations of the tests make nodes by the hundred thousand: what is as small as this comes from malloc there.
+#[cfg(test)]
+const FROM_MALLOC: u64 = 32 << 10;
+
+/// Maps zeroed, unreserved private memory.
+fn map(bytes: u64) -> sys::Result<u64> {
+    #[cfg(test)]
+    if bytes <= FROM_MALLOC {
+        // SAFETY: new memory of that size; cleared before anybody knows it.
+        return Ok(unsafe { libc::memset(libc::aligned_alloc(64, bytes as usize), 0, bytes as usize) } as u64);
+    }
+    limits::make_room_at_start(bytes);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let at = unsafe { sys::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
+    // A huge page would be zeroed as a whole at the first touch: milliseconds inside a miss. Advice may fail harmlessly.
+    // SAFETY: advice about the mapping just made; contents stay.
+    let _ = unsafe { sys::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
+    // The kernel looks at each page of what it dumps.
+    // SAFETY: as above.
+    let _ = unsafe { sys::madvise(at, bytes, libc::MADV_DONTDUMP) };
+    Ok(at)
+}
+
+/// Gives back what [`map`] gave.
+///
+/// # Safety
+/// Nobody uses it any more.
+unsafe fn unmap(at: u64, bytes: u64) {
+    #[cfg(test)]
+    if bytes <= FROM_MALLOC {
+        // SAFETY: `map` took it from there.
+        return unsafe { libc::free(at as *mut libc::c_void) };
+    }
+    // SAFETY: the caller's promise.
+    let _ = unsafe { sys::munmap(at, bytes) };
+}
+
+/// An array of zeroed elements; pages that were never written cost no memory.
+pub struct Table<T: Zeroed> {
+    base: u64,
+    len: u64,
+    _owns: PhantomData<T>,
+}
+
+impl<T: Zeroed> Table<T> {
+    /// Reserves `len` elements.
+    pub fn new(len: u64) -> sys::Result<Self> {
+        let len = len.max(1);
+        Ok(Table { base: map(len * size_of::<T>() as u64)?, len, _owns: PhantomData })
+    }
+
+    fn at(&self, index: u64) -> *mut T {
+        assert!(index < self.len, "index {index} of {}", self.len);
+        (self.base as *mut T).wrapping_add(index as usize)
+    }
+
+    /// The element at `index`, which must be below the length.
+    pub fn get(&self, index: u64) -> T {
+        // SAFETY: in range and initialised (zero bytes are a value).
+        unsafe { self.at(index).read() }
+    }
+
+    /// Replaces the element at `index`, which must be below the length.
+    pub fn set(&mut self, index: u64, value: T) {
+        // SAFETY: in range; `self` is exclusive.
+        unsafe { self.at(index).write(value) }
+    }
+}
+
+impl<T: Zeroed> Drop for Table<T> {
+    fn drop(&mut self) {
+        // SAFETY: the table owns the memory, and nobody else knows it.
+        unsafe { unmap(self.base, self.len * size_of::<T>() as u64) };
+    }
+}
+
+// SAFETY: the table owns its memory like a boxed slice.
+unsafe impl<T: Zeroed + Send> Send for Table<T> {}
+
+impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.len
+    }
+
+    #[inline]
+    fn get(&self, index: u64) -> T {
+        Table::get(self, index)
+    }
+
+    #[inline]
+    fn set(&mut self, index: u64, value: T) {
+        Table::set(self, index, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_start_zero_and_keep_values() {
+        // 1 TiB of address space; two pages of it are used.
+        let mut table = Table::<u64>::new(1 << 37).unwrap();
+        assert_eq!(table.get((1 << 37) - 1), 0);
+        table.set((1 << 37) - 1, 9);
+        table.set(5, 7);
+        assert_eq!((table.get((1 << 37) - 1), table.get(5), table.get(6)), (9, 7, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "index 4 of 4")]
+    fn tables_check_the_index() {
+        Table::<u64>::new(4).unwrap().get(4);
+    }
+}

@@ -1,0 +1,419 @@
+//! The shared region: what all nodes of a run and the launcher see.
+//!
+//! Purpose: map the memfd that the launcher created and give typed access to its parts. Input: the file descriptor and the node
+//! number of [`crate::node::Boot`]. Output: [`Region`], and a [`Context`] for each node. Layout: [`RegionHeader`].
+//! **Invariants**: the header is checked against the file's size once and never changes except for `abort` and the two words about
+//! created nodes; every offset handed
+//! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
+
+use crate::kernel::limits;
+use crate::kernel::sys;
+use crate::memory::partition::{Attributes, BlockSize, Placement};
+use blizzard_contract::{
+    self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
+};
+use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::ProtocolId;
+use core::fmt;
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Why a region was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Kernel(&'static str, sys::Errno),
+    /// Not written by a launcher of this version.
+    Header(&'static str),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Kernel(what, e) => write!(f, "cannot {what} the launcher's shared region: {e}"),
+            Refusal::Header(what) => write!(f, "the launcher's shared region is not usable: {what}"),
+        }
+    }
+}
+
+/// A mapping of the whole region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    base: u64,
+    header: RegionHeader,
+}
+
+/// What a header must satisfy before anything else of the region is believed.
+fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
+    let nodes = u64::from(header.nodes);
+    let rings = || {
+        let slots = u64::from(header.ring_slots);
+        let ring = contract::RING_HEADER_BYTES + slots * SLOT_BYTES;
+        (slots.is_power_of_two() && header.ring_bytes == ring).then_some(nodes * nodes * ring)
+    };
+    let inside = |off: u64, bytes: u64| off.checked_add(bytes).is_some_and(|end| end <= header.total_bytes);
+    if header.magic != contract::REGION_MAGIC {
+        return Err("it does not begin with the magic number");
+    }
+    if nodes == 0 || nodes > contract::MAX_NODES as u64 {
+        return Err("the number of nodes is out of range");
+    }
+    if header.total_bytes > file_bytes {
+        return Err("the file is shorter than its header says");
+    }
+    let Some(ring_bytes) = rings() else { return Err("the size of a ring is wrong") };
+    if !header.contexts_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.contexts_off, nodes * CONTEXT_BYTES) {
+        return Err("the context pages are misplaced");
+    }
+    if !header.rings_off.is_multiple_of(64) || !inside(header.rings_off, ring_bytes) {
+        return Err("the rings are misplaced");
+    }
+    if !header.fill_off.is_multiple_of(CONTEXT_BYTES)
+        || header.fill_bytes == 0
+        || !header.fill_bytes.is_multiple_of(CONTEXT_BYTES)
+        || !inside(header.fill_off, header.fill_bytes)
+    {
+        return Err("the fill area is misplaced");
+    }
+    if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * contract::STAGE_BYTES) {
+        return Err("the staging areas are misplaced");
+    }
+    if ProtocolId::new(header.protocol).is_none() {
+        return Err("it names a coherence protocol that this runtime does not have");
+    }
+    if BlockSize::new(header.block_bytes.into()).is_none() {
+        return Err("the block size is no power of two from 64 to 4096");
+    }
+    if header.homes > contract::home_policy::FIRST_TOUCH {
+        return Err("it names a home policy that this runtime does not have");
+    }
+    if header.look_ahead > contract::LOOK_AHEAD {
+        return Err("more blocks are to be asked for at a time than can be");
+    }
+    // One page of tags covers 256 KiB: the fill area is mapped page-wise over the segment's tags.
+    let tag_page_covers = CONTEXT_BYTES << contract::BLOCK_SHIFT;
+    if header.segment_bytes == 0
+        || header.segment_bytes > contract::SEGMENT_MAX_BYTES
+        || !header.segment_bytes.is_multiple_of(tag_page_covers)
+    {
+        return Err("the segment's size is zero, too large or no multiple of 256 KiB");
+    }
+    Ok(())
+}
+
+impl Region {
+    /// Maps the region behind `fd` and checks it. The descriptor stays open.
+    pub fn map(fd: i32) -> Result<Region, Refusal> {
+        let stat = sys::fstat(fd).map_err(|e| Refusal::Kernel("find the size of", e))?;
+        let mut bytes = [0u8; size_of::<RegionHeader>()];
+        let got = sys::pread(fd, &mut bytes, 0).map_err(|e| Refusal::Kernel("read", e))?;
+        if got < bytes.len() {
+            return Err(Refusal::Header("it is shorter than its header"));
+        }
+        // SAFETY: plain integers; any bytes are a value, and the buffer is as long as the structure.
+        let header = unsafe { bytes.as_ptr().cast::<RegionHeader>().read_unaligned() };
+        check(&header, stat.st_size as u64).map_err(Refusal::Header)?;
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        limits::make_room(header.total_bytes, false);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { sys::mmap(0, header.total_bytes, rw, libc::MAP_SHARED, fd, 0) }
+            .map_err(|e| Refusal::Kernel("map", e))?;
+        Ok(Region { base, header })
+    }
+
+    /// Changes this mapping's copy of the header, before anybody has used it.
+    #[cfg(test)]
+    pub fn change_header(&mut self, change: impl FnOnce(&mut RegionHeader)) {
+        change(&mut self.header);
+    }
+
+    pub fn header(&self) -> &RegionHeader {
+        &self.header
+    }
+
+    /// What allocations have that do not choose.
+    pub fn defaults(&self) -> Attributes {
+        Attributes {
+            block: BlockSize::new(self.header.block_bytes.into()).expect("checked when the region was mapped"),
+            homes: if self.header.homes == contract::home_policy::FIRST_TOUCH {
+                Placement::FirstTouch
+            } else {
+                Placement::RoundRobin
+            },
+        }
+    }
+
+    /// The coherence protocol of the run.
+    pub fn protocol(&self) -> ProtocolId {
+        ProtocolId::new(self.header.protocol).expect("checked when the region was mapped")
+    }
+
+    /// Nonzero: the run ends, stop waiting.
+    pub fn abort(&self) -> &AtomicU32 {
+        self.header_u32(offset_of!(RegionHeader, abort))
+    }
+
+    fn header_u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: inside the mapping, aligned, and used atomically by everyone.
+        unsafe { AtomicU32::from_ptr((self.base + offset as u64) as *mut u32) }
+    }
+
+    /// How many nodes are homes, in a run whose nodes node 0 creates; 0 until it has said so.
+    pub fn fork_homes(&self) -> &AtomicU32 {
+        self.header_u32(offset_of!(RegionHeader, fork_homes))
+    }
+
+    /// See [`RegionHeader::fork_limits`]; `arena` is below [`LOWER_ARENAS`].
+    pub fn fork_limit(&self, arena: usize) -> &AtomicU64 {
+        assert!(arena < LOWER_ARENAS);
+        let at = self.base + (offset_of!(RegionHeader, fork_limits) + 8 * arena) as u64;
+        // SAFETY: as in `header_u32`.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// Address of the context page of a node of this run.
+    pub fn context_address(&self, node: NodeId) -> u64 {
+        self.context(node).base
+    }
+
+    /// The context page of a node of this run.
+    pub fn context(&self, node: NodeId) -> Context {
+        assert!((node.index() as u32) < self.header.nodes);
+        Context { base: self.base + self.header.contexts_off + node.index() as u64 * CONTEXT_BYTES }
+    }
+
+    /// First byte of the ring from `src` to `dst`.
+    pub fn ring(&self, src: NodeId, dst: NodeId) -> *mut u8 {
+        let nodes = u64::from(self.header.nodes);
+        assert!((src.index() as u64) < nodes && (dst.index() as u64) < nodes);
+        let index = src.index() as u64 * nodes + dst.index() as u64;
+        (self.base + self.header.rings_off + index * self.header.ring_bytes) as *mut u8
+    }
+}
+
+impl Region {
+    /// First byte of a node's staging area.
+    pub fn stage(&self, node: NodeId) -> *mut u8 {
+        assert!((node.index() as u32) < self.header.nodes);
+        (self.base + self.header.stage_off + node.index() as u64 * contract::STAGE_BYTES) as *mut u8
+    }
+}
+
+/// One node's shared context page.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    base: u64,
+}
+
+impl Context {
+    /// The page at `base`.
+    ///
+    /// # Safety
+    /// A page-aligned, readable and writable page lies there as long as the context is used.
+    pub const unsafe fn at(base: u64) -> Context {
+        Context { base }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the page is mapped (`Region` or the caller of `at`); all offsets are 4-byte aligned fields of it.
+        unsafe { AtomicU32::from_ptr((self.base + offset as u64) as *mut u32) }
+    }
+
+    /// The doorbell.
+    pub fn poll(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, poll))
+    }
+
+    /// See [`contract::activity`].
+    pub fn activity(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, activity))
+    }
+
+    /// The owner's process number; 0 before it runs.
+    pub fn pid(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, pid))
+    }
+
+    /// See [`SharedContext::beat`].
+    pub fn beat(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, beat))
+    }
+
+    /// See [`contract::node_phase`].
+    pub fn phase(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, phase))
+    }
+
+    pub fn exit_status(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, exit_status))
+    }
+
+    /// An instrument's word: see [`contract::instrument`].
+    pub fn instrument(&self, word: usize) -> &AtomicU64 {
+        assert!(word < contract::INSTRUMENT_WORDS);
+        let at = self.base + (offset_of!(SharedContext, instruments) + 8 * word) as u64;
+        // SAFETY: the index was checked, so the word lies inside the page.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// Leaves the reason of a failure for the launcher: NUL-terminated, cut to the field.
+    pub fn set_message(&self, text: &[u8]) {
+        let field = size_of_message();
+        let base = self.base + offset_of!(SharedContext, message) as u64;
+        for (index, byte) in text.iter().take(field - 1).chain(&[0]).enumerate() {
+            // SAFETY: `take` and the final zero keep the index inside the field.
+            unsafe { AtomicU8::from_ptr((base + index as u64) as *mut u8) }.store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds to a counter. Threads of a one-node run may count at once.
+    pub fn add(&self, counter: Counter, amount: u64) {
+        let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;
+        // SAFETY: the index is below COUNTER_COUNT, so the word lies inside the page.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// [`Context::add`] without a locked instruction, for nodes whose one thread is the only one that counts.
+    #[inline]
+    pub fn add_alone(&self, counter: Counter, amount: u64) {
+        let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;
+        // SAFETY: as in `add`.
+        let cell = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// A counter's value.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;
+        // SAFETY: as in `add`.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.load(Ordering::Relaxed)
+    }
+}
+
+const fn size_of_message() -> usize {
+    offset_of!(SharedContext, instruments) - offset_of!(SharedContext, message)
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! Regions for tests, made as the launcher makes them.
+
+    use super::*;
+
+    /// A region in a memfd, unmapped and closed when dropped.
+    pub struct TestRegion {
+        pub region: Region,
+        pub fd: i32,
+    }
+
+    impl TestRegion {
+        pub fn new(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32) -> TestRegion {
+            let protocol = 1;
+            TestRegion::with_protocol(nodes, cpus, segment_bytes, ring_slots, protocol)
+        }
+
+        pub fn with_protocol(nodes: u32, cpus: u32, segment_bytes: u64, ring_slots: u32, protocol: u32) -> TestRegion {
+            let mut header = RegionHeader::new(nodes, cpus, segment_bytes, 0x1234_5678);
+            header.protocol = protocol;
+            // A smaller ring leaves the offsets as they are: the rings only get shorter.
+            header.ring_slots = ring_slots;
+            header.ring_bytes = contract::RING_HEADER_BYTES + u64::from(ring_slots) * SLOT_BYTES;
+            let fd = memfd(&header);
+            let fill = vec![contract::TAG_INVALID; header.fill_bytes as usize];
+            // SAFETY: the kernel reads the vector only.
+            let wrote = unsafe { libc::pwrite(fd, fill.as_ptr().cast(), fill.len(), header.fill_off as i64) };
+            assert_eq!(wrote as usize, fill.len());
+            TestRegion { region: Region::map(fd).unwrap(), fd }
+        }
+
+        /// Makes context pages and rings as they were at the beginning, and forgets what is in the staging areas.
+        pub fn renew(&self) {
+            let Region { base, header } = self.region;
+            let rings = u64::from(header.nodes * header.nodes) * header.ring_bytes;
+            let mut ranges = std::vec![(header.contexts_off, header.rings_off + rings - header.contexts_off)];
+            ranges.extend(
+                (0..u64::from(header.nodes)).map(|n| (header.stage_off + n * contract::STAGE_BYTES, CONTEXT_BYTES)),
+            );
+            ranges.push((offset_of!(RegionHeader, fork_homes) as u64, size_of::<u32>() as u64));
+            ranges.push((offset_of!(RegionHeader, fork_limits) as u64, size_of_val(&header.fork_limits) as u64));
+            for (at, bytes) in ranges {
+                // SAFETY: inside the mapping; the caller has dropped all nodes.
+                unsafe { ((base + at) as *mut u8).write_bytes(0, bytes as usize) };
+            }
+        }
+    }
+
+    impl Drop for TestRegion {
+        fn drop(&mut self) {
+            // SAFETY: the test has joined its node threads before it drops the region.
+            let _ = unsafe { sys::munmap(self.region.base, self.region.header.total_bytes) };
+            let _ = sys::close(self.fd);
+        }
+    }
+
+    /// A memfd of the header's size that begins with the header.
+    pub fn memfd(header: &RegionHeader) -> i32 {
+        let bytes = size_of::<RegionHeader>();
+        // SAFETY: plain calls; the header is read as bytes of its own size.
+        unsafe {
+            let fd = libc::memfd_create(c"region-test".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            assert_eq!(libc::ftruncate(fd, header.total_bytes.min(1 << 30) as i64), 0);
+            assert_eq!(libc::pwrite(fd, (header as *const RegionHeader).cast(), bytes, 0), bytes as isize);
+            fd
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launchers_region_is_accepted() {
+        let test = testing::TestRegion::new(3, 2, 64 << 20, 128);
+        let node = |n| NodeId::new(n).unwrap();
+        assert_eq!(test.region.header().nodes, 3);
+        assert_eq!(
+            test.region.ring(node(1), node(2)) as u64 - test.region.ring(node(0), node(0)) as u64,
+            5 * test.region.header().ring_bytes
+        );
+        let context = test.region.context(node(2));
+        context.add(Counter::Barriers, 3);
+        assert_eq!(context.counter(Counter::Barriers), 3);
+        assert_eq!(test.region.context(node(1)).counter(Counter::Barriers), 0);
+        context.set_message(&[b'x'; 5000]);
+        // The text ends inside its field: the counters behind it are untouched.
+        assert_eq!(context.counter(Counter::LoadChecks), 0);
+    }
+
+    #[test]
+    fn damaged_headers_are_refused_with_the_reason() {
+        type Damage = fn(&mut RegionHeader);
+        let cases: [(&str, Damage); 15] = [
+            ("staging areas", |h| h.stage_off = h.total_bytes),
+            ("magic", |h| h.magic ^= 1),
+            ("number of nodes", |h| h.nodes = 0),
+            ("number of nodes", |h| h.nodes = 65),
+            ("shorter", |h| h.total_bytes = 1 << 40),
+            ("ring is wrong", |h| h.ring_slots = 100),
+            ("ring is wrong", |h| h.ring_bytes += 64),
+            ("context pages", |h| h.contexts_off = u64::MAX - 4095),
+            ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
+            ("fill area", |h| h.fill_bytes = 0),
+            ("home policy", |h| h.homes = 2),
+            ("block size", |h| h.block_bytes = 96),
+            ("block size", |h| h.block_bytes = 8192),
+            ("coherence protocol", |h| h.protocol = 99),
+            ("segment's size", |h| h.segment_bytes = 2 << 40),
+        ];
+        for (reason, damage) in cases {
+            let mut header = RegionHeader::new(2, 2, 64 << 20, 1);
+            damage(&mut header);
+            let fd = testing::memfd(&header);
+            let refusal = Region::map(fd).unwrap_err();
+            sys::close(fd).unwrap();
+            assert!(matches!(refusal, Refusal::Header(text) if text.contains(reason)), "{refusal} / {reason}");
+        }
+        assert!(matches!(Region::map(-1), Err(Refusal::Kernel(..))));
+    }
+}

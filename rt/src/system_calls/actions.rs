@@ -1,0 +1,108 @@
+//! The actions for signals as the program set them, where the kernel has the runtime's wrapper.
+//!
+//! Purpose: the wrapper asks for the program's handler, on any thread and without a lock, since it interrupts whatever it likes. Input and output: actions.
+//! **Invariants**
+//! * One writer at a time: the one thread there is, or whoever is in [`Actions::locked`].
+//! * A reader sees an action as a whole: each has a version, odd while it is being written. The writer has signals blocked, so no reader ever waits for the
+//!   code that it has interrupted.
+//!
+//! Source: Boehm, Can seqlocks get along with programming language memory models?, 2012.
+
+use crate::kernel::sys::{self, KernelSigaction};
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Highest signal number.
+pub const SIGNAL_MAX: usize = 64;
+/// Handler, flags, restorer and mask of the default action.
+pub const DEFAULT: KernelSigaction = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+
+struct Slot {
+    version: AtomicU32,
+    words: [AtomicU64; 4],
+}
+
+impl Slot {
+    #[expect(clippy::declare_interior_mutable_const, reason = "what a static begins with")]
+    const DEFAULT: Slot = Slot { version: AtomicU32::new(0), words: [const { AtomicU64::new(0) }; 4] };
+}
+
+/// An action for each signal; at first the default.
+pub struct Actions {
+    slots: [Slot; SIGNAL_MAX + 1],
+    writing: AtomicBool,
+}
+
+impl Actions {
+    pub const fn new() -> Actions {
+        Actions { slots: [const { Slot::DEFAULT }; SIGNAL_MAX + 1], writing: AtomicBool::new(false) }
+    }
+
+    /// Numbers beyond the last signal's count as that.
+    fn slot(&self, signal: u64) -> &Slot {
+        &self.slots[(signal as usize).min(SIGNAL_MAX)]
+    }
+
+    pub fn get(&self, signal: u64) -> KernelSigaction {
+        let slot = self.slot(signal);
+        loop {
+            let version = slot.version.load(Ordering::Acquire);
+            let [handler, flags, restorer, mask] = [0, 1, 2, 3].map(|i: usize| slot.words[i].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version {
+                return KernelSigaction { handler, flags, restorer, mask };
+            }
+            spin_loop();
+        }
+    }
+
+    pub fn set(&self, signal: u64, action: &KernelSigaction) {
+        let slot = self.slot(signal);
+        let version = slot.version.load(Ordering::Relaxed);
+        slot.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in slot.words.iter().zip([action.handler, action.flags, action.restorer, action.mask]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        slot.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Runs `change` alone among the process's threads, with all signals blocked.
+    pub fn locked<R>(&self, change: impl FnOnce() -> R) -> R {
+        let mask = sys::set_signal_mask(u64::MAX);
+        while self.writing.swap(true, Ordering::Acquire) {
+            spin_loop();
+        }
+        let result = change();
+        self.writing.store(false, Ordering::Release);
+        sys::set_signal_mask(mask);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_seen_as_a_whole() {
+        static ACTIONS: Actions = Actions::new();
+        let of = |n: u64| KernelSigaction { handler: n, flags: n, restorer: n, mask: n };
+        assert_eq!(ACTIONS.get(9), DEFAULT);
+        let writers: Vec<_> = (0..2u64)
+            .map(|odd| {
+                std::thread::spawn(move || {
+                    for n in 0..20_000 {
+                        ACTIONS.locked(|| ACTIONS.set(9, &of(2 * n + odd)));
+                    }
+                })
+            })
+            .collect();
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let seen = ACTIONS.get(9);
+            assert_eq!(seen, of(seen.handler));
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!((ACTIONS.get(8), ACTIONS.get(10)), (DEFAULT, DEFAULT));
+    }
+}

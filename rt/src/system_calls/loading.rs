@@ -1,0 +1,243 @@
+//! System calls by which code comes into the process.
+//!
+//! Purpose: the dynamic loader gets rewritten files in place of originals, also after the program has given up the rights to open them; rewritten
+//! files are registered when they are mapped; code that is not rewritten is not run unseen. Input: a call and where it comes from. Output: its result, if it has been made here.
+//! **Invariants**
+//! * Only opens that come from the dynamic loader's own code are redirected: a program that reads a library as a file sees the file. Where loader
+//!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
+//! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
+//!   one node nothing is inaccessible, and it is counted; of the first such library a line is said.
+//! * Every `mmap` and `open` comes through [`call`], also of threads with the smallest stacks: what needs room for a path is in a function of its own.
+//!
+//! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
+
+use crate::gates::access;
+use crate::kernel::print;
+use crate::kernel::sys::{self, Errno};
+use crate::libraries::block_counters;
+use crate::libraries::closure::{self, Fd, FileKind};
+use crate::libraries::modules::{Full, MODULES};
+use crate::node;
+use crate::system_calls::table;
+use crate::tempest;
+use blizzard_contract::{Counter, ModuleInfo};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const PAGE_BYTES: u64 = 4096;
+/// New code of the dynamic loader: start and end.
+static LOADER: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// The loader is the C library, too.
+static LOADER_IS_LIBC: AtomicBool = AtomicBool::new(false);
+
+/// Tells where the dynamic loader's new code is.
+pub fn set_loader(path: &CStr, code: u64, bytes: u64) {
+    let name = path.to_bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
+    LOADER_IS_LIBC.store(name.starts_with(b"ld-musl"), Ordering::Relaxed);
+    LOADER[0].store(code, Ordering::Relaxed);
+    LOADER[1].store(code.wrapping_add(bytes), Ordering::Relaxed);
+}
+
+fn from_loader(rip: u64, flags: i32) -> bool {
+    let read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    let loads = read_only && (!LOADER_IS_LIBC.load(Ordering::Relaxed) || flags & libc::O_CLOEXEC != 0);
+    loads && is_loader(rip)
+}
+
+fn is_loader(rip: u64) -> bool {
+    (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
+}
+
+/// Makes the call if code may come in by it.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, which may be made; `rip` is the address behind its `syscall`.
+pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
+    match nr {
+        libc::SYS_open if closure::active() && from_loader(rip, args[1] as i32) => {
+            // SAFETY: passed on from the caller.
+            Some(unsafe { open(nr, args, args[0]) })
+        }
+        libc::SYS_openat if closure::active() && from_loader(rip, args[2] as i32) => {
+            // SAFETY: passed on from the caller.
+            Some(unsafe { open(nr, args, args[1]) })
+        }
+        libc::SYS_mmap => {
+            let [_, _, prot, flags, _, offset] = *args;
+            let executable = prot & libc::PROT_EXEC as u64 != 0;
+            if flags & libc::MAP_FIXED as u64 != 0
+                && let Err(at) = table::keep_pages_out(args[0], args[1])
+                && !access::in_segment(at)
+            {
+                node::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
+            }
+            if flags & libc::MAP_ANONYMOUS as u64 != 0 {
+                if executable {
+                    generated();
+                }
+                if flags & libc::MAP_FIXED as u64 != 0 && block_counters::pending(args[0]) {
+                    // SAFETY: the caller's; these are the counters of a library that the loader maps.
+                    return Some(unsafe { map_counters(args) });
+                }
+                return None;
+            }
+            if offset != 0 && !executable {
+                return None;
+            }
+            // SAFETY: passed on from the caller.
+            Some(unsafe { map(args, offset == 0, executable) })
+        }
+        libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid | libc::SYS_chroot | libc::SYS_pivot_root => {
+            closure::keep();
+            None
+        }
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
+            // Text relocations: the loader makes a module's code writable and executable again.
+            if !(is_loader(rip) && MODULES.covers(args[0])) {
+                generated();
+            }
+            None
+        }
+        libc::SYS_shmat if args[2] as i32 & libc::SHM_EXEC != 0 => {
+            generated();
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Opens what the loader asks for, and gives it the rewritten form of a library.
+///
+/// # Safety
+/// The call may be made, and its path is at `path`.
+#[inline(never)]
+unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
+    // SAFETY: the caller's.
+    if let Some(found) = closure::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
+        return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
+    }
+    // SAFETY: the caller's.
+    let fd = unsafe { sys::raw(nr, *args) };
+    if fd < 0 {
+        return fd;
+    }
+    let found = closure::redirect(Fd(fd as i32));
+    if found.is_ok() {
+        // SAFETY: the caller's.
+        closure::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
+    }
+    found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
+}
+
+/// Maps a library's counters of basic blocks, in the launcher's file.
+///
+/// # Safety
+/// The call may be made, and [`block_counters::pending`] knows the address.
+#[inline(never)]
+unsafe fn map_counters(args: &[u64; 6]) -> i64 {
+    // SAFETY: the caller's.
+    let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
+    if at >= 0 {
+        // SAFETY: just mapped.
+        or_stop(unsafe { block_counters::mapped(args[0], args[1]) });
+    }
+    at
+}
+
+fn or_stop(done: sys::Result<()>) {
+    if let Err(e) = done {
+        node::fail(format_args!("cannot count a library's basic blocks: {e}"));
+    }
+}
+
+/// Maps a file, and registers a rewritten one. `first`: from its beginning on.
+///
+/// # Safety
+/// The call may be made.
+#[inline(never)]
+unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
+    let kind = closure::kind_of(args[4] as i32);
+    if executable && !matches!(kind, FileKind::Rewritten { .. }) {
+        // Whoever left the libraries as they are has been told.
+        if node::nodes() > 1 && closure::active() && !access::detached() {
+            refuse_original(args[4] as i32, kind);
+        }
+        access::count(Counter::UncheckedCode);
+        if matches!(kind, FileKind::Other) {
+            access::count(Counter::GeneratedCode);
+        }
+        if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
+            warn_of_original(args[4] as i32);
+        }
+    }
+    // SAFETY: the caller's.
+    let at = unsafe { sys::raw(libc::SYS_mmap, *args) };
+    // The loader maps the whole span of a file at once, first. A program that maps a file to read it maps another length; taken for a
+    // module, it would displace those that lie behind it.
+    let spans = |bytes: u64| args[1].next_multiple_of(PAGE_BYTES) == bytes;
+    if let (FileKind::Rewritten { info, low, bytes }, true, 0..) = (kind, first, at)
+        && spans(bytes)
+    {
+        let start = at as u64;
+        // SAFETY: the loader maps the rest of the file behind before it runs any of it.
+        if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
+            node::fail(format_args!(
+                "the program loads more than {} libraries",
+                crate::libraries::modules::MAX_MODULES
+            ));
+        }
+        tempest::require_own_limits();
+        if info.blocks_va != 0 {
+            expect_counters(args[4] as i32, &info, start.wrapping_sub(low));
+        }
+    }
+    at
+}
+
+/// The program maps a file's code as it is, where that would break the others' view of the memory.
+#[inline(never)]
+fn refuse_original(fd: i32, kind: FileKind) -> ! {
+    closure::path_of(fd, |path| {
+        let what = match kind {
+            FileKind::Other => "maps code from a file that is no library",
+            _ => "itself loads a library, and not the dynamic loader",
+        };
+        node::fail(format_args!(
+            "the program {what} ({}): that is not rewritten, and its accesses cannot be checked, so the program can run on one node only",
+            path.escape_ascii()
+        ))
+    })
+}
+
+/// The program loads a library by itself, as a statically linked one does.
+#[inline(never)]
+fn warn_of_original(fd: i32) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        closure::path_of(fd, |path| {
+            print::warning(format_args!(
+                "{} is not rewritten, because the program itself loads it and not the dynamic loader: its accesses are not checked, nor those \
+                 of libraries that follow it",
+                path.escape_ascii()
+            ));
+        });
+    }
+}
+
+/// Prepares for the mapping of a library's counters of basic blocks.
+#[inline(never)]
+fn expect_counters(fd: i32, info: &ModuleInfo, bias: u64) {
+    or_stop(closure::path_of(fd, |path| block_counters::expect(info, bias, path)));
+}
+
+/// The program makes code of its own.
+fn generated() {
+    if node::nodes() > 1 && !access::detached() {
+        node::fail(format_args!(
+            "the program generates code (executable memory that comes from no file): its accesses cannot be checked, \
+             so it can run on one node only"
+        ));
+    }
+    access::count(Counter::UncheckedCode);
+    access::count(Counter::GeneratedCode);
+}

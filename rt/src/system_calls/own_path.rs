@@ -1,0 +1,192 @@
+//! What the program is told of its own file.
+//!
+//! Purpose: the launcher runs a rewritten file out of a cache. Programs look at `/proc/self/exe` to find what belongs to them, and execute
+//! it to start themselves again. Input: the original's path, from the environment ([`contract::EXE_ENV`]), and the program's call.
+//! Output: its result, or changed arguments.
+//! **Invariants**
+//! * `readlink` of the own `exe` link answers with the original's path.
+//! * Executing that link or that path runs the rewritten file again, which is told the path again (one node; in a run of several nodes a program that
+//!   a node executes is no node, and its calls are its own).
+//! * Opening the link gives the rewritten file: whoever looks its own addresses up there needs those of the code that runs.
+//!
+//! Source: proc_pid_exe(5), execveat(2), readlink(2).
+
+use crate::kernel::sys;
+use crate::node;
+use blizzard_contract as contract;
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The environment string `BLIZZARD_EXE=path`, which stays where the kernel put it; null where the program runs from its own place.
+static VARIABLE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The link of the calling process, as everybody names it.
+const LINK: &CStr = c"/proc/self/exe";
+const PAGE_BYTES: u64 = 4096;
+
+/// Remembers what the launcher said.
+pub fn set(variable: &'static CStr) {
+    VARIABLE.store(variable.as_ptr().cast_mut(), Ordering::Relaxed);
+}
+
+/// The original's path, if the program does not run from there.
+pub fn path() -> Option<&'static CStr> {
+    let variable = VARIABLE.load(Ordering::Relaxed);
+    if variable.is_null() {
+        return None;
+    }
+    // SAFETY: `set` got a string that lives as long as the process; the path follows the name and `=`.
+    Some(unsafe { CStr::from_ptr(variable.add(contract::EXE_ENV.len() + 1)) })
+}
+
+/// The result of a `readlink` of the program's own link; `None`: it is the kernel's call.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, which may be made.
+pub unsafe fn read_link(nr: i64, args: &[u64; 6]) -> Option<i64> {
+    let (name, buffer, bytes) = match nr {
+        libc::SYS_readlink => (args[0], args[1], args[2] as i32),
+        libc::SYS_readlinkat => (args[1], args[2], args[3] as i32),
+        _ => return None,
+    };
+    let path = path()?.to_bytes();
+    if !is_own_link(name) {
+        return None;
+    }
+    let Some(room) = usize::try_from(bytes).ok().filter(|room| *room > 0) else {
+        return Some(-i64::from(libc::EINVAL));
+    };
+    let length = path.len().min(room);
+    // SAFETY: the program says that it may be written there.
+    let written = unsafe { sys::write_own_memory(buffer, &path[..length]) };
+    Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
+}
+
+/// Changes the arguments of an `execve` or `execveat` of the program's own file, so that it runs the rewritten one.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, which may be made.
+pub unsafe fn execute(nr: i64, args: &mut [u64; 6]) {
+    let Some(path) = path().filter(|_| node::nodes() == 1) else { return };
+    let (name, environment) = match nr {
+        libc::SYS_execve => (0, 2),
+        libc::SYS_execveat => (1, 3),
+        _ => return,
+    };
+    if !is_own_link(args[name]) && !is(args[name], path) {
+        return;
+    }
+    // SAFETY: the caller's; an environment that the kernel would refuse is left to it.
+    let Some(with_path) = (unsafe { extended(args[environment]) }) else { return };
+    // An absolute path: the folder that `execveat` names is of no account.
+    args[name] = LINK.as_ptr() as u64;
+    args[environment] = with_path;
+}
+
+/// A copy of the environment with the variable in front. It is given up with the process's memory, or lost if the call fails.
+///
+/// # Safety
+/// `environment` is null or an array of pointers that ends in null.
+unsafe fn extended(environment: u64) -> Option<u64> {
+    let old = environment as *const u64;
+    let mut count = 0;
+    // SAFETY: the caller's: read up to the null.
+    while !old.is_null() && unsafe { old.add(count).read_unaligned() } != 0 {
+        count += 1;
+    }
+    let bits = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping.
+    let new = unsafe { sys::mmap(0, (count as u64 + 2) * 8, bits.0, bits.1, -1, 0) }.ok()?;
+    let to = new as *mut u64;
+    // SAFETY: room for one word more than there are, and the null, which the fresh memory holds already.
+    unsafe {
+        to.write(VARIABLE.load(Ordering::Relaxed) as u64);
+        if count > 0 {
+            core::ptr::copy_nonoverlapping(old, to.add(1), count);
+        }
+    }
+    Some(new)
+}
+
+/// Whether the string at `at` names the link of this process.
+fn is_own_link(at: u64) -> bool {
+    let mut bytes = [0; 32];
+    let Some(text) = string_at(at, &mut bytes) else { return false };
+    let Some(who) = text.strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe")) else { return false };
+    let number = core::str::from_utf8(who).ok().and_then(|n| n.parse::<i32>().ok());
+    who == b"self" || who == b"thread-self" || number == Some(sys::getpid())
+}
+
+/// Whether the string at `at` is `path`, compared piece by piece: the stack may be a small thread's. A shorter string may end where nothing else is mapped.
+fn is(at: u64, path: &CStr) -> bool {
+    let mut bytes = [0; 64];
+    let mut next = at;
+    path.to_bytes_with_nul().chunks(bytes.len()).all(|wanted| {
+        let here = &mut bytes[..wanted.len()];
+        let same = sys::read_own_memory(next, here).is_ok() && here == wanted;
+        next += wanted.len() as u64;
+        same
+    })
+}
+
+/// The string at `at`, if it is mapped and fits with its end.
+fn string_at(at: u64, into: &mut [u8]) -> Option<&[u8]> {
+    let mut got = 0;
+    while got < into.len() {
+        // Page by page: behind the string's end nothing need be mapped.
+        let here = at.wrapping_add(got as u64);
+        let to = into.len().min(got + (PAGE_BYTES - here % PAGE_BYTES) as usize);
+        sys::read_own_memory(here, &mut into[got..to]).ok()?;
+        if let Some(end) = into[got..to].iter().position(|b| *b == 0) {
+            return Some(&into[..got + end]);
+        }
+        got = to;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test: the path is the process's.
+    #[test]
+    fn the_program_finds_the_original_and_starts_the_rewritten_file() {
+        let own = |name: &CStr| is_own_link(name.as_ptr() as u64);
+        assert!(own(LINK) && own(c"/proc/thread-self/exe"));
+        let numbered = std::ffi::CString::new(format!("/proc/{}/exe", std::process::id())).unwrap();
+        assert!(own(&numbered));
+        assert!(!own(c"/proc/1/exe") && !own(c"/proc/self/exes") && !own(c"exe") && !is_own_link(8));
+
+        let mut buffer = [b'#'; 16];
+        let link = |name: &CStr, buffer: &mut [u8], bytes: usize| {
+            let args = [libc::AT_FDCWD as u64, name.as_ptr() as u64, buffer.as_mut_ptr() as u64, bytes as u64, 0, 0];
+            // SAFETY: live strings and buffers.
+            unsafe { read_link(libc::SYS_readlinkat, &args) }
+        };
+        assert_eq!(link(LINK, &mut buffer, 16), None, "nothing was said: the kernel answers");
+        set(c"BLIZZARD_EXE=/opt/prog");
+        assert_eq!(link(LINK, &mut buffer, 16), Some(9));
+        assert_eq!(&buffer, b"/opt/prog#######");
+        assert_eq!(link(LINK, &mut buffer, 4), Some(4), "cut off, as readlink does");
+        assert_eq!(link(LINK, &mut buffer, 0), Some(-i64::from(libc::EINVAL)));
+        assert_eq!(link(c"/etc/localtime", &mut buffer, 16), None);
+        let args = [LINK.as_ptr() as u64, 8, 16, 0, 0, 0];
+        // SAFETY: the buffer is not mapped, which is what is tried.
+        assert_eq!(unsafe { read_link(libc::SYS_readlink, &args) }, Some(-i64::from(libc::EFAULT)));
+
+        let environment = [c"A=1".as_ptr() as u64, 0];
+        for (program, again) in [(c"/opt/prog", true), (LINK, true), (c"/opt/prog2", false), (c"/bin/true", false)] {
+            let mut args = [program.as_ptr() as u64, 0, environment.as_ptr() as u64, 0, 0, 0];
+            // SAFETY: live strings.
+            unsafe { execute(libc::SYS_execve, &mut args) };
+            // SAFETY: as above, and null or strings in the copy.
+            let (name, first) = unsafe { (CStr::from_ptr(args[0] as *const _), *(args[2] as *const *const c_char)) };
+            // SAFETY: the first string of either environment.
+            let first = unsafe { CStr::from_ptr(first) };
+            assert_eq!(name, if again { LINK } else { program });
+            assert_eq!(first, if again { c"BLIZZARD_EXE=/opt/prog" } else { c"A=1" });
+        }
+        VARIABLE.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,222 @@
+//! Transfers that a peer interrupts in the middle.
+//!
+//! Purpose: `write` to a pipe or a socket comes back when all is written, or when a handler of the program has run. The signal by which a peer calls a node out of the
+//! kernel ([`super::waits`]) is not the program's business, yet the kernel then returns what it has transferred so far. So the gate makes the call again for the
+//! rest, and the program gets the sum. Input: a call and what of it is done. Output: the call for the rest.
+//! **Invariants**
+//! * Only calls go on that the kernel itself would have gone on with: some bytes are transferred and some are not, and it is no file, where no signal interrupts.
+//! * A handler of the program that runs in between ends the call with the sum, whatever its flags say, as one ends a call that has transferred something.
+//! * An error of the rest is not reported: the program gets the sum, and meets the error at its next call, as with the kernel.
+//!
+//! `splice`, `vmsplice` and `sendmmsg` come back with what they have, without any signal: those are left alone.
+//! Source: `signal(7)`, `pipe(7)`; POSIX.1-2024, `write`: "If write() is interrupted by a signal after it successfully writes some data, it shall return the number
+//! of bytes written"; Linux `fs/pipe.c`, `fs/splice.c`, `net/core/sock.c`.
+
+use crate::kernel::sys;
+use core::cell::UnsafeCell;
+
+/// Most parts of a scattered transfer (UIO_MAXIOV).
+const PARTS: usize = 1024;
+/// Words of a `struct msghdr`; the indices of its parts, their number, and the bytes of its control data.
+const MESSAGE_WORDS: usize = 7;
+const MESSAGE_PARTS: usize = 2;
+const MESSAGE_COUNT: usize = 3;
+const MESSAGE_CONTROL: usize = 4;
+const MESSAGE_CONTROL_BYTES: usize = 5;
+
+/// What the kernel reads when the rest of a scattered transfer begins.
+struct Rest {
+    parts: [[u64; 2]; PARTS],
+    message: [u64; MESSAGE_WORDS],
+}
+
+struct Shared(UnsafeCell<Rest>);
+
+// SAFETY: written in the gate, by the one thread of a node, and read by the kernel in the call that follows.
+unsafe impl Sync for Shared {}
+
+static REST: Shared = Shared(UnsafeCell::new(Rest { parts: [[0; 2]; PARTS], message: [0; MESSAGE_WORDS] }));
+
+/// How a call says what it transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// An address and a number of bytes.
+    Bytes { at: usize, bytes: usize },
+    /// A number of bytes; the kernel keeps count of places.
+    Count(usize),
+    /// An array of parts, and their number.
+    Parts { at: usize, count: usize },
+    /// A `struct msghdr`.
+    Message(usize),
+}
+
+fn form_of(nr: i64, args: &[u64; 6]) -> Option<Form> {
+    // What is received comes as it comes, unless all is asked for.
+    let all = |flags: usize| args[flags] as i32 & libc::MSG_WAITALL != 0;
+    Some(match nr {
+        libc::SYS_write | libc::SYS_sendto => Form::Bytes { at: 1, bytes: 2 },
+        libc::SYS_recvfrom if all(3) => Form::Bytes { at: 1, bytes: 2 },
+        libc::SYS_writev => Form::Parts { at: 1, count: 2 },
+        libc::SYS_sendmsg => Form::Message(1),
+        libc::SYS_recvmsg if all(2) => Form::Message(1),
+        libc::SYS_sendfile => Form::Count(3),
+        _ => return None,
+    })
+}
+
+/// The parts of a transfer.
+///
+/// # Safety
+/// So many can be read there.
+unsafe fn parts(at: u64, count: u64) -> impl Iterator<Item = [u64; 2]> {
+    // SAFETY: passed on from the caller.
+    (0..count.min(PARTS as u64)).map(move |k| unsafe { (at as *const [u64; 2]).add(k as usize).read_unaligned() })
+}
+
+/// A message's words.
+///
+/// # Safety
+/// It can be read there.
+unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
+    // SAFETY: passed on from the caller.
+    unsafe { (at as *const [u64; MESSAGE_WORDS]).read_unaligned() }
+}
+
+/// Whether a call that has returned `result` is to go on.
+///
+/// # Safety
+/// The kernel has just read what the arguments lead to.
+pub unsafe fn goes_on(nr: i64, args: &[u64; 6], result: i64) -> bool {
+    let (Some(form), 1..) = (form_of(nr, args), result) else { return false };
+    let bytes_of = |at, count| {
+        // SAFETY: the kernel has read the parts, too.
+        unsafe { parts(at, count) }.map(|[_, bytes]| bytes).sum()
+    };
+    let asked: u64 = match form {
+        Form::Bytes { bytes: i, .. } | Form::Count(i) => args[i],
+        Form::Parts { at, count } => bytes_of(args[at], args[count]),
+        Form::Message(i) => {
+            // SAFETY: passed on from the caller.
+            let message = unsafe { message(args[i]) };
+            bytes_of(message[MESSAGE_PARTS], message[MESSAGE_COUNT])
+        }
+    };
+    let kind = || sys::fstat(args[0] as i32).map_or(0, |stat| stat.st_mode & libc::S_IFMT);
+    let waits_for_all = || match nr {
+        // To a pipe it comes back as soon as it has transferred something.
+        libc::SYS_sendfile => kind() == libc::S_IFSOCK,
+        _ => kind() != libc::S_IFREG,
+    };
+    (result as u64) < asked && waits_for_all()
+}
+
+/// The call for what is left when `done` bytes are done, of which there are more.
+///
+/// # Safety
+/// What the arguments lead to can be read; the gate is inside.
+pub unsafe fn rest(nr: i64, args: &[u64; 6], done: u64) -> [u64; 6] {
+    let mut new = *args;
+    // SAFETY: see `Shared`.
+    let rest = unsafe { &mut *REST.0.get() };
+    match form_of(nr, args) {
+        Some(Form::Bytes { at, bytes }) => {
+            new[at] = new[at].wrapping_add(done);
+            new[bytes] = new[bytes].saturating_sub(done);
+        }
+        Some(Form::Count(i)) => new[i] = new[i].saturating_sub(done),
+        Some(Form::Parts { at, count }) => {
+            // SAFETY: passed on from the caller.
+            new[count] = unsafe { rest.leave_out(args[at], args[count], done) };
+            new[at] = rest.parts.as_ptr() as u64;
+        }
+        Some(Form::Message(i)) => {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                rest.message = message(args[i]);
+                rest.message[MESSAGE_COUNT] =
+                    rest.leave_out(rest.message[MESSAGE_PARTS], rest.message[MESSAGE_COUNT], done);
+            }
+            rest.message[MESSAGE_PARTS] = rest.parts.as_ptr() as u64;
+            // Descriptors and the like have gone with the first bytes.
+            (rest.message[MESSAGE_CONTROL], rest.message[MESSAGE_CONTROL_BYTES]) = (0, 0);
+            new[i] = rest.message.as_ptr() as u64;
+        }
+        None => {}
+    }
+    new
+}
+
+impl Rest {
+    /// Takes over the parts but for their first `done` bytes; how many there are.
+    ///
+    /// # Safety
+    /// As [`parts`].
+    unsafe fn leave_out(&mut self, at: u64, count: u64, mut done: u64) -> u64 {
+        let mut kept = 0;
+        // SAFETY: passed on from the caller.
+        for [from, bytes] in unsafe { parts(at, count) } {
+            let gone = done.min(bytes);
+            done -= gone;
+            if gone < bytes {
+                self.parts[kept] = [from.wrapping_add(gone), bytes - gone];
+                kept += 1;
+            }
+        }
+        kept as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_left_begins_where_the_kernel_stopped() {
+        let words = |nr, args, done| {
+            // SAFETY: no structures, or live ones.
+            unsafe { rest(nr, &args, done) }
+        };
+        assert_eq!(words(libc::SYS_write, [3, 1000, 50, 7, 8, 9], 20), [3, 1020, 30, 7, 8, 9]);
+        assert_eq!(words(libc::SYS_sendfile, [3, 4, 1000, 50, 0, 0], 20), [3, 4, 1000, 30, 0, 0]);
+        let parts = [[1000u64, 10], [2000, 0], [3000, 30], [4000, 5]];
+        let args = [3, parts.as_ptr() as u64, 4, 0, 0, 0];
+        // SAFETY: what `rest` has just written.
+        let left =
+            |at: u64, count: u64| unsafe { std::slice::from_raw_parts(at as *const [u64; 2], count as usize).to_vec() };
+        for (done, expected) in [
+            (5, vec![[1005, 5], [3000, 30], [4000, 5]]),
+            (10, vec![[3000, 30], [4000, 5]]),
+            (12, vec![[3002, 28], [4000, 5]]),
+            (44, vec![[4004, 1]]),
+        ] {
+            let new = words(libc::SYS_writev, args, done);
+            assert_eq!(left(new[1], new[2]), expected, "{done}");
+            let message = [1u64, 2, parts.as_ptr() as u64, 4, 5, 6, 7];
+            let new = words(libc::SYS_sendmsg, [3, message.as_ptr() as u64, 0, 0, 0, 0], done);
+            // SAFETY: as above.
+            let new = unsafe { super::message(new[1]) };
+            assert_eq!((left(new[2], new[3]), [new[0], new[1], new[4], new[5], new[6]]), (expected, [1, 2, 0, 0, 7]));
+        }
+    }
+
+    #[test]
+    fn only_what_the_kernel_would_have_finished_goes_on() {
+        let (_read, write) = std::io::pipe().unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let (pipe, file) = (write.as_raw_fd() as u64, file.as_raw_fd() as u64);
+        let goes_on = |nr, args: [u64; 6], result| {
+            // SAFETY: no structures.
+            unsafe { goes_on(nr, &args, result) }
+        };
+        assert!(goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], 20));
+        assert!(!goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], 50), "done");
+        assert!(!goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], 0));
+        assert!(!goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], -4));
+        assert!(!goes_on(libc::SYS_write, [file, 1000, 50, 0, 0, 0], 20), "a file's device is full");
+        assert!(!goes_on(libc::SYS_read, [pipe, 1000, 50, 0, 0, 0], 20), "there is no more");
+        assert!(!goes_on(libc::SYS_sendfile, [pipe, 3, 0, 50, 0, 0], 20), "it waits for nothing else");
+        assert!(!goes_on(libc::SYS_recvfrom, [pipe, 1000, 50, 0, 0, 0], 20));
+        assert!(goes_on(libc::SYS_recvfrom, [pipe, 1000, 50, libc::MSG_WAITALL as u64, 0, 0], 20));
+    }
+}

@@ -1,0 +1,97 @@
+//! The memory of a system call: all of it accessible at once, and for as long as the kernel may use it.
+//!
+//! Purpose: the kernel looks at no tags, so what a call touches must be accessible before it begins and must not change hands before it is over. Here is what
+//! decides that, apart from where the memory is: [`Own`] is the process's node, and the exploration of real nodes (`node/explore`) has others.
+//! Input: ranges, and calls. Output: misses, and the moment at which the call may be made.
+//!
+//! **Invariants**
+//! * *All at once.* To acquire one range can cost another, so ranges are looked at again until one pass finds all of them accessible. Replacement is held off
+//!   meanwhile: it would take one away for the other again and again.
+//! * *Until the end.* Between that pass and the call no message is looked at but by [`Memory::serve`], after which the call is prepared again.
+
+use super::table::Range;
+use super::waits;
+use crate::gates::access;
+use crate::node;
+
+/// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
+const ROUNDS: u32 = 16;
+
+/// A node's memory, and the node.
+pub trait Memory {
+    fn is_accessible(&mut self, range: &Range) -> bool;
+    /// Makes a range accessible; others may cease to be.
+    fn require(&mut self, range: &Range);
+    /// Stops the replacement of pages, or allows it again.
+    fn hold_pages(&mut self, hold: bool);
+    /// Says that the node waits in the kernel; false, and it does not, when there is a message.
+    fn enter_kernel(&mut self) -> bool;
+    /// Handles messages.
+    fn serve(&mut self);
+    /// Whether the second pass is left out, and whether a call is not prepared again: planted bugs.
+    fn bugs(&mut self) -> (bool, bool) {
+        (false, false)
+    }
+}
+
+/// Makes all ranges that `visit` names accessible at once. It is called again and may name others each time, because it reads what it has made accessible.
+pub fn make_accessible<M: Memory>(memory: &mut M, mut visit: impl FnMut(&mut dyn FnMut(Range))) {
+    let mut held = false;
+    loop {
+        let mut complete = true;
+        visit(&mut |range: Range| {
+            if !memory.is_accessible(&range) {
+                complete = false;
+                memory.require(&range);
+            }
+        });
+        if held == complete {
+            held = !complete;
+            memory.hold_pages(held);
+        }
+        if complete || memory.bugs().0 {
+            return;
+        }
+    }
+}
+
+/// Prepares a call until it can be made. `prepare` also says whether it may wait.
+pub fn until_made<M: Memory, R>(memory: &mut M, mut prepare: impl FnMut(&mut M) -> (R, bool)) -> R {
+    let mut rounds = 0;
+    loop {
+        let (outcome, waits) = prepare(memory);
+        if !waits || memory.enter_kernel() || rounds == ROUNDS {
+            return outcome;
+        }
+        rounds += 1;
+        memory.serve();
+        if memory.bugs().1 {
+            return outcome;
+        }
+    }
+}
+
+/// The memory of this process.
+pub struct Own;
+
+impl Memory for Own {
+    fn is_accessible(&mut self, range: &Range) -> bool {
+        access::accessible(range.addr, range.bytes, range.store)
+    }
+
+    fn require(&mut self, range: &Range) {
+        access::require(range.addr, range.bytes, range.store, false);
+    }
+
+    fn hold_pages(&mut self, hold: bool) {
+        node::hold_pages(hold);
+    }
+
+    fn enter_kernel(&mut self) -> bool {
+        node::enter_kernel()
+    }
+
+    fn serve(&mut self) {
+        waits::without_forgetting(node::poll);
+    }
+}

@@ -1,0 +1,335 @@
+//! The signals of memory that is not there, SIGSEGV and SIGBUS, as the program would see them without checks.
+//!
+//! Purpose: the program's handler is to find the fault of the program's own access. Two things stand in the way.
+//! * The test of a tag faults itself where the access's address is not canonical or lies in the kernel's half: the tag would lie behind the table. Nothing
+//!   there is shared, so the test is passed over as if the tag allowed the access; the access raises the signal then.
+//! * The runtime keeps pages where the program has nothing. Rights that are missing there are reported as SEGV_MAPERR. Nor may a checked access find the
+//!   tag table: the tags of the table itself cannot be read ([`crate::memory::segment::hide_tags_of_tags`]), so the test of such a tag faults. The page that the access leads to
+//!   is taken away ([`arm`]) and given back when the access has raised its signal.
+//!
+//! So the runtime's wrapper ([`super::signals`]) is installed for both signals wherever the program does not ignore them. Input: the frame of a signal. Output: a
+//! context that goes on behind the test, or information for the program's handler.
+//! **Invariants**
+//! * What is passed over is a tag test: an instruction that only checks have, in rewritten code, that raised the signal by an address of which the table has no tag to read.
+//! * A page that was taken away is given back before anything but that access uses it: the first signal that an instruction raises brings it back, and the
+//!   instruction is tried again if it was the runtime's or a test and the page its cause.
+//!
+//! Limits: in a program whose libraries are not rewritten, run on one node, the C library's calls do not pass the gate, and nothing is installed. Two threads that stray into
+//! the tag table at the same moment may read it.
+//! Source: SDM volume 2 (TEST), volume 3, 6.15 (#GP, #SS, #PF); Linux `arch/x86/mm/fault.c`, `arch/x86/kernel/traps.c`.
+
+use super::signals::{self, ACTIONS, bit};
+use crate::gates::resume::GREGS;
+use crate::gates::trap::{REG_EFL, REG_RIP, Ucontext};
+use crate::gates::vsib;
+use crate::kernel::sys::{self, KernelSigaction};
+use crate::libraries::modules::MODULES;
+use crate::memory::segment;
+use blizzard_contract as contract;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Both signals.
+pub const SIGNALS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
+const ZF: u64 = 1 << 6;
+/// Longest tag test: prefix, opcode, ModRM, SIB, disp32, imm32.
+const TEST_BYTES: usize = 12;
+const PAGE: u64 = 4096;
+const TABLE: Range<u64> = contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+/// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access, and a
+/// gather has several addresses; each leads to two pages at most.
+static ARMED: [AtomicU64; 2 * vsib::MAX_LANES] = [const { AtomicU64::new(0) }; 2 * vsib::MAX_LANES];
+/// The place of [`ARMED`] that is used next.
+static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the runtime stands between the kernel and the program's action for this signal.
+pub fn keeps(signal: u64) -> bool {
+    INSTALLED.load(Ordering::Relaxed) && signal < 64 && signal > 0 && bit(signal as i32) & SIGNALS != 0
+}
+
+/// Installs the wrapper, for the actions that the process has begun with, and hides the tags of the tag table.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Called once, before the program runs.
+pub unsafe fn install() -> sys::Result<()> {
+    // SAFETY: new anonymous memory.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        if sys::madvise(page, PAGE, libc::MADV_WIPEONFORK).is_ok() {
+            OWNER.store(page, Ordering::Relaxed);
+        }
+        segment::hide_tags_of_tags()?;
+    }
+    INSTALLED.store(true, Ordering::Relaxed);
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        let action = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
+        // SAFETY: the wrapper may run anywhere; what the parent has made the process ignore stays ignored.
+        unsafe {
+            let before = sys::rt_sigaction(signal, &signals::installed(signal, &action, signals::RESERVED))?;
+            if before.handler != action.handler {
+                sys::rt_sigaction(signal, &before)?;
+                ACTIONS.set(signal as u64, &before);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether this process borrows the memory of the one that has recorded the actions: a child of `vfork`, whose actions are its own.
+pub fn memory_is_borrowed() -> bool {
+    let at = OWNER.load(Ordering::Relaxed);
+    if at == 0 {
+        return false;
+    }
+    // SAFETY: the page stays mapped.
+    let owner = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+    let me = sys::getpid() as u64;
+    owner.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err_and(|owner| owner != me)
+}
+
+/// A tag test, as inserted code has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagTest {
+    pub bytes: usize,
+    /// The register with the number of a block, in encoding order.
+    base: u8,
+    disp: u64,
+    /// Tags that it looks at.
+    tags: u64,
+}
+
+impl TagTest {
+    /// Decodes `test [base + disp32], imm`, followed by `jz` or `jnz`, where the displacement is that of the tag table, or a little more, and the
+    /// mask that of tags.
+    pub fn decode(code: &[u8]) -> Option<TagTest> {
+        let (rex, rest) = match code.split_first()? {
+            (prefix @ 0x40..=0x4f, rest) => (*prefix, rest),
+            _ => (0, code),
+        };
+        let (&opcode, rest) = rest.split_first()?;
+        let (&modrm, mut rest) = rest.split_first()?;
+        let tags = match opcode {
+            0xf6 => 1,
+            0xf7 => 4,
+            _ => return None,
+        };
+        // A displacement of 32 bits, extension 0, and no REX but for the base.
+        if modrm & 0xf8 != 0x80 || rex & 0x0e != 0 {
+            return None;
+        }
+        if modrm & 7 == 4 {
+            let (&sib, behind) = rest.split_first()?;
+            if sib != 0x24 {
+                return None;
+            }
+            rest = behind;
+        }
+        let (disp, rest) = rest.split_first_chunk::<4>()?;
+        let disp = u64::from(u32::from_le_bytes(*disp));
+        if !(contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + 256).contains(&disp) {
+            return None;
+        }
+        let (mask, rest) = match tags {
+            1 => rest.split_first().map(|(&mask, rest)| (u32::from(mask) * 0x0101_0101, rest))?,
+            _ => rest.split_first_chunk::<4>().map(|(mask, rest)| (u32::from_le_bytes(*mask), rest))?,
+        };
+        let is_mask = [contract::TAG_NO_LOAD, contract::TAG_NO_STORE]
+            .iter()
+            .any(|&bit| [0x0101, 0x0101_0101].iter().any(|ones| mask == u32::from(bit) * ones));
+        let jumps = matches!(rest, [0x74 | 0x75, ..] | [0x0f, 0x84 | 0x85, ..]);
+        let test = TagTest { bytes: code.len() - rest.len(), base: modrm & 7 | (rex & 1) << 3, disp, tags };
+        (is_mask && jumps).then_some(test)
+    }
+
+    /// The tag test at an address, if there is one.
+    fn at(at: u64) -> Option<TagTest> {
+        // With a jump behind it.
+        let room = (1..TEST_BYTES as u64 + 2).take_while(|n| MODULES.in_new_code(at.wrapping_add(*n))).count() as u64;
+        if !MODULES.in_new_code(at) || MODULES.check_of(at).is_some() {
+            return None;
+        }
+        // SAFETY: so many bytes of new code.
+        TagTest::decode(unsafe { core::slice::from_raw_parts(at as *const u8, room as usize + 1) })
+    }
+
+    /// Where its first tag lies.
+    fn tag(self, context: &Ucontext) -> u64 {
+        context.gregs[GREGS[usize::from(self.base)]].wrapping_add(self.disp)
+    }
+}
+
+/// Whether the table has the tag, and it can be read, as long as its page is not taken away.
+fn is_readable(tag: u64) -> bool {
+    TABLE.contains(&tag) && !segment::HIDDEN_TAGS.contains(&tag)
+}
+
+/// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
+pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
+    // A signal that somebody sent (SIGCHLD has a positive code, too) may come between a test and its access, which still needs the pages gone.
+    if info.si_code <= 0 || bit(signal) & signals::SYNCHRONOUS == 0 {
+        return false;
+    }
+    if bit(signal) & SIGNALS == 0 {
+        give_all_back();
+        return false;
+    }
+    let at = context.gregs[REG_RIP];
+    let test = TagTest::at(at);
+    if let Some(test) = test {
+        let tag = test.tag(context);
+        let last = tag.wrapping_add(test.tags - 1);
+        if !is_readable(tag) || !is_readable(last) {
+            if !is_readable(tag) {
+                arm(tag);
+            }
+            context.gregs[REG_RIP] = at + test.bytes as u64;
+            context.gregs[REG_EFL] |= ZF;
+            return true;
+        }
+    }
+    // SAFETY: the kernel fills the address in for these signals.
+    let address = unsafe { info.si_addr() } as u64;
+    let was_armed = is_armed(address & !(PAGE - 1));
+    // Whatever the access has raised, by whatever address: the handler may need the runtime while it blocks this signal.
+    give_all_back();
+    if was_armed {
+        let (text, bytes) = signals::runtime();
+        if test.is_some() || at.wrapping_sub(text) < bytes {
+            return true;
+        }
+    }
+    if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR && is_runtimes(address) {
+        info.si_code = SEGV_MAPERR;
+    }
+    false
+}
+
+/// Whether the program has nothing there but what it has been allocated, without the runtime.
+fn is_runtimes(address: u64) -> bool {
+    let contexts = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
+    let segments =
+        contract::SEGMENT_BASE - segment::GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
+    TABLE.contains(&address) || contexts.contains(&address) || segments.contains(&address)
+}
+
+/// Takes away the pages of the tag table to which the addresses lead whose tag, and the next one, lie at `tag`.
+#[cold]
+fn arm(tag: u64) {
+    let first = tag.wrapping_sub(contract::TAG_TABLE_BASE) << contract::BLOCK_SHIFT;
+    for address in [first, first.wrapping_add(contract::BLOCK_BYTES)] {
+        arm_page(address & !(PAGE - 1));
+    }
+}
+
+/// As a tag test of that range does, for a range that the runtime has made accessible: an access to the tag table raises its signal.
+pub fn keep_away(first: u64, bytes: u64) {
+    let last = first.wrapping_add(bytes.wrapping_sub(1));
+    if [first, last].iter().any(|address| TABLE.contains(address)) && INSTALLED.load(Ordering::Relaxed) {
+        for address in [first, last] {
+            arm_page(address & !(PAGE - 1));
+        }
+    }
+}
+
+fn arm_page(page: u64) {
+    if !TABLE.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
+        return;
+    }
+    let armed = &ARMED[NEXT_ARMED.fetch_add(1, Ordering::Relaxed) % ARMED.len()];
+    give_back(armed.swap(0, Ordering::Relaxed));
+    // SAFETY: a page of the table, which `give_back` restores.
+    if unsafe { sys::mprotect(page, PAGE, libc::PROT_NONE) }.is_ok() {
+        armed.store(page, Ordering::Relaxed);
+    }
+}
+
+fn is_armed(page: u64) -> bool {
+    page != 0 && ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == page)
+}
+
+fn give_all_back() {
+    ARMED.iter().for_each(|armed| give_back(armed.swap(0, Ordering::Relaxed)));
+}
+
+fn give_back(page: u64) {
+    if page != 0 {
+        // SAFETY: a page of the tag table gets the rights that it had.
+        let _ = unsafe { sys::mprotect(page, PAGE, segment::tag_rights(page)) };
+    }
+}
+
+/// What the signal does without a handler: at once if somebody has sent it, else when the context goes on and raises it again.
+pub fn default_action(signal: i32, raised: bool) {
+    // SAFETY: the default action runs no code.
+    let done =
+        unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..super::actions::DEFAULT }) };
+    if done.is_err() {
+        // A filter of the program's.
+        sys::exit_group(128 + signal);
+    }
+    if !raised {
+        let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JNZ: [u8; 2] = [0x0f, 0x85];
+
+    #[test]
+    fn tag_tests_are_recognised_and_their_tags_found() {
+        // test byte ptr [rdx + 0x7fff8000], 2; jnz
+        let code = [&[0xf6, 0x82, 0, 0x80, 0xff, 0x7f, 2][..], &JNZ].concat();
+        let test = TagTest::decode(&code).unwrap();
+        assert_eq!(test, TagTest { bytes: 7, base: 2, disp: contract::TAG_TABLE_BASE, tags: 1 });
+        // test dword ptr [r12 + 0x7fff8004], 0x01010101; jz
+        let code = [0x41, 0xf7, 0x84, 0x24, 4, 0x80, 0xff, 0x7f, 1, 1, 1, 1, 0x74, 5];
+        let test = TagTest::decode(&code).unwrap();
+        assert_eq!(test, TagTest { bytes: 12, base: 12, disp: contract::TAG_TABLE_BASE + 4, tags: 4 });
+        for end in 0..code.len() - 1 {
+            assert_eq!(TagTest::decode(&code[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_tag_test() {
+        let others: [&[u8]; 6] = [
+            // Another displacement, mask, jump, extension of the opcode, an index, a prefix.
+            &[0xf6, 0x82, 0, 0x70, 0xff, 0x7f, 2, 0x75, 0],
+            &[0xf6, 0x82, 0, 0x80, 0xff, 0x7f, 4, 0x75, 0],
+            &[0xf6, 0x82, 0, 0x80, 0xff, 0x7f, 2, 0x76, 0],
+            &[0xf6, 0x92, 0, 0x80, 0xff, 0x7f, 2, 0x75, 0],
+            &[0xf6, 0x84, 0x48, 0, 0x80, 0xff, 0x7f, 2, 0x75, 0],
+            &[0x66, 0xf7, 0x82, 0, 0x80, 0xff, 0x7f, 2, 2, 0x75, 0],
+        ];
+        for code in others {
+            assert_eq!(TagTest::decode(code), None, "{code:x?}");
+        }
+    }
+
+    /// The tags of all addresses that are not in the lower half lie behind the table, or where it cannot be read.
+    #[test]
+    fn tags_that_cannot_be_read_are_those_of_no_shared_memory() {
+        let tag = |address: u64| (address >> contract::BLOCK_SHIFT) + contract::TAG_TABLE_BASE;
+        for address in
+            [contract::TAG_TABLE_BASE, 1 << 32, (1 << 41) + contract::TAG_TABLE_BASE - 1, 1 << 47, 1 << 63, u64::MAX]
+        {
+            assert!(!is_readable(tag(address)), "{address:#x}");
+        }
+        for address in [0, 0x7ffb_ffff, 1 << 42, contract::SEGMENT_BASE, (1 << 47) - 1] {
+            assert!(is_readable(tag(address)), "{address:#x}");
+        }
+    }
+}

@@ -1,0 +1,653 @@
+//! Calls that wait: the node answers its peers meanwhile.
+//!
+//! Purpose: before a call that may wait, the gate says in the node's context page that the node is in the kernel. A peer that has a message for
+//! it then sends [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL). Its handler ([`on_called`]) runs no protocol: it takes the context back to the program's own
+//! `syscall`, so that the gate serves the messages, makes the call's memory accessible again, and makes the call again. Input: calls
+//! and the signal. Output: prepared calls.
+//!
+//! **Invariants**
+//! * *The kernel never uses memory that a peer may have.* A signal handler runs only when the thread is on its way back to user mode; the kernel has
+//!   then finished or given up the call and copies nothing any more. Handlers of the protocol run only after that, in the gate, and
+//!   before the call is made again its memory is acquired again. (Calls that use memory after they have returned do not get shared memory: see
+//!   [`super::table`].)
+//! * *The program sees no interruption that the kernel would not have shown it.* A call that the signal alone has interrupted (EINTR, or a restart by the
+//!   kernel) is made again with the arguments that it had; a relative timeout that the kernel does not count on by itself is shortened by
+//!   the time that has passed. EINTR that a handler of the program has been told of is final ([`stubs::finish`]). A call that has
+//!   transferred a part is made again for the rest ([`partial`]).
+//! * *No interruption is lost.* A handler of the program that runs between the moment when the call was taken back and the moment when it is made again
+//!   interrupts it as it would have in the kernel ([`handler_runs`]).
+//! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
+//!   arrive anywhere. In the stub before the call it leads back to the gate, in the gate or in checked code it counts as a signal that was put
+//!   off ([`PUT_OFF`]), which the stub looks at, and the next poll. In code without checks it is served on the spot.
+//! * Calls for which an interruption cannot be undone ([`UNANNOUNCED`]) are not announced; no call of this list waits for another process.
+//!
+//! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
+
+use super::alone::SYSCALL_BYTES;
+use super::stubs::{self, Stage, Stub};
+use super::{Caller, Outcome, partial, pins, signals};
+use crate::gates::access;
+use crate::gates::trap::{
+    REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
+};
+use crate::kernel::sys::{self, KernelSigaction};
+use crate::memory::region::Context;
+use crate::node;
+use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// The call that is being made, for the handler.
+static CALL: AtomicI64 = AtomicI64::new(0);
+
+/// Calls that are never announced. `close` and its kin have released the descriptor when they report an interruption, and the others do not
+/// wait, or end or double the process.
+const UNANNOUNCED: [i64; 27] = [
+    libc::SYS_close,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    libc::SYS_close_range,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_clone,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_time,
+    libc::SYS_getcpu,
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_lseek,
+    libc::SYS_sched_yield,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigaction,
+];
+
+/// Nanoseconds of a second.
+const NS: i64 = 1_000_000_000;
+
+/// A call with a relative timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Timed {
+    place: Place,
+    clock: i64,
+    end_ns: i64,
+    /// The handler has taken the call back to its beginning: it goes on with what is left.
+    interrupted: bool,
+}
+
+/// A call, and where it is made: the address behind its `syscall`, and the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    nr: i64,
+    rip: u64,
+    rsp: u64,
+}
+
+impl Place {
+    fn of(nr: i64, caller: Caller) -> Place {
+        Place { nr, rip: caller.rip, rsp: caller.rsp }
+    }
+}
+
+/// Nested calls, each interrupted by a handler, that are remembered.
+const DEPTH: usize = 8;
+
+/// A call that has to return EINTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interrupted {
+    place: Place,
+    /// If it has a relative timeout.
+    timed: Option<Timed>,
+    /// Bytes that it has transferred: then it returns those.
+    done: u64,
+}
+
+/// A transfer that a peer has interrupted in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Partial {
+    place: Place,
+    args: [u64; 6],
+    done: u64,
+}
+
+/// The call that is being made, and those that have to return EINTR when the handler that interrupted them is over.
+struct Calls {
+    place: Place,
+    /// The signal has taken it back out of the kernel, so the kernel may interrupt such calls.
+    again: bool,
+    interrupted: [Option<Interrupted>; DEPTH],
+}
+
+impl Calls {
+    const NONE: Calls = Calls { place: Place { nr: -1, rip: 0, rsp: 0 }, again: false, interrupted: [None; DEPTH] };
+
+    /// A call comes to the gate; what is known of it when it has to return EINTR.
+    fn begin(&mut self, place: Place) -> Option<Interrupted> {
+        let told = self.interrupted.into_iter().flatten().find(|old| old.place == place);
+        for slot in &mut self.interrupted {
+            // A caller that has left the call by a jump: its stack is used for something else.
+            if slot.is_some_and(|old| old.place.rsp <= place.rsp) {
+                *slot = None;
+            }
+        }
+        self.again &= self.place == place;
+        self.place = place;
+        told
+    }
+
+    /// A handler of the program runs in front of the call at `place`. One that has transferred something is not restarted.
+    fn handler_runs(&mut self, place: Place, timed: Option<Timed>, partial: Option<Partial>, restarts: bool) {
+        let done = partial.filter(|p| p.place == place).map_or(0, |p| p.done);
+        if !self.again || self.place != place || restarts && done == 0 {
+            return;
+        }
+        self.again = false;
+        if let Some(slot) = self.interrupted.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(Interrupted { place, timed: timed.filter(|t| t.place == place), done });
+        }
+    }
+}
+
+/// Calls that the kernel does not restart after a handler, whatever its flags say (`signal(7)`).
+const NEVER_RESTARTED: [i64; 17] = [
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_io_getevents,
+];
+
+/// What the kernel reads when a changed call begins. Filled in the gate; whoever interrupts the stub before the call comes back to the gate.
+struct Scratch {
+    mask: u64,
+    pair: [u64; 2],
+    left: [i64; 2],
+    timed: Option<Timed>,
+    partial: Option<Partial>,
+    calls: Calls,
+}
+
+impl Scratch {
+    const EMPTY: Scratch =
+        Scratch { mask: 0, pair: [0; 2], left: [0; 2], timed: None, partial: None, calls: Calls::NONE };
+
+    /// The transfer that this call goes on with. `pending`: what [`stubs::DONE_BEFORE`] says, 0 when the last one is over: a program may make the same call again.
+    fn going_on(&self, place: Place, args: &[u64; 6], pending: u64) -> Option<Partial> {
+        let same = self.partial.filter(|p| p.place == place && p.args == *args && p.done == pending);
+        same.filter(|_| self.calls.again && self.calls.place == place)
+    }
+}
+
+struct Shared(UnsafeCell<Scratch>);
+
+// SAFETY: used by one thread, the only one or that of `tempest.h`, in the gate and in the handler, which touches nothing but
+// `timed`'s flag while the gate is not inside.
+unsafe impl Sync for Shared {}
+
+static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch::EMPTY));
+
+/// The action for [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL).
+pub(super) fn action() -> KernelSigaction {
+    KernelSigaction {
+        handler: on_called as *const () as u64,
+        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        // A SIGTRAP that was sent finds what this has interrupted, not this.
+        mask: signals::BLOCK_ALL | signals::bit(libc::SIGTRAP),
+    }
+}
+
+/// Connects the stubs with the node's context page, which must be mapped.
+pub(super) fn connect() {
+    // SAFETY: the page is mapped for the whole run.
+    stubs::set_activity(unsafe { Context::at(CONTEXT_SHARED) }.activity().as_ptr());
+    stubs::look_at_the_processor();
+}
+
+/// The node is out of the kernel, whatever stub it went in by. Its doorbell is set if anything has come meanwhile.
+pub(super) fn left_kernel() {
+    // SAFETY: the page is mapped for the whole run.
+    let doing = unsafe { Context::at(CONTEXT_SHARED) };
+    if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {
+        set_activity(activity::RUNNING);
+    }
+}
+
+fn set_activity(doing: u32) {
+    // SAFETY: the page is mapped for the whole run.
+    unsafe { Context::at(CONTEXT_SHARED) }.activity().store(doing, Ordering::SeqCst);
+}
+
+/// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
+pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
+    // SAFETY: see `Shared`: the gate is inside.
+    if let Some(call) = unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place::of(nr, caller)) {
+        // SAFETY: as above.
+        unsafe { (*SCRATCH.0.get()).timed = None };
+        tell_time_left(nr, args, call.timed);
+        return Outcome::Done(if call.done == 0 { -i64::from(libc::EINTR) } else { call.done as i64 });
+    }
+    pins::until_made(&mut pins::Own, |_| {
+        let outcome = decide();
+        if matches!(nr, libc::SYS_execve | libc::SYS_execveat) {
+            // The new program knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that the node runs.
+            set_activity(activity::GONE);
+        }
+        let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
+        CALL.store(nr, Ordering::Relaxed);
+        (outcome, waits)
+    })
+}
+
+/// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
+pub(super) fn without_forgetting(handle: impl FnOnce()) {
+    // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
+    let (timed, partial, place, again) = unsafe {
+        let scratch = &*SCRATCH.0.get();
+        (scratch.timed, scratch.partial, scratch.calls.place, scratch.calls.again)
+    };
+    handle();
+    // SAFETY: as above.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.partial = partial;
+    scratch.timed = timed.map(|t| Timed { interrupted: true, ..t });
+    (scratch.calls.place, scratch.calls.again) = (place, again);
+}
+
+/// Writes what is left of an interrupted sleep where the program wants to be told of it.
+fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
+    let to = match nr {
+        libc::SYS_nanosleep => args[1],
+        libc::SYS_clock_nanosleep => args[3],
+        _ => 0,
+    };
+    let Some(timed) = timed.filter(|_| to != 0) else { return };
+    let left_ns = (timed.end_ns - sys::clock_ns(timed.clock)).max(0);
+    let words = [left_ns / NS, left_ns % NS].map(i64::to_ne_bytes);
+    let bytes = words.as_flattened();
+    if access::in_segment(to) {
+        access::require(to, bytes.len() as u64, true, false);
+    }
+    // SAFETY: the program passes room for it; the kernel would refuse what is not mapped, and so does this.
+    let _ = unsafe { sys::write_own_memory(to, bytes) };
+}
+
+/// A call whose mask or timeout has to be replaced, or of which a part is done; `None` for all others.
+///
+/// # Safety
+/// `nr` and `args` are the program's call, its memory accessible.
+pub(super) unsafe fn changed(nr: i64, args: &[u64; 6], caller: Caller) -> Option<Outcome> {
+    // SAFETY: see `Shared`: the gate is inside.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let mut new = *args;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        replace_mask(nr, args, scratch, &mut new, signals::RESERVED);
+        replace_timeout(nr, args, caller, scratch, &mut new);
+    }
+    let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
+    scratch.partial = scratch.going_on(Place::of(nr, caller), args, pending);
+    let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
+    // SAFETY: passed on from the caller.
+    run_changed(args, &unsafe { partial::rest(nr, args, done) }, done)
+}
+
+/// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
+fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
+    if new == args {
+        return None;
+    }
+    stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
+    for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
+        word.store(value, Ordering::Relaxed);
+    }
+    Some(Outcome::Run(Stub::Changed, *args, 0))
+}
+
+/// [`changed`] for a run of one node: a call whose mask has to be replaced.
+///
+/// # Safety
+/// As [`changed`].
+pub(super) unsafe fn with_mask(nr: i64, args: &[u64; 6], reserved: u64) -> Option<Outcome> {
+    let mut new = *args;
+    // SAFETY: see `Shared`: the gate is inside; the rest is passed on from the caller.
+    unsafe { replace_mask(nr, args, &mut *SCRATCH.0.get(), &mut new, reserved) };
+    run_changed(args, &new, 0)
+}
+
+/// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.
+///
+/// # Safety
+/// As [`changed`].
+unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mut [u64; 6], reserved: u64) {
+    let index = match nr {
+        libc::SYS_rt_sigsuspend => 0,
+        libc::SYS_ppoll => 3,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
+        libc::SYS_pselect6 => 5,
+        _ => return,
+    };
+    let mut at = args[index];
+    if nr == libc::SYS_pselect6 && at != 0 {
+        // SAFETY: the program passes a pair of a mask's address and its bytes, accessible now.
+        let [mask, bytes] = unsafe { (at as *const [u64; 2]).read_unaligned() };
+        at = if bytes == 8 { mask } else { 0 };
+    }
+    if at == 0 {
+        return;
+    }
+    // SAFETY: the program's mask, accessible now.
+    scratch.mask = unsafe { (at as *const u64).read_unaligned() } & !reserved;
+    scratch.pair = [&raw const scratch.mask as u64, 8];
+    new[index] = if nr == libc::SYS_pselect6 { &raw const scratch.pair as u64 } else { &raw const scratch.mask as u64 };
+}
+
+/// Where a call has its relative timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timeout {
+    /// In this argument, as milliseconds.
+    Milliseconds(usize),
+    /// This argument points to a `struct timespec`; measured by this clock.
+    Timespec(usize, i64),
+}
+
+/// The relative timeout of a call that the kernel does not continue by itself. (`select`, `pselect6` and `ppoll` write what is left into the
+/// program's memory.)
+fn timeout_of(nr: i64, args: &[u64; 6]) -> Option<Timeout> {
+    const MONOTONIC: i64 = libc::CLOCK_MONOTONIC as i64;
+    Some(match nr {
+        libc::SYS_poll => Timeout::Milliseconds(2),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Timeout::Milliseconds(3),
+        libc::SYS_nanosleep => Timeout::Timespec(0, MONOTONIC),
+        libc::SYS_rt_sigtimedwait => Timeout::Timespec(2, MONOTONIC),
+        libc::SYS_semtimedop | libc::SYS_epoll_pwait2 => Timeout::Timespec(3, MONOTONIC),
+        libc::SYS_clock_nanosleep if args[1] as i32 & libc::TIMER_ABSTIME == 0 => {
+            let clock = i64::from(args[0] as i32);
+            Timeout::Timespec(2, if clock == i64::from(libc::CLOCK_REALTIME) { MONOTONIC } else { clock })
+        }
+        libc::SYS_futex => {
+            let command = args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+            if command != libc::FUTEX_WAIT {
+                return None;
+            }
+            Timeout::Timespec(3, MONOTONIC)
+        }
+        _ => return None,
+    })
+}
+
+/// Notes when a call with a timeout has to end; one that was interrupted gets what is left.
+///
+/// # Safety
+/// As [`changed`].
+unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mut Scratch, new: &mut [u64; 6]) {
+    let before = scratch.timed.take();
+    let Some(timeout) = timeout_of(nr, args) else { return };
+    let again = before.filter(|t| t.interrupted && t.place == Place::of(nr, caller));
+    let (clock, given_ns) = match timeout {
+        // Negative: for ever.
+        Timeout::Milliseconds(i) => (libc::CLOCK_MONOTONIC as i64, i64::from(args[i] as i32) * 1_000_000),
+        Timeout::Timespec(i, clock) => {
+            let mut words = [[0u8; 8]; 2];
+            // A pointer that leads nowhere is the kernel's to refuse.
+            if args[i] == 0 || sys::read_own_memory(args[i], words.as_flattened_mut()).is_err() {
+                return;
+            }
+            let [seconds, nanoseconds] = words.map(i64::from_ne_bytes);
+            (clock, seconds.saturating_mul(NS).saturating_add(nanoseconds))
+        }
+    };
+    if given_ns <= 0 {
+        return;
+    }
+    let now = sys::clock_ns(clock);
+    let timed = again.unwrap_or(Timed {
+        place: Place::of(nr, caller),
+        clock,
+        end_ns: now.saturating_add(given_ns),
+        interrupted: false,
+    });
+    scratch.timed = Some(Timed { interrupted: false, ..timed });
+    if again.is_none() {
+        return;
+    }
+    let left_ns = (timed.end_ns - now).max(0);
+    match timeout {
+        // Rounded up, as the kernel does: a timeout never ends early.
+        Timeout::Milliseconds(i) => new[i] = (left_ns as u64).div_ceil(1_000_000),
+        Timeout::Timespec(i, _) => {
+            scratch.left = [left_ns / NS, left_ns % NS];
+            new[i] = &raw const scratch.left as u64;
+        }
+    }
+}
+
+/// The handler of [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL): a peer has a message for this node.
+extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Ucontext) {
+    if access::detached() {
+        return;
+    }
+    access::count(Counter::KernelCalls);
+    let at = context.gregs[REG_RIP];
+    match stubs::stage(at) {
+        Some(Stage::Before) => take_back(context),
+        Some(Stage::After) if stubs::is_interrupted(context) => take_back(context),
+        // SAFETY: the kernel has just made the call.
+        Some(Stage::After) => unsafe { go_on_with_the_rest(context) },
+        None if signals::relies_on_tags(at) => signals::call_put_off(),
+        None if stubs::contains(at) || node::is_inside() => {}
+        None => {
+            // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too. It may meet trap bytes.
+            sys::unblock_signals(signals::bit(libc::SIGTRAP));
+            node::poll();
+        }
+    }
+}
+
+/// Takes a transfer of which a part is done back to its beginning, to go on with the rest. Else the call is done: the doorbell is set.
+///
+/// # Safety
+/// The context stands right behind a call.
+unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
+    let g = &context.gregs;
+    let (nr, result) = (CALL.load(Ordering::Relaxed), g[REG_RAX] as i64);
+    // Those for the rest, if it is one.
+    let made = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    // SAFETY: passed on from the caller.
+    if unsafe { !partial::goes_on(nr, &made, result) } {
+        return;
+    }
+    take_back(context);
+    let g = &context.gregs;
+    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    let place = Place { nr, rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] };
+    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
+    let done = scratch.going_on(place, &args, pending).map_or(0, |p| p.done) + result as u64;
+    scratch.partial = Some(Partial { place, args, done });
+    stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
+}
+
+/// A handler of the program runs behind a call, whose stub has all that the result takes: it may jump away.
+pub(super) fn call_is_over() {
+    // SAFETY: see `Shared`: the gate is not inside.
+    unsafe { (*SCRATCH.0.get()).partial = None };
+}
+
+/// How many handlers of the program have run, and how many of them had no SA_RESTART.
+static HANDLERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn handlers() -> [u64; 2] {
+    [0, 1].map(|k: usize| HANDLERS[k].load(Ordering::Relaxed))
+}
+
+/// Lets signals in where a call comes to the gate: what their handlers are to a call that has been taken back they would have been in the kernel.
+pub(super) fn let_in_before(nr: i64, caller: Caller, let_in: impl FnOnce()) {
+    let before = handlers();
+    // SAFETY: see `Shared`: one thread, and no reference is kept while handlers run.
+    let (timed, partial, again) = unsafe {
+        let scratch = &*SCRATCH.0.get();
+        (scratch.timed, scratch.partial, scratch.calls.again && scratch.calls.place == Place::of(nr, caller))
+    };
+    let_in();
+    let now = handlers();
+    let interrupted = if NEVER_RESTARTED.contains(&nr) { now[0] != before[0] } else { now[1] != before[1] };
+    if again && now != before {
+        // SAFETY: as above.
+        let scratch = unsafe { &mut *SCRATCH.0.get() };
+        (scratch.timed, scratch.partial) = (timed, partial);
+        (scratch.calls.place, scratch.calls.again) = (Place::of(nr, caller), true);
+        scratch.calls.handler_runs(Place::of(nr, caller), timed, partial, !interrupted);
+    }
+}
+
+/// A handler of the program with these flags is about to run on a context that may stand in front of its call.
+pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
+    let nr = CALL.load(Ordering::Relaxed);
+    let flagged = flags & libc::SA_RESTART as u64 != 0;
+    HANDLERS[0].fetch_add(1, Ordering::Relaxed);
+    HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
+    let restarts = flagged && !NEVER_RESTARTED.contains(&nr);
+    let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
+    // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);
+}
+
+/// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
+pub(super) fn goes_on(context: &mut Ucontext) {
+    let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(Stage::After) && stubs::is_interrupted(context);
+    // With one node the kernel alone knows which call it was.
+    if interrupted && node::nodes() > 1 {
+        take_back(context);
+    }
+}
+
+/// Back to the program's `syscall`.
+fn take_back(context: &mut Ucontext) {
+    left_kernel();
+    let interrupted = stubs::has_been_in_kernel(context);
+    context.gregs[REG_RAX] = CALL.load(Ordering::Relaxed) as u64;
+    // SAFETY: the context of the interrupted stub.
+    unsafe { stubs::rewind(context) };
+    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    scratch.calls.again |= interrupted;
+    if let Some(timed) = &mut scratch.timed {
+        timed.interrupted = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_found_where_the_kernel_reads_them() {
+        let of = |nr, args| timeout_of(nr, &args);
+        assert_eq!(of(libc::SYS_poll, [0; 6]), Some(Timeout::Milliseconds(2)));
+        let absolute = libc::TIMER_ABSTIME as u64;
+        assert!(of(libc::SYS_clock_nanosleep, [1, absolute, 8, 0, 0, 0]).is_none());
+        assert_eq!(of(libc::SYS_clock_nanosleep, [7, 0, 8, 0, 0, 0]), Some(Timeout::Timespec(2, 7)));
+        let private_wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
+        assert_eq!(of(libc::SYS_futex, [8, private_wait, 0, 8, 0, 0]), Some(Timeout::Timespec(3, 1)));
+        assert!(of(libc::SYS_futex, [8, libc::FUTEX_WAIT_BITSET as u64, 0, 8, 0, 0]).is_none());
+        assert!(of(libc::SYS_ppoll, [0; 6]).is_none() && of(libc::SYS_read, [0; 6]).is_none());
+    }
+
+    /// A handler that runs while a call is being made again interrupts it; the timer of `alarm` would otherwise have rung in vain.
+    #[test]
+    fn a_call_that_is_made_again_can_be_interrupted() {
+        let place = Place { nr: libc::SYS_pause, rip: 0x5002, rsp: 0x9000 };
+        let mut calls = Calls::NONE;
+        assert!(calls.begin(place).is_none());
+        calls.handler_runs(place, None, None, false);
+        assert!(calls.begin(place).is_none(), "the handler ran before the call was made");
+        calls.again = true;
+        calls.handler_runs(place, None, None, true);
+        assert!(calls.begin(place).is_none(), "restarted");
+        calls.handler_runs(Place { rsp: 0x8000, ..place }, None, None, false);
+        assert!(calls.begin(place).is_none(), "another one");
+        calls.handler_runs(place, None, None, false);
+        assert!(calls.begin(Place { rip: 0x6002, rsp: 0x8000, ..place }).is_none(), "the handler's own call");
+        assert!(calls.begin(place).is_some());
+        assert!(calls.begin(place).is_none(), "once");
+        calls.again = true;
+        calls.handler_runs(place, None, None, false);
+        assert!(calls.begin(Place { rip: 0x6002, rsp: 0x9010, ..place }).is_none(), "the caller has jumped away");
+        assert!(calls.begin(place).is_none());
+    }
+
+    /// A handler ends a transfer that has begun, whatever its flags say; who calls anew at the same place begins anew.
+    #[test]
+    fn a_handler_ends_a_transfer_that_has_begun() {
+        let place = Place { nr: libc::SYS_write, rip: 0x5002, rsp: 0x9000 };
+        let args = [1, 0x1000, 500, 0, 0, 0];
+        let partial = Some(Partial { place, args, done: 200 });
+        let mut scratch = Scratch { partial, ..Scratch::EMPTY };
+        assert_eq!(scratch.going_on(place, &args, 200), None, "not taken back");
+        (scratch.calls.place, scratch.calls.again) = (place, true);
+        assert_eq!(scratch.going_on(place, &args, 200), partial);
+        assert_eq!(scratch.going_on(place, &args, 0), None, "that one is over");
+        assert_eq!(scratch.going_on(place, &[1, 0x1000, 400, 0, 0, 0], 200), None, "another call");
+        scratch.calls.handler_runs(place, None, partial, true);
+        assert_eq!(scratch.going_on(place, &args, 200), None);
+        assert_eq!(scratch.calls.begin(place).map(|call| call.done), Some(200));
+        assert_eq!(scratch.calls.begin(place), None, "once");
+    }
+
+    /// A sleep is prepared, interrupted and prepared again: it gets what is left, and a later one of the same place its full time.
+    #[test]
+    fn an_interrupted_sleep_goes_on_with_what_is_left() {
+        let mut scratch = Scratch::EMPTY;
+        let caller = Caller { rip: 0x5002, rsp: 0x9000 };
+        let asked: [i64; 2] = [3, 500_000_000];
+        let begun = sys::monotonic_ns();
+        let args = [&raw const asked as u64, 0, 0, 0, 0, 0];
+        let prepare = |scratch: &mut Scratch, caller| {
+            let mut new = args;
+            // SAFETY: a live structure.
+            unsafe { replace_timeout(libc::SYS_nanosleep, &args, caller, scratch, &mut new) };
+            new != args
+        };
+        assert!(!prepare(&mut scratch, caller));
+        assert!(!prepare(&mut scratch, caller), "not interrupted: another call");
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        assert!(!prepare(&mut scratch, Caller { rsp: 0x8000, ..caller }), "a call of a handler");
+        assert!(!prepare(&mut scratch, caller));
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        scratch.timed.as_mut().unwrap().end_ns -= 1_000_000_000;
+        assert!(prepare(&mut scratch, caller));
+        // A second of the three and a half has passed, and what this test has taken.
+        let taken = (sys::monotonic_ns() - begun) as i64;
+        let left = scratch.left[0] * 1_000_000_000 + scratch.left[1];
+        assert!((2_500_000_000 - taken..=2_500_000_000).contains(&left), "{left} {taken}");
+        scratch.timed.as_mut().unwrap().interrupted = true;
+        scratch.timed.as_mut().unwrap().end_ns = 0;
+        assert!(prepare(&mut scratch, caller));
+        assert_eq!(scratch.left, [0, 0], "the time is up");
+    }
+}

@@ -1,7 +1,7 @@
 //! The independent audit of a rewritten file.
 //!
 //! Input: the file's bytes, and if wanted the file that was rewritten; no plan. Output: an [`Audit`]. It shares no code with the stages that
-//! plan and emit checks; what both use (the runtime's contract, names of functions that never return, error messages) and what a mistake there would do,
+//! plan and emit checks; what both use (the runtime's contract, names of functions that never return) and what a mistake there would do,
 //! `rewriter/DESIGN.md` lists under "What it shares". It decodes with Capstone and derives
 //! anew what each instruction accesses, which accesses need no check, what is live, and what each inserted sequence does.
 //!
@@ -9,7 +9,7 @@
 //! inserted code whose effect is known, as an instruction without data access, as an access of an exempt class proven
 //! here, or as an access that a complete check guards on every way to it.
 //!
-//! Source: `rewriter/DESIGN.md` ("The check sequences", "Exempt accesses"); design section 7.
+//! Source: `rewriter/SEQUENCES.md`, `rewriter/DESIGN.md` ("Exempt accesses"); design section 7.
 //!
 //! # What an audit does
 //!

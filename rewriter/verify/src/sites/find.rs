@@ -3,7 +3,7 @@
 //! Input: the decoded text and cold code. Output: [`Sites`]. A site runs from the first inserted instruction to the access
 //! it guards (or, for a poll, to the instruction behind it). Both ways through it, hot and cold, are executed
 //! symbolically; what they leave changed is recorded for the liveness test. Invariant: sites do not overlap.
-//! Source: `rewriter/DESIGN.md`, "The check sequences".
+//! Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::decoder::Code;
 use crate::decode::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};

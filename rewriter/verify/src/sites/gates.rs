@@ -1,7 +1,7 @@
 //! Whether a cold stub calls the right gate with the right arguments.
 //!
 //! Input: the state at the gate call, the access. Output: where the stub must continue, or what is wrong.
-//! Source: `rt/contract/src/gates.rs` (descriptors), `rewriter/DESIGN.md`, "The check sequences".
+//! Source: `rt/contract/src/gates.rs` (descriptors), `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, NONE, REP, REPNE, WIDE};

@@ -1,7 +1,7 @@
 //! What a guarded instruction accesses, and so what the tests in front of it must be about.
 //!
 //! Input: the instruction, and the symbolic state when control reaches it. Output: [`Target`]s, the mask each needs, the pointers
-//! of a string instruction. Source: `rewriter/DESIGN.md`, "The check sequences".
+//! of a string instruction. Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED};

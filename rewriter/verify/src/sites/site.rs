@@ -2,7 +2,7 @@
 //!
 //! Input: the decoded text and cold code ([`Context`]). Output: [`Sites`]. A site runs from the first inserted instruction to the access
 //! it guards (or, for a poll, to the instruction behind it). **Invariant**: sites do not overlap.
-//! Source: `rewriter/DESIGN.md`, "The check sequences".
+//! Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::decoder::Code;
 use crate::sites::symbolic::{Cond, Lin, State};

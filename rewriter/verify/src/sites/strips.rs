@@ -6,7 +6,7 @@
 //!
 //! The way through the tests is executed symbolically. Where it branches, the way that leads off begins anew with nothing known but which
 //! registers are as they were: so each stretch is walked once, and less is known than is true.
-//! Source: `rewriter/DESIGN.md`, "Loops that test for several iterations".
+//! Source: `rewriter/SEQUENCES.md`, "Loops that test for several iterations".
 
 use crate::decode::effects::{ALL_FLAGS, Flow, RSP};
 use crate::decode::insn::{Insn, NONE, PREFIXED, WIDE};

@@ -3,7 +3,7 @@
 //! Input: a [`State`] and one instruction. Output: the next state, or what the instruction asks of the caller ([`Step`]).
 //! A register holds its initial value, an address expression over initial values, or something derived from one;
 //! everything else is [`Val::Junk`]. So what a sequence changes is what the state says at its end, however the
-//! sequence is ordered. Source: `rewriter/DESIGN.md`, "The check sequences".
+//! sequence is ordered. Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
 use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};

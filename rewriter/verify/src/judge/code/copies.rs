@@ -4,7 +4,7 @@
 //! the loop's block, byte for byte, with or without the checks of its accesses; an access whose check is left out is known by the tests, for
 //! all iterations that they tell of, wherever an element of a table lies; and whoever continues in the copy goes on in the loop.
 //! A check that is there does what it does in the loop: its miss leads there, so nothing of the copy runs behind it.
-//! Source: `rewriter/DESIGN.md`, "Copies of loops".
+//! Source: `rewriter/SEQUENCES.md`, "Copies of loops".
 
 use crate::decode::effects::{Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};

@@ -10,7 +10,7 @@
 //! * Whoever continues on the way without having come from its beginning finds the need in the region that the file names there.
 //!
 //! Checks wider than their access must be so for accesses that are certainly executed when they are.
-//! Source: `rewriter/DESIGN.md`, "Checks that cover other accesses".
+//! Source: `rewriter/SEQUENCES.md`, "Checks that cover other accesses".
 
 use crate::audit::Audit;
 use crate::decode::effects::{Flow, RSP, Touch, bit};

@@ -2,7 +2,7 @@
 //!
 //! Input: a need in terms of registers at some place, a site. Output: whether the site's check, its chain, or the tests of a loop make it accessible; the need
 //! in front of an instruction. **Invariant**: registers by which a need is named change only by constants, or there is no answer.
-//! Source: `rewriter/DESIGN.md`, "Checks that cover other accesses".
+//! Source: `rewriter/SEQUENCES.md`, "Checks that cover other accesses".
 
 use crate::decode::effects::{Access, Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, Insn, MASKED, NONE, WIDE};

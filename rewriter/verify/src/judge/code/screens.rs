@@ -1,7 +1,7 @@
 //! Screens that ask the base alone lean on an index that has no more than 32 bits.
 //!
 //! Input: sites, the registers that hold numbers of 32 bits ([`crate::facts::dwords`]). Output: findings for sites whose index may be larger.
-//! Source: `rewriter/DESIGN.md`, "The check sequences".
+//! Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;

@@ -2,7 +2,7 @@
 //!
 //! Input: the decoded new code. Output: it, with each gated call marked as what it is: the address of what follows goes to rcx, the gate
 //! executes the call and continues there. What calls the kernel otherwise is a finding, since the kernel looks at no tags.
-//! Source: `rt/contract/src/gates.rs` (GATE_SYSCALL), `rewriter/DESIGN.md`, "The check sequences"; SDM volume 2, SYSCALL (rcx, r11).
+//! Source: `rt/contract/src/gates.rs` (GATE_SYSCALL), `rewriter/SEQUENCES.md`, "The check sequences"; SDM volume 2, SYSCALL (rcx, r11).
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;

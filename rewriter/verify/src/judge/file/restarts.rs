@@ -2,7 +2,7 @@
 //!
 //! Input: the table, sites. Output: findings. Whoever continues at an access without having come from its check goes where the table says; an access that
 //! is missing would be made unchecked, one that led elsewhere would go on in the middle of something.
-//! Source: `rewriter/DESIGN.md`, "Restarts".
+//! Source: `rewriter/SEQUENCES.md`, "Restarts".
 
 use crate::audit::Audit;
 use crate::file::module::Module;

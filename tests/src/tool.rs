@@ -4,6 +4,7 @@
 //! the profile and in the target folder that this test was built with.
 
 use crate::run::{LIMIT, Outcome, run};
+use blizzard_protocol::list;
 use blizzard_test_harness::built;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,15 @@ pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comm
 }
 
 /// The protocols that a run of several nodes is tried with.
-pub const PROTOCOLS: [&str; 2] = ["stache", "mcm"];
+pub const PROTOCOLS: [&str; list::COUNT] = {
+    let mut names = [""; list::COUNT];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = list::ALL[at].name();
+        at += 1;
+    }
+    names
+};
 
 /// One way of rewriting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -195,8 +195,8 @@ impl ProtocolId {
         LIST.iter().position(|(each, _)| *each == name).map(|number| ProtocolId(number as u8))
     }
 
-    pub fn name(self) -> &'static str {
-        LIST[usize::from(self.0)].0
+    pub const fn name(self) -> &'static str {
+        LIST[self.0 as usize].0
     }
 
     /// One line for users.

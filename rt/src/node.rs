@@ -62,6 +62,16 @@ use stats::{Wait, WaitClock};
 /// Messages that one poll handles at most; the doorbell stays set when there are more.
 const POLL_BUDGET: u32 = 256;
 
+/// Whether a node that wants to wait in the kernel has said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// There is a message to handle first.
+    Message,
+    Yes,
+    /// Messages were handled: what was accessible may not be any more.
+    Waited,
+}
+
 /// One node of a run of several.
 pub struct Node {
     links: Links,
@@ -177,15 +187,21 @@ impl Node {
     }
 
     /// See [`enter_kernel`].
-    pub fn enter_kernel(&mut self) -> bool {
-        if !self.transport.is_drained() {
-            // Nobody drains the queues while this node sleeps.
-            self.wait(Wait::Other, |node| node.transport.is_drained());
+    pub fn enter_kernel(&mut self) -> Entered {
+        // Nobody drains the queues while this node sleeps.
+        let must_wait = |node: &Node| !node.transport.is_drained() || node.engine.owes_answer();
+        if must_wait(self) {
+            self.wait(Wait::Other, |node| !must_wait(node));
+            // A message in that wait may have taken memory away that the call needs.
+            if !has_bug!(self, CallIsMadeAfterWait) {
+                return Entered::Waited;
+            }
         }
-        if self.engine.owes_answer() {
-            self.wait(Wait::Other, |node| !node.engine.owes_answer());
+        if !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel() {
+            Entered::Yes
+        } else {
+            Entered::Message
         }
-        !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel()
     }
 
     /// Handles the messages that are there, up to a limit.

@@ -53,6 +53,9 @@ pub enum Bug {
     /// Pages are replaced while the memory of a call is acquired.
     HoldsNoPages,
 
+    /// A call is made after a wait in front of it, in which messages were handled.
+    CallIsMadeAfterWait,
+
     // Of requests ahead.
     /// An access that finds its block asked for takes it as it comes, though it may be for loads only.
     JoinsAnyRequest,
@@ -85,7 +88,7 @@ pub enum Bug {
 }
 
 /// By number, from 1.
-pub const BUGS: [Bug; 30] = [
+pub const BUGS: [Bug; 31] = [
     Bug::LostInvalidation,
     Bug::EarlyReply,
     Bug::TagBeforeData,
@@ -116,6 +119,7 @@ pub const BUGS: [Bug; 30] = [
     Bug::NodeZeroKeepsHomes,
     Bug::BulkEndsEarly,
     Bug::StagesWhatIsClaimed,
+    Bug::CallIsMadeAfterWait,
 ];
 
 /// Whether that bug is planted. Never in a runtime that Blizzard embeds.

@@ -18,7 +18,7 @@ macro_rules! protocols {
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
         pub struct Protocols<M: Storage> {
-            /// The only one that serves anything: what has no block asks no others.
+            /// The only one that serves anything: questions that are about no block go to it alone.
             only: ProtocolId,
             $($name: $State,)*
         }
@@ -92,13 +92,6 @@ macro_rules! protocols {
                 }
             }
 
-            pub(crate) fn keeps_copies(&self, protocol: ProtocolId) -> bool {
-                match protocol.0 {
-                    $($number => <$State as Protocol<M>>::KEEPS_COPIES,)*
-                    _ => false,
-                }
-            }
-
             #[inline]
             pub(crate) fn is_at_rest(&self) -> bool {
                 match self.only.0 {
@@ -167,7 +160,7 @@ macro_rules! protocols {
 protocols! {
     0 stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, "Invalidations through a directory at the home; busy blocks queue requests";
     1 mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    2 sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, "No copies: a block visits one node at a time, for one access";
+    2 sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, "No copies: a block is at one node at a time";
 }
 
 /// How many there are.
@@ -235,5 +228,12 @@ pub const ANSWERS: u64 = {
     set
 };
 
-// The last number is that of parts.
-const _: () = assert!(COUNT <= 4 && PART == 4 * MESSAGES - 1);
+// Each protocol has its sixteen numbers, of which the first is none. The last number of all is that of parts.
+const _: () = {
+    assert!(COUNT <= 4 && PART == 4 * MESSAGES - 1);
+    let mut protocol = 0;
+    while protocol < COUNT {
+        assert!(ROWS[protocol].len() < MESSAGES as usize - (protocol == 3) as usize);
+        protocol += 1;
+    }
+};

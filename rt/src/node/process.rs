@@ -7,7 +7,7 @@
 //! **Invariants**: nothing here runs before [`start`], which the entry calls before any rewritten instruction; the node is used by one
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
-use super::{Node, own_stack};
+use super::{Entered, Node, own_stack};
 use crate::gates::entries;
 use crate::kernel::limits;
 use crate::kernel::print;
@@ -437,11 +437,11 @@ pub fn poll() {
     }
 }
 
-/// Before a system call that may wait, its memory accessible: tells the peers to call this node by a signal. False when something has to be
-/// done first: then the caller polls and prepares the call again.
-pub fn enter_kernel() -> bool {
+/// Before a system call that may wait, its memory accessible: tells the peers to call this node by a signal. Otherwise the caller polls and prepares the
+/// call again.
+pub fn enter_kernel() -> Entered {
     if !is_several() || GLOBAL.inside.load(Ordering::Relaxed) {
-        return true;
+        return Entered::Yes;
     }
     tempest::entered(true);
     enter("a system call", Node::enter_kernel)

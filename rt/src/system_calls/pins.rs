@@ -7,12 +7,13 @@
 //! **Invariants**
 //! * *All at once.* To acquire one range can cost another, so ranges are looked at again until one pass finds all of them accessible. Replacement is held off
 //!   meanwhile: it would take one away for the other again and again.
-//! * *Until the end.* Between that pass and the call no message is looked at but by [`Memory::serve`], after which the call is prepared again.
+//! * *Until the end.* Between that pass and the call no message is looked at but by [`Memory::serve`] and where [`Memory::enter_kernel`] says that it has waited.
+//!   After both the call is prepared again.
 
 use super::table::Range;
 use super::waits;
 use crate::gates::access;
-use crate::node;
+use crate::node::{self, Entered};
 
 /// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
 const ROUNDS: u32 = 16;
@@ -24,8 +25,8 @@ pub trait Memory {
     fn require(&mut self, range: &Range);
     /// Stops the replacement of pages, or allows it again.
     fn hold_pages(&mut self, hold: bool);
-    /// Says that the node waits in the kernel; false, and it does not, when there is a message.
-    fn enter_kernel(&mut self) -> bool;
+    /// Says that the node waits in the kernel, unless something has to be done first.
+    fn enter_kernel(&mut self) -> Entered;
     /// Handles messages.
     fn serve(&mut self);
     /// Whether the second pass is left out, and whether a call is not prepared again: planted bugs.
@@ -60,10 +61,16 @@ pub fn until_made<M: Memory, R>(memory: &mut M, mut prepare: impl FnMut(&mut M) 
     let mut rounds = 0;
     loop {
         let (outcome, waits) = prepare(memory);
-        if !waits || memory.enter_kernel() || rounds == ROUNDS {
+        if !waits {
             return outcome;
         }
-        rounds += 1;
+        match memory.enter_kernel() {
+            Entered::Yes => return outcome,
+            Entered::Message if rounds == ROUNDS => return outcome,
+            Entered::Message => rounds += 1,
+            // What it has waited for is done; the next time there is less.
+            Entered::Waited => {}
+        }
         memory.serve();
         if memory.bugs().1 {
             return outcome;
@@ -87,7 +94,7 @@ impl Memory for Own {
         node::hold_pages(hold);
     }
 
-    fn enter_kernel(&mut self) -> bool {
+    fn enter_kernel(&mut self) -> Entered {
         node::enter_kernel()
     }
 

@@ -94,10 +94,6 @@ impl<M: Storage> Engine<M> {
         (protocols, Env { port, pins, parts })
     }
 
-    pub(crate) fn keeps_copies(&self, protocol: ProtocolId) -> bool {
-        self.protocols.keeps_copies(protocol)
-    }
-
     pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
         self.protocols.is_outstanding(site)
     }
@@ -197,8 +193,8 @@ impl<M: Storage> Engine<M> {
         let joins = self.protocols.joins(site);
         if joins {
             // The guess was right.
-            self.ask_ahead(port);
             self.pins.acquire(site.block);
+            self.ask_ahead(port);
             self.waiting = Waiting { block: site.block, store, joined: true };
             return Progress::Waits;
         }
@@ -236,8 +232,8 @@ impl<M: Storage> Engine<M> {
         if port.allows(block, store) || has_bug!(port, JoinsAnyRequest) {
             return Progress::Done;
         }
-        // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. (An
-        // invalidation that were would keep the home from answering.) At its home, requests of others may have waited for the block; the store
+        // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. If an
+        // invalidation had been put aside, the home would not have answered. At its home, requests of others may have waited for the block; the store
         // that comes now waits behind them, so they go on first.
         self.pins.release();
         self.resume(port);

@@ -34,7 +34,7 @@ impl<M: Storage> Engine<M> {
     /// A block is about to be acquired: makes room for its page if it has another home.
     #[inline]
     pub(crate) fn note_page<P: Port>(&mut self, port: &mut P, site: &Site) {
-        if self.pages.limit != 0 && site.home != port.me() && self.keeps_copies(site.protocol) {
+        if self.pages.limit != 0 && site.home != port.me() {
             self.make_room_for_page_of(port, site.block);
         }
     }
@@ -46,7 +46,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Stops replacement, and what gives blocks back unasked, while the memory of a system call is acquired, range by range.
+    /// Stops replacement while the memory of a system call is acquired, range by range.
     pub fn hold_pages(&mut self, port: &impl Port, hold: bool) {
         self.pins.set_collects(hold && !has_bug!(port, HoldsNoPages));
     }

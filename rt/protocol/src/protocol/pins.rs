@@ -68,7 +68,7 @@ impl Pins {
         (self.acquiring, self.granted) = (None, false);
     }
 
-    /// Whether what was acquired for one access is to stay for others: the memory of a system call is needed at once, and comes range by range.
+    /// Whether pages are to stay: the memory of a system call is needed at once, and comes range by range.
     pub fn collects(&self) -> bool {
         self.collects
     }

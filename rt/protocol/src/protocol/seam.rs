@@ -81,13 +81,10 @@ pub trait Protocol<M: Storage>: Sized {
         u64::MAX
     }
 
-    /// Whether copies of other homes' blocks stay here until they are taken away. Otherwise they make no room for others when they go.
-    const KEEPS_COPIES: bool = true;
-
-    /// Whether no other node has a copy of that minimum block of this home, or ever had.
+    /// Whether no other node has a copy of a block of this home, or ever had. `number` is that of its first minimum block.
     fn is_unshared(&self, number: u64) -> bool;
 
-    /// Notes at the home that the only copy of a block is at that node.
+    /// Notes at the home that the only copy of a block is at that node. `number`: as above.
     fn begin_away<P: Port>(&mut self, env: &mut Env<'_, M, P>, number: u64, holder: NodeId);
 }
 

@@ -63,16 +63,12 @@ pub struct Sequential<M: Storage> {
     /// By minimum block; used for blocks whose home this node is.
     holders: M::Table<Holder>,
     waiting: Queue<Waiting, M>,
-    /// Blocks of other homes that are here.
-    borrowed: Queue<u64, M>,
     asked: Option<Block>,
 }
 
 impl<M: Storage> Protocol<M> for Sequential<M> {
-    const KEEPS_COPIES: bool = false;
-
     fn new(blocks: u64) -> Result<Sequential<M>, M::Error> {
-        Ok(Sequential { holders: M::table(blocks)?, waiting: Queue::new(), borrowed: Queue::new(), asked: None })
+        Ok(Sequential { holders: M::table(blocks)?, waiting: Queue::new(), asked: None })
     }
 
     fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, _store: bool) {
@@ -92,19 +88,10 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
                 self.asked = None;
                 env.copy_in(site, message.data);
                 env.set_tag(site, Tag::Writable);
-                self.note_borrowed(env, site.block.addr());
                 env.grant(site.block);
             }
-            // What node 0 had before its home was created is on no list.
-            RECALL if env.tag(site.block) == Tag::Writable => {
-                for _ in 0..self.borrowed.len() {
-                    let Some(addr) = self.borrowed.pop() else { break };
-                    if addr != site.block.addr() {
-                        self.note_borrowed(env, addr);
-                    }
-                }
-                give_back(env, site);
-            }
+            // Otherwise it has been given back unasked.
+            RECALL if env.tag(site.block) == Tag::Writable => give_back(env, site),
             RECALL => {}
             _ => reject(env.port),
         }
@@ -112,27 +99,24 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
 
     #[inline]
     fn is_at_rest(&self) -> bool {
-        self.borrowed.is_empty() && self.waiting.is_empty()
+        self.waiting.is_empty()
     }
 
-    /// Returns what has been used, and lends what was pinned.
+    /// Lends what was pinned.
     fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
-        if !env.pins.collects() {
-            self.give_all_back(env);
-        }
         self.serve_waiting(env);
     }
 
-    /// What is borrowed can stay until somebody wants it.
     fn has_put_off_work(&self, pins: &Pins) -> bool {
         self.waiting.iter().any(|each| pins.contains(each.block))
     }
 
-    /// What is here is in use until it goes back.
-    fn evict<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site) {}
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+        give_back(env, site);
+    }
 
     fn is_outstanding(&self, block: Block) -> bool {
-        self.asked == Some(block) || self.borrowed.iter().any(|addr| addr == block.addr())
+        self.asked == Some(block)
     }
 
     fn has_outstanding(&self) -> bool {
@@ -161,25 +145,6 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
 }
 
 impl<M: Storage> Sequential<M> {
-    fn note_borrowed<P: Port>(&mut self, env: &Env<'_, M, P>, addr: u64) {
-        if self.borrowed.push(addr).is_err() {
-            env.port.fail(format_args!("no memory for the list of borrowed blocks"));
-        }
-    }
-
-    /// Returns the borrowed blocks that are not in use.
-    fn give_all_back<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
-        for _ in 0..self.borrowed.len() {
-            let Some(addr) = self.borrowed.pop() else { break };
-            let site = env.site(addr);
-            if env.is_pinned(site.block) {
-                self.note_borrowed(env, addr);
-            } else {
-                give_back(env, &site);
-            }
-        }
-    }
-
     fn is_waited_for(&self, block: Block) -> bool {
         self.waiting.iter().any(|each| each.block == block)
     }

@@ -175,6 +175,18 @@ pub fn call_of_two_pages<const BYTES: u64>() -> Model {
     model("system call with two pages", one_page, pages::<BYTES, 2>, scripts)
 }
 
+/// A call with a block that may be loaded from, while a request to store to it is outstanding, and the home stores to it. With the second protocol it waits
+/// for this node then.
+pub fn call_after_request<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Prefetch(0, true), Call(&[(0, false)])]];
+    let protocol = blizzard_protocol::list::ALL[1].number();
+    Model {
+        protocol,
+        before: vec![(1, Load(0))],
+        ..model("system call after a request", plain, neighbours::<BYTES>, scripts)
+    }
+}
+
 /// Two nodes in system calls, and their home.
 pub fn two_calls<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Store(0)], vec![Call(&[(0, true), (1, false)])], vec![Call(&[(1, true)])]];

@@ -72,6 +72,7 @@ fn system_calls_have_their_memory() {
     explored(&call_of_two_pages::<128>(), "128", ALL, 1_061);
     explored(&call_of_two_pages::<2048>(), "2048", ALL, 18_806);
     explored(&call_of_two_pages::<4096>(), "4096", ALL, 58_566);
+    explored(&call_after_request::<64>(), "64", ALL, 14_952);
 }
 
 #[test]
@@ -193,6 +194,8 @@ fn each_planted_bug_is_found() {
         (Bug::OnePass, "256", call::<256>(), "kernel"),
         (Bug::CallIsNotPreparedAgain, "64", call::<64>(), "kernel"),
         (Bug::CallIsNotPreparedAgain, "256", call::<256>(), "kernel"),
+        (Bug::CallIsMadeAfterWait, "64", call_after_request::<64>(), "kernel"),
+        (Bug::CallIsMadeAfterWait, "128", call_after_request::<128>(), "kernel"),
         (Bug::HoldsNoPages, "64", call_of_two_pages::<64>(), "endless"),
         (Bug::HoldsNoPages, "128", call_of_two_pages::<128>(), "endless"),
         (Bug::JoinsAnyRequest, "64", joined::<64>(), "failure"),

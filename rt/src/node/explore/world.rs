@@ -8,6 +8,7 @@ use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::memory::region::Region;
 use crate::memory::region::testing::TestRegion;
 use crate::memory::tags::Space;
+use crate::node::Entered;
 use crate::node::Node;
 use crate::node::access::Lane;
 use crate::system_calls::pins;
@@ -652,10 +653,10 @@ impl pins::Memory for Gate<'_> {
         self.0.node().hold_pages(hold);
     }
 
-    fn enter_kernel(&mut self) -> bool {
+    fn enter_kernel(&mut self) -> Entered {
         let entered = self.0.node().enter_kernel();
         // It depends on what is in the rings.
-        self.0.world.note(self.0.me(), 200 + u64::from(entered));
+        self.0.world.note(self.0.me(), 200 + entered as u64);
         entered
     }
 

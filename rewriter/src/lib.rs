@@ -27,7 +27,7 @@
 //! | [`reports`] | audits an output, inspects a program, measures what checks cost |
 //! | [`cli`] | the command line, one file for each subcommand |
 //!
-//! **Invariant:** a module imports what stands above it: folders in the list below, siblings in the list of their folder. No modules import each other.
+//! **Invariant:** a module imports what stands above it: folders in the list below, siblings in the list of their folder. There are no circles.
 //! `tests/layers.rs` of the crate holds this, so the empty lines between the modules stay: `rustfmt` would sort them.
 #![deny(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links)]

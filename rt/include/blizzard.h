@@ -58,7 +58,7 @@ void bz_free(void *p);
 /* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel; addresses that are
  * not shared are ignored. A copy that has come can be taken away again before it is used.
  * bz_prefetch asks for copies and does not wait (up to 63 blocks at a time; what is beyond is ignored); `store` nonzero: to
- *   store to, else to load from. Only copies of other nodes' data are asked for, and only under `--protocol stache`.
+ *   store to, else to load from. Under `--protocol sequential` it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
  * Source: Hill et al., Cooperative Shared Memory, 1993. */

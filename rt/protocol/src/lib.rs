@@ -5,15 +5,16 @@
 //!
 //! # How a miss goes through the crate
 //!
-//! 1. [`engine::Engine::acquire`] counts it, makes room for its page, and asks the protocol of its block for it.
+//! 1. [`engine::access::Engine::acquire`] counts it, makes room for its page, and asks the protocol of its block for it.
 //! 2. The protocol steps: [`stache`] and [`mcm`] have pure step functions, which return actions; a driver performs them on the port. A message to the home goes out.
-//! 3. The caller waits. What arrives it gives to [`engine::Engine::message`], which puts it aside if its block is pinned, and hands it to the protocol otherwise.
+//! 3. The caller waits. What arrives it gives to [`engine::access::Engine::message`], which puts it aside if its block is pinned, and hands it to the protocol otherwise.
 //! 4. At the home, the same way leads to a step that sends the answer.
-//! 5. The answer's step copies data in, raises the tag, and grants. The caller's wait is over ([`engine::Engine::is_granted`]).
+//! 5. The answer's step copies data in, raises the tag, and grants. The caller's wait is over ([`engine::access::Engine::is_granted`]).
 //!
 //! # Where a new protocol goes
 //!
-//! Into a folder of its own, with a type that implements [`protocol::Protocol`], and into one line of [`list`]. [`sequential`] is the smallest.
+//! Into a folder of its own, with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line below, above
+//! [`list`]; and a line in [`list`]. [`sequential`] is the smallest. At most four protocols fit, of fifteen messages each.
 //!
 //! # Layers
 //!

@@ -1,6 +1,6 @@
 //! All orders in which a few real nodes can receive messages.
 //!
-//! Purpose: the models of `rt/tests/protocol` run the protocols' step functions; here the [`Node`](super::Node) itself runs, with its drivers, rings, tables and
+//! Purpose: the models of `rt/protocol/tests/steps` run the protocols' step functions; here the [`Node`](super::Node) itself runs, with its drivers, rings, tables and
 //! allocators, and only the order is chosen: who runs next, and whose message it takes. So it covers what lives in the drivers: replacement, requests
 //! ahead, homes by first touch, blocks in parts, bulk transfers, nodes that are created, memory of system calls.
 //! Input: a [`Model`]: how many nodes, what they have allocated, and a script of few [`Op`]s each. Output: a [`Report`], or what was [`Found`].

@@ -5,12 +5,15 @@
 //! | [`kernel`] | system calls, printing, memory of the runtime's own, limits |
 //! | [`memory`] | the region of the run; the segment, its tags, its arenas and homes |
 //! | [`transport`] | rings, shuttles, doorbells, waiting |
-//! | [`messages`] | the table of messages, and the check that stands before belief |
-//! | [`node`] | a node of a run: accesses, messages, waiting; the coherence engine's port |
-//! | [`sync`] | barriers, locks, events, counters, reductions |
-//! | [`shared_memory`] | what `blizzard.h` offers a program: allocation and the calls |
-//! | [`tempest`] | what `tempest.h` offers |
+//! | [`messages`] | the kinds of messages, and the check that stands before belief |
+//! | [`links`] | what a node is connected with; the coherence engine's port |
+//! | [`sync`] | the state of barriers, locks, events, counters, reductions, and what messages change of it |
+//! | [`allocation`] | the same of shared memory's arenas |
+//! | [`node`] | a node of a run: accesses, messages, waiting; what programs call |
+//! | [`process`] | the node of this process, and the ways into it |
 //! | [`libraries`] | rewritten files: their table, the cache, the names of places in their code |
+//! | [`tempest`] | what `tempest.h` offers |
+//! | [`blizzard_h`] | what `blizzard.h` offers |
 //! | [`gates`] | the ways in from rewritten code: misses, polls, strings, gathers, traps |
 //! | [`system_calls`] | the gate of system calls, and its table |
 //! | [`start`] | how the runtime gets in first |
@@ -24,18 +27,27 @@ pub mod transport;
 
 pub mod messages;
 
-pub mod node;
+pub mod links;
 
 pub mod sync;
 
-pub mod shared_memory;
+pub mod allocation;
+
+pub mod node;
+
+pub mod process;
+
+pub mod libraries;
 
 pub mod tempest;
 
-pub mod libraries;
+pub mod blizzard_h;
 
 pub mod gates;
 
 pub mod system_calls;
 
 pub mod start;
+
+#[cfg(test)]
+mod tests;

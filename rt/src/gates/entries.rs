@@ -12,11 +12,14 @@
 //!
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
-use super::access;
 use super::strings;
-use crate::gates::vsib::{self, XSAVE_BYTES, XSAVE_MASK};
-use crate::node;
+use crate::gates::vsib;
+use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
+use crate::node::access::MAX_LANES;
+use crate::process::accesses;
+use crate::process::process;
+use crate::process::tags;
 use crate::system_calls::{self, segv, signals};
 use crate::tempest::faults;
 use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
@@ -326,21 +329,21 @@ extern "C" fn on_miss(frame: &mut Frame) {
     let desc = frame.args[0] as u32;
     let addr = frame.args[1];
     let bytes = match desc & miss_desc::SIZE_MASK {
-        miss_desc::SIZE_XSAVE => vsib::state_bytes(),
+        miss_desc::SIZE_XSAVE => xsave::state_bytes(),
         bytes => u64::from(bytes),
     };
     faults::note_pc(frame.return_address);
-    access::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
+    accesses::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
     segv::keep_away(addr, bytes);
     signals::keep_ringing();
 }
 
 /// The Rust half of [`poll`].
 extern "C" fn on_poll() {
-    if access::detached() {
+    if tags::detached() {
         system_calls::silence_doorbell();
     } else {
-        node::poll();
+        process::poll();
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
     signals::safe_point();
@@ -358,7 +361,7 @@ extern "C" fn on_created_child() {
 
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
 extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
-    access::count(Counter::VsibCalls);
+    tags::count(Counter::VsibCalls);
     faults::note_pc(frame.return_address);
     // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
     let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
@@ -366,7 +369,7 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     let rsp_at_push = (&raw const frame.args[1]) as u64;
     frame.gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
     // SAFETY: the gate has just filled the area.
-    let vectors = unsafe { vsib::Vectors::new(area) };
+    let vectors = unsafe { xsave::Vectors::new(area) };
     let lanes = vsib::lanes(&desc, &frame.gpr, &vectors);
     let store = desc.access & 2 != 0;
     let mut shared = Lanes::new();
@@ -379,7 +382,7 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
 /// The ranges of one access.
 struct Lanes {
     /// Those that may lie in the segment, and from the end on those that do not.
-    list: [Lane; vsib::MAX_LANES],
+    list: [Lane; MAX_LANES],
     shared: usize,
     private: usize,
 }
@@ -387,26 +390,26 @@ struct Lanes {
 impl Lanes {
     fn new() -> Lanes {
         let none = Lane { addr: 0, bytes: 0, store: false, masked: false };
-        Lanes { list: [none; vsib::MAX_LANES], shared: 0, private: 0 }
+        Lanes { list: [none; MAX_LANES], shared: 0, private: 0 }
     }
 
-    /// Takes one of at most [`vsib::MAX_LANES`].
+    /// Takes one of at most [`MAX_LANES`].
     fn push(&mut self, lane: Lane) {
         let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
-        if access::in_segment(lane.addr) || access::in_segment(last) {
+        if tags::in_segment(lane.addr) || tags::in_segment(last) {
             self.list[self.shared] = lane;
             self.shared += 1;
         } else {
             self.private += 1;
-            self.list[vsib::MAX_LANES - self.private] = lane;
+            self.list[MAX_LANES - self.private] = lane;
         }
     }
 
     fn require(&self) {
         if self.shared > 0 {
-            access::require_lanes(&self.list[..self.shared]);
+            accesses::require_lanes(&self.list[..self.shared]);
         }
-        for lane in &self.list[vsib::MAX_LANES - self.private..] {
+        for lane in &self.list[MAX_LANES - self.private..] {
             segv::keep_away(lane.addr, lane.bytes);
         }
         if self.shared > 0 {
@@ -448,7 +451,7 @@ const _: () = {
     // The layout that `save!` and `restore!` build.
     assert!(core::mem::offset_of!(Frame, rflags) == 128);
     assert!(core::mem::offset_of!(Frame, args) == 144);
-    assert!(GROUP_RANGES <= vsib::MAX_LANES);
+    assert!(GROUP_RANGES <= MAX_LANES);
 };
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
@@ -664,8 +667,8 @@ mod tests {
 
     #[test]
     fn the_vsib_gate_preserves_registers() {
-        vsib::init();
-        if vsib::state_bytes() == 0 {
+        xsave::init();
+        if xsave::state_bytes() == 0 {
             eprintln!("no XSAVE on this processor: nothing to test");
             return;
         }

@@ -10,8 +10,6 @@
 //! | [`trap`] | trap bytes at old addresses |
 //! | [`resume`] | contexts that continue in the middle of a group of accesses |
 
-pub mod access;
-
 pub mod string_steps;
 
 pub mod strings;

@@ -18,8 +18,8 @@ use crate::gates::entries::require_group;
 use crate::gates::trap::{REG_RIP, Ucontext};
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
-use crate::node;
-use crate::tempest;
+use crate::node::user_handlers;
+use crate::process::process;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,7 +85,7 @@ pub fn reestablish(context: &mut Ucontext) {
     if let Some(to) = MODULES.moved_from(context.gregs[REG_RIP]) {
         context.gregs[REG_RIP] = to;
     }
-    if node::nodes() == 1 && !tempest::is_active() {
+    if process::nodes() == 1 && !user_handlers::is_active() {
         return;
     }
     if let Some(check) = MODULES.check_of(context.gregs[REG_RIP]) {

@@ -8,7 +8,7 @@
 //! Source: `rewriter/DESIGN.md`, "What the private stack rests on".
 
 use crate::libraries::places::Place;
-use crate::node;
+use crate::process::process;
 use crate::system_calls::table::Shared;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -65,7 +65,7 @@ pub fn keep_out(top: u64, shared: Shared, at: u64, how: &str) {
 }
 
 fn refuse(top: u64, at: u64, how: &str) -> ! {
-    node::fail(format_args!(
+    process::fail(format_args!(
         "{how} {top:#x}, which is shared memory, in {}: a stack must be private, because accesses through it are not checked; take it from malloc or mmap",
         Place(at)
     ))

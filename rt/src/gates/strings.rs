@@ -8,16 +8,19 @@
 //! `tempest.h`, the program executes its own instruction.
 //! Source: SDM volume 2 (REP: what a repeated instruction leaves when it faults; the flags are those from before it).
 
-use super::access;
 use super::entries::{Frame, RAX, RCX, RDI, RED_ZONE, RSI};
 use crate::gates::resume::GREGS;
 use crate::gates::string_steps::{self, Blocks, StringRegs};
 use crate::gates::trap::{REG_EFL, REG_RAX, REG_RCX, REG_RDI, REG_RIP, REG_RSI, REG_RSP, Ucontext};
 use crate::libraries::modules::MODULES;
-use crate::node;
 use crate::node::access::Lane;
+use crate::node::user_handlers;
+use crate::process::accesses;
+use crate::process::process;
+use crate::process::tags;
 use crate::system_calls::signals;
-use crate::tempest::{self, faults};
+use crate::tempest::faults;
+use crate::tempest::owner;
 use blizzard_contract::{self as contract, Counter, string_desc};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
@@ -52,19 +55,19 @@ struct NodeBlocks {
 
 impl Blocks for NodeBlocks {
     fn accessible(&self, addr: u64, store: bool) -> bool {
-        access::block_accessible(addr, store)
+        tags::block_accessible(addr, store)
     }
 
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool) {
-        access::require(addr, bytes, store, false);
+        accesses::require(addr, bytes, store, false);
     }
 
     fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
         let lanes = addrs.map(|addr| Lane { addr, bytes, store, masked: false });
-        match addrs.map(access::in_segment) {
-            [true, true] => access::require_lanes(&lanes),
-            [true, false] => access::require_lanes(&lanes[..1]),
-            [false, true] => access::require_lanes(&lanes[1..]),
+        match addrs.map(tags::in_segment) {
+            [true, true] => accesses::require_lanes(&lanes),
+            [true, false] => accesses::require_lanes(&lanes[..1]),
+            [false, true] => accesses::require_lanes(&lanes[1..]),
             [false, false] => {}
         }
     }
@@ -91,10 +94,10 @@ impl Blocks for NodeBlocks {
 
 /// The Rust half. `vectors`: where xmm0-15 are saved. True: the program executes its own instruction, which stands at the frame's return address.
 pub(super) extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
-    access::count(Counter::StringCalls);
+    tags::count(Counter::StringCalls);
     faults::note_pc(frame.return_address);
     let mut desc = frame.args[0] as u32;
-    if node::nodes() == 1 && !tempest::is_active() {
+    if process::nodes() == 1 && !user_handlers::is_active() {
         if let Some(instruction) = instruction_of(frame.return_address) {
             frame.return_address = instruction;
             return true;
@@ -109,7 +112,7 @@ pub(super) extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
         rdi: frame.gpr[RDI],
         rflags: frame.rflags,
     };
-    let noted = node::nodes() > 1 || tempest::is_own_thread();
+    let noted = process::nodes() > 1 || owner::is_own_thread();
     let mut blocks = NodeBlocks { frame: &raw mut *frame, vectors, noted };
     // SAFETY: the program executes this instruction with these registers; `NodeBlocks` grants what it touches.
     unsafe { string_steps::perform(desc, &mut regs, &mut blocks) };

@@ -7,11 +7,11 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use crate::gates::access;
 use crate::gates::resume;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::libraries::modules::{Found, MODULES};
-use crate::node;
+use crate::process::process;
+use crate::process::tags;
 use crate::system_calls::{sent_traps, signals};
 use blizzard_contract::Counter;
 use core::arch::naked_asm;
@@ -140,12 +140,12 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
     let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { Found::Elsewhere };
     match found {
         Found::Instruction(new) => {
-            access::count(Counter::Traps);
+            tags::count(Counter::Traps);
             context.gregs[REG_RIP] = new;
             resume::reestablish(context);
             0
         }
-        Found::Middle(old) => node::fail(format_args!(
+        Found::Middle(old) => process::fail(format_args!(
             "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
         )),
         Found::Elsewhere => own_handler(signal, info, context),

@@ -4,11 +4,20 @@ pub mod sys;
 
 pub mod print;
 
+pub mod entry;
+
 pub mod limits;
 
 pub mod own_memory;
 
 pub mod unaliased;
+
+#[cfg(test)]
+pub mod explored;
+
+pub mod owned;
+
+pub mod xsave;
 
 #[cfg(any(feature = "freestanding", test))]
 pub mod mem;

@@ -9,11 +9,12 @@
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
-use super::Node;
+use crate::links::links::has_bug;
+use crate::links::wait_clock::Wait;
 use crate::memory::homes::{ArenaId, PAGE_BYTES};
 use crate::memory::segment;
-use crate::messages::id;
-use crate::node::stats::Wait;
+use crate::messages::kinds::id;
+use crate::node::node::Node;
 use crate::transport::{Message, Patience};
 use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
 use blizzard_protocol::engine::access::Progress;
@@ -21,6 +22,9 @@ use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
 use blizzard_protocol::protocol::seam::PREFETCHES;
+
+/// Lanes of the widest gather: 16 elements of 4 bytes in 64.
+pub const MAX_LANES: usize = 16;
 
 /// A range of bytes that an access needs, together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! Output: the same messages, in another order; none stays when a node waits. For runs with blocks of 64 bytes, whose data is never in
 //! parts.
 
-use super::Node;
-use super::access::deliver;
+use crate::node::access::deliver;
+use crate::node::node::Node;
 use crate::transport::Message;
 use blizzard_protocol::ids::NodeId;
 use std::vec::Vec;
@@ -50,7 +50,7 @@ impl Bag {
 
 impl Node {
     /// Puts a message into the bag; as often as not, one is drawn.
-    pub(super) fn put_into_bag(&mut self, message: &Message) {
+    pub fn put_into_bag(&mut self, message: &Message) {
         let Some(bag) = &mut self.bag else { return };
         bag.messages.push(*message);
         if bag.next_random().is_multiple_of(2) {
@@ -59,7 +59,7 @@ impl Node {
     }
 
     /// Handles a message from the bag, if there is any.
-    pub(super) fn deliver_from_bag(&mut self) {
+    pub fn deliver_from_bag(&mut self) {
         if let Some(message) = self.bag.as_mut().and_then(Bag::draw)
             && let Some(from) = NodeId::new(message.source.into())
         {
@@ -68,7 +68,7 @@ impl Node {
     }
 
     /// The longest sleep: nobody wakes a node for what is in its bag.
-    pub(super) fn longest_sleep(&self, without: u64) -> u64 {
+    pub fn longest_sleep(&self, without: u64) -> u64 {
         if self.bag.as_ref().is_some_and(|bag| !bag.is_empty()) { NAP_NS } else { without }
     }
 }

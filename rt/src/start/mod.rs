@@ -11,24 +11,28 @@
 pub mod loader;
 pub mod stack;
 
-use crate::gates;
+use crate::blizzard_h;
+use crate::gates::entries;
 use crate::gates::trap;
-use crate::gates::vsib;
 use crate::kernel::limits;
 use crate::kernel::print;
 use crate::kernel::sys;
+use crate::kernel::xsave;
 use crate::libraries::block_counters;
 use crate::libraries::closure;
 use crate::libraries::closure::FileKind;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
-use crate::node;
-use crate::system_calls;
+use crate::process::process::{self, Gates};
+use crate::process::tags;
+use crate::system_calls::{self, signals};
 use blizzard_contract::{self as contract, ModuleInfo};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
 
+/// What the node of this process is given by the gates.
+const GATES: Gates = Gates { addresses: entries::addresses, safe_point: signals::safe_point };
 /// Exit status of a program that could not be started, as shells use it.
 const EXIT_CANNOT_START: i32 = 127;
 
@@ -88,14 +92,14 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     if let Some(variable) = initial.exe().filter(|_| !secure) {
         system_calls::own_path::set(variable);
     }
-    vsib::init();
+    xsave::init();
     // SAFETY: first and only call, before the program runs.
-    unsafe { node::start(boot) };
-    gates::access::enable_counters();
+    unsafe { process::start(boot, GATES) };
+    tags::enable_counters();
     if let Some(Err(e)) = boot.and_then(|boot| boot.blocks).map(block_counters::start) {
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));
     }
-    limits::started(node::nodes());
+    limits::started(process::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {
         if let Err(kind) = closure::init(&info, bias, secure) {
@@ -124,17 +128,17 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         phdr_count: info.phdr_count,
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
-        api: node::api() as u64,
+        api: (&raw const blizzard_h::TABLE) as u64,
         execfn: system_calls::own_path::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
-        hide_vdso: node::nodes() > 1
+        hide_vdso: process::nodes() > 1
             || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, contract::TEMPEST_NOTE_TYPE),
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
     // SAFETY: `base` is the blob's ELF header.
     unsafe { system_calls::note_text(base) };
-    if node::nodes() > 1 {
+    if process::nodes() > 1 {
         // SAFETY: the program has not started and has one thread.
         if let Err(e) = unsafe { system_calls::enable() } {
             give_up(format_args!(
@@ -143,7 +147,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             ));
         }
     }
-    if node::nodes() > 1 || info.interp_va == 0 || closure::active() {
+    if process::nodes() > 1 || info.interp_va == 0 || closure::active() {
         // SAFETY: the program has not started.
         if let Err(e) = unsafe { system_calls::segv::install() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));
@@ -188,9 +192,9 @@ fn add_module(info: &ModuleInfo, bias: u64, start: u64, bytes: u64, path: &[u8])
 
 /// Reports an error from before the program's start and ends the run.
 fn give_up(message: core::fmt::Arguments<'_>) -> ! {
-    if gates::access::counters_enabled() {
+    if tags::counters_enabled() {
         // The node is up: it tells its peers and the launcher.
-        node::fail(message);
+        process::fail(message);
     }
     print::error(message);
     sys::exit_group(EXIT_CANNOT_START)

@@ -6,7 +6,7 @@
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
 
-use crate::node::Boot;
+use crate::process::process::Boot;
 use crate::start::loader::{PT_LOAD, Phdr};
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};

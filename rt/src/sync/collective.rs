@@ -13,11 +13,10 @@
 //!
 //! Source: Mellor-Crummey and Scott, Algorithms for Scalable Synchronization, 1991, section 3.3 (tree barriers).
 
-use super::op::Reduction;
-use super::{Has, Names, Waits, bit};
-use crate::messages::id;
-use crate::node::Node;
-use crate::node::stats::Wait;
+use crate::links::links::Links;
+use crate::messages::kinds::id;
+use crate::sync::op::Reduction;
+use crate::sync::sets::{Has, Names, Waits, bit, members};
 use crate::transport::Message;
 use blizzard_contract::{Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;
@@ -31,7 +30,7 @@ const FAN_OUT: u32 = 4;
 /// Most bytes of one broadcast of the runtime; the client library makes longer ones of several.
 pub const BROADCAST_BYTES: u64 = 8192;
 /// Bytes of one message of a broadcast.
-const CHUNK_BYTES: u64 = 64;
+pub const CHUNK_BYTES: u64 = 64;
 
 /// What the nodes do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,16 +105,8 @@ impl Tree {
     }
 }
 
-/// The numbers in a set, in ascending order.
-fn members(mut set: u64) -> impl Iterator<Item = u32> {
-    core::iter::from_fn(move || {
-        let lowest = (set != 0).then(|| set.trailing_zeros());
-        set &= set.wrapping_sub(1);
-        lowest
-    })
-}
-
-type Words = [u64; VECTOR_WORDS];
+/// What one collective combines.
+pub type Words = [u64; VECTOR_WORDS];
 
 /// Where the bytes of the broadcast in progress go.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +131,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    pub(super) const fn new() -> Collectives {
+    pub const fn new() -> Collectives {
         Collectives {
             entered: 0,
             completed: 0,
@@ -161,200 +152,161 @@ impl Collectives {
     pub const fn entered(&self) -> u64 {
         self.entered
     }
-}
 
-impl Node {
-    /// Waits until every node is in its next collective, which must be the same one; replaces the words by the result.
-    pub fn collective(&mut self, kind: Collective, words: &mut [u64]) {
-        let epoch = self.sync.collectives.entered;
-        self.sync.collectives.entered += 1;
-        if kind == Collective::Barrier {
-            self.count(Counter::Barriers);
-        }
-        let mut all = [0; VECTOR_WORDS];
-        all[..words.len()].copy_from_slice(words);
-        self.arrive(self.me, kind, words.len() as u64, &all);
-        self.wait(Wait::Barrier, |node| node.sync.collectives.completed > epoch);
-        let result = self.sync.collectives.result;
-        words.copy_from_slice(&result[..words.len()]);
+    /// A node enters its next collective with these words; which one that is.
+    pub fn enter(&mut self) -> u64 {
+        self.entered += 1;
+        self.entered - 1
     }
 
-    /// One word.
-    pub fn collective_word(&mut self, kind: Collective, value: u64) -> u64 {
-        let mut word = [value];
-        self.collective(kind, &mut word);
-        word[0]
+    /// Whether the collective with that number is complete.
+    pub fn is_complete(&self, number: u64) -> bool {
+        self.completed > number
     }
 
-    fn tree(&self) -> Tree {
-        Tree { size: self.homes.present() }
+    /// What the last one came to.
+    pub fn result(&self) -> Words {
+        self.result
     }
 
-    /// Whose arrivals this node waits for before it sends its own.
-    fn children(&self) -> u64 {
-        let all = if self.me == self.manager() { self.participants() } else { self.homes.present() };
-        self.tree().children(self.me.index() as u32, all)
+    /// From here on the bytes of a broadcast go to private memory at `at`.
+    ///
+    /// # Safety
+    /// That memory is writable, and nobody else's, until [`Collectives::is_receiving`] says no.
+    pub unsafe fn receive(&mut self, at: u64, bytes: u64) {
+        self.incoming = Some(Incoming { at, bytes, received: 0 });
     }
 
-    fn parent(&self) -> Option<NodeId> {
-        self.tree().parent(self.me.index() as u32).and_then(NodeId::new)
+    /// Whether bytes of a broadcast are still to come.
+    pub fn is_receiving(&self) -> bool {
+        self.incoming.is_some()
     }
 
-    fn arrive(&mut self, from: NodeId, kind: Collective, count: u64, words: &Words) {
-        let state = &mut self.sync.collectives;
-        if state.arrived == 0 {
-            (state.kind, state.count) = (kind, count);
-        } else if state.kind != kind {
-            let (others, theirs) = (Names(state.arrived), state.kind.name());
-            self.fail(format_args!(
+    /// This node or one of its children has entered the collective in progress.
+    pub fn arrive(&mut self, links: &mut Links, from: NodeId, kind: Collective, count: u64, words: &Words) {
+        if self.arrived == 0 {
+            (self.kind, self.count) = (kind, count);
+        } else if self.kind != kind {
+            let (others, theirs) = (Names(self.arrived), self.kind.name());
+            links.fail(format_args!(
                 "node {} calls {} while {others} waits in {theirs}: all nodes must call the same one",
                 from.index(),
                 kind.name()
             ));
-        } else if state.count != count {
-            let (others, theirs) = (Names(state.arrived), state.count);
-            self.fail(format_args!(
+        } else if self.count != count {
+            let (others, theirs) = (Names(self.arrived), self.count);
+            links.fail(format_args!(
                 "node {} reduces {count} words while {others} reduces {theirs}: all nodes must give the same number",
                 from.index()
             ));
         }
-        state.arrived |= bit(from);
-        state.values[from.index()] = *words;
-        let expected = self.children() | bit(self.me);
-        if self.sync.collectives.arrived != expected {
-            return check_collective(self);
+        self.arrived |= bit(from);
+        self.values[from.index()] = *words;
+        let expected = children(links) | bit(links.me);
+        if self.arrived != expected {
+            return check_collective(self, links);
         }
         let combined = self.combined(expected);
-        match self.parent() {
-            None => self.complete(combined),
+        match parent(links) {
+            None => self.complete(links, combined),
             Some(parent) => {
-                self.send_words(parent, [id::COLLECTIVE_ARRIVE, id::VECTOR_ARRIVE], kind.number(), count, &combined);
-                check_collective(self);
+                let handlers = [id::COLLECTIVE_ARRIVE, id::VECTOR_ARRIVE];
+                self.send_words(links, parent, handlers, &combined);
+                check_collective(self, links);
             }
         }
     }
 
     /// The values of a set of nodes in one, in ascending order.
     fn combined(&self, nodes: u64) -> Words {
-        let state = &self.sync.collectives;
-        let mut present = members(nodes).map(|number| state.values[number as usize]);
+        let mut present = members(nodes).map(|node| self.values[node.index()]);
         let mut all = present.next().unwrap_or_default();
         for words in present {
-            for (a, b) in all.iter_mut().zip(words).take(state.count as usize) {
-                *a = state.kind.apply(*a, b);
+            for (a, b) in all.iter_mut().zip(words).take(self.count as usize) {
+                *a = self.kind.apply(*a, b);
             }
         }
         all
     }
 
     /// Sends words with the current collective's number as the key: in one line if there is one at most, else in two.
-    fn send_words(&mut self, to: NodeId, handlers: [u16; 2], kind: u64, count: u64, words: &Words) {
-        let key = self.sync.collectives.completed;
-        let short = Message { handler: handlers[0], args: [kind, words[0], count], key, ..Message::default() };
-        let message = if count <= 1 {
+    fn send_words(&self, links: &mut Links, to: NodeId, handlers: [u16; 2], words: &Words) {
+        let args = [self.kind.number(), words[0], self.count];
+        let short = Message { handler: handlers[0], args, key: self.completed, ..Message::default() };
+        let message = if self.count <= 1 {
             short
         } else {
             Message { handler: handlers[1], length: CHUNK_BYTES as u8, data: *words, ..short }
         };
-        self.send(to, message);
+        links.post(to, message);
     }
 
     /// The collective is over: tells the children and lets this node go on.
-    fn complete(&mut self, result: Words) {
-        let (kind, count) = (self.sync.collectives.kind.number(), self.sync.collectives.count);
-        let children = self.children();
-        for to in members(children).filter_map(NodeId::new) {
-            self.send_words(to, [id::COLLECTIVE_DONE, id::VECTOR_DONE], kind, count, &result);
+    fn complete(&mut self, links: &mut Links, result: Words) {
+        for to in members(children(links)) {
+            self.send_words(links, to, [id::COLLECTIVE_DONE, id::VECTOR_DONE], &result);
         }
-        let state = &mut self.sync.collectives;
-        state.arrived = 0;
-        state.completed += 1;
-        state.result = result;
-    }
-
-    /// Copies `bytes` bytes (at most [`BROADCAST_BYTES`]) of private memory from node `root` to the other nodes' `at`.
-    ///
-    /// # Safety
-    /// `bytes` bytes at `at` are private memory of the caller's, readable and writable until the call returns.
-    pub unsafe fn broadcast(&mut self, root: NodeId, at: u64, bytes: u64) {
-        if self.me != root && bytes != 0 {
-            self.sync.collectives.incoming = Some(Incoming { at, bytes, received: 0 });
-        }
-        if self.collective_word(Collective::Broadcast(root), bytes) != bytes {
-            self.fail(format_args!("bz_broadcast: the nodes do not all expect the same number of bytes"));
-        }
-        if self.me == root {
-            for offset in (0..bytes).step_by(CHUNK_BYTES as usize) {
-                let length = CHUNK_BYTES.min(bytes - offset);
-                let mut data = [0u64; VECTOR_WORDS];
-                // SAFETY: the caller's memory, and as many bytes of a larger array.
-                unsafe {
-                    core::ptr::copy_nonoverlapping(
-                        (at + offset) as *const u8,
-                        data.as_mut_ptr().cast::<u8>(),
-                        length as usize,
-                    );
-                }
-                let args = [offset, length, root.index() as u64];
-                let chunk = Message {
-                    handler: id::BROADCAST_DATA,
-                    length: CHUNK_BYTES as u8,
-                    args,
-                    data,
-                    ..Message::default()
-                };
-                self.send(self.manager(), chunk);
-            }
-        } else {
-            self.wait(Wait::Barrier, |node| node.sync.collectives.incoming.is_none());
-        }
+        self.arrived = 0;
+        self.completed += 1;
+        self.result = result;
     }
 }
 
+fn tree(links: &Links) -> Tree {
+    Tree { size: links.homes.present() }
+}
+
+/// Whose arrivals this node waits for before it sends its own.
+fn children(links: &Links) -> u64 {
+    let all = if links.me == links.manager() { links.participants() } else { links.homes.present() };
+    tree(links).children(links.me.index() as u32, all)
+}
+
+fn parent(links: &Links) -> Option<NodeId> {
+    tree(links).parent(links.me.index() as u32).and_then(NodeId::new)
+}
+
 /// `args`: kind, value, number of words; key: how many collectives the sender has completed. Data: the words, if there are several.
-pub fn on_arrive(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_arrive(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
     let [kind, value, count] = message.args;
-    let state = &node.sync.collectives;
-    let expected = node.children() & !state.arrived;
+    let expected = children(links) & !state.arrived;
     let fits = count <= 1 || message.length != 0 && count <= VECTOR_WORDS as u64;
     let Some(kind) =
         Collective::from_number(kind).filter(|_| message.key == state.completed && expected & bit(from) != 0 && fits)
     else {
-        return node.count(Counter::MessagesRejected);
+        return links.count(Counter::MessagesRejected);
     };
     let words = if count <= 1 { [value, 0, 0, 0, 0, 0, 0, 0] } else { message.data };
-    node.arrive(from, kind, count, &words);
+    state.arrive(links, from, kind, count, &words);
 }
 
 /// As [`on_arrive`], with the result.
-pub fn on_done(node: &mut Node, from: NodeId, message: &Message) {
-    let state = &node.sync.collectives;
-    let waits = state.arrived == node.children() | bit(node.me);
-    if message.key != state.completed || Some(from) != node.parent() || !waits {
-        return node.count(Counter::MessagesRejected);
+pub fn on_done(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
+    let waits = state.arrived == children(links) | bit(links.me);
+    if message.key != state.completed || Some(from) != parent(links) || !waits {
+        return links.count(Counter::MessagesRejected);
     }
     let words = if message.args[2] <= 1 { [message.args[1], 0, 0, 0, 0, 0, 0, 0] } else { message.data };
-    node.complete(words);
+    state.complete(links, words);
 }
 
 /// `args`: offset, bytes, the sender of the broadcast. Passed on down the tree; kept by everybody but the sender.
-pub fn on_broadcast_data(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_broadcast_data(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
     let [offset, length, root] = message.args;
-    if from != node.me && Some(from) != node.parent() && node.me != node.manager() {
-        return node.count(Counter::MessagesRejected);
+    if from != links.me && Some(from) != parent(links) && links.me != links.manager() {
+        return links.count(Counter::MessagesRejected);
     }
-    let children = node.children();
-    for to in members(children).filter_map(NodeId::new) {
-        node.send(to, *message);
+    for to in members(children(links)) {
+        links.post(to, *message);
     }
-    if root == node.me.index() as u64 {
+    if root == links.me.index() as u64 {
         return;
     }
-    let Some(incoming) = &mut node.sync.collectives.incoming else {
-        return node.count(Counter::MessagesRejected);
+    let Some(incoming) = &mut state.incoming else {
+        return links.count(Counter::MessagesRejected);
     };
     if length > CHUNK_BYTES || offset.checked_add(length).is_none_or(|end| end > incoming.bytes) {
-        return node.count(Counter::MessagesRejected);
+        return links.count(Counter::MessagesRejected);
     }
     // SAFETY: inside the memory that the waiting caller of `broadcast` vouched for.
     unsafe {
@@ -366,19 +318,19 @@ pub fn on_broadcast_data(node: &mut Node, from: NodeId, message: &Message) {
     }
     incoming.received += length;
     if incoming.received == incoming.bytes {
-        node.sync.collectives.incoming = None;
+        state.incoming = None;
     }
 }
 
 /// Ends the run if the collective in progress waits for a node that has exited.
-pub fn check_collective(node: &Node) {
-    let (state, exited) = (&node.sync.collectives, node.sync.exited);
+pub fn check_collective(state: &Collectives, links: &Links) {
+    let exited = links.members.exited;
     if state.arrived == 0 || exited == 0 {
         return;
     }
-    let expected = node.children() | bit(node.me);
+    let expected = children(links) | bit(links.me);
     let missing = expected & !state.arrived & exited;
-    let parent = node.parent().map_or(0, bit);
+    let parent = parent(links).map_or(0, bit);
     let gone = if missing != 0 {
         missing
     } else if state.arrived == expected {
@@ -387,7 +339,7 @@ pub fn check_collective(node: &Node) {
         0
     };
     if gone != 0 {
-        node.fail(format_args!(
+        links.fail(format_args!(
             "{} in {}, but {} exited: it can never complete",
             Waits(state.arrived),
             state.kind.name(),
@@ -398,8 +350,8 @@ pub fn check_collective(node: &Node) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::op::{Combine, Type};
     use super::*;
+    use crate::sync::op::{Combine, Type};
 
     #[test]
     fn kinds_survive_the_wire() {

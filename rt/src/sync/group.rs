@@ -5,14 +5,11 @@
 //! rest sends and receives. Their home is the node that made them.
 //! **Invariant**: each node waits for one object at most.
 
-use super::handle::{Handle, Kind};
-use super::{Has, Waits, bit, members};
-use crate::kernel::own_memory::Zeroed;
-use crate::messages::id;
-use crate::node::Node;
-use crate::node::stats::Wait;
+use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::links::links::Links;
+use crate::messages::kinds::id;
+use crate::sync::sets::{Has, Waits, bit, members};
 use crate::transport::Message;
-use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 
 /// A barrier at its home: who waits, and how many it takes.
@@ -80,76 +77,47 @@ impl Event {
     }
 }
 
-/// Calls of the program.
-impl Node {
-    /// A new barrier that this node manages.
-    pub fn barrier_new(&mut self) -> u64 {
-        let index = self.sync.barriers.len();
-        if self.sync.barriers.push(GroupBarrier::default()).is_err() {
-            self.fail(format_args!("bz_barrier_new: no memory"));
-        }
-        Handle { kind: Kind::Barrier, home: self.me, index }.encode()
+/// The barriers and events that one node manages.
+pub struct Groups {
+    barriers: Queue<GroupBarrier>,
+    events: Queue<Event>,
+}
+
+impl Groups {
+    pub const fn new() -> Groups {
+        Groups { barriers: Queue::new(), events: Queue::new() }
     }
 
-    /// Waits until `count` nodes wait at the barrier; true for one of them, the last.
-    pub fn barrier_wait(&mut self, value: u64, count: u32) -> bool {
-        let handle = self.object_handle("bz_barrier_wait", Kind::Barrier, value);
-        if count == 0 || count > self.homes.nodes() {
-            self.fail(format_args!(
-                "bz_barrier_wait: a barrier for {count} nodes in a run of {} can never complete",
-                self.homes.nodes()
-            ));
-        }
-        self.count(Counter::Barriers);
-        let key = handle.index;
-        let args = [handle.index, count.into(), 0];
-        let arrive = Message { handler: id::BARRIER_ARRIVE, args, key, ..Message::default() };
-        self.call(handle.home, arrive, id::BARRIER_DONE, Wait::Barrier).args[0] == self.me.index() as u64
+    /// The number of a new barrier; `None` when there is no memory.
+    pub fn make_barrier(&mut self) -> Option<u64> {
+        self.barriers.push(GroupBarrier::default()).ok()?;
+        Some(self.barriers.len() - 1)
     }
 
-    /// A new event that this node manages, not set.
-    pub fn event_new(&mut self) -> u64 {
-        let index = self.sync.events.len();
-        if self.sync.events.push(Event::default()).is_err() {
-            self.fail(format_args!("bz_event_new: no memory"));
-        }
-        Handle { kind: Kind::Event, home: self.me, index }.encode()
-    }
-
-    /// Sets or clears the event. Returns when the home has done it: a node that hears of it from this one, by whatever way, finds it done.
-    pub fn event_set(&mut self, value: u64, on: bool) {
-        let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, Kind::Event, value);
-        let (args, key) = ([handle.index, on.into(), 0], handle.index);
-        let set = Message { handler: id::EVENT_SET, args, key, ..Message::default() };
-        self.call(handle.home, set, id::EVENT_DONE, Wait::Lock);
-    }
-
-    /// Waits until the event is set.
-    pub fn event_wait(&mut self, value: u64) {
-        let handle = self.object_handle("bz_event_wait", Kind::Event, value);
-        let key = handle.index;
-        let wait = Message { handler: id::EVENT_WAIT, args: [handle.index, 0, 0], key, ..Message::default() };
-        self.call(handle.home, wait, id::EVENT_DONE, Wait::Lock);
+    /// The number of a new event, which is not set; `None` when there is no memory.
+    pub fn make_event(&mut self) -> Option<u64> {
+        self.events.push(Event::default()).ok()?;
+        Some(self.events.len() - 1)
     }
 }
 
 /// `args`: number of the barrier, how many nodes it takes. Answered when they are there: `args[0]`: the last one.
-pub fn on_barrier_arrive(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_barrier_arrive(groups: &mut Groups, links: &mut Links, from: NodeId, message: &Message) {
     let [index, count, _] = message.args;
-    let Some(mut barrier) = node.sync.barriers.get(index) else {
-        node.fail(format_args!("node {} uses a barrier that was never made", from.index()));
+    let Some(mut barrier) = groups.barriers.get(index) else {
+        links.fail(format_args!("node {} uses a barrier that was never made", from.index()));
     };
     let arrival = barrier.arrive(from, count);
-    node.sync.barriers.set(index, barrier);
+    groups.barriers.set(index, barrier);
     match arrival {
-        Arrival::Waits => check_barrier(node, &barrier),
+        Arrival::Waits => check_barrier(links, &barrier),
         Arrival::Complete(nodes) => {
             for to in members(nodes) {
                 let args = [from.index() as u64, 0, 0];
-                node.send(to, Message { handler: id::BARRIER_DONE, args, key: index, ..Message::default() });
+                links.post(to, Message { handler: id::BARRIER_DONE, args, key: index, ..Message::default() });
             }
         }
-        Arrival::OtherCount(other) => node.fail(format_args!(
+        Arrival::OtherCount(other) => links.fail(format_args!(
             "bz_barrier_wait: node {} waits for {count} nodes at a barrier at which others wait for {other}",
             from.index()
         )),
@@ -157,57 +125,57 @@ pub fn on_barrier_arrive(node: &mut Node, from: NodeId, message: &Message) {
 }
 
 /// `args`: number of the event, 1 to set it or 0 to clear it. Answered when it is done.
-pub fn on_event_set(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_event_set(groups: &mut Groups, links: &mut Links, from: NodeId, message: &Message) {
     let [index, on, _] = message.args;
-    let mut event = event_of(node, from, index);
+    let mut event = event_of(groups, links, from, index);
     let woken = event.set(on != 0);
-    node.sync.events.set(index, event);
+    groups.events.set(index, event);
     for to in members(woken) {
-        go_on(node, to, index);
+        go_on(links, to, index);
     }
-    go_on(node, from, index);
+    go_on(links, from, index);
 }
 
 /// `args[0]`: number of the event. Answered when it is set.
-pub fn on_event_wait(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_event_wait(groups: &mut Groups, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
-    let mut event = event_of(node, from, index);
+    let mut event = event_of(groups, links, from, index);
     let is_set = event.wait(from);
-    node.sync.events.set(index, event);
+    groups.events.set(index, event);
     if is_set {
-        go_on(node, from, index);
+        go_on(links, from, index);
     } else {
-        check_event(node, &event);
+        check_event(links, &event);
     }
 }
 
-fn go_on(node: &mut Node, to: NodeId, index: u64) {
-    node.send(to, Message { handler: id::EVENT_DONE, key: index, ..Message::default() });
+fn go_on(links: &mut Links, to: NodeId, index: u64) {
+    links.post(to, Message { handler: id::EVENT_DONE, key: index, ..Message::default() });
 }
 
-fn event_of(node: &Node, from: NodeId, index: u64) -> Event {
-    match node.sync.events.get(index) {
+fn event_of(groups: &Groups, links: &Links, from: NodeId, index: u64) -> Event {
+    match groups.events.get(index) {
         Some(event) => event,
-        None => node.fail(format_args!("node {} uses an event that was never made", from.index())),
+        None => links.fail(format_args!("node {} uses an event that was never made", from.index())),
     }
 }
 
-fn check_barrier(node: &Node, barrier: &GroupBarrier) {
-    let can_come = node.participants() - node.sync.exited.count_ones();
+fn check_barrier(links: &Links, barrier: &GroupBarrier) {
+    let can_come = links.participants() - links.members.exited.count_ones();
     if barrier.waiting != 0 && u64::from(can_come) < barrier.count {
-        node.fail(format_args!(
+        links.fail(format_args!(
             "{} at a barrier for {} nodes, but {} exited: it can never complete",
             Waits(barrier.waiting),
             barrier.count,
-            Has(node.sync.exited)
+            Has(links.members.exited)
         ));
     }
 }
 
-fn check_event(node: &Node, event: &Event) {
-    let exited = node.sync.exited;
-    if event.waiting != 0 && exited != 0 && (event.waiting | exited).count_ones() == node.participants() {
-        node.fail(format_args!(
+fn check_event(links: &Links, event: &Event) {
+    let exited = links.members.exited;
+    if event.waiting != 0 && exited != 0 && (event.waiting | exited).count_ones() == links.participants() {
+        links.fail(format_args!(
             "{} for an event, but {} exited: nobody is left to set it",
             Waits(event.waiting),
             Has(exited)
@@ -216,15 +184,15 @@ fn check_event(node: &Node, event: &Event) {
 }
 
 /// After an exit: a wait that can never end, ends the run.
-pub fn check_groups(node: &Node) {
-    for index in 0..node.sync.barriers.len() {
-        if let Some(barrier) = node.sync.barriers.get(index) {
-            check_barrier(node, &barrier);
+pub fn check_groups(groups: &Groups, links: &Links) {
+    for index in 0..groups.barriers.len() {
+        if let Some(barrier) = groups.barriers.get(index) {
+            check_barrier(links, &barrier);
         }
     }
-    for index in 0..node.sync.events.len() {
-        if let Some(event) = node.sync.events.get(index) {
-            check_event(node, &event);
+    for index in 0..groups.events.len() {
+        if let Some(event) = groups.events.get(index) {
+            check_event(links, &event);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Purpose: [`Handle::encode`] and [`Handle::decode`]; every object belongs to the node that made it, its home, which numbers it.
 //! **Invariant**: the upper 16 bits make a non-canonical address, so that using a handle as a pointer fails at once, and tell kinds apart.
 
-use crate::node::Node;
 use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;
 
@@ -17,7 +16,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Kind::Lock => "a lock",
             Kind::Barrier => "a barrier",
@@ -53,17 +52,6 @@ impl Handle {
                 Some(Handle { kind, home, index: value & ((1 << HOME_SHIFT) - 1) })
             }
             _ => None,
-        }
-    }
-}
-
-impl Node {
-    /// The object that the program means, or the end of the run.
-    pub(super) fn object_handle(&self, function: &str, kind: Kind, value: u64) -> Handle {
-        let known = |handle: &Handle| (handle.home.index() as u32) < self.homes.nodes();
-        match Handle::decode(kind, value).filter(known) {
-            Some(handle) => handle,
-            None => self.fail(format_args!("{function}: {value:#x} is not {}", kind.name())),
         }
     }
 }

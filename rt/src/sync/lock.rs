@@ -4,14 +4,12 @@
 //! is one message and its answer; a release is one message, which the home turns into the grant for the node that waits longest.
 //! **Invariant**: each node waits for one lock at most, so a queue of all nodes has room.
 
-use super::handle::{Handle, Kind};
-use super::{Waits, bit};
-use crate::kernel::own_memory::Zeroed;
-use crate::messages::id;
-use crate::node::Node;
-use crate::node::stats::Wait;
+use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::links::links::Links;
+use crate::messages::kinds::id;
+use crate::sync::sets::{Waits, bit};
 use crate::transport::Message;
-use blizzard_contract::{Counter, MAX_NODES};
+use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;
 
 /// A lock at its home.
@@ -95,76 +93,53 @@ impl Lock {
     }
 }
 
-/// Calls of the program.
-impl Node {
-    /// A new, free lock that this node manages.
-    pub fn lock_new(&mut self) -> u64 {
-        let index = self.sync.locks.len();
-        if self.sync.locks.push(Lock::FREE).is_err() {
-            self.fail(format_args!("bz_lock_new: no memory"));
-        }
-        Handle { kind: Kind::Lock, home: self.me, index }.encode()
+/// The locks that one node manages.
+pub struct Locks {
+    all: Queue<Lock>,
+}
+
+impl Locks {
+    pub const fn new() -> Locks {
+        Locks { all: Queue::new() }
     }
 
-    /// Waits until this node holds the lock.
-    pub fn lock(&mut self, value: u64) {
-        let handle = self.object_handle("bz_lock", Kind::Lock, value);
-        self.count(Counter::LockAcquires);
-        let key = handle.index;
-        let acquire = Message { handler: id::LOCK_ACQUIRE, args: [handle.index, 0, 0], key, ..Message::default() };
-        self.call(handle.home, acquire, id::LOCK_GRANTED, Wait::Lock);
-    }
-
-    /// Takes the lock if it is free.
-    pub fn trylock(&mut self, value: u64) -> bool {
-        let handle = self.object_handle("bz_trylock", Kind::Lock, value);
-        let key = self.fresh_key();
-        let attempt = Message { handler: id::LOCK_TRY, args: [handle.index, 0, 0], key, ..Message::default() };
-        let got = self.call(handle.home, attempt, id::LOCK_TRIED, Wait::Lock).args[0] != 0;
-        if got {
-            self.count(Counter::LockAcquires);
-        }
-        got
-    }
-
-    /// Releases the lock; does not wait.
-    pub fn unlock(&mut self, value: u64) {
-        let handle = self.object_handle("bz_unlock", Kind::Lock, value);
-        let release = Message { handler: id::LOCK_RELEASE, args: [handle.index, 0, 0], ..Message::default() };
-        self.send(handle.home, release);
+    /// The number of a new, free lock; `None` when there is no memory.
+    pub fn make(&mut self) -> Option<u64> {
+        self.all.push(Lock::FREE).ok()?;
+        Some(self.all.len() - 1)
     }
 }
 
 /// The lock of a message, or the end of the run.
-fn lock_of(node: &Node, from: NodeId, index: u64) -> Lock {
-    match node.sync.locks.get(index) {
+fn lock_of(locks: &Locks, links: &Links, from: NodeId, index: u64) -> Lock {
+    match locks.all.get(index) {
         Some(lock) => lock,
-        None => node.fail(format_args!("node {} uses a lock that was never made", from.index())),
+        None => links.fail(format_args!("node {} uses a lock that was never made", from.index())),
     }
 }
 
 /// `args[0]`: number of the lock. Answered when the node holds it.
-pub fn on_acquire(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_acquire(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
-    let mut lock = lock_of(node, from, index);
+    let mut lock = lock_of(locks, links, from, index);
     let acquired = lock.acquire(from);
-    node.sync.locks.set(index, lock);
+    locks.all.set(index, lock);
     match acquired {
-        Acquired::Granted => grant(node, from, index),
-        Acquired::Queued => check_lock(node, &lock),
+        Acquired::Granted => grant(links, from, index),
+        Acquired::Queued => check_lock(links, &lock),
         Acquired::Already => {
-            node.fail(format_args!("bz_lock: node {} already holds the lock", from.index()));
+            links.fail(format_args!("bz_lock: node {} already holds the lock", from.index()));
         }
     }
 }
 
-fn grant(node: &mut Node, to: NodeId, index: u64) {
-    node.send(to, Message { handler: id::LOCK_GRANTED, key: index, ..Message::default() });
+fn grant(links: &mut Links, to: NodeId, index: u64) {
+    links.post(to, Message { handler: id::LOCK_GRANTED, key: index, ..Message::default() });
 }
 
-fn check_lock(node: &Node, lock: &Lock) {
-    if let Some(holder) = lock.holder().filter(|&holder| node.sync.exited & bit(holder) != 0 && lock.waiting != 0) {
-        node.fail(format_args!(
+fn check_lock(links: &Links, lock: &Lock) {
+    if let Some(holder) = lock.holder().filter(|&holder| links.members.exited & bit(holder) != 0 && lock.waiting != 0) {
+        links.fail(format_args!(
             "{} for a lock, but node {} has exited without unlocking it",
             Waits(lock.waiters()),
             holder.index()
@@ -173,41 +148,41 @@ fn check_lock(node: &Node, lock: &Lock) {
 }
 
 /// After an exit: a lock that the node has taken with it ends the run.
-pub fn check_locks(node: &Node) {
-    for index in 0..node.sync.locks.len() {
-        if let Some(lock) = node.sync.locks.get(index) {
-            check_lock(node, &lock);
+pub fn check_locks(locks: &Locks, links: &Links) {
+    for index in 0..locks.all.len() {
+        if let Some(lock) = locks.all.get(index) {
+            check_lock(links, &lock);
         }
     }
 }
 
 /// `args[0]`: number of the lock. Answer: `args[0]`: 1 if the node holds it now.
-pub fn on_try(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_try(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
-    let mut lock = lock_of(node, from, index);
+    let mut lock = lock_of(locks, links, from, index);
     let got = lock.try_acquire(from);
-    node.sync.locks.set(index, lock);
-    node.send(from, Message { handler: id::LOCK_TRIED, args: [got.into(), 0, 0], ..*message });
+    locks.all.set(index, lock);
+    links.post(from, Message { handler: id::LOCK_TRIED, args: [got.into(), 0, 0], ..*message });
 }
 
 /// `args[0]`: number of the lock. Not answered.
-pub fn on_release(node: &mut Node, from: NodeId, message: &Message) {
+pub fn on_release(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
-    let mut lock = lock_of(node, from, index);
+    let mut lock = lock_of(locks, links, from, index);
     let next = match lock.release(from) {
         Ok(next) => next,
-        Err(NotHeld::By(holder)) => node.fail(format_args!(
+        Err(NotHeld::By(holder)) => links.fail(format_args!(
             "bz_unlock: node {} unlocks a lock that node {} holds",
             from.index(),
             holder.index()
         )),
         Err(NotHeld::Free) => {
-            node.fail(format_args!("bz_unlock: node {} unlocks a lock that nobody holds", from.index()))
+            links.fail(format_args!("bz_unlock: node {} unlocks a lock that nobody holds", from.index()))
         }
     };
-    node.sync.locks.set(index, lock);
+    locks.all.set(index, lock);
     if let Some(next) = next {
-        grant(node, next, index);
+        grant(links, next, index);
     }
 }
 

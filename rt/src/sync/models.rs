@@ -4,9 +4,9 @@
 //! another and in any order otherwise, as the rings carry them. Each model also runs with planted bugs, one changed step each, and must find each of
 //! them. Output: the number of states, which must not become trivial.
 
-use super::bit;
-use super::group::{Arrival, Event, GroupBarrier};
-use super::lock::{Acquired, Lock};
+use crate::sync::group::{Arrival, Event, GroupBarrier};
+use crate::sync::lock::{Acquired, Lock};
+use crate::sync::sets::bit;
 use blizzard_protocol::ids::NodeId;
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;

@@ -12,13 +12,13 @@
 use super::direct::{arguments, finish, set_arguments, stack_pointer};
 use super::signals::bit;
 use super::{Outcome, guarded, loading, lock_all, masked, own_path, segv};
-use crate::gates::access;
 use crate::gates::entries::{Frame, RAX};
 use crate::gates::resume;
 use crate::gates::trap::{self, Ucontext};
 use crate::kernel::limits;
 use crate::kernel::sys::{self, KernelSigaction};
-use crate::tempest;
+use crate::process::tags;
+use crate::tempest::owner;
 use blizzard_contract::Counter;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -86,7 +86,7 @@ pub fn take_all() {
 
 /// The Rust half of the gate.
 pub extern "C" fn on_syscall(frame: &mut Frame) {
-    access::count(Counter::Syscalls);
+    tags::count(Counter::Syscalls);
     if guarded::is_here() {
         return guarded::on_syscall(frame);
     }
@@ -162,7 +162,7 @@ pub(super) fn note_clone(nr: i64, args: &[u64; 6]) {
     // The structure of `clone3` begins with the flags.
     let flags = if nr == libc::SYS_clone { Some(args[0]) } else { read_word(args[0]) };
     if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
-        tempest::note_thread();
+        owner::note_thread();
     }
 }
 

@@ -8,10 +8,10 @@
 
 use super::table::Shared;
 use super::{Caller, Outcome, alone, dispatch, make_accessible, sent_traps, signals, stubs, waits};
-use crate::gates::access;
 use crate::gates::entries::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::process::tags;
 use blizzard_contract::Counter;
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -92,11 +92,11 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         frame.return_address -= alone::SYSCALL_BYTES;
         return;
     }
-    if access::detached() {
+    if tags::detached() {
         alone::on_syscall(frame);
         return;
     }
-    access::count(Counter::Syscalls);
+    tags::count(Counter::Syscalls);
     let nr = i64::from(frame.gpr[RAX] as i32);
     let args = arguments(frame);
     let caller = Caller { rip: frame.return_address, rsp: stack_pointer(frame) };

@@ -7,9 +7,9 @@
 //! Source: futex(2); glibc's `sem_timedwait` and its like pass absolute times.
 
 use super::signals::PUT_OFF;
-use crate::gates::access;
 use crate::kernel::sys;
-use crate::node;
+use crate::process::accesses;
+use crate::process::process;
 use core::sync::atomic::Ordering;
 
 /// `futex` on a word in the segment.
@@ -23,7 +23,7 @@ pub fn on_shared_word(args: &[u64; 6]) -> i64 {
             let clock = if realtime { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
             wait(args, Limit::of(read_time(args[3]), Some(clock.into())))
         }
-        operation => node::fail(format_args!(
+        operation => process::fail(format_args!(
             "futex operation {operation} on shared memory at {:#x} is not supported in a run of several nodes",
             args[0]
         )),
@@ -59,14 +59,14 @@ fn read_time(addr: u64) -> Option<[i64; 2]> {
     if addr == 0 {
         return None;
     }
-    access::require(addr, 16, false, false);
+    accesses::require(addr, 16, false, false);
     // SAFETY: the program passes a structure, which is readable now.
     Some(unsafe { (addr as *const [i64; 2]).read_unaligned() })
 }
 
 /// Whether the word still is what the caller believes.
 fn is_unchanged(args: &[u64; 6]) -> bool {
-    access::require(args[0], 4, false, false);
+    accesses::require(args[0], 4, false, false);
     // SAFETY: readable now.
     unsafe { (args[0] as *const u32).read_volatile() == args[2] as u32 }
 }
@@ -80,7 +80,7 @@ fn wait(args: &[u64; 6], limit: Limit) -> i64 {
     }
     let started = sys::monotonic_ns() as i64;
     loop {
-        node::poll();
+        process::poll();
         sys::sched_yield();
         match limit {
             Limit::At(clock, end) if sys::clock_ns(clock) >= end => return -i64::from(libc::ETIMEDOUT),

@@ -32,9 +32,10 @@ use crate::kernel::limits;
 use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::libraries::closure;
 use crate::libraries::modules::MODULES;
-use crate::node;
+use crate::process::process;
 use crate::start;
-use crate::tempest::{self, faults};
+use crate::tempest::faults;
+use crate::tempest::owner;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
@@ -55,7 +56,7 @@ pub fn is_active() -> bool {
 
 /// Whether the caller is the thread that uses `tempest.h` in a run of one node.
 pub(super) fn is_here() -> bool {
-    is_active() && tempest::is_own_thread()
+    is_active() && owner::is_own_thread()
 }
 
 /// Guards the calling thread from here on. Once, when it starts `tempest.h`. Not where the C library's calls do not pass the gate: what is put off
@@ -201,7 +202,7 @@ pub(super) fn on_syscall(frame: &mut Frame) {
     // SAFETY: the context page is mapped for the whole run.
     if !leaves && unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.load(Ordering::Relaxed) != 0 {
         // Before a call that may wait: whoever else runs looks at the same doorbell.
-        node::poll();
+        process::poll();
     }
     signals::safe_point();
     faults::note_pc(frame.return_address);

@@ -11,15 +11,15 @@
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
-use crate::gates::access;
 use crate::kernel::print;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::block_counters;
 use crate::libraries::closure::{self, Fd, FileKind};
 use crate::libraries::modules::{Full, MODULES};
-use crate::node;
+use crate::process::process;
+use crate::process::tags;
 use crate::system_calls::table;
-use crate::tempest;
+use crate::tempest::owner;
 use blizzard_contract::{Counter, ModuleInfo};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,9 +67,9 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             let executable = prot & libc::PROT_EXEC as u64 != 0;
             if flags & libc::MAP_FIXED as u64 != 0
                 && let Err(at) = table::keep_pages_out(args[0], args[1])
-                && !access::in_segment(at)
+                && !tags::in_segment(at)
             {
-                node::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
+                process::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
             }
             if flags & libc::MAP_ANONYMOUS as u64 != 0 {
                 if executable {
@@ -146,7 +146,7 @@ unsafe fn map_counters(args: &[u64; 6]) -> i64 {
 
 fn or_stop(done: sys::Result<()>) {
     if let Err(e) = done {
-        node::fail(format_args!("cannot count a library's basic blocks: {e}"));
+        process::fail(format_args!("cannot count a library's basic blocks: {e}"));
     }
 }
 
@@ -159,12 +159,12 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     let kind = closure::kind_of(args[4] as i32);
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
-        if node::nodes() > 1 && closure::active() && !access::detached() {
+        if process::nodes() > 1 && closure::active() && !tags::detached() {
             refuse_original(args[4] as i32, kind);
         }
-        access::count(Counter::UncheckedCode);
+        tags::count(Counter::UncheckedCode);
         if matches!(kind, FileKind::Other) {
-            access::count(Counter::GeneratedCode);
+            tags::count(Counter::GeneratedCode);
         }
         if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
             warn_of_original(args[4] as i32);
@@ -181,12 +181,12 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
         let start = at as u64;
         // SAFETY: the loader maps the rest of the file behind before it runs any of it.
         if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
-            node::fail(format_args!(
+            process::fail(format_args!(
                 "the program loads more than {} libraries",
                 crate::libraries::modules::MAX_MODULES
             ));
         }
-        tempest::require_own_limits();
+        owner::require_own_limits();
         if info.blocks_va != 0 {
             expect_counters(args[4] as i32, &info, start.wrapping_sub(low));
         }
@@ -202,7 +202,7 @@ fn refuse_original(fd: i32, kind: FileKind) -> ! {
             FileKind::Other => "maps code from a file that is no library",
             _ => "itself loads a library, and not the dynamic loader",
         };
-        node::fail(format_args!(
+        process::fail(format_args!(
             "the program {what} ({}): that is not rewritten, and its accesses cannot be checked, so the program can run on one node only",
             path.escape_ascii()
         ))
@@ -232,12 +232,12 @@ fn expect_counters(fd: i32, info: &ModuleInfo, bias: u64) {
 
 /// The program makes code of its own.
 fn generated() {
-    if node::nodes() > 1 && !access::detached() {
-        node::fail(format_args!(
+    if process::nodes() > 1 && !tags::detached() {
+        process::fail(format_args!(
             "the program generates code (executable memory that comes from no file): its accesses cannot be checked, \
              so it can run on one node only"
         ));
     }
-    access::count(Counter::UncheckedCode);
-    access::count(Counter::GeneratedCode);
+    tags::count(Counter::UncheckedCode);
+    tags::count(Counter::GeneratedCode);
 }

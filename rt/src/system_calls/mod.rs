@@ -7,7 +7,7 @@
 //! [`guarded`] does for its thread what is done with several nodes.
 //! Input: the call's registers. Output: its result, or changed registers.
 //! **Invariants**
-//! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`node::miss`]).
+//! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`process::miss`]).
 //! * Asynchronous signals are blocked while the SIGSYS handler runs, and put off while [`direct`] does; SIGSYS and SIGTRAP are never blocked while the program runs, or the
 //!   kernel would kill it.
 //! * `fork` and `execve` end the dispatch by themselves; a forked child also leaves the run ([`on_fork_child`]).
@@ -31,15 +31,16 @@ pub mod table;
 mod waits;
 
 use crate::gates::resume;
+use crate::gates::shared_stack;
 use crate::gates::trap;
 use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
-use crate::gates::{access, shared_stack};
 use crate::kernel::limits;
 use crate::kernel::sys::{self, KernelSigaction};
-use crate::node;
-use crate::node::forks;
+use crate::process::creation;
+use crate::process::process;
+use crate::process::tags;
 use crate::start::loader::{Ehdr, Phdr};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::Ordering;
@@ -138,7 +139,7 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
         trap::default_action(signal);
         return;
     }
-    access::count(Counter::Syscalls);
+    tags::count(Counter::Syscalls);
     // What was put off comes in when this handler returns, in front of the call.
     let put_off = signals::take_put_off();
     context.sigmask &= !(put_off | signals::RESERVED);
@@ -180,14 +181,14 @@ struct Caller {
 /// `nr` and `args` are the program's call at `caller`.
 unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> Outcome {
     limits::restore_if_lowered();
-    if forks::is_holding() {
-        node::before_call(!PROMPT.contains(&nr));
+    if crate::node::calls::creation::is_holding() {
+        process::before_call(!PROMPT.contains(&nr));
     }
     let plain = Outcome::Run(Stub::Plain, args, 0);
     match nr {
         libc::SYS_exit | libc::SYS_exit_group => {
             let status = args[0] as i32;
-            node::exiting(status);
+            process::exiting(status);
             sys::exit_group(status)
         }
         libc::SYS_rt_sigreturn => {
@@ -207,7 +208,7 @@ unsafe fn dispatch(nr: i64, args: [u64; 6], caller: Caller, mask: &mut u64) -> O
         libc::SYS_fork => return fork([0; 6]),
         libc::SYS_vfork => return vfork(args, caller),
         libc::SYS_clone => return clone(args, caller),
-        libc::SYS_futex if access::in_segment(args[0]) => return Outcome::Done(futex::on_shared_word(&args)),
+        libc::SYS_futex if tags::in_segment(args[0]) => return Outcome::Done(futex::on_shared_word(&args)),
         libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => {
             return Outcome::Done(-i64::from(libc::EINVAL));
         }
@@ -293,7 +294,7 @@ fn vfork(args: [u64; 6], caller: Caller) -> Outcome {
 
 /// `fork`, or `clone` like it: a copy of the process, which is a node of the run if one has been announced, and else none.
 fn fork(args: [u64; 6]) -> Outcome {
-    match forks::created_call(args) {
+    match creation::created_call(args) {
         Some(args) => Outcome::Run(Stub::Create, args, 0),
         None => Outcome::Run(Stub::Fork, args, 0),
     }
@@ -309,7 +310,7 @@ fn keep_stack_private(context: &Ucontext, shared: Shared) {
 fn clone(mut args: [u64; 6], caller: Caller) -> Outcome {
     let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
-        node::fail(format_args!(
+        process::fail(format_args!(
             "the program starts a second thread: in a run of several nodes each node has one thread for now"
         ));
     }
@@ -333,7 +334,7 @@ fn clone3(args: &[u64; 6], caller: Caller) -> Outcome {
     /// Where `struct clone_args` has the stack's lowest address.
     const STACK_AT: u64 = 40;
     let mut stack = [0; 8];
-    let is_there = args[1] >= STACK_AT + 8 && !access::in_segment(args[0]);
+    let is_there = args[1] >= STACK_AT + 8 && !tags::in_segment(args[0]);
     if is_there && sys::read_own_memory(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
         shared_stack::keep_out(u64::from_ne_bytes(stack), Shared::Segment, caller.rip, "a new process gets a stack at");
     }
@@ -348,7 +349,7 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
     pins::make_accessible(&mut pins::Own, |acquire| {
         // SAFETY: passed on from the caller; `acquire` makes each range accessible.
         if let Err(unsupported) = unsafe { table::visit(nr, args, shared, acquire) } {
-            node::fail(format_args!("{unsupported}"));
+            process::fail(format_args!("{unsupported}"));
         }
     });
 }
@@ -356,19 +357,19 @@ unsafe fn make_accessible(nr: i64, args: &[u64; 6], shared: Shared) {
 /// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol, and gets a
 /// context page of its own, so that no peer rings its doorbell.
 pub fn on_fork_child() {
-    access::detach();
-    node::detach_child();
+    tags::detach();
+    process::detach_child();
     signals::unblock_in_child();
 }
 
 /// Runs in a forked child that is the next node, before the program does. Returns when the node may compute.
 pub fn on_created_child() {
     signals::unblock_in_child();
-    forks::become_node();
+    creation::become_node();
     let (text, bytes) = signals::runtime();
     // SAFETY: one thread; the range is the one of `enable`. The handler is inherited, the dispatch is not.
     if let Err(e) = unsafe { arm(text, bytes) } {
-        node::fail(format_args!("cannot intercept the system calls of a created node: {e}"));
+        process::fail(format_args!("cannot intercept the system calls of a created node: {e}"));
     }
 }
 

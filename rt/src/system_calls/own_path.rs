@@ -12,7 +12,7 @@
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
 
 use crate::kernel::sys;
-use crate::node;
+use crate::process::process;
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -67,7 +67,7 @@ pub unsafe fn read_link(nr: i64, args: &[u64; 6]) -> Option<i64> {
 /// # Safety
 /// `nr` and `args` are the program's call, which may be made.
 pub unsafe fn execute(nr: i64, args: &mut [u64; 6]) {
-    let Some(path) = path().filter(|_| node::nodes() == 1) else { return };
+    let Some(path) = path().filter(|_| process::nodes() == 1) else { return };
     let (name, environment) = match nr {
         libc::SYS_execve => (0, 2),
         libc::SYS_execveat => (1, 3),

@@ -12,8 +12,10 @@
 
 use super::table::Range;
 use super::waits;
-use crate::gates::access;
-use crate::node::{self, Entered};
+use crate::node::waiting::Entered;
+use crate::process::accesses;
+use crate::process::process;
+use crate::process::tags;
 
 /// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
 const ROUNDS: u32 = 16;
@@ -83,22 +85,22 @@ pub struct Own;
 
 impl Memory for Own {
     fn is_accessible(&mut self, range: &Range) -> bool {
-        access::accessible(range.addr, range.bytes, range.store)
+        tags::accessible(range.addr, range.bytes, range.store)
     }
 
     fn require(&mut self, range: &Range) {
-        access::require(range.addr, range.bytes, range.store, false);
+        accesses::require(range.addr, range.bytes, range.store, false);
     }
 
     fn hold_pages(&mut self, hold: bool) {
-        node::hold_pages(hold);
+        process::hold_pages(hold);
     }
 
     fn enter_kernel(&mut self) -> Entered {
-        node::enter_kernel()
+        process::enter_kernel()
     }
 
     fn serve(&mut self) {
-        waits::without_forgetting(node::poll);
+        waits::without_forgetting(process::poll);
     }
 }

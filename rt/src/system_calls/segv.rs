@@ -21,10 +21,10 @@
 use super::signals::{self, ACTIONS, bit};
 use crate::gates::resume::GREGS;
 use crate::gates::trap::{REG_EFL, REG_RIP, Ucontext};
-use crate::gates::vsib;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::libraries::modules::MODULES;
 use crate::memory::segment;
+use crate::node::access::MAX_LANES;
 use blizzard_contract as contract;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 static OWNER: AtomicU64 = AtomicU64::new(0);
 /// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access, and a
 /// gather has several addresses; each leads to two pages at most.
-static ARMED: [AtomicU64; 2 * vsib::MAX_LANES] = [const { AtomicU64::new(0) }; 2 * vsib::MAX_LANES];
+static ARMED: [AtomicU64; 2 * MAX_LANES] = [const { AtomicU64::new(0) }; 2 * MAX_LANES];
 /// The place of [`ARMED`] that is used next.
 static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
 

@@ -20,15 +20,15 @@
 use super::actions::{Actions, DEFAULT, SIGNAL_MAX};
 use super::stubs::{self, Stage};
 use super::{guarded, segv, sent_traps, waits};
-use crate::gates::access;
 use crate::gates::resume;
 use crate::gates::strings;
 use crate::gates::trap::{self, REG_RIP, Ucontext, restorer};
 use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::kernel::unaliased::Unaliased;
 use crate::libraries::modules::MODULES;
-use crate::node;
-use crate::tempest;
+use crate::process::process;
+use crate::process::tags;
+use crate::tempest::owner;
 use blizzard_contract::{self as contract, CALL_SIGNAL};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -91,7 +91,7 @@ fn is_dispatched() -> bool {
 
 /// Whether this thread's asynchronous signals wait for safe points.
 pub fn are_put_off() -> bool {
-    if node::nodes() > 1 { !access::detached() } else { guarded::is_here() }
+    if process::nodes() > 1 { !tags::detached() } else { guarded::is_here() }
 }
 
 /// Takes the put-off signals: the caller lets them in.
@@ -109,7 +109,7 @@ pub fn unblock_in_child() {
 pub fn safe_point() {
     // Other threads than that of `tempest.h` put nothing off.
     if PUT_OFF.load(Ordering::Relaxed) == 0 && !sent_traps::is_waiting()
-        || guarded::is_active() && !tempest::is_own_thread()
+        || guarded::is_active() && !owner::is_own_thread()
     {
         return;
     }
@@ -312,14 +312,14 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
         return 0;
     }
     let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
-    let waits_nowhere = if guarded::is_active() { !tempest::is_own_thread() } else { !is_dispatched() };
+    let waits_nowhere = if guarded::is_active() { !owner::is_own_thread() } else { !is_dispatched() };
     if waits_nowhere {
         // Relies on no tag that could change.
         return begin(signal, raised, context);
     }
     let at = context.gregs[REG_RIP];
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
-    if !safe && !raised && !access::detached() && relies_on_tags(at) {
+    if !safe && !raised && !tags::detached() && relies_on_tags(at) {
         // SAFETY: the context stopped there, in code.
         if unsafe { !guarded::rewind_own_call(context) } {
             put_off(signal, info, context);

@@ -21,10 +21,10 @@ mod layouts;
 
 pub use calls::CALLS;
 
-use crate::gates::access::in_segment;
 use crate::kernel::sys;
 use crate::memory::segment::GUARD_BYTES;
-use crate::tempest::pages::is_user;
+use crate::process::tags::in_segment;
+use crate::tempest::pages::table::is_user;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
 use core::fmt;
 

@@ -1,6 +1,7 @@
 //! The decisions of the gate, and the real dispatch in a child process.
 
 use super::*;
+use crate::process::tags;
 
 /// A context as the kernel hands it over, at the given stack pointer.
 fn context(rsp: u64) -> Ucontext {
@@ -274,10 +275,10 @@ mod dispatched {
                 // The forked child has no dispatch and is no node.
                 let child = libc::fork();
                 if child == 0 {
-                    let apart = access::detached() && libc::getpid() == sys::getpid();
+                    let apart = tags::detached() && libc::getpid() == sys::getpid();
                     libc::_exit(if apart { 7 } else { 8 });
                 }
-                need(1, child > 0 && !access::detached());
+                need(1, child > 0 && !tags::detached());
                 need(2, libc::waitpid(child, &mut status, 0) == child && status == 7 << 8);
                 let mut spawned = 0;
                 let argv = [c"true".as_ptr().cast_mut(), core::ptr::null_mut()];

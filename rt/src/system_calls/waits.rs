@@ -26,13 +26,14 @@
 use super::alone::SYSCALL_BYTES;
 use super::stubs::{self, Stage, Stub};
 use super::{Caller, Outcome, partial, pins, signals};
-use crate::gates::access;
 use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::memory::region::Context;
-use crate::node;
+use crate::process::accesses;
+use crate::process::process;
+use crate::process::tags;
 use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -287,8 +288,8 @@ fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
     let left_ns = (timed.end_ns - sys::clock_ns(timed.clock)).max(0);
     let words = [left_ns / NS, left_ns % NS].map(i64::to_ne_bytes);
     let bytes = words.as_flattened();
-    if access::in_segment(to) {
-        access::require(to, bytes.len() as u64, true, false);
+    if tags::in_segment(to) {
+        accesses::require(to, bytes.len() as u64, true, false);
     }
     // SAFETY: the program passes room for it; the kernel would refuse what is not mapped, and so does this.
     let _ = unsafe { sys::write_own_memory(to, bytes) };
@@ -446,10 +447,10 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
 
 /// The handler of [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL): a peer has a message for this node.
 extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Ucontext) {
-    if access::detached() {
+    if tags::detached() {
         return;
     }
-    access::count(Counter::KernelCalls);
+    tags::count(Counter::KernelCalls);
     let at = context.gregs[REG_RIP];
     match stubs::stage(at) {
         Some(Stage::Before) => take_back(context),
@@ -457,11 +458,11 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
         // SAFETY: the kernel has just made the call.
         Some(Stage::After) => unsafe { go_on_with_the_rest(context) },
         None if signals::relies_on_tags(at) => signals::call_put_off(),
-        None if stubs::contains(at) || node::is_inside() => {}
+        None if stubs::contains(at) || process::is_inside() => {}
         None => {
             // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too. It may meet trap bytes.
             sys::unblock_signals(signals::bit(libc::SIGTRAP));
-            node::poll();
+            process::poll();
         }
     }
 }
@@ -541,7 +542,7 @@ pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
 pub(super) fn goes_on(context: &mut Ucontext) {
     let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(Stage::After) && stubs::is_interrupted(context);
     // With one node the kernel alone knows which call it was.
-    if interrupted && node::nodes() > 1 {
+    if interrupted && process::nodes() > 1 {
         take_back(context);
     }
 }

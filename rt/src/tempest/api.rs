@@ -1,16 +1,23 @@
 //! The functions of `tempest.h`, as the program's client library calls them.
 //!
-//! Purpose: [`TABLE`], which [`crate::shared_memory::api::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
+//! Purpose: [`TABLE`], which [`crate::blizzard_h::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
 //! with the C calling convention on the program's stack, also from handlers.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line that names the function.
 
-use super::blocks::{self, BlockSpec};
-use super::bulk::{self, End};
-use super::faults::Case;
-use super::pages::{Page, is_user};
-use super::{faults, in_handler, messages, require_function, require_node, require_own_thread, threads, timers, with};
-use crate::node;
-use crate::shared_memory::api::aligned;
+use crate::kernel::entry::aligned;
+use crate::node::user_handlers::{entered, in_handler};
+use crate::process::host::Host;
+use crate::process::process;
+use crate::tempest::bulk::channels::{self, End};
+use crate::tempest::bulk::transfer;
+use crate::tempest::events;
+use crate::tempest::faults::{self, Case, FAULTS};
+use crate::tempest::interface;
+use crate::tempest::messages::{arrived, sending};
+use crate::tempest::owner::{require_function, require_node, require_own_thread, settings};
+use crate::tempest::pages::blocks;
+use crate::tempest::pages::table::{self, PAGES, Page, is_user};
+use crate::tempest::{threads, timers};
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler, PageInfo, SendItem, TempestApi};
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::tag::Tag;
@@ -52,36 +59,36 @@ pub static TABLE: TempestApi = TempestApi {
 };
 
 extern "C" fn start() {
-    super::start();
-    super::entered(false);
-    node::with_host("tempest.h", |mut host| messages::accept_early(&mut host));
+    interface::start();
+    entered(false);
+    process::with_host("tempest.h", |mut host| events::accept_early(&mut host));
 }
 
 /// First thing in every function: the thread that may call it, and the state of its registers.
 fn enter(function: &str) {
     require_own_thread(function);
-    super::entered(false);
+    entered(false);
 }
 
 extern "C" fn alloc_and_map(pg: u64, mode: u32, acc: u32, home: u32, usr_ptr: u64) -> i32 {
     enter("TPPI_alloc_and_map");
     let Some(tag) = blocks::tag_from_c(acc) else {
-        node::fail(format_args!("TPPI_alloc_and_map: {acc} is not a TPPI_BlkAccTag"));
+        process::fail(format_args!("TPPI_alloc_and_map: {acc} is not a TPPI_BlkAccTag"));
     };
     let Some(page) = Page::new(mode, home, usr_ptr) else {
-        node::fail(format_args!("TPPI_alloc_and_map: page mode {mode} is not below {PAGE_MODES}"));
+        process::fail(format_args!("TPPI_alloc_and_map: page mode {mode} is not below {PAGE_MODES}"));
     };
-    with(|t| t.pages.map(pg, page, tag)).into()
+    PAGES.with(|pages| pages.map(pg, page, tag)).into()
 }
 
 extern "C" fn unmap_and_free(pg: u64) -> i32 {
     enter("TPPI_unmap_and_free");
-    with(|t| t.pages.unmap(pg)).into()
+    PAGES.with(|pages| pages.unmap(pg)).into()
 }
 
 extern "C" fn remap(old_pg: u64, new_pg: u64) -> i32 {
     enter("TPPI_remap");
-    with(|t| t.pages.remap(old_pg, new_pg)).into()
+    PAGES.with(|pages| pages.remap(old_pg, new_pg)).into()
 }
 
 extern "C" fn register_page_fault_handler(function: u64) {
@@ -90,7 +97,7 @@ extern "C" fn register_page_fault_handler(function: u64) {
     let handler = optional_function(NAME, function);
     // SAFETY: entry of the rewritten code of a function that the program gave as a handler of page faults.
     let handler = handler.map(|entry| unsafe { core::mem::transmute::<u64, PageFaultHandler>(entry) });
-    with(|t| t.faults.set_page_handler(handler));
+    FAULTS.with(|faults| faults.set_page_handler(handler));
 }
 
 /// The entry of a function that may be null.
@@ -103,7 +110,7 @@ extern "C" fn get_page_info(va: u64, info: *mut PageInfo) -> i32 {
     if !is_user(va) || !info.is_aligned() {
         return -1;
     }
-    let Some(page) = with(|t| t.pages.get(va)) else { return 0 };
+    let Some(page) = PAGES.with(|pages| pages.get(va)) else { return 0 };
     if !info.is_null() {
         // SAFETY: the program's structure, aligned.
         unsafe { info.write(PageInfo { mode: page.mode.into(), home: page.home, usr_ptr: page.usr_ptr }) };
@@ -125,23 +132,21 @@ extern "C" fn change_blk_acc(va: u64, len: i32, change: u32) {
     const NAME: &str = "TPPI_change_blk_acc";
     enter(NAME);
     let change = blocks::require_change(NAME, change);
-    with(|t| blocks::change(NAME, BlockSpec::require(NAME, &t.pages, va, len), change, t.settings.debug));
+    blocks::change(NAME, table::require_block(NAME, va, len), change, settings().debug);
 }
 
 extern "C" fn change_blk_acc_and_copy(va: u64, len: i32, change: u32, from: u64) {
     const NAME: &str = "TPPI_change_blk_acc_and_copy";
     enter(NAME);
     let change = blocks::require_change(NAME, change);
-    if messages::is_coherent(from) {
-        node::fail(format_args!("{NAME}: {from:#x} is memory of bz_alloc: copy it to private memory first"));
+    if table::is_coherent(from) {
+        process::fail(format_args!("{NAME}: {from:#x} is memory of bz_alloc: copy it to private memory first"));
     }
-    with(|t| {
-        let spec = BlockSpec::require(NAME, &t.pages, va, len);
-        super::pages::require_mapped_in(NAME, &t.pages, from, spec.bytes);
-        // SAFETY: a mapped block, and the program's memory; `copy` of the compiler's kind, since they may overlap.
-        unsafe { core::ptr::copy(from as *const u8, spec.addr as *mut u8, spec.bytes as usize) };
-        blocks::change(NAME, spec, change, t.settings.debug);
-    });
+    let spec = table::require_block(NAME, va, len);
+    table::require_mapped(NAME, from, spec.bytes);
+    // SAFETY: a mapped block, and the program's memory; `copy` of the compiler's kind, since they may overlap.
+    unsafe { core::ptr::copy(from as *const u8, spec.addr as *mut u8, spec.bytes as usize) };
+    blocks::change(NAME, spec, change, settings().debug);
 }
 
 extern "C" fn register_blk_acc_fault_handler(mode: u32, tag: u32, acc: i32, function: u64) {
@@ -149,10 +154,10 @@ extern "C" fn register_blk_acc_fault_handler(mode: u32, tag: u32, acc: i32, func
     enter(NAME);
     let Some(wanted) = blocks::tag_from_c(tag).filter(|_| (mode as usize) < PAGE_MODES && (acc == 0 || acc == 1))
     else {
-        node::fail(format_args!("{NAME}: mode {mode}, tag {tag}, access {acc}: there is no such combination"));
+        process::fail(format_args!("{NAME}: mode {mode}, tag {tag}, access {acc}: there is no such combination"));
     };
     let Some(case) = Case::of(wanted, acc == 1) else {
-        node::fail(format_args!(
+        process::fail(format_args!(
             "{NAME}: {} on a block that is {} never faults, so it can have no handler (Tempest 1.2.1, section 3.2.7)",
             if acc == 1 { "a store" } else { "a load" },
             blocks::TAGS[tag as usize].1
@@ -161,7 +166,7 @@ extern "C" fn register_blk_acc_fault_handler(mode: u32, tag: u32, acc: i32, func
     let handler = optional_function(NAME, function);
     // SAFETY: entry of the rewritten code of a function that the program gave as a handler of block access faults.
     let handler = handler.map(|entry| unsafe { core::mem::transmute::<u64, BlockFaultHandler>(entry) });
-    with(|t| t.faults.set_block_handler(mode as usize, case, handler));
+    FAULTS.with(|faults| faults.set_block_handler(mode as usize, case, handler));
 }
 
 extern "C" fn send(dest: u32, function: u64, items: *const SendItem, count: u32) {
@@ -169,33 +174,33 @@ extern "C" fn send(dest: u32, function: u64, items: *const SendItem, count: u32)
     let items = if count == 0 {
         &[]
     } else if items.is_null() {
-        node::fail(format_args!("TPPI_send: a null pointer to {count} items"));
+        process::fail(format_args!("TPPI_send: a null pointer to {count} items"));
     } else {
         // SAFETY: the client library passes an array of `count` items.
         unsafe { core::slice::from_raw_parts(items, count as usize) }
     };
-    node::with_host("TPPI_send", |mut host| messages::send(&mut host, dest, function, items));
+    process::with_host("TPPI_send", |mut host| sending::send(&mut host, dest, function, items));
 }
 
 extern "C" fn recv_w() -> i32 {
     enter("TPPI_recv_W");
-    messages::recv_w()
+    arrived::recv_w()
 }
 
 extern "C" fn recv_ba(va: u64, len: i32, change: u32) {
     enter("TPPI_recv_Ba");
-    messages::recv_ba(va, len, change);
+    arrived::recv_ba(va, len, change);
 }
 
 extern "C" fn recv_r(va: u64, len: i32) {
     enter("TPPI_recv_R");
-    messages::recv_r(va, len);
+    arrived::recv_r(va, len);
 }
 
 extern "C" fn set_channel_src(dest: u32, callback: u64) -> i32 {
     const NAME: &str = "TPPI_set_channel_src";
     enter(NAME);
-    bulk::set_source(require_node(NAME, dest), optional_function(NAME, callback).unwrap_or(0))
+    channels::set_source(require_node(NAME, dest), optional_function(NAME, callback).unwrap_or(0))
 }
 
 extern "C" fn set_channel_dst(src: u32, channel: i32, buffer: u64, bytes: i32, callback: u64, notify: i32) -> i32 {
@@ -203,8 +208,8 @@ extern "C" fn set_channel_dst(src: u32, channel: i32, buffer: u64, bytes: i32, c
     enter(NAME);
     let src = require_node(NAME, src);
     let callback = optional_function(NAME, callback).unwrap_or(0);
-    node::with_host(NAME, |mut host| {
-        bulk::set_destination(&mut host, src, channel, (buffer, bytes), callback, notify != 0);
+    process::with_host(NAME, |mut host| {
+        transfer::set_destination(&mut host, src, channel, (buffer, bytes), callback, notify != 0);
     });
     1
 }
@@ -212,11 +217,11 @@ extern "C" fn set_channel_dst(src: u32, channel: i32, buffer: u64, bytes: i32, c
 /// Handles what has arrived, so that a loop around a question to a channel ends even without polls in it.
 fn serve(function: &str) {
     if !in_handler() {
-        node::with_host(function, |mut host| {
-            if let super::Host::Node(node) = &mut host {
+        process::with_host(function, |mut host| {
+            if let Host::Node(node) = &mut host {
                 node.serve();
             }
-            super::run_events(&mut host, || false);
+            events::run_events(&mut host, || false);
         });
     }
 }
@@ -233,40 +238,40 @@ fn question(name: &str, other: u32, answer: impl Fn(NodeId) -> bool) -> i32 {
 
 extern "C" fn is_channel_estd(dest: u32, channel: i32) -> i32 {
     const NAME: &str = "TPPI_is_channel_estd";
-    question(NAME, dest, |dest| bulk::is_notified(NAME, dest, channel, false))
+    question(NAME, dest, |dest| channels::is_notified(NAME, dest, channel, false))
 }
 
 extern "C" fn is_channel_reset(dest: u32, channel: i32) -> i32 {
     const NAME: &str = "TPPI_is_channel_reset";
-    question(NAME, dest, |dest| bulk::is_notified(NAME, dest, channel, true))
+    question(NAME, dest, |dest| channels::is_notified(NAME, dest, channel, true))
 }
 
 extern "C" fn is_channel_ready(src: u32, channel: i32) -> i32 {
-    question("TPPI_is_channel_ready", src, |src| bulk::is_ready(src, channel))
+    question("TPPI_is_channel_ready", src, |src| channels::is_ready(src, channel))
 }
 
 extern "C" fn channel_send(dest: u32, channel: i32, buffer: u64, bytes: i32) {
     const NAME: &str = "TPPI_channel_send";
     enter(NAME);
     let dest = require_node(NAME, dest);
-    node::with_host(NAME, |mut host| bulk::send(&mut host, dest, channel, buffer, bytes));
+    process::with_host(NAME, |mut host| transfer::send(&mut host, dest, channel, buffer, bytes));
 }
 
 extern "C" fn reset_channel(src: u32, channel: i32, notify: i32) {
     const NAME: &str = "TPPI_reset_channel";
     enter(NAME);
     let src = require_node(NAME, src);
-    node::with_host(NAME, |mut host| bulk::reset(&mut host, src, channel, notify != 0));
+    process::with_host(NAME, |mut host| transfer::reset(&mut host, src, channel, notify != 0));
 }
 
 extern "C" fn destroy_channel_src(dest: u32, channel: i32) {
     enter("TPPI_destroy_channel_src");
-    bulk::destroy(End::Source, require_node("TPPI_destroy_channel_src", dest), channel);
+    channels::destroy(End::Source, require_node("TPPI_destroy_channel_src", dest), channel);
 }
 
 extern "C" fn destroy_channel_dst(src: u32, channel: i32) {
     enter("TPPI_destroy_channel_dst");
-    bulk::destroy(End::Destination, require_node("TPPI_destroy_channel_dst", src), channel);
+    channels::destroy(End::Destination, require_node("TPPI_destroy_channel_dst", src), channel);
 }
 
 const fn end_of(end: i32) -> End {
@@ -280,7 +285,7 @@ extern "C" fn get_channel_user_ptr(other: u32, channel: i32, end: i32) -> u64 {
         End::Destination => "TPPI_get_dst_channel_user_ptr",
     };
     enter(name);
-    bulk::user_ptr(name, end, require_node(name, other), channel, None)
+    channels::user_ptr(name, end, require_node(name, other), channel, None)
 }
 
 extern "C" fn set_channel_user_ptr(other: u32, channel: i32, end: i32, user_ptr: u64) {
@@ -290,7 +295,7 @@ extern "C" fn set_channel_user_ptr(other: u32, channel: i32, end: i32, user_ptr:
         End::Destination => "TPPI_set_dst_channel_user_ptr",
     };
     enter(name);
-    bulk::user_ptr(name, end, require_node(name, other), channel, Some(user_ptr));
+    channels::user_ptr(name, end, require_node(name, other), channel, Some(user_ptr));
 }
 
 extern "C" fn schedule_timer(ticks: i32, function: u64, user_ptr: u64) {
@@ -306,7 +311,7 @@ extern "C" fn resume_va(va: u64, len: i32) {
 
 extern "C" fn sleep(sem: *mut i32) {
     enter("TPPI_sleep");
-    node::with_host("TPPI_sleep", |mut host| threads::sleep(&mut host, sem));
+    process::with_host("TPPI_sleep", |mut host| threads::sleep(&mut host, sem));
 }
 
 extern "C" fn wakeup(sem: *mut i32) {

@@ -8,14 +8,18 @@
 //! * User-managed blocks are acquired before blocks of `bz_alloc`, which are pinned while they are held, so that nobody waits for a
 //!   pinned block while this node waits for a message of theirs.
 
-use super::blocks::{self, BlockSpec};
-use super::pages::is_user;
-use super::{Host, Invocation, in_handler, invoke, require_own_thread, running, wait, with};
-use crate::gates::access;
-use crate::gates::vsib;
-use crate::node;
-use crate::node::access::Lane;
-use crate::node::stats::Wait;
+use crate::kernel::owned::{PerNode, PerProcess};
+use crate::links::wait_clock::Wait;
+use crate::node::access::{Lane, MAX_LANES};
+use crate::node::user_handlers::{in_handler, running};
+use crate::process::host::Host;
+use crate::process::process;
+use crate::process::tags;
+use crate::tempest::events::wait;
+use crate::tempest::invocation::{Invocation, invoke};
+use crate::tempest::owner::{TURN, require_own_thread};
+use crate::tempest::pages::blocks::{self, BlockSpec};
+use crate::tempest::pages::table::{PAGES, is_user};
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::tag::Tag;
@@ -63,8 +67,15 @@ pub struct Faults {
     suspended: Option<u64>,
 }
 
+/// The node's.
+pub static FAULTS: PerNode<Faults> = PerNode::new(&TURN);
+
+pub fn start() {
+    FAULTS.init(Faults::new());
+}
+
 /// Where the access of the last miss stands in rewritten code.
-static PC: AtomicU64 = AtomicU64::new(0);
+static PC: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
 /// Notes where a gate was entered from.
 #[inline]
@@ -73,7 +84,7 @@ pub fn note_pc(pc: u64) {
 }
 
 impl Faults {
-    pub(super) const fn new() -> Faults {
+    pub const fn new() -> Faults {
         Faults { page: None, block: [[None; 5]; PAGE_MODES], suspended: None }
     }
 
@@ -94,7 +105,7 @@ impl Faults {
 }
 
 /// Whether any lane touches the user-managed segment.
-pub fn touches_user(lanes: &[Lane]) -> bool {
+fn touches_user(lanes: &[Lane]) -> bool {
     lanes.iter().any(|l| is_user(l.addr) || is_user(l.addr.saturating_add(l.bytes.saturating_sub(1))))
 }
 
@@ -104,7 +115,7 @@ fn first_fault(lanes: &[Lane], skip: bool) -> Option<(u64, Lane)> {
         let end = lane.addr.saturating_add(lane.bytes);
         let mut at = lane.addr;
         while at < end {
-            if is_user(at) && !access::block_accessible(at, lane.store) {
+            if is_user(at) && !tags::block_accessible(at, lane.store) {
                 return Some((at, lane));
             }
             at = (at | (BLOCK_BYTES - 1)).saturating_add(1);
@@ -114,14 +125,18 @@ fn first_fault(lanes: &[Lane], skip: bool) -> Option<(u64, Lane)> {
 }
 
 fn is_accessible(lane: &Lane) -> bool {
-    access::accessible(lane.addr, lane.bytes, lane.store)
+    tags::accessible(lane.addr, lane.bytes, lane.store)
 }
 
-/// A miss some of whose lanes are in the user-managed segment. A masked lane may leave bytes alone, so a page that is not mapped matters
-/// only to a program that handles page faults.
-pub fn miss(lanes: &[Lane]) {
+/// A miss; false, and nothing is done, if no lane is in the user-managed segment. A masked lane may leave bytes alone, so a page that is not mapped
+/// matters only to a program that handles page faults.
+pub fn miss(lanes: &[Lane]) -> bool {
+    if !touches_user(lanes) {
+        return false;
+    }
     if lanes.iter().all(is_accessible) {
-        return access::count(Counter::FalseMisses);
+        tags::count(Counter::FalseMisses);
+        return true;
     }
     if in_handler() {
         refuse_in_handler(lanes);
@@ -134,16 +149,16 @@ pub fn miss(lanes: &[Lane]) {
         }
         let is_other = |lane: &&Lane| !touches_user(core::slice::from_ref(lane));
         if !lanes.iter().filter(is_other).all(is_accessible) {
-            let mut others = [lanes[0]; vsib::MAX_LANES];
+            let mut others = [lanes[0]; MAX_LANES];
             let mut count = 0;
             for &lane in lanes.iter().filter(is_other).take(others.len()) {
                 others[count] = lane;
                 count += 1;
             }
-            node::miss_lanes(&others[..count]);
+            process::miss_lanes(&others[..count]);
         }
         if first_fault(lanes, skip).is_none() && lanes.iter().filter(is_other).all(is_accessible) {
-            return;
+            return true;
         }
     }
 }
@@ -151,7 +166,7 @@ pub fn miss(lanes: &[Lane]) {
 #[cold]
 fn refuse_in_handler(lanes: &[Lane]) -> ! {
     let (at, store) = lanes.iter().find(|lane| !is_accessible(lane)).map_or((0, false), |lane| (lane.addr, lane.store));
-    node::fail(format_args!(
+    process::fail(format_args!(
         "the {} {} {at:#x}, whose tag does not allow it: a handler must not wait (Tempest 1.2.1, section 2)",
         running(),
         if store { "stores to" } else { "loads from" }
@@ -160,9 +175,10 @@ fn refuse_in_handler(lanes: &[Lane]) -> ! {
 
 /// Suspends the thread because of its access to `va` until the program resumes it. False: the access need not be possible.
 fn fault(va: u64, store: bool, masked: bool) -> bool {
-    let call = with(|t| {
-        let call = match t.pages.get(va) {
-            None => match t.faults.page {
+    let page = PAGES.with(|pages| pages.get(va));
+    let call = FAULTS.with(|faults| {
+        let call = match page {
+            None => match faults.page {
                 Some(run) => Invocation::PageFault(run, va, access_pc() as i32, store),
                 None if masked => return None,
                 None => refuse(va, format_args!("on a page that is not mapped, and there is no page fault handler")),
@@ -174,7 +190,7 @@ fn fault(va: u64, store: bool, masked: bool) -> bool {
                 let Some(case) = Case::of(tag, store) else {
                     refuse(va, format_args!("without reason"));
                 };
-                match t.faults.block[usize::from(page.mode)][case as usize] {
+                match faults.block[usize::from(page.mode)][case as usize] {
                     Some(run) => Invocation::BlockFault(run, va, page.usr_ptr, page.home),
                     None => refuse(
                         va,
@@ -183,14 +199,14 @@ fn fault(va: u64, store: bool, masked: bool) -> bool {
                 }
             }
         };
-        t.faults.suspended = Some(va);
+        faults.suspended = Some(va);
         Some(call)
     });
     let Some(call) = call else { return false };
-    access::count(Counter::UserFaults);
-    node::with_host_at_gate("a fault", |mut host: Host<'_>| {
+    tags::count(Counter::UserFaults);
+    process::with_host_at_gate("a fault", |mut host: Host<'_>| {
         invoke(&mut host, call);
-        let resumed = || with(|t| t.faults.suspended.is_none());
+        let resumed = || FAULTS.with(|faults| faults.suspended.is_none());
         wait(
             &mut host,
             Wait::Miss,
@@ -203,7 +219,7 @@ fn fault(va: u64, store: bool, masked: bool) -> bool {
 
 #[cold]
 fn refuse(va: u64, why: core::fmt::Arguments<'_>) -> ! {
-    node::fail(format_args!("a fault at {va:#x}, {why}"))
+    process::fail(format_args!("a fault at {va:#x}, {why}"))
 }
 
 /// Where the access of the last fault stands in rewritten code.

@@ -4,24 +4,28 @@
 //! program's private memory. Output: a thread that runs on.
 //! **Invariant**: a handler never sleeps.
 
-use super::blocks::BlockSpec;
-use super::{Host, in_handler, running, wait, with};
-use crate::node;
-use crate::node::stats::Wait;
+use crate::links::wait_clock::Wait;
+use crate::node::user_handlers::{in_handler, running};
+use crate::process::host::Host;
+use crate::process::process;
+use crate::process::tags;
+use crate::tempest::events::wait;
+use crate::tempest::faults::FAULTS;
+use crate::tempest::pages::blocks::BlockSpec;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// `TPPI_resume_va`.
 pub fn resume(va: u64, len: i32) {
     let Some(block) = BlockSpec::new(va, len) else {
-        node::fail(format_args!("TPPI_resume_va: {len} bytes are not the length of a block"));
+        process::fail(format_args!("TPPI_resume_va: {len} bytes are not the length of a block"));
     };
-    with(|t| t.faults.resume(block));
+    FAULTS.with(|faults| faults.resume(block));
 }
 
 /// The program's semaphore.
 fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
-    if sem.is_null() || !sem.is_aligned() || crate::gates::access::in_segment(sem as u64) {
-        node::fail(format_args!("{function}: {:#x} is not an aligned int in private memory", sem as u64));
+    if sem.is_null() || !sem.is_aligned() || tags::in_segment(sem as u64) {
+        process::fail(format_args!("{function}: {:#x} is not an aligned int in private memory", sem as u64));
     }
     // SAFETY: the program's own word, which it touches through here.
     unsafe { AtomicI32::from_ptr(sem) }
@@ -29,7 +33,7 @@ fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
 
 /// Adds to a semaphore. In a run of several nodes the process has one thread, on which handlers run, too, so nothing comes in between.
 fn add(sem: &AtomicI32, by: i32) {
-    if node::nodes() == 1 {
+    if process::nodes() == 1 {
         sem.fetch_add(by, Ordering::SeqCst);
     } else {
         sem.store(sem.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -40,7 +44,7 @@ fn add(sem: &AtomicI32, by: i32) {
 pub fn sleep(host: &mut Host<'_>, sem: *mut i32) {
     let sem = semaphore("TPPI_sleep", sem);
     if in_handler() {
-        node::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));
+        process::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));
     }
     add(sem, 1);
     wait(host, Wait::Other, || sem.load(Ordering::SeqCst) <= 0, format_args!("TPPI_sleep waits for TPPI_wakeup"));

@@ -10,16 +10,17 @@
 //! **Invariants**: the handlers' list belongs to the computation thread; the watcher sees [`DEADLINE`] only. Whoever lowers the deadline
 //! wakes the watcher.
 
-use super::with;
 use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::owned::{PerNode, PerProcess};
 use crate::kernel::sys;
-use crate::kernel::unaliased::Unaliased;
 use crate::memory::region::Context;
-use crate::node;
+use crate::node::user_handlers::{is_timer_due, set_timer_due};
+use crate::process::process;
+use crate::tempest::owner::TURN;
 use crate::transport;
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Nanoseconds of one tick.
 pub const TICK_NS: u64 = 1000;
@@ -27,18 +28,9 @@ pub const TICK_NS: u64 = 1000;
 const NEVER: u64 = u64::MAX;
 
 /// When the watcher sets the doorbell next, by the monotonic clock.
-static DEADLINE: AtomicU64 = AtomicU64::new(NEVER);
+static DEADLINE: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(NEVER));
 /// Changes whenever the watcher must look at the deadline again; it sleeps on it.
-static CHANGED: AtomicU32 = AtomicU32::new(0);
-/// A deadline has passed.
-static DUE: Unaliased<AtomicBool> = Unaliased::new(AtomicBool::new(false));
-
-/// Whether some timer's time has come.
-#[inline]
-pub fn is_due() -> bool {
-    DUE.load(Ordering::SeqCst)
-}
-
+static CHANGED: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// A scheduled handler.
 #[derive(Clone, Copy)]
 struct Timer {
@@ -66,7 +58,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    pub(super) const fn new() -> Timers {
+    pub const fn new() -> Timers {
         Timers { heap: Queue::new(), scheduled: 0, has_watcher: false }
     }
 
@@ -114,23 +106,29 @@ impl Timers {
     }
 }
 
+static TIMERS: PerNode<Timers> = PerNode::new(&TURN);
+
+pub fn start() {
+    TIMERS.init(Timers::new());
+}
+
 /// `TPPI_schedule_timer`; `handler`: entry of the handler's rewritten code.
 pub fn schedule(ticks: i32, handler: u64, user_ptr: u64) {
     let due_ns = sys::monotonic_ns() + u64::from(ticks.max(0) as u32) * TICK_NS;
-    let (scheduled, first) =
-        with(|t| (t.timers.insert(due_ns, handler, user_ptr), !core::mem::replace(&mut t.timers.has_watcher, true)));
+    let (scheduled, first) = TIMERS
+        .with(|timers| (timers.insert(due_ns, handler, user_ptr), !core::mem::replace(&mut timers.has_watcher, true)));
     if scheduled.is_err() {
-        node::fail(format_args!("TPPI_schedule_timer: no memory"));
+        process::fail(format_args!("TPPI_schedule_timer: no memory"));
     }
     if first && let Err(e) = start_watcher() {
-        node::fail(format_args!("TPPI_schedule_timer: cannot start the thread that watches the clock: {e}"));
+        process::fail(format_args!("TPPI_schedule_timer: cannot start the thread that watches the clock: {e}"));
     }
     publish_deadline();
 }
 
 /// Tells the watcher when the next timer is due.
 fn publish_deadline() {
-    let next = with(|t| t.timers.next_due_ns());
+    let next = TIMERS.with(|timers| timers.next_due_ns());
     if next < DEADLINE.load(Ordering::SeqCst) {
         DEADLINE.store(next, Ordering::SeqCst);
         CHANGED.fetch_add(1, Ordering::SeqCst);
@@ -140,22 +138,22 @@ fn publish_deadline() {
 
 /// Takes a handler whose time has come.
 pub fn take_due() -> Option<(TimerHandler, u64)> {
-    if !is_due() {
+    if !is_timer_due() {
         return None;
     }
     let now = sys::monotonic_ns();
-    if let Some((handler, user_ptr)) = with(|t| t.timers.take(now)) {
+    if let Some((handler, user_ptr)) = TIMERS.with(|timers| timers.take(now)) {
         // SAFETY: entry of the rewritten code of a function that the program gave as a timer handler.
         return Some((unsafe { core::mem::transmute::<u64, TimerHandler>(handler) }, user_ptr));
     }
-    DUE.store(false, Ordering::SeqCst);
+    set_timer_due(false);
     publish_deadline();
     None
 }
 
 /// Sleeps until a timer is due; false when none is scheduled.
 pub fn sleep_until_due() -> bool {
-    if with(|t| t.timers.next_due_ns()) == NEVER {
+    if TIMERS.with(|timers| timers.next_due_ns()) == NEVER {
         return false;
     }
     publish_deadline();
@@ -163,7 +161,7 @@ pub fn sleep_until_due() -> bool {
     let doorbell = context.poll();
     doorbell.store(0, Ordering::SeqCst);
     context.activity().swap(activity::SLEEPING, Ordering::SeqCst);
-    if !is_due() {
+    if !is_timer_due() {
         // Woken, interrupted or timed out: the caller looks again.
         let _ = sys::futex_wait(doorbell, 0, Some(50_000_000));
     }
@@ -207,8 +205,8 @@ extern "C" fn watch() -> ! {
             continue;
         }
         if DEADLINE.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            DUE.store(true, Ordering::SeqCst);
-            // The node says that it sleeps before it looks at DUE for the last time, so one of the two sees the other.
+            set_timer_due(true);
+            // The node says that it sleeps before it looks at the word for the last time, so one of the two sees the other.
             transport::wake(&context());
         }
     }

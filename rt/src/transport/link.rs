@@ -8,7 +8,7 @@
 use super::message::{HEAD_WORDS, Message, ORDER};
 use super::ring::{Consumer, Mapped, Memory, Producer};
 use super::shuttle::Shuttle;
-use crate::messages;
+use crate::messages::kinds;
 use blizzard_protocol::ids::BLOCK_WORDS;
 
 /// One node's end of everything between it and another one.
@@ -44,7 +44,7 @@ impl<M: Memory + Clone> Link<M> {
     #[inline]
     pub fn send(&mut self, message: &Message) -> bool {
         let data = (message.length != 0).then_some(&message.data);
-        if messages::is_coherence(message.handler) {
+        if kinds::is_coherence(message.handler) {
             self.send_by_ring(message.incarnation, message.head(), data)
         } else {
             self.send_head(message.incarnation, message.head(), data)
@@ -84,7 +84,7 @@ impl<M: Memory + Clone> Link<M> {
     /// A message of that kind was taken out: gets the lines for what will be sent next in advance, as far as that helps.
     #[inline]
     pub fn expect_to_send(&self, taken: &Message) {
-        if messages::is_coherence(taken.handler) {
+        if kinds::is_coherence(taken.handler) {
             // A request is answered with data more often than not, and data is followed by the next request.
             self.out.expect_to_send(taken.length == 0);
         }
@@ -161,7 +161,7 @@ impl<M: Memory + Clone> Link<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::id;
+    use crate::messages::kinds::id;
 
     /// Both ends of a link, and the memory of their rings.
     fn pair(slots: u32) -> (Link, Link, [Vec<[u64; 16]>; 2]) {

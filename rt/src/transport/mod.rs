@@ -39,12 +39,12 @@ pub mod shuttle;
 mod wait;
 mod watch;
 
+#[cfg(test)]
+use crate::kernel::explored::Look;
 use crate::kernel::own_memory::Queue;
 use crate::kernel::sys;
 use crate::memory::region::{Context, Region};
-use crate::messages;
-#[cfg(test)]
-use crate::node::explore::Look;
+use crate::messages::kinds;
 use crate::transport::settings::{Spins, Waiting, Yields};
 use blizzard_contract::{BLOCK_BYTES, CALL_SIGNAL, Counter, MAX_NODES};
 use blizzard_protocol::ids::BLOCK_WORDS;
@@ -148,7 +148,7 @@ impl Transport {
         message.source = self.me.index() as u8;
         message.taken = peer.link.taken();
         self.looking.sent(to);
-        self.is_talking = !messages::is_coherence(message.handler);
+        self.is_talking = !kinds::is_coherence(message.handler);
         self.own.add_alone(Counter::MessagesSent, 1);
         self.own.add_alone(Counter::BytesSent, message.wire_bytes());
         if peer.overflow.is_empty() && peer.link.send(&message) {
@@ -305,7 +305,7 @@ impl Transport {
     #[inline]
     pub fn receive_into(&mut self, message: &mut Message) -> Option<NodeId> {
         #[cfg(test)]
-        match crate::node::explore::at_receive(self.me) {
+        match crate::kernel::explored::at_receive(self.me) {
             Look::Anywhere => {}
             Look::At(from) => self.turn = from.index(),
             Look::Nowhere => return None,
@@ -317,7 +317,7 @@ impl Transport {
             {
                 self.turn = number;
                 self.looking.received();
-                self.is_talking = !messages::is_coherence(message.handler);
+                self.is_talking = !kinds::is_coherence(message.handler);
                 peer.link.expect_to_send(message);
                 return NodeId::new(number as u32);
             }

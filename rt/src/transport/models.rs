@@ -10,7 +10,7 @@ use super::link::Link;
 use super::message::{HEAD_WORDS, LINE_BYTES, Message};
 use super::ring::{Consumer, Memory, Producer};
 use super::shuttle::HEAD_LINE;
-use crate::messages::id;
+use crate::messages::kinds::id;
 use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES, activity};
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::{Arc, Condvar, Mutex};

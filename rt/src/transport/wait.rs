@@ -7,9 +7,8 @@ use super::first_look::{FirstLook, Timed};
 use super::watch::CALL_EVERY_NS;
 use super::{Transport, doorbell_of};
 use crate::kernel::sys;
-use crate::node::stats;
-use crate::node::stats::Wait;
-use crate::tempest;
+use crate::links::wait_clock;
+use crate::links::wait_clock::Wait;
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::protocol::seam::Idled;
@@ -69,7 +68,7 @@ impl Looking {
     pub(super) fn received(&mut self) {
         self.sent = None;
         if let Some((kind, timed, since)) = self.timed.take() {
-            self.kinds[kind].end(timed, stats::cycles().saturating_sub(since));
+            self.kinds[kind].end(timed, wait_clock::cycles().saturating_sub(since));
         }
     }
 }
@@ -92,7 +91,7 @@ impl Transport {
         self.looking.timed = None;
         if pauses != 0 || timed.is_some() {
             // Whether or not it is wanted: reading the clock is a pause, too, and those that are timed must not be longer than the others.
-            let now = stats::cycles();
+            let now = wait_clock::cycles();
             self.looking.timed = timed.map(|timed| (kind, timed, now));
         }
         for _ in 0..pauses {
@@ -128,7 +127,9 @@ impl Transport {
         if patience.is_announced {
             doorbell_of(&self.own).end_wait(|| self.any_ready() || self.buffered != 0);
         } else if self.own.poll().load(Ordering::Relaxed) != 0 {
-            let has_work = || self.any_ready() || self.buffered != 0 || self.is_aborted() || tempest::wants_poll();
+            let has_work = || {
+                self.any_ready() || self.buffered != 0 || self.is_aborted() || crate::node::user_handlers::wants_poll()
+            };
             doorbell_of(&self.own).silence(has_work);
         }
     }
@@ -156,7 +157,8 @@ impl Transport {
     pub fn enter_kernel(&mut self) -> bool {
         self.beat();
         self.make_sure();
-        doorbell_of(&self.own).enter_kernel(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due())
+        doorbell_of(&self.own)
+            .enter_kernel(|| self.any_ready() || self.is_aborted() || crate::node::user_handlers::is_timer_due())
     }
 
     /// This node takes no more part in the run: nobody waits for it.
@@ -169,7 +171,7 @@ impl Transport {
     #[inline]
     pub fn idle(&mut self, patience: &mut Patience, most_looks: u32, longest_ns: u64) -> Idled {
         #[cfg(test)]
-        if crate::node::explore::is_active() {
+        if crate::kernel::explored::is_active() {
             return Idled { looks: 1, slept: true };
         }
         self.beat();
@@ -210,9 +212,9 @@ impl Transport {
             if self.unwatched >= YIELDS_UNWATCHED {
                 self.watch();
             }
-            let began = stats::cycles();
+            let began = wait_clock::cycles();
             sys::sched_yield();
-            self.yields.took(stats::cycles().saturating_sub(began));
+            self.yields.took(wait_clock::cycles().saturating_sub(began));
             Idled { looks: 1, slept: false }
         } else {
             patience.yields = 0;
@@ -234,6 +236,7 @@ impl Transport {
 
     #[cold]
     fn sleep(&self, limit_ns: u64) {
-        doorbell_of(&self.own).sleep(|| self.any_ready() || self.is_aborted() || tempest::timers::is_due(), limit_ns);
+        doorbell_of(&self.own)
+            .sleep(|| self.any_ready() || self.is_aborted() || crate::node::user_handlers::is_timer_due(), limit_ns);
     }
 }

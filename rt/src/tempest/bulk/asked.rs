@@ -4,9 +4,9 @@
 //! comes in pieces of a block (BULK_PIECE), and then for the next one. Input: those messages. Output: data in the destination's buffer.
 //! **Invariant**: a piece is believed only if it is the next one of the window that was asked for.
 
-use super::super::{Host, with};
-use super::{Destination, complete, destination, reject, source};
-use crate::messages::id;
+use crate::messages::kinds::id;
+use crate::process::host::Host;
+use crate::tempest::bulk::channels::{self, BULK, Destination, complete, destination, reject, source};
 use crate::transport::Message;
 use blizzard_contract::BLOCK_BYTES;
 use blizzard_protocol::ids::NodeId;
@@ -15,11 +15,11 @@ use blizzard_protocol::ids::NodeId;
 const WINDOW_BYTES: u64 = 32 << 10;
 
 /// From here on the data comes in messages.
-pub(super) fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
+pub fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
     d.asking = true;
-    with(|t| {
-        t.bulk.destinations.set(at, d);
-        t.bulk.filling -= 1;
+    BULK.with(|bulk| {
+        bulk.destinations.set(at, d);
+        bulk.filling -= 1;
     });
     ask_for_window(host, at, d);
     true
@@ -33,15 +33,15 @@ fn ask_for_window(host: &mut Host<'_>, at: u64, mut d: Destination) {
         return;
     }
     d.asked = (d.done + WINDOW_BYTES).min(d.bytes);
-    with(|t| t.bulk.destinations.set(at, d));
+    BULK.with(|bulk| bulk.destinations.set(at, d));
     let Some(src) = NodeId::new(d.src.into()) else { return };
     let args = [d.channel.into(), d.done, d.asked - d.done];
-    host.send(src, Message { handler: id::BULK_ASK, args, ..Message::default() });
+    channels::post(host, src, Message { handler: id::BULK_ASK, args, ..Message::default() });
 }
 
 /// The destination asks for a window of the buffer.
-pub(super) fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64) {
-    let source = with(|t| t.bulk.sources.get(channel));
+pub fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64) {
+    let source = BULK.with(|bulk| bulk.sources.get(channel));
     let source = source.filter(|s| s.state == source::SENDING && usize::from(s.dest) == from.index());
     let Some(source) = source.filter(|s| bytes <= WINDOW_BYTES && offset <= s.bytes && bytes <= s.bytes - offset)
     else {
@@ -56,14 +56,14 @@ pub(super) fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64
             core::ptr::copy_nonoverlapping((source.buffer + at) as *const u8, data.as_mut_ptr().cast(), now as usize);
         }
         let args = [channel, at, now];
-        host.send(from, Message { handler: id::BULK_PIECE, length: 64, args, data, ..Message::default() });
+        channels::post(host, from, Message { handler: id::BULK_PIECE, length: 64, args, data, ..Message::default() });
         at += now;
     }
 }
 
 /// A piece of what was asked for.
-pub(super) fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64, message: &Message) {
-    let found = with(|t| t.bulk.find(from, channel));
+pub fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64, message: &Message) {
+    let found = BULK.with(|bulk| bulk.find(from, channel));
     let expected = |d: &Destination| {
         d.state == destination::FILLING
             && d.asking
@@ -76,7 +76,7 @@ pub(super) fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64
     // SAFETY: inside the program's own buffer, checked when it was given.
     unsafe { core::ptr::copy_nonoverlapping(message.data.as_ptr().cast::<u8>(), to as *mut u8, bytes as usize) };
     d.done += bytes;
-    with(|t| t.bulk.destinations.set(at, d));
+    BULK.with(|bulk| bulk.destinations.set(at, d));
     if d.done == d.asked {
         ask_for_window(host, at, d);
     }

@@ -2,27 +2,25 @@
 //!
 //! Purpose: a transfer at the speed of memory while both ends are in the runtime. The source copies pieces into its [`Area`] (BULK_STAGED), the
 //! destination copies them out (BULK_TAKEN). A source that computes does not get on with that; then the destination claims what is left and copies it
-//! itself ([`super::direct`]). A source stages one transfer at a time.
+//! itself ([`crate::tempest::bulk::transfer`]). A source stages one transfer at a time.
 //! Input: offers, messages of the other end. Output: data in the destination's buffer.
 //! **Invariant**: each piece is either staged by the source or claimed by the destination, never both ([`Area`] says which).
 
-use super::super::staging::Area;
-use super::super::{Host, with};
-use super::{Bulk, Destination, Staging, complete, destination, reject};
-use crate::messages::id;
-use crate::node::has_bug;
-use crate::node::stats;
+#[cfg(test)]
+use crate::kernel::explored;
+use crate::links::links::has_bug;
+use crate::links::wait_clock;
+use crate::messages::kinds::id;
+use crate::process::host::Host;
+use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
+use crate::tempest::bulk::staging::Area;
 use crate::transport::Message;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 
 /// Pieces that a source stages with its offer, and after each that is taken.
-pub(super) const FIRST_PIECES: u32 = 4;
+pub const FIRST_PIECES: u32 = 4;
 const NEXT_PIECES: u32 = 2;
-/// Cycles of the time-stamp counter, about 10 us, after which a destination no longer waits for a source's next piece. A source that is in the runtime
-/// needs 2 us for one.
-pub(super) const PATIENCE_CYCLES: u64 = 26_000;
-
 impl Bulk {
     /// Begins to stage a transfer, if no other one is under way; its number, or 0.
     fn begin_staging(&mut self, channel: u64) -> u32 {
@@ -36,10 +34,10 @@ impl Bulk {
 }
 
 /// Begins to stage the transfer of this node's channel, if no other one is under way; its number, or 0.
-pub(super) fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
+pub fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
     let me = host.me();
-    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return 0 };
-    let number = with(|t| t.bulk.begin_staging(channel));
+    let Some(area) = host.node().map(|node| Area::of(&node.region, me)) else { return 0 };
+    let number = BULK.with(|bulk| bulk.begin_staging(channel));
     if number != 0 {
         area.begin(number);
     }
@@ -47,21 +45,21 @@ pub(super) fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
 }
 
 /// Stages the next pieces of the transfer that is staged here, as far as there is room.
-pub(super) fn stage(host: &mut Host<'_>, most: u32) {
+pub fn stage(host: &mut Host<'_>, most: u32) {
     let me = host.me();
-    let Some(area) = host.node().map(|node| Area::of(&node.region(), me)) else { return };
+    let Some(area) = host.node().map(|node| Area::of(&node.region, me)) else { return };
     let claims_nothing = host.node().is_some_and(|node| has_bug!(node, StagesWhatIsClaimed));
     for _ in 0..most {
-        let next = with(|t| {
-            let staging = t.bulk.staging.as_mut()?;
-            let source = t.bulk.sources.get(staging.channel)?;
+        let next = BULK.with(|bulk| {
+            let staging = bulk.staging.as_mut()?;
+            let source = bulk.sources.get(staging.channel)?;
             let (piece, at) = (staging.put, staging.put * STAGE_PIECE_BYTES);
             if at >= source.bytes || piece - staging.taken >= STAGE_PLACES {
                 return None;
             }
             let claimed = area.claim_next(staging.number, piece);
             #[cfg(test)]
-            crate::node::explore::note(me, claimed.into());
+            explored::note(me, claimed.into());
             if !claimed && !claims_nothing {
                 return None;
             }
@@ -72,15 +70,15 @@ pub(super) fn stage(host: &mut Host<'_>, most: u32) {
             Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
         });
         let Some((to, args)) = next else { return };
-        host.send(to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
+        channels::post(host, to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
     }
 }
 
 /// The destination has taken so many pieces.
-pub(super) fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
-    let known = with(|t| {
-        let of_sender = t.bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
-        let staging = t.bulk.staging.as_mut();
+pub fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
+    let known = BULK.with(|bulk| {
+        let of_sender = bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
+        let staging = bulk.staging.as_mut();
         let Some(staging) = staging.filter(|s| of_sender && s.channel == channel && u64::from(s.number) == number)
         else {
             return false;
@@ -95,9 +93,9 @@ pub(super) fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64
 }
 
 /// A piece is in the source's area.
-pub(super) fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
-    let area = host.node().map(|node| Area::of(&node.region(), from));
-    let found = with(|t| t.bulk.find(from, channel));
+pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
+    let area = host.node().map(|node| Area::of(&node.region, from));
+    let found = BULK.with(|bulk| bulk.find(from, channel));
     let expected = |d: &Destination| {
         d.state == destination::FILLING
             && d.number != 0
@@ -110,39 +108,43 @@ pub(super) fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64
     // SAFETY: inside the program's own buffer, checked when it was given.
     unsafe { area.take(piece, d.buffer + offset, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
     d.got += 1;
-    with(|t| {
-        t.bulk.destinations.set(at, d);
-        t.bulk.since = stats::cycles();
+    BULK.with(|bulk| {
+        bulk.destinations.set(at, d);
+        bulk.since = wait_clock::cycles();
     });
     let ends_early = host.node().is_some_and(|node| has_bug!(node, BulkEndsEarly)) && d.got + 1 == d.pieces();
     if d.is_staged() && (d.has_all_pieces() || ends_early) {
-        with(|t| t.bulk.awaiting -= 1);
+        BULK.with(|bulk| bulk.awaiting -= 1);
         return complete(host, at, d);
     }
-    host.send(from, Message { handler: id::BULK_TAKEN, args: [channel, d.got, number], ..Message::default() });
+    channels::post(
+        host,
+        from,
+        Message { handler: id::BULK_TAKEN, args: [channel, d.got, number], ..Message::default() },
+    );
     if d.has_all_pieces() && d.done == d.bytes {
         complete(host, at, d);
     }
 }
 
 /// Takes over what the sources that keep this node waiting have not staged.
-pub(super) fn take_over(host: &mut Host<'_>) {
-    let Some(region) = host.node().map(|node| node.region()) else { return };
+pub fn take_over(host: &mut Host<'_>) {
+    let Some(region) = host.node().map(|node| node.region) else { return };
     #[cfg(test)]
     let me = host.me();
-    with(|t| {
-        t.bulk.since = stats::cycles();
-        for at in 0..t.bulk.destinations.len() {
-            let Some(mut d) = t.bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
+    BULK.with(|bulk| {
+        bulk.since = wait_clock::cycles();
+        for at in 0..bulk.destinations.len() {
+            let Some(mut d) = bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
             let Some(src) = NodeId::new(d.src.into()) else { continue };
             let claimed = Area::of(&region, src).claim_rest(d.number, d.pieces());
             #[cfg(test)]
-            crate::node::explore::note(me, claimed.unwrap_or(u64::MAX - 1));
+            explored::note(me, claimed.unwrap_or(u64::MAX - 1));
             if let Some(limit) = claimed.filter(|&limit| limit >= d.got) {
                 (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
-                t.bulk.destinations.set(at, d);
-                t.bulk.awaiting -= 1;
-                t.bulk.filling += 1;
+                bulk.destinations.set(at, d);
+                bulk.awaiting -= 1;
+                bulk.filling += 1;
             }
         }
     });

@@ -1,0 +1,17 @@
+//! Entries of the tables of functions that programs call.
+
+/// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)
+/// got on with the C library, and crashed here. No function has arguments on the stack.
+macro_rules! aligned {
+    ($function:ident) => {{
+        #[unsafe(naked)]
+        unsafe extern "C" fn entry() {
+            core::arch::naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {function}", "leave", "ret", function = sym $function)
+        }
+        // SAFETY: passes registers on and gives results back as they are, so it has the function's type.
+        #[allow(clippy::missing_transmute_annotations, reason = "each entry of the table has its own type")]
+        let function = unsafe { core::mem::transmute(entry as unsafe extern "C" fn()) };
+        function
+    }};
+}
+pub(crate) use aligned;

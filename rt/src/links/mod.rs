@@ -1,0 +1,24 @@
+//! What a node is connected with, and what it says of itself.
+//!
+//! Everything here may be used by a handler of messages: nothing waits.
+
+/// Random delays and times, for tests and measurements.
+pub mod instruments;
+
+#[cfg(any(feature = "planted", test))]
+pub mod planted;
+
+/// How a node ends the run.
+pub mod ending;
+
+/// Which nodes there are.
+pub mod members;
+
+/// What is wrong with a node that does not answer.
+pub mod silence;
+
+/// The segment, the homes and the peers.
+pub mod links;
+
+/// Time spent waiting.
+pub mod wait_clock;

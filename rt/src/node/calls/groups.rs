@@ -1,0 +1,54 @@
+//! Barriers of some nodes, and events: the calls of the program, which wait. [`crate::sync::group`] has the home's part.
+
+use crate::links::wait_clock::Wait;
+use crate::messages::kinds::id;
+use crate::node::node::Node;
+use crate::sync::handle::Kind;
+use crate::transport::Message;
+use blizzard_contract::Counter;
+
+impl Node {
+    /// A new barrier that this node manages.
+    pub fn barrier_new(&mut self) -> u64 {
+        let index = self.sync.groups.make_barrier();
+        self.new_handle("bz_barrier_new", Kind::Barrier, index)
+    }
+
+    /// Waits until `count` nodes wait at the barrier; true for one of them, the last.
+    pub fn barrier_wait(&mut self, value: u64, count: u32) -> bool {
+        let handle = self.object_handle("bz_barrier_wait", Kind::Barrier, value);
+        if count == 0 || count > self.homes.nodes() {
+            self.fail(format_args!(
+                "bz_barrier_wait: a barrier for {count} nodes in a run of {} can never complete",
+                self.homes.nodes()
+            ));
+        }
+        self.count(Counter::Barriers);
+        let key = handle.index;
+        let args = [handle.index, count.into(), 0];
+        let arrive = Message { handler: id::BARRIER_ARRIVE, args, key, ..Message::default() };
+        self.call(handle.home, arrive, id::BARRIER_DONE, Wait::Barrier).args[0] == self.me.index() as u64
+    }
+
+    /// A new event that this node manages, not set.
+    pub fn event_new(&mut self) -> u64 {
+        let index = self.sync.groups.make_event();
+        self.new_handle("bz_event_new", Kind::Event, index)
+    }
+
+    /// Sets or clears the event. Returns when the home has done it: a node that hears of it from this one, by whatever way, finds it done.
+    pub fn event_set(&mut self, value: u64, on: bool) {
+        let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, Kind::Event, value);
+        let (args, key) = ([handle.index, on.into(), 0], handle.index);
+        let set = Message { handler: id::EVENT_SET, args, key, ..Message::default() };
+        self.call(handle.home, set, id::EVENT_DONE, Wait::Lock);
+    }
+
+    /// Waits until the event is set.
+    pub fn event_wait(&mut self, value: u64) {
+        let handle = self.object_handle("bz_event_wait", Kind::Event, value);
+        let key = handle.index;
+        let wait = Message { handler: id::EVENT_WAIT, args: [handle.index, 0, 0], key, ..Message::default() };
+        self.call(handle.home, wait, id::EVENT_DONE, Wait::Lock);
+    }
+}

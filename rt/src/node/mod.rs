@@ -1,0 +1,25 @@
+//! A node of a run: accesses, messages, waiting.
+
+/// What a node consists of.
+pub mod node;
+
+#[cfg(test)]
+pub mod shuffle;
+
+/// Makes the blocks of an access accessible at once.
+pub mod access;
+
+/// The program's handlers, as the node knows them.
+pub mod user_handlers;
+
+/// What is done with each kind of message.
+pub mod handlers;
+
+/// A node at work.
+pub mod waiting;
+
+/// What programs call.
+pub mod calls;
+
+/// All of it in a run of one node.
+pub mod single;

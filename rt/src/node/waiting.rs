@@ -1,0 +1,236 @@
+//! A node at work: it is entered, handles messages, and waits for them.
+//!
+//! Purpose: a [`Node`] receives messages only while one of its calls runs. [`crate::process::process`] has the one of this process, and the ways into the
+//! runtime. Input: misses, polls, calls, messages. Output: tags, messages, the end of the run.
+
+use crate::links::ending;
+use crate::links::instruments::{self, Step};
+use crate::links::links::has_bug;
+use crate::links::wait_clock::{self, Wait};
+use crate::messages::judge::{self, Receiver, Rejection};
+use crate::messages::kinds;
+use crate::node::access;
+use crate::node::handlers;
+use crate::node::node::Node;
+use crate::node::user_handlers;
+use crate::transport::{Message, Patience};
+use blizzard_contract::Counter;
+use blizzard_protocol::ids::NodeId;
+
+/// Messages that one poll handles at most; the doorbell stays set when there are more.
+const POLL_BUDGET: u32 = 256;
+
+/// Whether a node that wants to wait in the kernel has said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// There is a message to handle first.
+    Message,
+    Yes,
+    /// Messages were handled: what was accessible may not be any more.
+    Waited,
+}
+
+impl Node {
+    /// First thing in every entry but a false miss.
+    pub fn begin(&mut self) {
+        #[cfg(any(feature = "planted", test))]
+        blizzard_protocol::planted::begin(&mut self.links);
+        self.end_last_access();
+        self.transport.drain();
+    }
+
+    /// Last thing in every entry: leaves a reminder if anything is to be done at the next one.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.transport.make_sure();
+        if self.holds_work() || !self.transport.is_drained() {
+            self.transport.remind();
+        }
+    }
+
+    /// A block access fault: makes the range accessible.
+    pub fn miss(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
+        instruments::stamp(&self.context, Step::Entered);
+        self.begin();
+        self.access(addr, bytes, store, masked);
+        self.leave();
+        instruments::stamp(&self.context, Step::Leaving);
+    }
+
+    /// Handles what has arrived.
+    pub fn poll(&mut self) {
+        self.count(Counter::PollsTaken);
+        if self.transport.is_aborted() {
+            self.stop();
+        }
+        self.begin();
+        self.transport.answer_doorbell();
+        self.release_if_due();
+        self.serve();
+        self.run_user_handlers(&|| false);
+        self.leave();
+    }
+
+    /// See [`enter_kernel`].
+    pub fn enter_kernel(&mut self) -> Entered {
+        // Nobody drains the queues while this node sleeps.
+        let must_wait = |node: &Node| !node.transport.is_drained() || node.engine.owes_answer();
+        if must_wait(self) {
+            self.wait(Wait::Other, |node| !must_wait(node));
+            // A message in that wait may have taken memory away that the call needs.
+            if !has_bug!(self, CallIsMadeAfterWait) {
+                return Entered::Waited;
+            }
+        }
+        if !self.holds_work() && !user_handlers::are_due() && self.transport.enter_kernel() {
+            Entered::Yes
+        } else {
+            Entered::Message
+        }
+    }
+
+    /// Handles the messages that are there, up to a limit.
+    pub fn serve(&mut self) {
+        let mut message = Message::default();
+        for _ in 0..POLL_BUDGET {
+            #[cfg(test)]
+            crate::kernel::explored::look_is_optional();
+            let Some(from) = self.transport.receive_into(&mut message) else { return };
+            self.transport.next_turn();
+            self.handle(from, &message);
+        }
+        self.transport.remind();
+    }
+
+    /// Judges a message and runs its handler.
+    #[inline]
+    fn handle(&mut self, from: NodeId, message: &Message) {
+        self.count(Counter::MessagesReceived);
+        instruments::stamp_received(&self.context, message);
+        instruments::boundary(&self.context);
+        let receiver = Receiver {
+            incarnation: self.region.header().incarnation,
+            me: self.me,
+            space: &self.space,
+            homes: &self.homes,
+            home_table: &self.home_table,
+            protocol: self.protocol,
+        };
+        match judge::validate(&receiver, from, message) {
+            Ok(()) => {
+                self.transport.note_taken(from, message.taken);
+                if kinds::is_coherence(message.handler) {
+                    access::on_message(self, from, message);
+                } else {
+                    handlers::run(self, from, message);
+                    self.handle_own();
+                }
+            }
+            Err(why) => {
+                self.count(Counter::MessagesRejected);
+                self.count(match why {
+                    Rejection::Incarnation => Counter::RejectedIncarnation,
+                    _ => Counter::RejectedForm,
+                });
+            }
+        }
+    }
+
+    /// Handles what this node has sent to itself.
+    pub fn handle_own(&mut self) {
+        while let Some(message) = self.links.take_own() {
+            handlers::run(self, self.me, &message);
+        }
+    }
+
+    /// Sends a message; one to this node itself is handled before this returns.
+    pub fn send(&mut self, to: NodeId, message: Message) {
+        self.links.post(to, message);
+        self.handle_own();
+    }
+
+    /// Sends a request and waits for the answer with handler number `answer` and the request's key.
+    pub fn call(&mut self, to: NodeId, request: Message, answer: u16, what: Wait) -> Message {
+        self.awaited = Some((answer, to, request.key));
+        self.answer = None;
+        self.send(to, request);
+        self.wait(what, |node| node.answer.is_some());
+        self.answer.take().unwrap_or_default()
+    }
+
+    /// Handles messages until `done`, and none after that.
+    pub fn wait(&mut self, what: Wait, done: impl Fn(&Node) -> bool) {
+        if matches!(what, Wait::Barrier | Wait::Lock) {
+            self.engine.trail.border();
+        }
+        if done(self) {
+            return;
+        }
+        // Whoever waits may wait for a node that has been created and not released.
+        self.release();
+        let since = if what.is_counted() { wait_clock::cycles() } else { 0 };
+        let mut patience = Patience::default();
+        let mut message = Message::default();
+        loop {
+            self.transport.hold_off(what);
+            match self.transport.receive_into(&mut message) {
+                Some(from) => {
+                    self.transport.answered(&mut patience);
+                    self.handle(from, &message);
+                    if done(self) {
+                        break;
+                    }
+                    self.transport.next_turn();
+                }
+                None if user_handlers::are_due() => {
+                    self.run_user_handlers(&|| false);
+                    if done(self) {
+                        break;
+                    }
+                }
+                None => {
+                    self.idle(&mut patience);
+                    // What was sent from a queue may have been the last thing to wait for.
+                    if done(self) {
+                        break;
+                    }
+                    if self.transport.is_aborted() {
+                        self.stop();
+                    }
+                    if let Some(silent) = self.transport.silent() {
+                        self.fail(format_args!("{silent}"));
+                    }
+                    if let Some(peer) = self.transport.damaged() {
+                        self.fail(format_args!(
+                            "a ring between this node and node {} has been overwritten: something writes to memory that is not its own",
+                            peer.index()
+                        ));
+                    }
+                }
+            }
+        }
+        self.transport.end_wait(&patience);
+        if what.is_counted() {
+            self.clock.waited(what, since);
+        }
+    }
+
+    /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them.
+    pub fn wait_running_handlers(&mut self, what: Wait, done: impl Fn() -> bool) {
+        self.run_user_handlers(&done);
+        self.wait(what, |_| done());
+    }
+
+    /// Runs what is pending of the program's handlers, until `enough` says so.
+    fn run_user_handlers(&mut self, enough: &dyn Fn() -> bool) {
+        if let Some(user) = user_handlers::active() {
+            (user.run)(self, enough);
+        }
+    }
+
+    /// Stops because somebody else has ended the run.
+    #[cold]
+    fn stop(&self) -> ! {
+        ending::end_process(ending::EXIT_FAILED, "the run was ended by another node")
+    }
+}

@@ -1,0 +1,244 @@
+//! What the exploration of real nodes finds: nothing, but the bugs that are planted.
+
+use crate::tests::explore::models::*;
+use crate::tests::explore::search::{Found, explore};
+use crate::tests::explore::world::Model;
+use blizzard_protocol::bugs::{BUGS, Bug};
+use std::vec;
+use std::vec::Vec;
+
+/// More than any of those take that are explored to the end.
+const ALL: usize = 100_000_000;
+/// So many steps of what is not.
+const FIRST: usize = 25_000;
+
+/// Explores all orders, or those of the first so many steps; so many states there are.
+fn explored(model: &Model, bytes: &str, most_steps: usize, states: usize) {
+    let began = std::time::Instant::now();
+    match explore(model, most_steps) {
+        Ok(report) => {
+            println!(
+                "{} ({bytes} bytes): {} states, {} steps, {} ends, at most {} steps deep, {:.1} s",
+                model.name,
+                report.states,
+                report.steps,
+                report.ends,
+                report.deepest,
+                began.elapsed().as_secs_f64()
+            );
+            assert_eq!(report.is_complete, most_steps == ALL);
+            assert_eq!(report.states, states);
+        }
+        Err((found, path)) => panic!("{} ({bytes} bytes): {found:?} after {} steps: {path:?}", model.name, path.len()),
+    }
+}
+
+#[test]
+fn blocks_in_parts_are_whole() {
+    explored(&parts::<64>(), "64", ALL, 92);
+    explored(&parts::<128>(), "128", ALL, 116);
+    explored(&parts::<1024>(), "1024", ALL, 452);
+    explored(&parts::<2048>(), "2048", ALL, 836);
+    explored(&parts::<4096>(), "4096", ALL, 1_604);
+    explored(&parts_of_two::<64>(), "64", ALL, 3_369);
+    explored(&mixed::<64, 128>(), "64 and 128", ALL, 5_737);
+    explored(&mixed::<64, 4096>(), "64 and 4096", FIRST, 17_694);
+    explored(&mixed::<2048, 4096>(), "2048 and 4096", FIRST, 25_050);
+    explored(&across::<64, 256>(), "64 and 256", ALL, 279);
+    explored(&across::<64, 4096>(), "64 and 4096", ALL, 1_959);
+    explored(&across::<2048, 4096>(), "2048 and 4096", ALL, 2_982);
+}
+
+#[test]
+fn replaced_pages_lose_nothing() {
+    explored(&replacement::<64>(), "64", ALL, 587);
+    explored(&replacement::<256>(), "256", ALL, 3_500);
+    explored(&replacement::<2048>(), "2048", FIRST, 22_672);
+    explored(&replacement::<4096>(), "4096", FIRST, 24_620);
+    explored(&replacement_in_use::<64>(), "64", ALL, 267);
+    explored(&replacement_in_use::<256>(), "256", ALL, 501);
+    explored(&replacement_in_use::<2048>(), "2048", ALL, 4_421);
+    explored(&replacement_in_use::<4096>(), "4096", ALL, 12_741);
+    explored(&replacement_of_two::<64>(), "64", ALL, 628);
+    explored(&replacement_of_two::<128>(), "128", ALL, 960);
+    explored(&replacement_of_two::<2048>(), "2048", ALL, 43_470);
+}
+
+#[test]
+fn system_calls_have_their_memory() {
+    explored(&call::<64>(), "64", ALL, 20_184);
+    explored(&call::<256>(), "256", ALL, 29_946);
+    explored(&call_of_two_pages::<64>(), "64", ALL, 795);
+    explored(&call_of_two_pages::<128>(), "128", ALL, 1_061);
+    explored(&call_of_two_pages::<2048>(), "2048", ALL, 18_806);
+    explored(&call_of_two_pages::<4096>(), "4096", ALL, 58_566);
+    explored(&call_after_request::<64>(), "64", ALL, 14_952);
+}
+
+#[test]
+fn requests_ahead_change_nothing() {
+    explored(&joined::<64>(), "64", ALL, 356);
+    explored(&joined::<128>(), "128", ALL, 603);
+    explored(&joined::<2048>(), "2048", ALL, 34_983);
+    explored(&joined::<4096>(), "4096", FIRST, 17_738);
+    explored(&beside::<64>(), "64", ALL, 749);
+    explored(&own::<64>(), "64", ALL, 184);
+    explored(&own::<256>(), "256", ALL, 538);
+    explored(&own::<2048>(), "2048", ALL, 12_088);
+    explored(&own::<4096>(), "4096", ALL, 43_528);
+    explored(&trail::<64>(), "64", ALL, 5_953);
+    explored(&trail::<128>(), "128", FIRST, 19_044);
+}
+
+#[test]
+fn first_touch_makes_one_home() {
+    explored(&home_by_use_of_two::<64>(), "64", ALL, 153);
+    explored(&home_by_use_of_two::<512>(), "512", ALL, 335);
+    explored(&home_by_use_of_two::<2048>(), "2048", ALL, 959);
+    explored(&home_by_use_of_two::<4096>(), "4096", ALL, 1_791);
+    explored(&home_by_use::<64>(), "64", ALL, 4_162);
+}
+
+#[test]
+fn created_nodes_find_what_node_0_has_left() {
+    explored(&created::<64>(), "64", ALL, 149);
+    explored(&created::<256>(), "256", ALL, 260);
+    explored(&created::<2048>(), "2048", ALL, 1_296);
+    explored(&created::<4096>(), "4096", ALL, 2_480);
+    explored(&created_late::<64>(), "64", ALL, 2_316);
+}
+
+#[test]
+fn bulk_data_arrive_beside_misses() {
+    explored(&bulk::<64>(), "64", FIRST, 14_598);
+    explored(&bulk::<256>(), "256", FIRST, 14_079);
+    explored(&bulk::<2048>(), "2048", FIRST, 14_453);
+    explored(&bulk::<4096>(), "4096", FIRST, 14_822);
+}
+
+/// The second protocol's driver, where it shares the mechanisms with Stache's.
+#[test]
+fn the_second_protocol_too() {
+    for (model, bytes, states) in [
+        (parts::<64>(), "64", 98),
+        (parts::<128>(), "128", 124),
+        (parts::<2048>(), "2048", 904),
+        (parts::<4096>(), "4096", 1_736),
+        (replacement::<64>(), "64", 534),
+        (replacement_of_two::<128>(), "128", 918),
+        (joined::<64>(), "64", 430),
+        (home_by_use_of_two::<64>(), "64", 153),
+        (created::<256>(), "256", 317),
+        (call_of_two_pages::<64>(), "64", 787),
+        (call_of_two_pages::<4096>(), "4096", 54_022),
+    ] {
+        explored(&Model { protocol: blizzard_protocol::list::ALL[1].number(), ..model }, bytes, ALL, states);
+    }
+}
+
+#[test]
+#[ignore = "takes two minutes"]
+fn more_of_each() {
+    const MORE: usize = 100_000;
+    explored(&parts_of_two::<128>(), "128", ALL, 5_579);
+    explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);
+    explored(&mixed::<128, 256>(), "128 and 256", ALL, 39_263);
+    explored(&mixed::<64, 4096>(), "64 and 4096", MORE, 58_635);
+    explored(&replacement::<1024>(), "1024", ALL, 72_122);
+    explored(&replacement_of_three::<64>(), "64", ALL, 19_279);
+    explored(&replacement_of_three::<128>(), "128", ALL, 113_714);
+    explored(&call::<4096>(), "4096", MORE, 72_805);
+    explored(&call_and_load::<64>(), "64", ALL, 24_892);
+    explored(&call_and_load::<256>(), "256", ALL, 35_653);
+    explored(&two_calls::<64>(), "64", MORE, 77_503);
+    explored(&joined::<4096>(), "4096", ALL, 129_191);
+    explored(&trail::<256>(), "256", ALL, 120_953);
+    explored(&home_by_use::<256>(), "256", ALL, 18_369);
+    explored(&home_by_use::<4096>(), "4096", MORE, 67_333);
+    explored(&created_late::<256>(), "256", ALL, 20_744);
+    explored(&bulk::<64>(), "64", ALL, 34_016);
+    explored(&bulk::<1024>(), "1024", ALL, 131_006);
+}
+
+/// A bug, what finds it, and by which property.
+type Row = (Bug, &'static str, Model, &'static str);
+
+fn property(found: &Found) -> &'static str {
+    match found {
+        Found::Failure(_) => "failure",
+        Found::Rejected => "rejected",
+        Found::Writers => "writers",
+        Found::Stale => "stale",
+        Found::Kernel => "kernel",
+        Found::Standstill(_) => "standstill",
+        Found::Endless => "endless",
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    let rows: Vec<Row> = vec![
+        (Bug::TagOfFirstPart, "128", parts::<128>(), "failure"),
+        (Bug::TagOfFirstPart, "4096", parts::<4096>(), "failure"),
+        (Bug::LastPartOnly, "128", parts::<128>(), "stale"),
+        (Bug::LastPartOnly, "1024", parts::<1024>(), "stale"),
+        (Bug::PartsInOnePlace, "128 and 256", mixed::<128, 256>(), "rejected"),
+        (Bug::PartsInOnePlace, "256 and 512", mixed::<256, 512>(), "rejected"),
+        (Bug::EvictsWithoutData, "64", replacement::<64>(), "failure"),
+        (Bug::EvictsWithoutData, "256", replacement::<256>(), "failure"),
+        (Bug::ReplacesWhatIsUsed, "64", replacement_in_use::<64>(), "failure"),
+        (Bug::ReplacesWhatIsUsed, "1024", replacement_in_use::<1024>(), "failure"),
+        (Bug::EvictsFirstBlockOnly, "64", replacement_of_two::<64>(), "stale"),
+        (Bug::EvictsFirstBlockOnly, "512", replacement_of_two::<512>(), "stale"),
+        (Bug::OnePass, "64", call::<64>(), "kernel"),
+        (Bug::OnePass, "256", call::<256>(), "kernel"),
+        (Bug::CallIsNotPreparedAgain, "64", call::<64>(), "kernel"),
+        (Bug::CallIsNotPreparedAgain, "256", call::<256>(), "kernel"),
+        (Bug::CallIsMadeAfterWait, "64", call_after_request::<64>(), "kernel"),
+        (Bug::CallIsMadeAfterWait, "128", call_after_request::<128>(), "kernel"),
+        (Bug::HoldsNoPages, "64", call_of_two_pages::<64>(), "endless"),
+        (Bug::HoldsNoPages, "128", call_of_two_pages::<128>(), "endless"),
+        (Bug::JoinsAnyRequest, "64", joined::<64>(), "failure"),
+        (Bug::JoinsAnyRequest, "128", joined::<128>(), "failure"),
+        (Bug::AheadIsGranted, "64", beside::<64>(), "failure"),
+        (Bug::AheadIsGranted, "256", beside::<256>(), "failure"),
+        (Bug::OwnAheadIsForgotten, "64", own::<64>(), "failure"),
+        (Bug::OwnAheadIsForgotten, "256", own::<256>(), "failure"),
+        (Bug::TwoHomes, "64", home_by_use::<64>(), "writers"),
+        (Bug::TwoHomes, "512", home_by_use::<512>(), "writers"),
+        (Bug::AskerIsHome, "64", home_by_use::<64>(), "writers"),
+        (Bug::AskerIsHome, "512", home_by_use::<512>(), "writers"),
+        (Bug::EarlyMessageIsDropped, "64", home_by_use::<64>(), "standstill"),
+        (Bug::EarlyMessageIsDropped, "512", home_by_use::<512>(), "standstill"),
+        (Bug::HoldsNoUntouchedPage, "64", created::<64>(), "standstill"),
+        (Bug::HoldsNoUntouchedPage, "256", created::<256>(), "standstill"),
+        (Bug::LimitsAreLost, "64", created::<64>(), "stale"),
+        (Bug::LimitsAreLost, "256", created::<256>(), "stale"),
+        (Bug::NodeZeroKeepsHomes, "64", created::<64>(), "rejected"),
+        (Bug::NodeZeroKeepsHomes, "256", created::<256>(), "rejected"),
+        (Bug::BulkEndsEarly, "64", bulk::<64>(), "rejected"),
+        (Bug::BulkEndsEarly, "256", bulk::<256>(), "rejected"),
+        (Bug::StagesWhatIsClaimed, "64", bulk::<64>(), "rejected"),
+        (Bug::StagesWhatIsClaimed, "256", bulk::<256>(), "rejected"),
+    ];
+    let mut unfound = vec![];
+    let planted = rows.iter().map(|&(bug, ..)| bug);
+    let all = &BUGS[10..];
+    assert!(all.iter().all(|&bug| planted.clone().filter(|&each| each == bug).count() == 2), "each bug at two sizes");
+    for (bug, bytes, mut model, expected) in rows.clone() {
+        model.bug = 1 + BUGS.iter().position(|&each| each == bug).unwrap() as u64;
+        match explore(&model, 30_000) {
+            Ok(report) => {
+                println!("{bug:?} ({bytes} bytes): NOT FOUND by {}: {report:?}", model.name);
+                unfound.push((bug, bytes));
+            }
+            Err((found, path)) => {
+                println!("{bug:?} ({bytes} bytes): {found:?} by {} after {} steps", model.name, path.len());
+                if property(&found) != expected {
+                    unfound.push((bug, bytes));
+                }
+            }
+        }
+    }
+    assert!(unfound.is_empty(), "{unfound:?}");
+}

@@ -1,0 +1,10 @@
+//! Several nodes in one process, a thread each.
+
+mod ahead;
+mod blocks;
+mod common;
+mod failures;
+mod other_protocols;
+mod prelude;
+mod replace;
+mod sync;

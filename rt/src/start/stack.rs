@@ -7,7 +7,7 @@
 //! Source: psABI 3.4.1 and figure 3.9.
 
 use crate::process::process::Boot;
-use crate::start::loader::{PT_LOAD, Phdr};
+use crate::kernel::elf::{PT_LOAD, Phdr};
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
 

@@ -41,7 +41,8 @@ use crate::kernel::sys::{self, KernelSigaction};
 use crate::process::creation;
 use crate::process::process;
 use crate::process::tags;
-use crate::start::loader::{Ehdr, Phdr};
+use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
+use crate::kernel::sys::{self, KernelSigaction};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
@@ -121,8 +122,6 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
 /// # Safety
 /// `base` is the address of the blob's ELF header, whose program headers follow in the same mapping.
 unsafe fn own_text(base: u64) -> (u64, u64) {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
     // SAFETY: the linker put the header and the table there; the rewriter checks that they are loaded.
     let phdrs = unsafe {
         let header = &*(base as *const Ehdr);

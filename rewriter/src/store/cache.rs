@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, Sink};
 use crate::write::file::LibraryRecord;
-use blizzard_rt::libraries::closure::own_root;
+use blizzard_rt::libraries::closure::own_cache;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -135,7 +135,7 @@ impl Cache {
     fn own() -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let mut root = String::new();
-        own_root(&mut root, user).expect("writing to a string cannot fail");
+        own_cache::root(&mut root, user).expect("writing to a string cannot fail");
         let failed = |e: std::io::Error| Error::new(format!("cannot make the cache folder {root}")).because(e);
         match DirBuilder::new().mode(0o700).create(&root) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(e)),

@@ -20,7 +20,7 @@ use crate::pipeline;
 use crate::store::cache::{Cache, Key, tool_identity};
 use crate::write::file::LibraryRecord;
 use blizzard_contract::closure_strings;
-use blizzard_rt::libraries::closure::entry_name;
+use blizzard_rt::libraries::closure::entries::entry_name;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};

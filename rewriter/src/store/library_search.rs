@@ -6,7 +6,7 @@
 //! the runtime meets when the program runs: a library rewritten at that moment, or the loader's own message.
 
 use crate::base::error::{Error, Result};
-use blizzard_rt::libraries::closure::{LIBC, OPENED_BY_LIBC};
+use blizzard_rt::libraries::closure::kept::{LIBC, OPENED_BY_LIBC};
 use lddtree::DependencyAnalyzer;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr};

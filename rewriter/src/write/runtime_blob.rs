@@ -124,7 +124,7 @@ impl Blob {
         Blob::parse(BLOB)
     }
 
-    /// The runtime with instruments ([`blizzard_rt::node::instruments`]) that this rewriter was built with.
+    /// The runtime with instruments ([`blizzard_rt::links::instruments`]) that this rewriter was built with.
     ///
     /// # Errors
     /// As [`Blob::embedded`].

@@ -7,7 +7,7 @@
 
 use crate::kernel::elf::{EM_X86_64, ET_DYN, Ehdr, PF_R, PF_W, PF_X, PT_LOAD, Phdr};
 use crate::kernel::sys::{self, Errno};
-use crate::libraries::closure::Fd;
+use crate::libraries::closure::paths::Fd;
 use core::fmt;
 
 const PAGE_BYTES: u64 = 4096;

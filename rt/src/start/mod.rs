@@ -19,8 +19,11 @@ use crate::kernel::print;
 use crate::kernel::sys;
 use crate::kernel::xsave;
 use crate::libraries::block_counters;
-use crate::libraries::closure;
-use crate::libraries::closure::FileKind;
+use crate::libraries::closure::file_kind;
+use crate::libraries::closure::file_kind::FileKind;
+use crate::libraries::closure::paths;
+use crate::libraries::closure::redirect;
+use crate::libraries::closure::source;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
 use crate::process::process::{self, Gates};
@@ -102,14 +105,14 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     limits::started(process::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {
-        if let Err(kind) = closure::init(&info, bias, secure) {
+        if let Err(kind) = source::init(&info, bias, secure) {
             give_up(format_args!("this file says {kind:?} of its libraries, which makes no sense: it is damaged"));
         }
         if let Err(e) = trap::install() {
             give_up(format_args!("cannot install the trap handler: {e}"));
         }
     }
-    if secure && closure::is_bundle() {
+    if secure && source::is_bundle() {
         give_up(format_args!(
             "this program has rights that whoever starts it has not (set-user-ID, set-group-ID, file capabilities, or a change of security context), so it does not take its \
              libraries from beside its file, which they could link elsewhere: rewrite it without --bundle"
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             ));
         }
     }
-    if process::nodes() > 1 || info.interp_va == 0 || closure::active() {
+    if process::nodes() > 1 || info.interp_va == 0 || source::active() {
         // SAFETY: the program has not started.
         if let Err(e) = unsafe { system_calls::segv::install() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));
@@ -158,13 +161,13 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
 
 /// Maps the dynamic loader, rewritten if libraries are; returns its base and its entry point.
 fn load_interpreter(path: &CStr) -> (u64, u64) {
-    if let Err(e) = closure::find_bundle() {
+    if let Err(e) = redirect::find_bundle() {
         give_up(format_args!(
             "cannot find the libraries of this program's bundle: /proc/self/exe, which says where the program is, cannot be read: {e}; is \
              /proc mounted?"
         ));
     }
-    let file = match closure::open_loader(path) {
+    let file = match redirect::open_loader(path) {
         Ok(file) => file,
         Err(e) => give_up(format_args!("cannot open the dynamic loader {path:?}: {e}")),
     };
@@ -172,8 +175,8 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
         Ok(loaded) => loaded,
         Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
     };
-    if let FileKind::Rewritten { info, low, bytes } = closure::kind_of(file.0) {
-        closure::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
+    if let FileKind::Rewritten { info, low, bytes } = file_kind::kind_of(file.0) {
+        paths::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
         system_calls::loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
     }
     (loaded.base, loaded.entry)

@@ -30,7 +30,7 @@ use crate::gates::resume;
 use crate::gates::trap::{REG_RIP, Ucontext};
 use crate::kernel::limits;
 use crate::kernel::sys::{self, Errno, KernelSigaction};
-use crate::libraries::closure;
+use crate::libraries::closure::source;
 use crate::libraries::modules::MODULES;
 use crate::process::process;
 use crate::start;
@@ -62,7 +62,7 @@ pub(super) fn is_here() -> bool {
 /// Guards the calling thread from here on. Once, when it starts `tempest.h`. Not where the C library's calls do not pass the gate: what is put off
 /// would wait behind them, and its handlers would be installed past the wrapper.
 pub fn activate() {
-    if start::module_info().interp_va != 0 && !closure::active() {
+    if start::module_info().interp_va != 0 && !source::active() {
         return;
     }
     PROCESS.store(sys::getpid(), Ordering::Relaxed);

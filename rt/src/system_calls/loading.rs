@@ -14,7 +14,13 @@
 use crate::kernel::print;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::block_counters;
-use crate::libraries::closure::{self, Fd, FileKind};
+use crate::libraries::closure::file_kind;
+use crate::libraries::closure::file_kind::FileKind;
+use crate::libraries::closure::kept;
+use crate::libraries::closure::paths;
+use crate::libraries::closure::paths::Fd;
+use crate::libraries::closure::redirect;
+use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
 use crate::process::process;
 use crate::process::tags;
@@ -54,11 +60,11 @@ fn is_loader(rip: u64) -> bool {
 /// `nr` and `args` are the program's call, which may be made; `rip` is the address behind its `syscall`.
 pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
     match nr {
-        libc::SYS_open if closure::active() && from_loader(rip, args[1] as i32) => {
+        libc::SYS_open if source::active() && from_loader(rip, args[1] as i32) => {
             // SAFETY: passed on from the caller.
             Some(unsafe { open(nr, args, args[0]) })
         }
-        libc::SYS_openat if closure::active() && from_loader(rip, args[2] as i32) => {
+        libc::SYS_openat if source::active() && from_loader(rip, args[2] as i32) => {
             // SAFETY: passed on from the caller.
             Some(unsafe { open(nr, args, args[1]) })
         }
@@ -88,7 +94,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
             Some(unsafe { map(args, offset == 0, executable) })
         }
         libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid | libc::SYS_chroot | libc::SYS_pivot_root => {
-            closure::keep();
+            redirect::keep();
             None
         }
         libc::SYS_mprotect | libc::SYS_pkey_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
@@ -113,7 +119,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
 #[inline(never)]
 unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
     // SAFETY: the caller's.
-    if let Some(found) = closure::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
+    if let Some(found) = redirect::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
         return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
     }
     // SAFETY: the caller's.
@@ -121,10 +127,10 @@ unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
     if fd < 0 {
         return fd;
     }
-    let found = closure::redirect(Fd(fd as i32));
+    let found = redirect::redirect(Fd(fd as i32));
     if found.is_ok() {
         // SAFETY: the caller's.
-        closure::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
+        kept::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
     }
     found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
 }
@@ -156,17 +162,17 @@ fn or_stop(done: sys::Result<()>) {
 /// The call may be made.
 #[inline(never)]
 unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
-    let kind = closure::kind_of(args[4] as i32);
+    let kind = file_kind::kind_of(args[4] as i32);
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
-        if process::nodes() > 1 && closure::active() && !tags::detached() {
+        if process::nodes() > 1 && source::active() && !tags::detached() {
             refuse_original(args[4] as i32, kind);
         }
         tags::count(Counter::UncheckedCode);
         if matches!(kind, FileKind::Other) {
             tags::count(Counter::GeneratedCode);
         }
-        if matches!(kind, FileKind::Original) && closure::active() && MODULES.check() {
+        if matches!(kind, FileKind::Original) && source::active() && MODULES.check() {
             warn_of_original(args[4] as i32);
         }
     }
@@ -197,7 +203,7 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
 /// The program maps a file's code as it is, where that would break the others' view of the memory.
 #[inline(never)]
 fn refuse_original(fd: i32, kind: FileKind) -> ! {
-    closure::path_of(fd, |path| {
+    paths::path_of(fd, |path| {
         let what = match kind {
             FileKind::Other => "maps code from a file that is no library",
             _ => "itself loads a library, and not the dynamic loader",
@@ -214,7 +220,7 @@ fn refuse_original(fd: i32, kind: FileKind) -> ! {
 fn warn_of_original(fd: i32) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::Relaxed) {
-        closure::path_of(fd, |path| {
+        paths::path_of(fd, |path| {
             print::warning(format_args!(
                 "{} is not rewritten, because the program itself loads it and not the dynamic loader: its accesses are not checked, nor those \
                  of libraries that follow it",
@@ -227,7 +233,7 @@ fn warn_of_original(fd: i32) {
 /// Prepares for the mapping of a library's counters of basic blocks.
 #[inline(never)]
 fn expect_counters(fd: i32, info: &ModuleInfo, bias: u64) {
-    or_stop(closure::path_of(fd, |path| block_counters::expect(info, bias, path)));
+    or_stop(paths::path_of(fd, |path| block_counters::expect(info, bias, path)));
 }
 
 /// The program makes code of its own.

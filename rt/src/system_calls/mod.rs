@@ -36,13 +36,12 @@ use crate::gates::trap;
 use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
+use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
 use crate::kernel::limits;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::process::creation;
 use crate::process::process;
 use crate::process::tags;
-use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
-use crate::kernel::sys::{self, KernelSigaction};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};

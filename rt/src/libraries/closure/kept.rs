@@ -6,8 +6,8 @@
 //! **Invariant**: the descriptor is used only while it is of the file that was kept: the program may close it, and use the number for something else.
 //! Source: glibc `misc/unwind-link.c`.
 
-use super::{Fd, Path, Source, active, cached, in_bundle, link_of, open, path_ends_with, state};
 use crate::kernel::sys::{self, Errno};
+use crate::libraries::closure::paths::{Fd, Path, link_of, open, path_ends_with};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -59,8 +59,8 @@ fn write_original(to: &mut Path) -> Result<(), Errno> {
     to.push(OPENED_BY_LIBC.to_bytes())
 }
 
-/// What tells a version of a file from all others; see [`super::entry_name`].
-fn identity(stat: &libc::stat) -> [u64; 5] {
+/// What tells a version of a file from all others; see [`crate::libraries::closure::entries::entry_name`].
+pub fn identity(stat: &libc::stat) -> [u64; 5] {
     [stat.st_dev, stat.st_ino, stat.st_size as u64, stat.st_ctime as u64, stat.st_ctime_nsec as u64]
 }
 
@@ -75,7 +75,7 @@ fn store(words: &[AtomicU64; 5], values: [u64; 5]) {
 }
 
 /// A rewritten file, open.
-pub(super) struct Kept {
+pub struct Kept {
     fd: AtomicI32,
     file: [AtomicU64; 5],
     original: [AtomicU64; 5],
@@ -88,7 +88,7 @@ const fn in_work(process: i32) -> i32 {
     -1 - process
 }
 
-pub(super) static KEPT: Kept = Kept {
+pub static KEPT: Kept = Kept {
     fd: AtomicI32::new(NONE),
     file: [const { AtomicU64::new(0) }; 5],
     original: [const { AtomicU64::new(0) }; 5],
@@ -96,26 +96,26 @@ pub(super) static KEPT: Kept = Kept {
 
 impl Kept {
     /// The descriptor, if the program has left it alone.
-    fn get(&self) -> Option<i32> {
+    pub fn get(&self) -> Option<i32> {
         let fd = self.fd.load(Ordering::Acquire);
         let stat = if fd < 0 { None } else { sys::fstat(fd).ok() }?;
         (identity(&stat)[..2] == load(&self.file)[..2]).then_some(fd)
     }
 
     /// Whether this is the rewritten form of the file that `stat` describes.
-    pub(super) fn stands_for(&self, stat: &libc::stat) -> bool {
+    pub fn stands_for(&self, stat: &libc::stat) -> bool {
         self.fd.load(Ordering::Acquire) >= 0 && identity(stat) == load(&self.original)
     }
 
     /// Opens the file once more: nobody else reads at this descriptor's position.
-    pub(super) fn open(&self) -> Option<Fd> {
+    pub fn open(&self) -> Option<Fd> {
         let fd = self.get()?;
         let by_link = link_of(fd).and_then(|link| open(link.as_cstr()));
         // Below a root directory without /proc.
         by_link.or_else(|_| copy_of_file(fd)).ok()
     }
 
-    fn set(&self, file: &Fd, original: [u64; 5]) -> Result<(), Errno> {
+    pub fn set(&self, file: &Fd, original: [u64; 5]) -> Result<(), Errno> {
         let (before, working) = (self.fd.load(Ordering::Relaxed), in_work(sys::getpid()));
         // Any number of threads may be here; one is enough.
         if before == working || self.fd.compare_exchange(before, working, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -159,28 +159,8 @@ fn copy_of_file(fd: i32) -> Result<Fd, Errno> {
     Ok(to)
 }
 
-/// Opens what the C library will open, before the process becomes another user or changes its root directory. What is not there cannot be kept:
-/// then a later attempt to open it says what is wrong.
 #[inline(never)]
-pub fn keep() {
-    if !active() || KEPT.get().is_some() {
-        return;
-    }
-    let found = match state().source {
-        Source::Off => return,
-        Source::Bundle { .. } => match in_bundle(OPENED_BY_LIBC) {
-            Some(found) => found.map(|file| (file, [0; 5])),
-            None => return,
-        },
-        Source::Cache { folder, .. } => {
-            stat_of_original().and_then(|stat| Ok((cached(&stat, folder)?, identity(&stat))))
-        }
-    };
-    let _ = found.and_then(|(file, original)| KEPT.set(&file, original));
-}
-
-#[inline(never)]
-fn stat_of_original() -> Result<libc::stat, Errno> {
+pub fn stat_of_original() -> Result<libc::stat, Errno> {
     let mut path = Path::new();
     write_original(&mut path)?;
     let original = open(path.as_cstr())?;

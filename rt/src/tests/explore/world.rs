@@ -183,7 +183,8 @@ impl Statics {
         let bulk = Box::into_raw(Box::new(Bulk::new(true)));
         let pages = Box::into_raw(Box::new(Pages::new(1).unwrap()));
         let messages = Box::into_raw(Box::new(Messages::new().unwrap()));
-        let list = [(channels::BULK.key(), bulk.cast()), (PAGES.key(), pages.cast()), (MESSAGES.key(), messages.cast())];
+        let list =
+            [(channels::BULK.key(), bulk.cast()), (PAGES.key(), pages.cast()), (MESSAGES.key(), messages.cast())];
         Statics { bulk, pages, messages, list }
     }
 

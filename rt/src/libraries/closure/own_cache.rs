@@ -6,8 +6,9 @@
 //! group or a saved user id that the user has not, takes no libraries from there.
 //! Source: ptrace(2), "Ptrace access mode checking"; PR_SET_DUMPABLE in prctl(2).
 
-use super::{Errno, Fd, Link, state};
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Errno};
+use crate::libraries::closure::paths::{Fd, Link};
+use crate::libraries::closure::source::state;
 use core::fmt::{self, Write};
 
 /// What the kernel shows of users that a name space does not map.
@@ -21,7 +22,7 @@ pub fn root(to: &mut impl Write, user: u32) -> fmt::Result {
 }
 
 /// Whether the user that this process runs as could change it anyway.
-pub(super) fn is_allowed() -> bool {
+pub fn is_allowed() -> bool {
     !state().secure && may_be_looked_into() && has_one_identity() && (user() == Some(0) || has_no_capabilities())
 }
 
@@ -58,12 +59,12 @@ fn has_no_capabilities() -> bool {
 }
 
 /// Whether nobody but this process's user and root can have made the file that `stat` describes.
-pub(super) fn is_trusted(stat: &libc::stat) -> bool {
+pub fn is_trusted(stat: &libc::stat) -> bool {
     (stat.st_uid == 0 || Some(stat.st_uid) == user()) && stat.st_mode & 0o022 == 0
 }
 
 /// The cache of this process's user, if there is one and it may be used.
-pub(super) fn folder() -> Result<Fd, Errno> {
+pub fn folder() -> Result<Fd, Errno> {
     let refused = Errno(libc::EPERM);
     let user = user().filter(|&user| user != OVERFLOW_UID && is_allowed()).ok_or(refused)?;
     let mut path = Link::new();
@@ -88,7 +89,7 @@ mod tests {
         if pid == 0 {
             sys::exit_group(i32::from(!then()));
         }
-        super::super::wait_for(pid as u64) == Ok(0)
+        crate::libraries::closure::rewriting::wait_for(pid as u64) == Ok(0)
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! Gives the dynamic loader the rewritten form of what it opens.
+//!
+//! Input: a path, or a descriptor of an original. Output: a descriptor of the rewritten file.
+//! **Invariant**: when libraries are rewritten, one that cannot be had rewritten is not opened at all, and one line says why.
+
+use crate::kernel::print;
+use crate::kernel::sys::{self, Errno};
+use crate::libraries::closure::entries::{cached, entry_of, touch};
+use crate::libraries::closure::file_kind::{FileKind, kind_of};
+use crate::libraries::closure::kept::{KEPT, OPENED_BY_LIBC, identity, stat_of_original};
+use crate::libraries::closure::own_cache;
+use crate::libraries::closure::paths::{Fd, Path, open, path_ends_with, path_of};
+use crate::libraries::closure::rewriting::make;
+use crate::libraries::closure::source::{Source, active, state};
+use core::ffi::CStr;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The program's own file.
+const EXE: &CStr = c"/proc/self/exe";
+
+/// How often a library is rewritten when the result is gone before it is opened.
+const MAKE_AT_MOST: usize = 8;
+
+/// Opens the rewritten form of the dynamic loader `path`, or the original when libraries are not rewritten.
+///
+/// # Errors
+/// The file system's, or EPERM when there is no rewritten form and none could be made; then a line has said why.
+pub fn open_loader(path: &CStr) -> Result<Fd, Errno> {
+    if let Some(found) = in_bundle(path) {
+        return found;
+    }
+    let original = open(path)?;
+    redirect(original)
+}
+
+/// Whether the program's folder, and so its bundle, can be found; true of a program without a bundle.
+///
+/// # Errors
+/// What the kernel says of [`EXE`].
+pub fn find_bundle() -> Result<(), Errno> {
+    match state().source {
+        Source::Bundle { .. } => Path::new().read_link(EXE),
+        _ => Ok(()),
+    }
+}
+
+/// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it.
+pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
+    let Source::Bundle { folder } = state().source else {
+        return None;
+    };
+    let bytes = path.to_bytes_with_nul();
+    let name = &bytes[bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
+    let found = open_beside_program(folder, CStr::from_bytes_until_nul(name).unwrap_or_default());
+    let found = found.or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
+    match found {
+        Err(Errno(libc::ENOENT)) => None,
+        found => Some(found),
+    }
+}
+
+/// Opens a file of the folder `folder` that is beside the program's file.
+#[inline(never)]
+fn open_beside_program(folder: &CStr, name: &CStr) -> Result<Fd, Errno> {
+    let mut path = Path::new();
+    path.read_link(EXE)?;
+    path.cut_name();
+    for part in [folder, c"/", name] {
+        path.push(part.to_bytes())?;
+    }
+    open(path.as_cstr())
+}
+
+/// Gives the rewritten form of a library that has been opened; anything else, and a rewritten file, is given back.
+///
+/// # Errors
+/// As [`open_loader`].
+pub fn redirect(original: Fd) -> Result<Fd, Errno> {
+    if !active() || !matches!(kind_of(original.0), FileKind::Original) {
+        return Ok(original);
+    }
+    match state().source {
+        Source::Off => Ok(original),
+        Source::Bundle { .. } => {
+            refuse(
+                original.0,
+                format_args!("it is not in this program's bundle; make the bundle again with --add FILE"),
+            );
+            Err(Errno(libc::EPERM))
+        }
+        Source::Cache { folder, root, key, tool } => {
+            let stat = sys::fstat(original.0)?;
+            // Somebody may clean the cache at any moment, also before what has been made is opened.
+            for made in 0..MAKE_AT_MOST {
+                match entry_of(&stat, folder, key) {
+                    Ok(found) => {
+                        touch(found.0);
+                        return Ok(found);
+                    }
+                    Err(Errno(e)) if made > 0 && e != libc::ENOENT => break,
+                    Err(_) => {}
+                }
+                let or_own = if own_cache::is_allowed() { c"--or-own" } else { c"--" };
+                match make(original.0, [tool, c"cache", c"add", c"--root", root, c"--key", key, or_own]) {
+                    Ok(0) => {}
+                    Ok(status) => {
+                        refuse(original.0, format_args!("it could not be rewritten (status {status})"));
+                        return Err(Errno(libc::EPERM));
+                    }
+                    Err(e) => {
+                        refuse(
+                            original.0,
+                            format_args!("it has not been rewritten yet, and {tool:?} cannot be run to do that: {e}"),
+                        );
+                        return Err(Errno(libc::EPERM));
+                    }
+                }
+            }
+            entry_of(&stat, folder, key).inspect_err(|e| {
+                refuse(original.0, format_args!("its rewritten form cannot be opened: {e}"));
+            })
+        }
+    }
+}
+
+/// Says why the library behind `fd` is not loaded; once, though the loader may try it by several paths.
+fn refuse(fd: i32, why: fmt::Arguments<'_>) {
+    static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    if let Ok(stat) = sys::fstat(fd) {
+        let [dev, ino] = [stat.st_dev, stat.st_ino].map(u64::from);
+        if LAST[0].swap(dev, Ordering::Relaxed) == dev && LAST[1].swap(ino, Ordering::Relaxed) == ino {
+            return;
+        }
+        LAST[1].store(ino, Ordering::Relaxed);
+    }
+    path_of(fd, |name| match name {
+        b"" => print::error(format_args!("a library is not loaded: {why}")),
+        _ => print::error(format_args!("\"{}\" is not loaded: {why}", name.escape_ascii())),
+    });
+}
+
+/// Opens what the C library will open, before the process becomes another user or changes its root directory. What is not there cannot be kept:
+/// then a later attempt to open it says what is wrong.
+#[inline(never)]
+pub fn keep() {
+    if !active() || KEPT.get().is_some() {
+        return;
+    }
+    let found = match state().source {
+        Source::Off => return,
+        Source::Bundle { .. } => match in_bundle(OPENED_BY_LIBC) {
+            Some(found) => found.map(|file| (file, [0; 5])),
+            None => return,
+        },
+        Source::Cache { folder, .. } => {
+            stat_of_original().and_then(|stat| Ok((cached(&stat, folder)?, identity(&stat))))
+        }
+    };
+    let _ = found.and_then(|(file, original)| KEPT.set(&file, original));
+}

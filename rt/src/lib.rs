@@ -8,13 +8,11 @@
 //! | [`messages`] | the kinds of messages, and the check that stands before belief |
 //! | [`links`] | what a node is connected with; the coherence engine's port |
 //! | [`sync`] | the state of barriers, locks, events, counters, reductions, and what messages change of it |
-//! | [`allocation`] | the same of shared memory's arenas |
 //! | [`node`] | a node of a run: accesses, messages, waiting; what programs call |
-//! | [`process`] | the node of this process, and the ways into it |
 //! | [`libraries`] | rewritten files: their table, the cache, the names of places in their code |
+//! | [`process`] | the node of this process, and the ways into it |
 //! | [`tempest`] | what `tempest.h` offers |
-//! | [`blizzard_h`] | what `blizzard.h` offers |
-//! | [`gates`] | the ways in from rewritten code: misses, polls, strings, gathers, traps |
+//! | [`gates`] | the ways in from the program: misses, polls, strings, gathers, traps, and `blizzard.h` |
 //! | [`system_calls`] | the gate of system calls, and its table |
 //! | [`start`] | how the runtime gets in first |
 #![cfg_attr(not(test), no_std)]
@@ -31,17 +29,13 @@ pub mod links;
 
 pub mod sync;
 
-pub mod allocation;
-
 pub mod node;
-
-pub mod process;
 
 pub mod libraries;
 
-pub mod tempest;
+pub mod process;
 
-pub mod blizzard_h;
+pub mod tempest;
 
 pub mod gates;
 

@@ -23,3 +23,5 @@ pub mod resume;
 pub mod trap;
 
 pub mod entries;
+
+pub mod blizzard_h;

@@ -6,11 +6,11 @@
 
 use crate::kernel::own_memory::Queue;
 use crate::kernel::sys;
+#[cfg(any(feature = "planted", test))]
+use crate::links::bugs;
 use crate::links::ending;
 use crate::links::instruments::{self, Step};
 use crate::links::members::{self, Members};
-#[cfg(any(feature = "planted", test))]
-use crate::links::planted;
 use crate::memory::homes::{HomeTable, Homes, Place};
 use crate::memory::region::{Context, Region};
 use crate::memory::tags::Space;
@@ -23,21 +23,6 @@ use blizzard_protocol::ids::{Block, Data, NodeId};
 use blizzard_protocol::port::{Port, ProtocolId, Site};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
-
-/// Whether that bug is planted. Never in a runtime that Blizzard embeds.
-macro_rules! has_bug {
-    ($node:expr, $bug:ident) => {{
-        #[cfg(any(feature = "planted", test))]
-        let has = $crate::links::planted::bug(&$node.context) == Some(blizzard_protocol::bugs::Bug::$bug);
-        #[cfg(not(any(feature = "planted", test)))]
-        let has = {
-            let _ = &$node;
-            false
-        };
-        has
-    }};
-}
-pub(crate) use has_bug;
 
 /// The segment, the homes and the peers of one node.
 pub struct Links {
@@ -142,7 +127,7 @@ impl Port for Links {
 
     #[cfg(any(feature = "planted", test))]
     fn bug(&self) -> Option<Bug> {
-        planted::bug(&self.context)
+        bugs::bug(&self.context)
     }
 }
 

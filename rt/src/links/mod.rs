@@ -5,8 +5,8 @@
 /// Random delays and times, for tests and measurements.
 pub mod instruments;
 
-#[cfg(any(feature = "planted", test))]
-pub mod planted;
+/// The bugs that tests plant.
+pub mod bugs;
 
 /// How a node ends the run.
 pub mod ending;

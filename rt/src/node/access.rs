@@ -9,7 +9,7 @@
 //! * *Memory that nobody allocated.* A node knows for each arena up to where memory has been handed out, and asks the arena's
 //!   owner when an address is beyond what it knows.
 
-use crate::links::links::has_bug;
+use crate::links::bugs::has_bug;
 use crate::links::wait_clock::Wait;
 use crate::memory::homes::{ArenaId, PAGE_BYTES};
 use crate::memory::segment;

@@ -3,9 +3,9 @@
 //! Input: a message that [`crate::messages::judge`] believes. Output: a changed state, answers.
 //! **Invariant**: a handler never waits: it changes state and sends, and returns.
 
-use crate::allocation::arenas;
 use crate::messages::kinds::id;
 use crate::node::access;
+use crate::node::arenas;
 use crate::node::node::Node;
 use crate::node::user_handlers;
 use crate::sync::{collective, group, lock, remote, slots, state};

@@ -1,5 +1,8 @@
 //! A node of a run: accesses, messages, waiting.
 
+/// The arenas that a node owns.
+pub mod arenas;
+
 /// What a node consists of.
 pub mod node;
 

@@ -2,7 +2,6 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
-use crate::allocation::arenas::Arenas;
 use crate::kernel::own_memory::{KernelMemory, Queue};
 use crate::kernel::sys;
 use crate::links::links::Links;
@@ -10,6 +9,7 @@ use crate::links::wait_clock::WaitClock;
 use crate::memory::homes::MAX_ARENAS;
 use crate::memory::region::Region;
 use crate::memory::tags::Space;
+use crate::node::arenas::Arenas;
 use crate::sync::state::Sync;
 use crate::transport::Message;
 use blizzard_contract::Counter;

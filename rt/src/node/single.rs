@@ -5,12 +5,12 @@
 //! and is misuse.
 //! **Invariant**: no memory outside this object and the segment is touched.
 
-use crate::allocation::arena::FreeError;
-use crate::allocation::arenas::{Arenas, Full, whole_blocks};
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::memory::arena::FreeError;
 use crate::memory::homes::{Attributes, BlockSize, Homes, Placement};
 use crate::memory::segment;
+use crate::node::arenas::{Arenas, Full, whole_blocks};
 use crate::sync::handle::{Handle, Kind};
 use crate::sync::op::Op;
 use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};

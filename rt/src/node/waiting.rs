@@ -3,9 +3,9 @@
 //! Purpose: a [`Node`] receives messages only while one of its calls runs. [`crate::process::process`] has the one of this process, and the ways into the
 //! runtime. Input: misses, polls, calls, messages. Output: tags, messages, the end of the run.
 
+use crate::links::bugs::has_bug;
 use crate::links::ending;
 use crate::links::instruments::{self, Step};
-use crate::links::links::has_bug;
 use crate::links::wait_clock::{self, Wait};
 use crate::messages::judge::{self, Receiver, Rejection};
 use crate::messages::kinds;

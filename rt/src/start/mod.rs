@@ -11,7 +11,7 @@
 pub mod loader;
 pub mod stack;
 
-use crate::blizzard_h;
+use crate::gates::blizzard_h;
 use crate::gates::entries;
 use crate::gates::trap;
 use crate::kernel::limits;

@@ -30,6 +30,3 @@ pub mod slots;
 
 /// All of it, and the end of a node's computation.
 pub mod state;
-
-#[cfg(test)]
-mod models;

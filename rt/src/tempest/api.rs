@@ -1,6 +1,6 @@
 //! The functions of `tempest.h`, as the program's client library calls them.
 //!
-//! Purpose: [`TABLE`], which [`crate::blizzard_h::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
+//! Purpose: [`TABLE`], which [`crate::gates::blizzard_h::TABLE`] leads to. Each function checks what it is given and leads to the module of its section. Called
 //! with the C calling convention on the program's stack, also from handlers.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line that names the function.
 

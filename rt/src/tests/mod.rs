@@ -5,3 +5,6 @@ mod nodes;
 
 /// All orders in which a few nodes can receive messages.
 mod explore;
+
+/// Locks, barriers and events.
+mod sync_models;

@@ -13,7 +13,7 @@
 
 use crate::kernel::sys;
 use crate::kernel::unaliased::Unaliased;
-use crate::links::links::has_bug;
+use crate::links::bugs::has_bug;
 use crate::links::wait_clock::Wait;
 use crate::memory::homes::PAGE_BYTES;
 use crate::messages::kinds::id;

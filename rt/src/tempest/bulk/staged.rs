@@ -8,7 +8,7 @@
 
 #[cfg(test)]
 use crate::kernel::explored;
-use crate::links::links::has_bug;
+use crate::links::bugs::has_bug;
 use crate::links::wait_clock;
 use crate::messages::kinds::id;
 use crate::process::host::Host;

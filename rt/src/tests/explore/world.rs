@@ -2,7 +2,7 @@
 
 use crate::kernel::explored::{self, Explorer, Look};
 use crate::kernel::sys;
-use crate::links::links::has_bug;
+use crate::links::bugs::has_bug;
 use crate::links::wait_clock::Wait;
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::memory::region::Region;

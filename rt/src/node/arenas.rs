@@ -2,9 +2,9 @@
 //!
 //! Input: arenas, sizes, addresses; messages. Output: memory, answers. **Invariant**: only an arena's owner touches its bookkeeping.
 
-use crate::allocation::arena::{Arena, Chunk, FreeError};
 use crate::kernel::sys;
 use crate::links::links::Links;
+use crate::memory::arena::{Arena, Chunk, FreeError};
 use crate::memory::homes::{ArenaId, Attributes, Homes, Placement};
 use crate::messages::kinds::id;
 use crate::transport::Message;

@@ -4,11 +4,11 @@
 //! node or, in a run of one node, to [`Single`]. Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use crate::allocation::arenas::Full;
 use crate::kernel::entry::aligned;
 use crate::kernel::print;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use crate::memory::region::Context;
+use crate::node::arenas::Full;
 use crate::node::calls::creation::NoNodeLeft;
 use crate::node::node::Node;
 use crate::node::single::{self, Misuse, Single};

@@ -15,7 +15,7 @@
 #include <sys/auxv.h>
 
 #define AT_BLIZZARD 0x425a0001ul
-#define API_VERSION 1u
+#define API_VERSION 2u
 
 static void die(const char *what) {
     fprintf(stderr, "blizzard: error: %s\n", what);
@@ -45,11 +45,12 @@ static void *plain_alloc_on(unsigned home, size_t bytes) {
     return plain_zeroed("bz_alloc_on", bytes, 64);
 }
 
-static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node) {
+static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node, uint32_t protocol) {
     size_t block = block_bytes ? block_bytes : 64;
     if (block < 64 || block > 4096 || (block & (block - 1)))
         die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
     if (homes > BZ_HOMES_NODE) die("bz_alloc_with: homes is none of the BZ_HOMES constants");
+    if (protocol > BZ_PROTOCOL_SEQUENTIAL) die("bz_alloc_with: protocol is none of the BZ_PROTOCOL constants");
     if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
     return plain_zeroed("bz_alloc_with", bytes, block);
 }
@@ -262,9 +263,9 @@ void *bz_alloc(size_t bytes) { return api()->alloc(bytes); }
 void *bz_alloc_on(unsigned home, size_t bytes) { return api()->alloc_on(home, bytes); }
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes) {
     /* The runtime takes no pointers: the attributes may lie in shared memory, and are read with checks here. */
-    bz_attributes_t a = {0, 0, 0};
+    bz_attributes_t a = {0, 0, 0, 0};
     if (attributes) a = *attributes;
-    return api()->alloc_with(bytes, a.block_bytes, a.homes, a.node);
+    return api()->alloc_with(bytes, a.block_bytes, a.homes, a.node, a.protocol);
 }
 void bz_free(void *p) { api()->free(p); }
 void bz_publish(unsigned slot, void *p) { api()->publish(slot, p); }

@@ -44,7 +44,7 @@ struct bz_api {
     void (*remote_fence)(void);
     /* Of tempest.c; NULL without a runtime. */
     const struct tempest_api *tempest;
-    void *(*alloc_with)(size_t, uint32_t, uint32_t, uint32_t);
+    void *(*alloc_with)(size_t, uint32_t, uint32_t, uint32_t, uint32_t);
 };
 
 /* The runtime's functions, or those of a run of one node without a runtime. */

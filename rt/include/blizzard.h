@@ -36,8 +36,9 @@ void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
 void *bz_alloc_on(unsigned home, size_t bytes);
 
-/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`). It changes when data travels, never what a program
+/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels, never what a program
  * computes. Source: Reinhardt 1996, section 2.3. */
+enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
@@ -47,9 +48,11 @@ typedef struct bz_attributes {
      * (bz_create) find homes by turn where first touch was asked for. */
     uint32_t homes;
     uint32_t node;
+    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. */
+    uint32_t protocol;
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: bz_alloc). Each combination that is not the run's own has a part of the segment of its own: for the
- * policies a 64th of it (1 GiB of the usual 64), for BZ_HOMES_NODE a 32nd to a 16th of the node's part (1 GiB with two nodes). NULL when
+ * policies a 256th of it (256 MiB of the usual 64 GiB), for BZ_HOMES_NODE a 128th to a 64th of the node's part (256 MiB with two nodes). NULL when
  * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */

@@ -6,7 +6,7 @@ use crate::tempest;
 /// Client libraries find the runtime with `getauxval(AT_BLIZZARD)`; 0 means "not rewritten: plain single node".
 pub const AT_BLIZZARD: u64 = 0x425a_0001;
 /// [`BzApi::version`] of this runtime.
-pub const API_VERSION: u32 = 1;
+pub const API_VERSION: u32 = 2;
 
 /// Opaque lock of `blizzard.h`.
 #[repr(C)]
@@ -71,7 +71,7 @@ pub struct BzApi {
     /// The functions of `tempest.h`.
     pub tempest: &'static tempest::TempestApi,
     /// Bytes; block size in bytes or 0; [`alloc_homes`]; the node that [`alloc_homes::NODE`] means.
-    pub alloc_with: extern "C" fn(usize, u32, u32, u32) -> *mut u8,
+    pub alloc_with: extern "C" fn(usize, u32, u32, u32, u32) -> *mut u8,
 }
 
 /// Where an allocation's pages have their homes: values of `bz_attributes_t::homes`.

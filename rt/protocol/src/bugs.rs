@@ -80,6 +80,10 @@ pub enum Bug {
     /// Node 0 goes on as if it were the home of all pages.
     NodeZeroKeepsHomes,
 
+    // Of allocations with protocols of their own.
+    /// A protocol that is not the run's own is not asked what it still has to do.
+    OtherProtocolIsForgotten,
+
     // Of bulk transfers.
     /// The last piece of a transfer is not waited for.
     BulkEndsEarly,
@@ -88,7 +92,7 @@ pub enum Bug {
 }
 
 /// By number, from 1.
-pub const BUGS: [Bug; 31] = [
+pub const BUGS: [Bug; 32] = [
     Bug::LostInvalidation,
     Bug::EarlyReply,
     Bug::TagBeforeData,
@@ -120,6 +124,7 @@ pub const BUGS: [Bug; 31] = [
     Bug::BulkEndsEarly,
     Bug::StagesWhatIsClaimed,
     Bug::CallIsMadeAfterWait,
+    Bug::OtherProtocolIsForgotten,
 ];
 
 /// Whether that bug is planted. Never in a runtime that Blizzard embeds.

@@ -3,12 +3,14 @@
 //! A protocol is a folder with a type that implements [`Protocol`], and one line in [`protocols`] below. The line gives its name, and, by its place, its number
 //! ([`ProtocolId`]) and the numbers of its messages.
 
+use crate::bugs::has_bug;
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, PART, Row};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Idled, Protocol};
 use crate::storage::Storage;
+use blizzard_contract::MAX_PROTOCOLS;
 
 /// Makes [`Protocols`], which hands each call to the protocol of the block, and what is without a block to the run's.
 macro_rules! protocols {
@@ -18,8 +20,11 @@ macro_rules! protocols {
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
         pub struct Protocols<M: Storage> {
-            /// The only one that serves anything: questions that are about no block go to it alone.
-            only: ProtocolId,
+            /// The number of the only one that has served anything, to which questions go that are about no block; [`COUNT`] when there are several.
+            only: u8,
+            /// Those that have memory for their blocks, a bit each; and for how many minimum blocks.
+            ready: u32,
+            blocks: u64,
             $($name: $State,)*
         }
 
@@ -27,13 +32,45 @@ macro_rules! protocols {
         pub const ROWS: &[&[Row]] = &[$($rows),*];
 
         impl<M: Storage> Protocols<M> {
-            /// For so many minimum blocks, all served by that one.
-            pub(crate) fn new(only: ProtocolId, blocks: u64) -> Result<Self, M::Error> {
-                Ok(Protocols { only, $($name: <$State>::new(if only.0 == $number { blocks } else { 0 })?,)* })
+            /// For so many minimum blocks, most of them served by that one.
+            pub(crate) fn new(first: ProtocolId, blocks: u64) -> Result<Self, M::Error> {
+                let ready = 1 << first.0;
+                Ok(Protocols {
+                    only: first.0,
+                    ready,
+                    blocks,
+                    $($name: <$State>::new(if first.0 == $number { blocks } else { 0 })?,)*
+                })
+            }
+
+            /// A block of that protocol is about to be served.
+            #[inline(always)]
+            fn note(&mut self, port: &impl Port, site: &Site) {
+                if site.protocol.0 != self.only {
+                    self.note_other(port, site);
+                }
+            }
+
+            #[cold]
+            fn note_other(&mut self, port: &impl Port, site: &Site) {
+                if !has_bug!(port, OtherProtocolIsForgotten) {
+                    self.only = COUNT as u8;
+                }
+                if self.ready & 1 << site.protocol.0 == 0 {
+                    self.ready |= 1 << site.protocol.0;
+                    let made = match site.protocol.0 {
+                        $($number => <$State>::new(self.blocks).map(|state| self.$name = state),)*
+                        _ => Ok(()),
+                    };
+                    if made.is_err() {
+                        port.fail(format_args!("no memory for blocks with the protocol {}", site.protocol.name()));
+                    }
+                }
             }
 
             #[inline(always)]
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.miss(env, site, store),)*
                     _ => {}
@@ -42,6 +79,7 @@ macro_rules! protocols {
 
             #[inline(always)]
             pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.message(env, site, message),)*
                     _ => {}
@@ -49,6 +87,7 @@ macro_rules! protocols {
             }
 
             pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.evict(env, site),)*
                     _ => {}
@@ -56,6 +95,7 @@ macro_rules! protocols {
             }
 
             pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.ask(env, site, store),)*
                     _ => {}
@@ -94,63 +134,67 @@ macro_rules! protocols {
 
             #[inline]
             pub(crate) fn is_at_rest(&self) -> bool {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.is_at_rest(),)*
-                    _ => true,
+                    _ => true $(&& self.$name.is_at_rest())*,
                 }
             }
 
             pub(crate) fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.resume(env),)*
-                    _ => {}
+                    _ => {
+                        $(self.$name.resume(env);)*
+                    }
                 }
             }
 
             #[inline]
             pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.has_put_off_work(pins),)*
-                    _ => false,
+                    _ => false $(|| self.$name.has_put_off_work(pins))*,
                 }
             }
 
             #[inline]
             pub(crate) fn has_outstanding(&self) -> bool {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.has_outstanding(),)*
-                    _ => false,
+                    _ => false $(|| self.$name.has_outstanding())*,
                 }
             }
 
             #[inline]
             pub(crate) fn owes_answer(&self) -> bool {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.owes_answer(),)*
-                    _ => false,
+                    _ => false $(|| self.$name.owes_answer())*,
                 }
             }
 
             #[inline]
             pub(crate) fn patience(&self) -> u32 {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.patience(),)*
-                    _ => u32::MAX,
+                    _ => u32::MAX $(.min(self.$name.patience()))*,
                 }
             }
 
             pub(crate) fn idle<P: Port>(&mut self, env: &mut Env<'_, M, P>, idled: Idled) {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.idle(env, idled),)*
-                    _ => {}
+                    _ => {
+                        $(self.$name.idle(env, idled);)*
+                    }
                 }
             }
 
             #[inline]
             pub(crate) fn longest_sleep(&self) -> u64 {
-                match self.only.0 {
+                match self.only {
                     $($number => self.$name.longest_sleep(),)*
-                    _ => u64::MAX,
+                    _ => u64::MAX $(.min(self.$name.longest_sleep()))*,
                 }
             }
         }
@@ -197,6 +241,25 @@ impl ProtocolId {
         LIST[usize::from(self.0)].1
     }
 
+    /// Its place in the list.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The protocol at that place of the list, which exists.
+    #[inline(always)]
+    pub const fn at(index: usize) -> ProtocolId {
+        assert!(index < COUNT);
+        ProtocolId(index as u8)
+    }
+
+    /// The protocol whose message has that number.
+    #[inline(always)]
+    pub const fn has_message(self, number: u16) -> bool {
+        number / MESSAGES == self.0 as u16
+    }
+
     /// Its number in a region's header.
     pub const fn number(self) -> u32 {
         self.0 as u32 + 1
@@ -230,10 +293,10 @@ pub const ANSWERS: u64 = {
 
 // Each protocol has its sixteen numbers, of which the first is none. The last number of all is that of parts.
 const _: () = {
-    assert!(COUNT <= 4 && PART == 4 * MESSAGES - 1);
+    assert!(COUNT <= MAX_PROTOCOLS && PART == MAX_PROTOCOLS as u16 * MESSAGES - 1);
     let mut protocol = 0;
     while protocol < COUNT {
-        assert!(ROWS[protocol].len() < MESSAGES as usize - (protocol == 3) as usize);
+        assert!(ROWS[protocol].len() < MESSAGES as usize - (protocol == MAX_PROTOCOLS - 1) as usize);
         protocol += 1;
     }
 };

@@ -290,11 +290,23 @@ pub enum Homes {
     Node(u32),
 }
 
+/// The coherence protocol of an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// As `blizzard run --protocol` says.
+    #[default]
+    OfTheRun,
+    Stache,
+    Mcm,
+    Sequential,
+}
+
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub block: BlockSize,
     pub homes: Homes,
+    pub protocol: Protocol,
 }
 
 /// `bz_attributes_t`.
@@ -303,6 +315,7 @@ struct RawAttributes {
     block_bytes: u32,
     homes: u32,
     node: u32,
+    protocol: u32,
 }
 
 /// `len` zeroed elements kept in that way; their memory is aligned to the block size.
@@ -322,7 +335,8 @@ pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Sha
             (3, node)
         }
     };
-    let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node };
+    let protocol = attributes.protocol as u32;
+    let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node, protocol };
     // SAFETY: the attributes live until the call returns, and have no value that it refuses.
     slice(unsafe { sys::bz_alloc_with(bytes_of::<T>(len), &raw) }, len)
 }
@@ -633,7 +647,8 @@ mod tests {
         for (block, bytes) in sizes {
             assert!(block == BlockSize::OfTheRun || block.bytes() == bytes);
             for homes in [Homes::OfTheRun, Homes::RoundRobin, Homes::FirstTouch, Homes::Node(0)] {
-                let words = alloc_with::<AtomicU64>(100, Attributes { block, homes }).expect("memory");
+                let words =
+                    alloc_with::<AtomicU64>(100, Attributes { block, homes, protocol: Protocol::Mcm }).expect("memory");
                 assert!((words.as_ptr() as usize).is_multiple_of(bytes as usize));
                 assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
                 words[99].store(1, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use blizzard_contract::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::ProtocolId;
 use core::sync::atomic::AtomicU64;
 
 /// The one table of this process.
@@ -94,7 +95,7 @@ extern "C" fn bz_alloc_on(home: u32, bytes: usize) -> *mut u8 {
     allocate("bz_alloc_on", bytes, |defaults| Attributes { homes, ..defaults })
 }
 
-extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32) -> *mut u8 {
+extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32, protocol: u32) -> *mut u8 {
     const NAME: &str = "bz_alloc_with";
     let block = BlockSize::new(block_bytes.into());
     if block_bytes != 0 && block.is_none() {
@@ -109,7 +110,12 @@ extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u3
         alloc_homes::NODE => Some(Placement::Node(existing(NAME, node))),
         _ => process::fail(format_args!("{NAME}: {homes} is none of the BZ_HOMES constants")),
     };
+    let chosen = ProtocolId::new(protocol);
+    if protocol != 0 && chosen.is_none() {
+        process::fail(format_args!("{NAME}: {protocol} is none of the BZ_PROTOCOL constants"));
+    }
     allocate(NAME, bytes, |defaults| Attributes {
+        protocol: chosen.unwrap_or(defaults.protocol),
         block: block.unwrap_or(defaults.block),
         homes: homes.unwrap_or(defaults.homes),
     })

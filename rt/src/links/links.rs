@@ -20,15 +20,13 @@ use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
 use blizzard_protocol::bugs::Bug;
 use blizzard_protocol::ids::{Block, Data, NodeId};
-use blizzard_protocol::port::{Port, ProtocolId, Site};
+use blizzard_protocol::port::{Port, Site};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
 
 /// The segment, the homes and the peers of one node.
 pub struct Links {
     pub me: NodeId,
-    /// Of all allocations of the run.
-    pub protocol: ProtocolId,
     pub region: Region,
     pub context: Context,
     pub space: Space,
@@ -144,7 +142,6 @@ impl Links {
         let migrates = region.header().forks == 0;
         Ok(Links {
             me,
-            protocol: region.protocol(),
             region,
             context: region.context(me),
             space,
@@ -205,7 +202,7 @@ impl Links {
     #[inline]
     pub fn site_at(&self, addr: u64, place: Place) -> Site {
         let bytes = place.block.bytes();
-        Site { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: self.protocol }
+        Site { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: place.protocol }
     }
 
     /// Sends what has to wait in this node's memory.

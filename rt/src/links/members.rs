@@ -3,13 +3,14 @@
 //! Input: the region's header, calls of the program, announcements of exits. Output: numbers and sets of nodes.
 
 use crate::memory::homes::Homes;
+use crate::memory::partition::LOWER;
 use crate::memory::region::Region;
-use blizzard_contract::{LOWER_ARENAS, MAX_NODES};
+use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::Ordering;
 
 /// What one node knows of the others' beginnings and ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Members {
     /// The run's nodes are created by node 0.
     pub are_created: bool,
@@ -22,7 +23,7 @@ pub struct Members {
     /// Node 0: ends that the program has waited for.
     pub awaited: u32,
     /// By lower arena: pages below this address began at node 0.
-    limits: [u64; LOWER_ARENAS],
+    limits: [u64; LOWER],
     /// Nodes that have exited.
     pub exited: u64,
     /// All nodes that will have exited in the end, once it is known.
@@ -33,7 +34,7 @@ impl Members {
     pub fn new(region: &Region) -> Members {
         let are_created = region.header().forks != 0;
         let limits = core::array::from_fn(|arena| region.fork_limit(arena).load(Ordering::Relaxed));
-        Members { are_created, limits, ..Members::default() }
+        Members { are_created, created: 0, holding: false, last_ns: 0, awaited: 0, limits, exited: 0, everyone: None }
     }
 
     /// How many nodes there are, if node `me` knows better than the run's header.

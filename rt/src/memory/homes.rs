@@ -18,6 +18,7 @@ use crate::kernel::sys;
 pub use crate::memory::partition::{ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement};
 use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::ProtocolId;
 use core::cell::Cell;
 
 /// The partition of one run's segment.
@@ -130,6 +131,7 @@ pub struct Place {
     pub home: NodeId,
     pub arena: ArenaId,
     pub block: BlockSize,
+    pub protocol: ProtocolId,
 }
 
 /// Pages whose places are remembered.
@@ -148,8 +150,9 @@ const UNKNOWN: Known = Known {
     key: u64::MAX,
     place: Place {
         home: NodeId::new(0).expect("0 is a node"),
-        arena: ArenaId::of(Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin }),
+        arena: ArenaId::of(Attributes::PLAIN),
         block: BlockSize::MIN,
+        protocol: Attributes::PLAIN.protocol,
     },
 };
 
@@ -185,7 +188,7 @@ impl HomeTable {
     fn look_up(&self, homes: &Homes, addr: u64) -> Option<Place> {
         let home = self.home_of(homes, addr)?;
         let arena = homes.arena_of(addr)?;
-        let place = Place { home, arena, block: arena.block() };
+        let place = Place { home, arena, block: arena.block(), protocol: arena.protocol() };
         let key = homes.key_of(addr);
         self.places[key as usize % PLACES].set(Known { key, place });
         Some(place)
@@ -241,7 +244,7 @@ impl HomeTable {
 mod tests {
     use super::*;
 
-    const PLAIN: Attributes = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+    const PLAIN: Attributes = Attributes::PLAIN;
 
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()
@@ -316,7 +319,8 @@ mod tests {
                 table.learn(addr, node((random >> 8) as u32 % 4));
             }
             let expected = table.home_of(&homes, addr).zip(homes.arena_of(addr));
-            let expected = expected.map(|(home, arena)| Place { home, arena, block: arena.block() });
+            let expected =
+                expected.map(|(home, arena)| Place { home, arena, block: arena.block(), protocol: arena.protocol() });
             assert_eq!((table.place(&homes, addr), table.place(&homes, addr)), (expected, expected));
         }
         assert_eq!(table.place(&all, u64::MAX), None);

@@ -1,31 +1,41 @@
-//! How the segment is cut into arenas, so that an address alone says block size and homes.
+//! How the segment is cut into arenas, so that an address alone says protocol, block size and homes.
 //!
-//! Purpose: allocations choose how many bytes change hands together and where their pages have their homes; every node must know both of any
+//! Purpose: allocations choose a protocol, how many bytes change hands together, and where their pages have their homes; every node must know all of any
 //! address, in handlers too, which cannot ask. So each combination has an arena, a range of addresses of its own, and all
 //! nodes compute the same ranges from the run's header. Input: sizes and addresses. Output: [`ArenaId`], [`BlockSize`].
 //! Source: Reinhardt 1996, section 2.3 (blocks of a size that the allocation chooses, homes by policy).
 //!
 //! ```text
 //! SEGMENT_BASE                                            + half
-//! | the run's own arena            | 13 reserved slices   | zone of node 0 | zone of node 1 | ...
-//! | its block size, its policy     | a 32nd or less each  |
-//!                                                          zone: | the run's block size | 6 reserved slices, a 16th or less each |
+//! | the run's own arena                    | 41 reserved slices   | zone of node 0 | zone of node 1 | ...
+//! | its protocol, its block size, its policy | a 128th or less each |
+//!                                                                zone: | the run's own | 20 reserved slices, a 64th or less each |
 //! ```
 //!
 //! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
 //! nothing. A segment too small for slices of a page has none.
 
 use blizzard_contract::{
-    BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, LOWER_ARENAS, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES,
+    BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES,
 };
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::list::COUNT;
+use blizzard_protocol::port::ProtocolId;
 
 /// Bytes of the pages that are dealt out.
 pub const PAGE_BYTES: u64 = 4096;
+/// Arenas of the lower half: for each protocol by turn and by first touch.
+pub const LOWER: usize = COUNT * 2 * BLOCK_SIZES;
+/// Arenas of a node's zone.
+pub const IN_ZONE: usize = COUNT * BLOCK_SIZES;
 /// Most arenas of a run.
-pub const MAX_ARENAS: usize = LOWER_ARENAS + MAX_NODES * BLOCK_SIZES;
-const LOWER_SLICES: u64 = 32;
-const ZONE_SLICES: u64 = 16;
+pub const MAX_ARENAS: usize = LOWER + MAX_NODES * IN_ZONE;
+/// What a reserved slice has at most: a part of the half, or of a zone.
+const LOWER_SLICES: u64 = 128;
+const ZONE_SLICES: u64 = 64;
+const _: () = assert!(
+    LOWER <= blizzard_contract::LOWER_ARENAS && (LOWER as u64) < LOWER_SLICES / 2 && (IN_ZONE as u64) < ZONE_SLICES / 2
+);
 
 /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,26 +82,33 @@ pub enum Placement {
 pub struct Attributes {
     pub block: BlockSize,
     pub homes: Placement,
+    pub protocol: ProtocolId,
 }
 
-/// Number of an arena: those of the lower half, then those of each node's zone, by block size.
+impl Attributes {
+    /// What a run has whose options are not given.
+    pub const PLAIN: Attributes =
+        Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin, protocol: ProtocolId::at(0) };
+}
+
+/// Number of an arena: those of the lower half, then those of each node's zone; by protocol, policy and block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaId(u16);
 
 impl ArenaId {
     /// The arena of such allocations.
     pub const fn of(attributes: Attributes) -> ArenaId {
-        let class = attributes.block.class() as usize;
+        let (class, protocol) = (attributes.block.class() as usize, attributes.protocol.index());
         ArenaId(match attributes.homes {
-            Placement::RoundRobin => class,
-            Placement::FirstTouch => BLOCK_SIZES + class,
-            Placement::Node(node) => LOWER_ARENAS + node.index() * BLOCK_SIZES + class,
+            Placement::RoundRobin => 2 * protocol * BLOCK_SIZES + class,
+            Placement::FirstTouch => (2 * protocol + 1) * BLOCK_SIZES + class,
+            Placement::Node(node) => LOWER + node.index() * IN_ZONE + protocol * BLOCK_SIZES + class,
         } as u16)
     }
 
     /// The arena with that number, if a run of so many nodes has it.
     pub const fn new(number: u64, nodes: u64) -> Option<ArenaId> {
-        if number < LOWER_ARENAS as u64 + nodes * BLOCK_SIZES as u64 { Some(ArenaId(number as u16)) } else { None }
+        if number < LOWER as u64 + nodes * IN_ZONE as u64 { Some(ArenaId(number as u16)) } else { None }
     }
 
     pub const fn index(self) -> usize {
@@ -100,15 +117,28 @@ impl ArenaId {
 
     /// Whose zone it is in; `None` in the lower half.
     pub const fn zone(self) -> Option<u64> {
-        match (self.0 as usize).checked_sub(LOWER_ARENAS) {
-            Some(place) => Some((place / BLOCK_SIZES) as u64),
+        match (self.0 as usize).checked_sub(LOWER) {
+            Some(place) => Some((place / IN_ZONE) as u64),
             None => None,
         }
     }
 
+    /// The protocol of its blocks.
+    pub const fn protocol(self) -> ProtocolId {
+        ProtocolId::at(match (self.0 as usize).checked_sub(LOWER) {
+            Some(place) => place % IN_ZONE / BLOCK_SIZES,
+            None => self.0 as usize / (2 * BLOCK_SIZES),
+        })
+    }
+
+    /// Its place among those of its zone.
+    const fn class_in_zone(self) -> u8 {
+        ((self.0 as usize - LOWER) % IN_ZONE) as u8
+    }
+
     /// The size of its blocks.
     pub const fn block(self) -> BlockSize {
-        // The arenas of the lower half are a multiple of the sizes.
+        // The arenas of the lower half, and of a zone, are a multiple of the sizes.
         BlockSize::of_class((self.0 as usize % BLOCK_SIZES) as u8)
     }
 }
@@ -170,8 +200,8 @@ pub struct Partition {
     half_bytes: u64,
     zone_bytes: u64,
     zone_shift: u32,
-    lower: Slices<{ LOWER_ARENAS - 1 }>,
-    zone: Slices<{ BLOCK_SIZES - 1 }>,
+    lower: Slices<{ LOWER - 1 }>,
+    zone: Slices<{ IN_ZONE - 1 }>,
     defaults: Attributes,
 }
 
@@ -188,14 +218,18 @@ impl Partition {
             zone_bytes,
             zone_shift,
             lower: Slices::new(half_bytes, LOWER_SLICES, ArenaId::of(defaults).index() as u8),
-            zone: Slices::new(zone_bytes, ZONE_SLICES, defaults.block.class()),
+            zone: Slices::new(
+                zone_bytes,
+                ZONE_SLICES,
+                defaults.protocol.index() as u8 * BLOCK_SIZES as u8 + defaults.block.class(),
+            ),
             defaults,
         }
     }
 
     /// A segment whose blocks all have that size.
     pub const fn uniform(block: BlockSize) -> Partition {
-        let defaults = Attributes { block, homes: Placement::RoundRobin };
+        let defaults = Attributes { block, ..Attributes::PLAIN };
         let mut partition = Partition::new(1, 2 * PAGE_BYTES, defaults);
         // Without slices there is nothing that depends on the size.
         (partition.half_bytes, partition.lower.bytes) = (SEGMENT_MAX_BYTES, SEGMENT_MAX_BYTES);
@@ -232,13 +266,13 @@ impl Partition {
         }
         let zone = self.zone_at(offset)? as usize;
         let class = self.zone.class_at((offset - self.half_bytes) & (self.zone_bytes - 1));
-        Some(ArenaId((LOWER_ARENAS + zone * BLOCK_SIZES) as u16 + u16::from(class)))
+        Some(ArenaId((LOWER + zone * IN_ZONE) as u16 + u16::from(class)))
     }
 
     /// Whether pages at that offset of the lower half get their homes by first touch.
     #[inline]
     pub fn is_first_touch(&self, offset: u64) -> bool {
-        usize::from(self.lower.class_at(offset)) >= BLOCK_SIZES
+        usize::from(self.lower.class_at(offset)) / BLOCK_SIZES % 2 == 1
     }
 
     /// The size of the block that holds an address; of an address that belongs to nobody, any.
@@ -254,7 +288,7 @@ impl Partition {
     pub fn arena_range(&self, arena: ArenaId) -> Option<(u64, u64)> {
         let (start, (offset, bytes)) = match arena.zone() {
             None => (0, self.lower.range_of(arena.0 as u8)?),
-            Some(zone) => (self.half_bytes + zone * self.zone_bytes, self.zone.range_of(arena.block().class())?),
+            Some(zone) => (self.half_bytes + zone * self.zone_bytes, self.zone.range_of(arena.class_in_zone())?),
         };
         (bytes != 0).then_some((SEGMENT_BASE + start + offset, bytes))
     }
@@ -271,8 +305,10 @@ mod tests {
 
     fn all_defaults() -> Vec<Attributes> {
         let sizes = (0..BLOCK_SIZES as u8).map(BlockSize::of_class);
-        sizes
-            .flat_map(|block| [Placement::RoundRobin, Placement::FirstTouch].map(|homes| Attributes { block, homes }))
+        let policies = [Placement::RoundRobin, Placement::FirstTouch];
+        let placed = sizes.flat_map(|block| policies.map(|homes| Attributes { block, homes, ..Attributes::PLAIN }));
+        placed
+            .flat_map(|placed| blizzard_protocol::list::ALL.map(|protocol| Attributes { protocol, ..placed }))
             .collect()
     }
 
@@ -288,7 +324,7 @@ mod tests {
     fn every_arena_covers_exactly_the_addresses_that_name_it() {
         for nodes in [1, 2, 3, 4, 7, 8, 31, 32, 63, 64] {
             for defaults in all_defaults() {
-                let bytes = 256 << 20;
+                let bytes = 1 << 30;
                 let partition = Partition::new(nodes, bytes, defaults);
                 let mut ranges = Vec::new();
                 for number in 0.. {
@@ -299,12 +335,12 @@ mod tests {
                         assert_eq!(partition.arena_of(addr), Some(arena));
                         assert_eq!(partition.block_at(addr), arena.block());
                         let homes = partition.is_first_touch((addr - SEGMENT_BASE).min(partition.half_bytes() - 1));
-                        assert!(arena.zone().is_some() || homes == (arena.index() >= BLOCK_SIZES));
+                        assert!(arena.zone().is_some() || homes == (arena.index() / BLOCK_SIZES % 2 == 1));
                     }
                     assert_eq!(arena.zone().is_some(), base >= SEGMENT_BASE + partition.half_bytes());
                     ranges.push((base, len));
                 }
-                assert_eq!(ranges.len(), LOWER_ARENAS + nodes as usize * BLOCK_SIZES);
+                assert_eq!(ranges.len(), LOWER + nodes as usize * IN_ZONE);
                 ranges.sort_unstable();
                 assert_eq!(ranges[0].0, SEGMENT_BASE);
                 assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "no gap, no overlap");
@@ -322,17 +358,19 @@ mod tests {
     #[test]
     fn a_choice_names_its_arena() {
         let block = BlockSize::new(512).unwrap();
-        let of = |homes| ArenaId::of(Attributes { block, homes });
-        let arenas = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(node(5))].map(of);
-        assert!(arenas.iter().all(|arena| arena.block() == block));
-        assert_eq!(arenas.map(ArenaId::zone), [None, None, Some(5)]);
-        assert_eq!(ArenaId::new(arenas[2].index() as u64, 6), Some(arenas[2]));
-        assert_eq!(ArenaId::new(arenas[2].index() as u64, 5), None);
+        for protocol in blizzard_protocol::list::ALL {
+            let of = |homes| ArenaId::of(Attributes { block, homes, protocol });
+            let arenas = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(node(5))].map(of);
+            assert!(arenas.iter().all(|arena| arena.block() == block && arena.protocol() == protocol));
+            assert_eq!(arenas.map(ArenaId::zone), [None, None, Some(5)]);
+            assert_eq!(ArenaId::new(arenas[2].index() as u64, 6), Some(arenas[2]));
+            assert_eq!(ArenaId::new(arenas[2].index() as u64, 5), None);
+        }
     }
 
     #[test]
     fn small_segments_have_the_arenas_that_fit() {
-        let defaults = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+        let defaults = Attributes::PLAIN;
         let other = Attributes { block: BlockSize::new(128).unwrap(), ..defaults };
         // 16 pages in the lower half, 4 in each zone: no slice has a page.
         let small = Partition::new(4, 32 * PAGE_BYTES, defaults);

@@ -133,6 +133,7 @@ impl Region {
     /// What allocations have that do not choose.
     pub fn defaults(&self) -> Attributes {
         Attributes {
+            protocol: self.protocol(),
             block: BlockSize::new(self.header.block_bytes.into()).expect("checked when the region was mapped"),
             homes: if self.header.homes == contract::home_policy::FIRST_TOUCH {
                 Placement::FirstTouch

@@ -5,11 +5,10 @@
 
 use crate::memory::homes::{HomeTable, Homes};
 use crate::memory::tags::Space;
-use crate::messages::kinds::{self, ANY_DATA, Route, id};
+use crate::messages::kinds::{self, ANY_DATA, Route};
 use crate::transport::Message;
 use blizzard_contract::BLOCK_BYTES;
 use blizzard_protocol::ids::NodeId;
-use blizzard_protocol::port::{MESSAGES, ProtocolId};
 
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +29,6 @@ pub struct Receiver<'a> {
     pub space: &'a Space,
     pub homes: &'a Homes,
     pub home_table: &'a HomeTable,
-    pub protocol: ProtocolId,
 }
 
 /// Judges a message that was in the ring from node `from`.
@@ -43,9 +41,6 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
         return Err(Rejection::Source);
     }
     let row = kinds::row(message.handler).ok_or(Rejection::Handler)?;
-    if message.handler < id::BLOCK_PART && message.handler / MESSAGES != receiver.protocol.number_of(0) / MESSAGES {
-        return Err(Rejection::Handler);
-    }
     let known_length = matches!(message.length, 0 | 64);
     if message.length != row.data_bytes && !(row.data_bytes == ANY_DATA && known_length) {
         return Err(Rejection::Length);
@@ -60,6 +55,9 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
                     if !receiver.space.contains(message.addr) || message.addr & (place.block.bytes() - 1) != 0 {
                         return Err(Rejection::Address);
                     }
+                    if !place.protocol.has_message(message.handler) {
+                        return Err(Rejection::Handler);
+                    }
                     place.home == at_home && place.home != away
                 }
                 None => {
@@ -67,6 +65,10 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
                         || receiver.space.block_of(message.addr).addr() != message.addr
                     {
                         return Err(Rejection::Address);
+                    }
+                    let arena = receiver.homes.arena_of(message.addr);
+                    if !arena.is_some_and(|arena| arena.protocol().has_message(message.handler)) {
+                        return Err(Rejection::Handler);
                     }
                     to_home && receiver.home_table.is_asking(message.addr) && from != receiver.me
                 }
@@ -89,8 +91,8 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
-    use crate::messages::kinds::OWN;
+    use crate::memory::homes::{Attributes, PAGE_BYTES};
+    use crate::messages::kinds::{OWN, id};
     use blizzard_contract::SEGMENT_BASE;
     use blizzard_protocol::list::row_of;
 
@@ -108,19 +110,12 @@ mod tests {
         // Never dereferenced: validation looks at numbers only.
         // SAFETY: as just said.
         let space = unsafe { Space::new(0, 0, 1 << 20) };
-        let plain = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+        let plain = Attributes::PLAIN;
         let homes = Homes::new(3, 1 << 20, plain);
         let home_table = HomeTable::new(false, &homes).unwrap();
         let judge = |me: u32, from: u32, message: Message| {
-            let protocol = ProtocolId::named("stache").unwrap();
-            let receiver = Receiver {
-                incarnation: 5,
-                me: node(me),
-                space: &space,
-                homes: &homes,
-                home_table: &home_table,
-                protocol,
-            };
+            let receiver =
+                Receiver { incarnation: 5, me: node(me), space: &space, homes: &homes, home_table: &home_table };
             validate(&receiver, node(from), &message).map(|()| kinds::row(message.handler).unwrap().name)
         };
         // Page 1 has its home on node 1.

@@ -6,9 +6,10 @@ use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::memory::arena::{Arena, Chunk, FreeError};
 use crate::memory::homes::{ArenaId, Attributes, Homes, Placement};
+use crate::memory::partition::{IN_ZONE, LOWER};
 use crate::messages::kinds::id;
 use crate::transport::Message;
-use blizzard_contract::{BLOCK_SIZES, Counter, LOWER_ARENAS};
+use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 
 /// An allocation for which there is no room.
@@ -22,9 +23,9 @@ pub struct Full {
 pub struct Arenas {
     homes: Homes,
     me: NodeId,
-    zone: [Option<Arena>; BLOCK_SIZES],
+    zone: [Option<Arena>; IN_ZONE],
     /// Of the lower half: node 0 only.
-    lower: [Option<Arena>; LOWER_ARENAS],
+    lower: [Option<Arena>; LOWER],
 }
 
 impl Arenas {
@@ -33,8 +34,7 @@ impl Arenas {
     /// # Errors
     /// The kernel's, when it gives no address space for those that the run's own settings lead to.
     pub fn new(homes: &Homes, me: NodeId) -> sys::Result<Arenas> {
-        let mut arenas =
-            Arenas { homes: *homes, me, zone: [const { None }; BLOCK_SIZES], lower: [const { None }; LOWER_ARENAS] };
+        let mut arenas = Arenas { homes: *homes, me, zone: [const { None }; IN_ZONE], lower: [const { None }; LOWER] };
         let defaults = homes.partition().defaults();
         for placement in [defaults.homes, Placement::Node(me)] {
             arenas
@@ -48,9 +48,7 @@ impl Arenas {
     fn place(&mut self, arena: ArenaId) -> Option<&mut Option<Arena>> {
         match arena.zone() {
             None if self.me.index() == 0 => self.lower.get_mut(arena.index()),
-            Some(zone) if zone == self.me.index() as u64 => {
-                self.zone.get_mut((arena.index() - LOWER_ARENAS) % BLOCK_SIZES)
-            }
+            Some(zone) if zone == self.me.index() as u64 => self.zone.get_mut((arena.index() - LOWER) % IN_ZONE),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ const MAX_LOCKS: u64 = 1 << 24;
 /// Most barriers, events and counters.
 const MAX_OBJECTS: u64 = 1 << 20;
 /// What allocations have that do not choose; here it means nothing but where they lie.
-pub const DEFAULTS: Attributes = Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin };
+pub const DEFAULTS: Attributes = Attributes::PLAIN;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -288,7 +288,7 @@ mod tests {
     use std::sync::Arc;
 
     fn single() -> Arc<Single> {
-        Arc::new(Single::new(64 << 20, NodeId::new(0).unwrap()).unwrap())
+        Arc::new(Single::new(512 << 20, NodeId::new(0).unwrap()).unwrap())
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
                     let homes =
                         [Placement::Node(NodeId::new(0).unwrap()), Placement::RoundRobin, Placement::FirstTouch];
                     let block = BlockSize::new(64 << (seed % 2 * 3)).unwrap();
-                    let attributes = Attributes { homes: homes[seed as usize % 3], block };
+                    let attributes = Attributes { homes: homes[seed as usize % 3], block, ..DEFAULTS };
                     let mut live: Vec<u64> = Vec::new();
                     for n in 0..2000 {
                         live.push(single.alloc(attributes, 64 + (n * 37 + seed) % 500).unwrap().0);

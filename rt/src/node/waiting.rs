@@ -114,7 +114,6 @@ impl Node {
             space: &self.space,
             homes: &self.homes,
             home_table: &self.home_table,
-            protocol: self.protocol,
         };
         match judge::validate(&receiver, from, message) {
             Ok(()) => {

@@ -16,6 +16,7 @@ use crate::cli::stress::log::{Kind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
 use crate::launch::options::{HomePolicy, Protocol};
 use crate::write::runtime_blob::Blob;
+use blizzard_protocol::port::ProtocolId;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
@@ -108,6 +109,7 @@ struct Totals {
     /// Allocations by what they have; 0 and `default`: as the run's options say.
     allocation_block_sizes: BTreeMap<u32, u64>,
     allocation_homes: BTreeMap<&'static str, u64>,
+    allocation_protocols: BTreeMap<&'static str, u64>,
     /// What the user fixed; a round is repeated with the same.
     #[serde(skip)]
     fixed: Fixed,
@@ -258,6 +260,8 @@ impl StressCommand {
         for piece in round.pieces.iter().flatten() {
             *totals.allocation_block_sizes.entry(piece.block_bytes).or_default() += 1;
             *totals.allocation_homes.entry(PIECE_HOMES[piece.homes as usize]).or_default() += 1;
+            let protocol = ProtocolId::new(piece.protocol).map_or(PIECE_HOMES[0], ProtocolId::name);
+            *totals.allocation_protocols.entry(protocol).or_default() += 1;
         }
         match problem {
             None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e)),

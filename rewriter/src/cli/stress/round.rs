@@ -6,6 +6,7 @@
 
 use crate::launch::options::{HomePolicy, PROTOCOLS, Protocol};
 use blizzard_contract as contract;
+use blizzard_protocol::list::COUNT;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,12 +28,17 @@ pub struct Piece {
     pub homes: u32,
     /// The node that all its pages are at home on, if they are on one, modulo the number of nodes.
     pub node: u32,
+    /// Its protocol, by its number in the region's header.
+    pub protocol: u32,
 }
 
 impl Piece {
     /// As the program is told.
     fn word(self) -> u64 {
-        u64::from(self.block_bytes) | u64::from(self.homes) << 16 | u64::from(self.node) << 24
+        u64::from(self.block_bytes)
+            | u64::from(self.homes) << 16
+            | u64::from(self.node) << 24
+            | u64::from(self.protocol) << 32
     }
 }
 
@@ -130,10 +136,17 @@ impl Round {
         let mut sizes = BLOCK_BYTES.to_vec();
         sizes.push(0);
         let pieces = std::array::from_fn(|k| {
-            let drawn = Piece { block_bytes: pick(&sizes), homes: pick(&[0, 1, 2, 3]), node: pick(&[0, 1, 2, 3]) };
+            let drawn = Piece {
+                block_bytes: pick(&sizes),
+                homes: pick(&[0, 1, 2, 3]),
+                node: pick(&[0, 1, 2, 3]),
+                protocol: pick(&(0..=COUNT as u32).collect::<Vec<_>>()),
+            };
             let block_bytes = if fixed.block_bytes.is_none() && own { drawn.block_bytes } else { 0 };
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
-            (k < count as usize).then_some(Piece { block_bytes, homes, node: if homes == 3 { drawn.node } else { 0 } })
+            let protocol = if fixed.protocol.is_none() && own { drawn.protocol } else { 0 };
+            let node = if homes == 3 { drawn.node } else { 0 };
+            (k < count as usize).then_some(Piece { block_bytes, homes, node, protocol })
         });
         let again = pick(&[0, 1]) == 1;
         Round {
@@ -251,6 +264,7 @@ mod tests {
         let pieces: Vec<Piece> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
         assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
         assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
+        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + COUNT);
         assert_eq!(pieces.iter().filter(|p| p.homes == 3).map(|p| p.node).collect::<HashSet<_>>().len(), 4);
         for count in 1..=MOST_PIECES {
             assert!(rounds.iter().any(|r| r.pieces.iter().flatten().count() == count), "{count}");

@@ -16,10 +16,10 @@ use crate::kernel::unaliased::Unaliased;
 use crate::links::bugs::has_bug;
 use crate::links::wait_clock::Wait;
 use crate::memory::homes::PAGE_BYTES;
+use crate::memory::partition::LOWER;
 use crate::messages::kinds::id;
 use crate::node::node::Node;
 use crate::transport::Message;
-use blizzard_contract::LOWER_ARENAS;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
@@ -102,7 +102,7 @@ impl Node {
             self.homes = self.homes.among(present);
         }
         let region = self.region;
-        let mut handed_out = [(0, 0); LOWER_ARENAS];
+        let mut handed_out = [(0, 0); LOWER];
         for (number, range) in handed_out.iter_mut().enumerate() {
             let arena =
                 self.homes.arena(number as u64).and_then(|arena| Some((arena, self.homes.arena_range(arena)?.0)));

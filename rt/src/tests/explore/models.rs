@@ -1,11 +1,12 @@
 //! What is explored: a few nodes with a few steps each, for each mechanism that lives in the drivers, at any block size.
 
-use crate::memory::homes::{PAGE_BYTES, Placement};
-use crate::tests::explore::world::{Copy, Model, Op, Variable, share};
+use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
+use crate::tests::explore::world::{Copy, Model, Op, Variable, share, share_by};
 use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
 use blizzard_contract::{RegionHeader, home_policy};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::ProtocolId;
 use std::vec;
 use std::vec::Vec;
 
@@ -41,6 +42,15 @@ fn two_sizes<const SMALL: u64, const LARGE: u64>(copies: &mut [Copy]) -> Vec<Var
     let small = share(copies, SMALL, on(0), SMALL);
     let large = share(copies, LARGE, on(1), LARGE);
     vec![block(small, SMALL), block(large, LARGE)]
+}
+
+/// Two blocks of node 0: one with the run's protocol, which is the first of the list, and one with that of this number.
+fn two_protocols<const BYTES: u64, const OTHER: usize>(copies: &mut [Copy]) -> Vec<Variable> {
+    let own = share(copies, BYTES, on(0), BYTES);
+    let attributes =
+        Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol: ProtocolId::at(OTHER) };
+    let other = share_by(copies, attributes, BYTES);
+    vec![block(own, BYTES), block(other, BYTES)]
 }
 
 fn first_touch<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
@@ -118,6 +128,12 @@ pub fn parts<const BYTES: u64>() -> Model {
 pub fn parts_of_two<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Store(0), Load(1)], vec![Store(1), Load(0)], vec![Load(0)]];
     model("parts of two blocks", plain, neighbours::<BYTES>, scripts)
+}
+
+/// Blocks with different protocols, used together and one after the other.
+pub fn side_by_side<const BYTES: u64, const OTHER: usize>() -> Model {
+    let scripts = vec![vec![Store(1), Load(0)], vec![Move(0, 1)], vec![Store(1), Load(1)]];
+    model("two protocols", plain, two_protocols::<BYTES, OTHER>, scripts)
 }
 
 /// Data of two sizes from two nodes at once.

@@ -49,6 +49,15 @@ fn blocks_in_parts_are_whole() {
     explored(&across::<2048, 4096>(), "2048 and 4096", ALL, 2_982);
 }
 
+/// The run's protocol and another one.
+#[test]
+fn protocols_live_side_by_side() {
+    explored(&side_by_side::<64, 1>(), "64", ALL, 11_223);
+    explored(&side_by_side::<128, 1>(), "128", ALL, 17_393);
+    explored(&side_by_side::<64, 2>(), "64", ALL, 8_436);
+    explored(&side_by_side::<128, 2>(), "128", ALL, 10_537);
+}
+
 #[test]
 fn replaced_pages_lose_nothing() {
     explored(&replacement::<64>(), "64", ALL, 587);
@@ -216,6 +225,8 @@ fn each_planted_bug_is_found() {
         (Bug::LimitsAreLost, "256", created::<256>(), "stale"),
         (Bug::NodeZeroKeepsHomes, "64", created::<64>(), "rejected"),
         (Bug::NodeZeroKeepsHomes, "256", created::<256>(), "rejected"),
+        (Bug::OtherProtocolIsForgotten, "64", side_by_side::<64, 1>(), "standstill"),
+        (Bug::OtherProtocolIsForgotten, "128", side_by_side::<128, 1>(), "standstill"),
         (Bug::BulkEndsEarly, "64", bulk::<64>(), "rejected"),
         (Bug::BulkEndsEarly, "256", bulk::<256>(), "rejected"),
         (Bug::StagesWhatIsClaimed, "64", bulk::<64>(), "rejected"),

@@ -32,8 +32,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-/// Small, since it is made again for each execution: 2,048 blocks, and room for each kind of allocation.
-const SEGMENT_BYTES: u64 = 2 << 20;
+/// Small, since it is made again for each execution: 131,072 blocks, and room for each kind of allocation.
+const SEGMENT_BYTES: u64 = 8 << 20;
 /// How often time passes while a node waits, at most.
 const NAPS: u32 = 1;
 /// How often a peer's signal takes a node out of its system calls, at most. Then the kernel is done first: two nodes whose calls have a block in common
@@ -150,10 +150,15 @@ impl Copy {
     }
 }
 
-/// Memory with those attributes, of which all nodes know. It comes from the node that has it to give.
+/// Memory with those attributes and the run's protocol, of which all nodes know. It comes from the node that has it to give.
 pub fn share(copies: &mut [Copy], block_bytes: u64, homes: Placement, bytes: u64) -> u64 {
-    let attributes = Attributes { block: BlockSize::new(block_bytes).unwrap(), homes };
-    let owner = if let Placement::Node(node) = homes { node.index() } else { 0 };
+    let protocol = copies[0].node.alloc_defaults().protocol;
+    share_by(copies, Attributes { block: BlockSize::new(block_bytes).unwrap(), homes, protocol }, bytes)
+}
+
+/// As [`share`], with any protocol.
+pub fn share_by(copies: &mut [Copy], attributes: Attributes, bytes: u64) -> u64 {
+    let owner = if let Placement::Node(node) = attributes.homes { node.index() } else { 0 };
     let at = copies[owner].node.alloc(attributes, bytes).unwrap();
     for copy in copies {
         let arena = copy.node.homes.arena_of(at).unwrap();

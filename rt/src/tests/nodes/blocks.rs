@@ -7,6 +7,7 @@ use crate::tests::nodes::common::{COPYING, PROTOCOLS, Program, run_shaped};
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::Block;
+use blizzard_protocol::list::ALL;
 use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -226,13 +227,14 @@ fn pages_get_their_homes_by_first_touch() {
 fn all_attributes(nodes: u32) -> Vec<Attributes> {
     let sizes = [64].into_iter().chain(SIZES).map(|bytes| BlockSize::new(bytes.into()).unwrap());
     let places = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(NodeId::new(nodes - 1).unwrap())];
-    sizes.flat_map(|block| places.map(|homes| Attributes { block, homes })).collect()
+    let placed = sizes.flat_map(|block| places.map(|homes| (block, homes)));
+    placed.flat_map(|(block, homes)| ALL.map(|protocol| Attributes { block, homes, protocol })).collect()
 }
 
-/// One after the other, memory of every block size with every kind of homes; the nodes' words alternate in all of it, hints and a bound on copies
+/// One after the other, memory of every protocol and block size with every kind of homes; the nodes' words alternate in all of it, hints and a bound on copies
 /// work on it as on any other, and it comes back zeroed.
 #[test]
-fn allocations_of_all_block_sizes_and_homes_live_side_by_side() {
+fn allocations_of_all_protocols_block_sizes_and_homes_live_side_by_side() {
     const WORDS: u64 = 1500;
     for protocol in PROTOCOLS {
         for (nodes, block_bytes, homes) in [(2, 64, 0), (3, 512, 1), (4, 4096, 0)] {
@@ -308,7 +310,9 @@ fn an_allocation_has_its_own_block_size_and_homes() {
         run_shaped(2, protocol, shape, |program| {
             let (zero, one) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
             for (slot, bytes) in [64, 128, 256, 512, 1024, 2048, 4096].into_iter().enumerate() {
-                let attributes = Attributes { block: BlockSize::new(bytes).unwrap(), homes: Placement::Node(zero) };
+                let defaults = program.node.alloc_defaults();
+                let attributes =
+                    Attributes { block: BlockSize::new(bytes).unwrap(), homes: Placement::Node(zero), ..defaults };
                 if program.me() == 0 {
                     let at = program.call(|node| node.alloc(attributes, PAGE_BYTES).unwrap_or(0));
                     program.call(|node| node.publish(slot as u64, at));
@@ -324,7 +328,9 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             let block = BlockSize::MIN;
             let homes = |program: &mut Program, homes: Placement, slot: u64| {
                 if program.me() == 0 {
-                    let at = program.call(|node| node.alloc(Attributes { block, homes }, 8 * PAGE_BYTES).unwrap_or(0));
+                    let at = program.call(|node| {
+                        node.alloc(Attributes { block, homes, ..node.alloc_defaults() }, 8 * PAGE_BYTES).unwrap_or(0)
+                    });
                     program.call(|node| node.publish(slot, at));
                 }
                 let at = program.call(|node| node.lookup(slot));

@@ -472,7 +472,8 @@ pub fn an_exhausted_segment_gives_null() {
             let (_, bytes) = homes.arena_range(arena).unwrap();
             let zone = arena.zone().map(|zone| NodeId::new(zone as u32).unwrap());
             if zone == Some(me) {
-                let attributes = Attributes { block: arena.block(), homes: Placement::Node(me) };
+                let attributes =
+                    Attributes { block: arena.block(), homes: Placement::Node(me), protocol: arena.protocol() };
                 assert_ne!(program.call(|node| node.alloc(attributes, bytes).unwrap_or(0)), 0);
                 assert_eq!(program.call(|node| node.alloc(attributes, 1).unwrap_or(0)), 0);
             }

@@ -1,6 +1,8 @@
-//! What the runtime has of the kernel: system calls, error lines, memory of its own, limits. Nothing here knows of nodes.
+//! What the runtime has of the kernel: system calls, headers of ELF files, error lines, memory of its own, limits. Nothing here knows of nodes.
 
 pub mod sys;
+
+pub mod elf;
 
 pub mod print;
 

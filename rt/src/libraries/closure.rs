@@ -9,9 +9,9 @@
 //! **Invariant**: when the closure is active, a library that cannot be had rewritten is not opened at all, and one line says why.
 //! Source: design sections 2 (closure) and 3.2; ELF gABI chapter 5.
 
+use crate::kernel::elf::{Ehdr, PT_LOAD, Phdr};
 use crate::kernel::print;
 use crate::kernel::sys::{self, Errno, KernelSigaction};
-use crate::start::loader::{Ehdr, PT_LOAD, Phdr};
 use blizzard_contract::{self as contract, ModuleInfo, closure_strings};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};

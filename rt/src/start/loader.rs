@@ -5,6 +5,7 @@
 //! **Invariant**: on error everything mapped here is unmapped.
 //! Source: ELF gABI chapter 5; Linux `fs/binfmt_elf.c`, `load_elf_interp`.
 
+use crate::kernel::elf::{EM_X86_64, ET_DYN, Ehdr, PF_R, PF_W, PF_X, PT_LOAD, Phdr};
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::Fd;
 use core::fmt;
@@ -14,62 +15,6 @@ const PAGE_BYTES: u64 = 4096;
 const MAX_PHDRS: usize = 64;
 /// Bytes of address space accepted at most.
 const MAX_SPAN_BYTES: u64 = 1 << 32;
-
-pub(crate) const PT_LOAD: u32 = 1;
-const PF_X: u32 = 1;
-const PF_W: u32 = 2;
-const PF_R: u32 = 4;
-const ET_DYN: u16 = 3;
-const EM_X86_64: u16 = 62;
-
-/// `Elf64_Ehdr`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Ehdr {
-    ident: [u8; 16],
-    e_type: u16,
-    machine: u16,
-    version: u32,
-    entry: u64,
-    pub phoff: u64,
-    shoff: u64,
-    flags: u32,
-    ehsize: u16,
-    phentsize: u16,
-    pub phnum: u16,
-    shentsize: u16,
-    shnum: u16,
-    shstrndx: u16,
-}
-
-impl Ehdr {
-    /// Whether the dynamic loader could load the file: 64 bits, little endian, x86-64, ET_DYN.
-    pub fn is_shared_object(&self) -> bool {
-        &self.ident[..6] == b"\x7fELF\x02\x01"
-            && self.machine == EM_X86_64
-            && self.e_type == ET_DYN
-            && self.phentsize as usize == size_of::<Phdr>()
-    }
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Phdr {
-    pub p_type: u32,
-    pub flags: u32,
-    pub offset: u64,
-    pub vaddr: u64,
-    pub paddr: u64,
-    pub filesz: u64,
-    pub memsz: u64,
-    pub align: u64,
-}
-
-impl Phdr {
-    /// Of type PT_NULL.
-    pub const ZERO: Phdr = Phdr { p_type: 0, flags: 0, offset: 0, vaddr: 0, paddr: 0, filesz: 0, memsz: 0, align: 0 };
-}
 
 /// A loaded interpreter.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
 
+use crate::kernel::elf::{PT_LOAD, Phdr};
 use crate::node::Boot;
-use crate::start::loader::{PT_LOAD, Phdr};
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
 

@@ -36,11 +36,11 @@ use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
 };
 use crate::gates::{access, shared_stack};
+use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
 use crate::kernel::limits;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::node;
 use crate::node::forks;
-use crate::start::loader::{Ehdr, Phdr};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::Ordering;
 use stubs::{RED_ZONE, Stub};
@@ -120,8 +120,6 @@ unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
 /// # Safety
 /// `base` is the address of the blob's ELF header, whose program headers follow in the same mapping.
 unsafe fn own_text(base: u64) -> (u64, u64) {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
     // SAFETY: the linker put the header and the table there; the rewriter checks that they are loaded.
     let phdrs = unsafe {
         let header = &*(base as *const Ehdr);

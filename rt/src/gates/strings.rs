@@ -16,7 +16,7 @@ use crate::gates::trap::{REG_EFL, REG_RAX, REG_RCX, REG_RDI, REG_RIP, REG_RSI, R
 use crate::libraries::modules::MODULES;
 use crate::node;
 use crate::node::access::Lane;
-use crate::system_calls::signals;
+use crate::system_calls::execution::put_off;
 use crate::tempest::{self, faults};
 use blizzard_contract::{self as contract, Counter, string_desc};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, compiler_fence};
@@ -118,7 +118,7 @@ pub(super) extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
     frame.gpr[RSI] = regs.rsi;
     frame.gpr[RDI] = regs.rdi;
     frame.rflags = regs.rflags;
-    signals::keep_ringing();
+    put_off::keep_ringing();
     false
 }
 

@@ -19,7 +19,8 @@ use crate::node::access::Lane;
 use crate::node::forks;
 use crate::shared_memory::api;
 use crate::shared_memory::single::Single;
-use crate::system_calls::{self, signals};
+use crate::system_calls::execution::put_off;
+use crate::system_calls::signals::safe_points;
 use crate::tempest::{self, Host};
 use crate::transport;
 use blizzard_contract::{self as contract, Counter, node_phase};
@@ -188,7 +189,7 @@ fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
         mode::SINGLE => {
             // SAFETY: initialised by `start` before it set the mode.
             let result = run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() }));
-            signals::safe_point();
+            safe_points::safe_point();
             result
         }
         mode::SEVERAL => {
@@ -199,7 +200,7 @@ fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
                 result
             });
             // A call of the program is a safe point, as a poll is.
-            signals::safe_point();
+            safe_points::safe_point();
             result
         }
         mode::DETACHED => fail(format_args!(
@@ -248,7 +249,7 @@ pub unsafe fn start(boot: Option<Boot>) {
         if let Some((_, context)) = launched {
             if nodes > 1 {
                 // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
-                // `system_calls::enable` has installed one.
+                // `dispatch::enable` has installed one.
                 sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
             context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
@@ -432,7 +433,7 @@ pub fn poll() {
             tempest::run_events(&mut Host::Alone, || false);
         }
     } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() && tempest::may_run_here() {
-        system_calls::silence_doorbell();
+        put_off::silence();
         tempest::run_events(&mut Host::Alone, || false);
     }
 }

@@ -23,7 +23,8 @@ use crate::libraries::closure::FileKind;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
 use crate::node;
-use crate::system_calls;
+use crate::system_calls::gate::{dispatch, loading, own_file};
+use crate::system_calls::signals::wrapper;
 use blizzard_contract::{self as contract, ModuleInfo};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", contract::BOOT_ENV)),
     };
     if let Some(variable) = initial.exe().filter(|_| !secure) {
-        system_calls::own_path::set(variable);
+        own_file::set(variable);
     }
     vsib::init();
     // SAFETY: first and only call, before the program runs.
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
         api: node::api() as u64,
-        execfn: system_calls::own_path::path().map_or(0, |path| path.as_ptr() as u64),
+        execfn: own_file::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: node::nodes() > 1
             || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, contract::TEMPEST_NOTE_TYPE),
@@ -133,10 +134,10 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
     // SAFETY: `base` is the blob's ELF header.
-    unsafe { system_calls::note_text(base) };
+    unsafe { dispatch::note_text(base) };
     if node::nodes() > 1 {
         // SAFETY: the program has not started and has one thread.
-        if let Err(e) = unsafe { system_calls::enable() } {
+        if let Err(e) = unsafe { dispatch::enable() } {
             give_up(format_args!(
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     }
     if node::nodes() > 1 || info.interp_va == 0 || closure::active() {
         // SAFETY: the program has not started.
-        if let Err(e) = unsafe { system_calls::segv::install() } {
+        if let Err(e) = unsafe { wrapper::stand_before_faults() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));
         }
     }
@@ -170,7 +171,7 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
     };
     if let FileKind::Rewritten { info, low, bytes } = closure::kind_of(file.0) {
         closure::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
-        system_calls::loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
+        loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
     }
     (loaded.base, loaded.entry)
 }

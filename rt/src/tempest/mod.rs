@@ -37,7 +37,9 @@ use crate::gates::access;
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
 use crate::node::{self, Node};
-use crate::system_calls::{guarded, signals};
+use crate::system_calls::execution::situation;
+use crate::system_calls::gate::tempest_thread;
+use crate::system_calls::signals::safe_points;
 use crate::transport::Message;
 use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
 use blizzard_contract::{self as contract, Counter};
@@ -226,7 +228,7 @@ fn start() {
     GLOBAL.active.store(true, Ordering::Release);
     require_own_limits();
     if node::nodes() == 1 {
-        guarded::activate();
+        tempest_thread::activate();
     }
 }
 
@@ -300,7 +302,7 @@ pub fn is_own_thread() -> bool {
 
 /// Whether this thread handles what waits for the interface, if the program uses it.
 pub fn may_run_here() -> bool {
-    !guarded::is_active() || is_own_thread()
+    !situation::uses_tempest_alone() || is_own_thread()
 }
 
 /// Ends the run unless this is the thread that the interface belongs to. In runs of several nodes there is no other.
@@ -481,7 +483,7 @@ fn wait(host: &mut Host<'_>, what: crate::node::stats::Wait, done: impl Fn() -> 
             }
             if !matches!(what, crate::node::stats::Wait::Miss) {
                 // A call of the program, with nothing that relies on tags behind it.
-                signals::safe_point();
+                safe_points::safe_point();
             }
             if !has_events() && !timers::sleep_until_due() {
                 node::fail(format_args!("{describe}: nothing can end that in a run of one node"));

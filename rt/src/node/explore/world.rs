@@ -11,8 +11,8 @@ use crate::memory::tags::Space;
 use crate::node::Entered;
 use crate::node::Node;
 use crate::node::access::Lane;
-use crate::system_calls::pins;
-use crate::system_calls::table::Range;
+use crate::system_calls::call_memory;
+use crate::system_calls::table::visitor::Range;
 use crate::tempest::{self, Host, bulk};
 use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
@@ -605,8 +605,8 @@ impl Program<'_> {
             ranges.iter().flat_map(words)
         };
         loop {
-            pins::until_made(&mut Gate(self), |gate| {
-                pins::make_accessible(gate, |acquire| all().for_each(|(_, range)| acquire(range)));
+            call_memory::until_made(&mut Gate(self), |gate| {
+                call_memory::make_accessible(gate, |acquire| all().for_each(|(_, range)| acquire(range)));
                 ((), true)
             });
             let choice = self.world.pause(self.me(), Status::Kernel);
@@ -637,10 +637,10 @@ impl Program<'_> {
     }
 }
 
-/// The memory of a call, as `pins::Own` is that of the process's node.
+/// The memory of a call, as `call_memory::Own` is that of the process's node.
 struct Gate<'a>(&'a Program<'a>);
 
-impl pins::Memory for Gate<'_> {
+impl call_memory::Memory for Gate<'_> {
     fn is_accessible(&mut self, range: &Range) -> bool {
         self.0.node().is_accessible(range.addr, range.bytes, range.store)
     }

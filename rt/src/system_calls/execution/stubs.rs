@@ -10,14 +10,18 @@
 //! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
-use super::alone::SYSCALL_BYTES;
 use crate::gates::entries;
 use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
+use crate::libraries::modules::MODULES;
+use crate::system_calls::execution::put_off::PUT_OFF;
+use crate::system_calls::execution::situation;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+/// Bytes of the `syscall` instruction.
+pub const SYSCALL_BYTES: u64 = 2;
 /// Bytes of the red zone.
 pub const RED_ZONE: u64 = 128;
 
@@ -261,7 +265,7 @@ core::arch::global_asm!(
     created_child = sym entries::created_child,
     clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
-    put_off = sym super::signals::PUT_OFF,
+    put_off = sym PUT_OFF,
     apart = const crate::kernel::unaliased::OFFSET_BYTES,
     back = sym BACK,
     activity = sym ACTIVITY,
@@ -432,6 +436,26 @@ pub unsafe fn rewind(context: &mut Ucontext) {
         }
     };
     g[REG_RIP] = after.wrapping_add(BACK.load(Ordering::Relaxed));
+}
+
+/// Whether the context stands at a `syscall` of the program's own, behind the gate: then it goes back to the gate.
+///
+/// # Safety
+/// The context stopped in code.
+pub unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
+    let begin = context.gregs[REG_RIP].wrapping_sub(contract::SYSCALL_SEQUENCE_BYTES - SYSCALL_BYTES);
+    if !situation::uses_tempest_alone() || !MODULES.in_new_code(begin) || !MODULES.in_new_code(context.gregs[REG_RIP]) {
+        return false;
+    }
+    // SAFETY: new code of one module, from the one to the other.
+    let bytes = unsafe { (begin as *const [u8; contract::SYSCALL_SEQUENCE_BYTES as usize]).read_unaligned() };
+    let gate = (contract::GATE_SYSCALL as u32).to_le_bytes();
+    let enters = bytes[..3] == [0x48, 0x8d, 0x0d] && bytes[7..10] == [0xff, 0x24, 0x25] && bytes[10..14] == gate;
+    let found = enters && bytes[14..] == [0x0f, 0x05];
+    if found {
+        context.gregs[REG_RIP] = begin;
+    }
+    found
 }
 
 /// Lets a context at [`Stage::After`] go on so that nobody restarts its call any more.

@@ -341,7 +341,7 @@ extern "C" fn on_miss(frame: &mut Frame) {
 /// The Rust half of [`poll`].
 extern "C" fn on_poll() {
     if access::detached() {
-        put_off::silence();
+        put_off::silence_doorbell();
     } else {
         node::poll();
     }

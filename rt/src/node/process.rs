@@ -433,7 +433,7 @@ pub fn poll() {
             tempest::run_events(&mut Host::Alone, || false);
         }
     } else if GLOBAL.mode.load(Ordering::Relaxed) == mode::SINGLE && tempest::is_active() && tempest::may_run_here() {
-        put_off::silence();
+        put_off::silence_doorbell();
         tempest::run_events(&mut Host::Alone, || false);
     }
 }

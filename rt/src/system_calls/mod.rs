@@ -13,7 +13,7 @@
 //! | [`gate`] | carries out what the table says |
 //!
 //! **Invariants**
-//! * No number of a call is looked at outside the table, but where an action stands for several calls whose arguments differ.
+//! * No number of a call is looked at outside the table.
 //! * The list is in order: a module imports from those above it.
 //!
 //! Source: Linux `Documentation/admin-guide/syscall-user-dispatch.rst`; Reinhardt 1996, 4.2.4.

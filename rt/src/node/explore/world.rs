@@ -637,7 +637,7 @@ impl Program<'_> {
     }
 }
 
-/// The memory of a call, as `call_memory::Own` is that of the process's node.
+/// The memory of a call, as `system_calls/gate/own_memory.rs` has that of the process's node.
 struct Gate<'a>(&'a Program<'a>);
 
 impl call_memory::Memory for Gate<'_> {

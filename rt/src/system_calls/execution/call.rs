@@ -1,5 +1,6 @@
 //! A call of the program, and what becomes of it.
 
+use crate::gates::trap::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::row::Row;
@@ -27,6 +28,14 @@ impl Call {
     pub fn plain(&self) -> Outcome {
         Outcome::Run(Stub::Plain, self.args, 0)
     }
+}
+
+/// The registers that hold the arguments, in order.
+pub const ARGUMENTS: [usize; 6] = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9];
+
+/// The arguments of the call that a context makes.
+pub fn arguments(context: &Ucontext) -> [u64; 6] {
+    ARGUMENTS.map(|register| context.gregs[register])
 }
 
 /// What becomes of a call.

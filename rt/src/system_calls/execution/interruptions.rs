@@ -24,13 +24,11 @@
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
 use crate::gates::access;
-use crate::gates::trap::{
-    REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
-};
+use crate::gates::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::memory::region::Context;
 use crate::node;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, Outcome, arguments};
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::runtime_text::relies_on_tags;
@@ -70,6 +68,12 @@ struct Place {
 impl Place {
     fn of(call: &Call) -> Place {
         Place { nr: call.nr, rip: call.rip, rsp: call.rsp }
+    }
+
+    /// Of the call that is being made, by a context that stands in front of it.
+    fn in_front(context: &Ucontext) -> Place {
+        let g = &context.gregs;
+        Place { nr: CALL.load(Ordering::Relaxed), rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] }
     }
 }
 
@@ -402,18 +406,14 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
 /// # Safety
 /// The context stands right behind a call.
 unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
-    let g = &context.gregs;
-    let (nr, result) = (CALL.load(Ordering::Relaxed), g[REG_RAX] as i64);
-    // Those for the rest, if it is one.
-    let made = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    let (nr, result) = (CALL.load(Ordering::Relaxed), context.gregs[REG_RAX] as i64);
+    // The arguments are those for the rest, if it is one.
     // SAFETY: passed on from the caller.
-    if unsafe { !transfers::goes_on(row(nr), &made, result) } {
+    if unsafe { !transfers::goes_on(row(nr), &arguments(context), result) } {
         return;
     }
     take_back(context);
-    let g = &context.gregs;
-    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
-    let place = Place { nr, rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] };
+    let (place, args) = (Place::in_front(context), arguments(context));
     // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
@@ -458,12 +458,11 @@ pub fn let_in_before(call: &Call, let_in: impl FnOnce()) {
 
 /// A handler of the program with these flags is about to run on a context that may stand in front of its call.
 pub fn handler_runs(context: &Ucontext, flags: u64) {
-    let nr = CALL.load(Ordering::Relaxed);
+    let place = Place::in_front(context);
     let flagged = flags & libc::SA_RESTART as u64 != 0;
     HANDLERS[0].fetch_add(1, Ordering::Relaxed);
     HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
-    let restarts = flagged && row(nr).waits != Waits::Interrupted;
-    let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
+    let restarts = flagged && row(place.nr).waits != Waits::Interrupted;
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
     scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);

@@ -51,7 +51,7 @@ pub fn ring() {
 }
 
 /// Silences the doorbell: what rang it is none of this process's business.
-pub fn silence() {
+pub fn silence_doorbell() {
     // SAFETY: the shared context page is mapped for the process's life.
     unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(0, Ordering::Relaxed);
 }

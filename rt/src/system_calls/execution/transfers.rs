@@ -41,7 +41,7 @@ unsafe impl Sync for Shared {}
 
 static REST: Shared = Shared(UnsafeCell::new(Rest { parts: [[0; 2]; PARTS], message: [0; MESSAGE_WORDS] }));
 
-/// What the call transfers, without the condition on its flags.
+/// What the call transfers, its flags looked at.
 fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
     // What is received comes as it comes, unless all is asked for.
     let if_all = |flags: u8, transfer| {

@@ -11,15 +11,12 @@
 
 use crate::gates::access;
 use crate::gates::resume;
-use crate::gates::trap;
-use crate::gates::trap::{
-    REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
-};
+use crate::gates::trap::{self, REG_R11, REG_RAX, REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::node;
 use crate::node::forks;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{ARGUMENTS, Call, Outcome, arguments};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::take_put_off;
 use crate::system_calls::execution::runtime_text;
@@ -113,8 +110,7 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let put_off = take_put_off();
     context.sigmask &= !(put_off | RESERVED);
     let g = &context.gregs;
-    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
-    let call = Call::new(g[REG_RAX], args, g[REG_RIP], g[REG_RSP]);
+    let call = Call::new(g[REG_RAX], arguments(context), g[REG_RIP], g[REG_RSP]);
     interruptions::left_kernel();
     // SAFETY: the program's own call.
     let outcome = own_memory::until_made(&call, || unsafe { several_nodes::decide(&call, &mut context.sigmask) });
@@ -127,7 +123,7 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
         Outcome::Run(stub, args, word) => {
             let g = &mut context.gregs;
-            [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]] = args;
+            ARGUMENTS.into_iter().zip(args).for_each(|(register, value)| g[register] = value);
             g[REG_RCX] = g[REG_RIP];
             g[REG_R11] = word;
             g[REG_RIP] = stub.address();

@@ -53,7 +53,7 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
             resume::forget_limits();
             None
         }
-        Action::NoteThread => {
+        Action::NoteThread | Action::NoteThreadAt => {
             processes::note_thread(call);
             None
         }

@@ -11,6 +11,7 @@ use crate::node::forks;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
+use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::Shared;
 use crate::tempest;
 use core::sync::atomic::Ordering;
@@ -68,8 +69,10 @@ pub fn keep_stack_private(call: &Call) {
 
 /// Notes that a `clone` or `clone3` makes a thread, if it does.
 pub fn note_thread(call: &Call) {
-    // The structure of `clone3` begins with the flags.
-    let flags = if call.nr == libc::SYS_clone { Some(call.args[0]) } else { read_word(call.args[0]) };
+    let flags = match call.row.one {
+        Action::NoteThread => Some(call.args[0]),
+        _ => read_word(call.args[0]),
+    };
     if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
         tempest::note_thread();
     }

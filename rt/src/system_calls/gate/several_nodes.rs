@@ -13,8 +13,6 @@
 
 use crate::gates::access;
 use crate::gates::entries::Frame;
-use crate::gates::resume;
-use crate::gates::trap::Ucontext;
 use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::node;
@@ -23,7 +21,6 @@ use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
 use crate::system_calls::execution::situation;
-use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
 use crate::system_calls::signals::{calls, safe_points, sent_sigtrap};
 use crate::system_calls::table::row::Action;
@@ -102,16 +99,9 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
             sys::exit_group(status)
         }
         Action::SignalReturn => {
-            // The program's frame starts with its context; a mask that it put there must not block what the runtime needs.
-            // SAFETY: the stack pointer is where the kernel will read the context from.
-            let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
-            returns::keep_stack_private(context, Shared::Segment);
-            sent_sigtrap::returns(context);
-            context.sigmask &= !RESERVED;
-            // The context may continue behind a check that counts on still being right. No handler may run from here to there.
-            resume::reestablish(context);
             *mask |= BLOCK_ALL;
-            return Outcome::Run(Stub::Sigreturn, args, 0);
+            // SAFETY: passed on from the caller.
+            return unsafe { returns::prepare(call, Shared::Segment, RESERVED) };
         }
         Action::RefuseClone(error) => {
             processes::keep_stack_private(call);

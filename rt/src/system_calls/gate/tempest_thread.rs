@@ -10,14 +10,12 @@
 //! * A call is made at a stub, which looks for signals that were put off, so none waits behind a call that blocks. Calls whose child continues on
 //!   another stack are the program's own: a signal that arrives at their very `syscall` sends the program back to the gate, and is delivered.
 //! * Handlers return through the program's own restorer, and so through the gate, which makes accessible again what the interrupted code relies on
-//!   ([`resume`]).
+//!   ([`returns`]).
 //! * Only SIGTRAP is the runtime's, as in all runs of one node.
 //!
 //! Source: as [`crate::system_calls::signals::wrapper`].
 
 use crate::gates::entries::Frame;
-use crate::gates::resume;
-use crate::gates::trap::Ucontext;
 use crate::kernel::limits;
 use crate::node;
 use crate::system_calls::execution::call::{Call, Outcome};
@@ -77,14 +75,8 @@ pub fn on_syscall(frame: &mut Frame) {
 /// The program's call.
 unsafe fn decide(call: &mut Call) -> Outcome {
     match call.row.tempest {
-        Action::SignalReturn => {
-            // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
-            let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
-            returns::keep_stack_private(context, Shared::UserManaged);
-            sent_sigtrap::returns(context);
-            resume::reestablish(context);
-            return Outcome::Run(Stub::Sigreturn, call.args, 0);
-        }
+        // SAFETY: passed on from the caller.
+        Action::SignalReturn => return unsafe { returns::prepare(call, Shared::UserManaged, 0) },
         // SAFETY: passed on from the caller.
         Action::Execute(name) => unsafe { own_file::execute(&mut call.args, name) },
         _ => {}
@@ -93,7 +85,7 @@ unsafe fn decide(call: &mut Call) -> Outcome {
     unsafe { own_memory::acquire(call, Shared::UserManaged) };
     match call.row.tempest {
         Action::OwnSyscall => Outcome::Run(Stub::Own, call.args, 0),
-        Action::NoteThread => {
+        Action::NoteThread | Action::NoteThreadAt => {
             processes::note_thread(call);
             Outcome::Run(Stub::Own, call.args, 0)
         }

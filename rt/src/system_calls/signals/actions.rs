@@ -69,7 +69,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    pub const fn new() -> Actions {
+    const fn new() -> Actions {
         Actions { slots: [const { Slot::DEFAULT }; SIGNAL_MAX + 1], writing: AtomicBool::new(false) }
     }
 

@@ -6,8 +6,8 @@
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
 use crate::system_calls::table::row::Action::{
     self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, Limits, LockWhenUsed, Make,
-    MapCode, NoteThread, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SharedFutex, SignalAction,
-    SignalMask, SignalReturn, Vfork,
+    MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SharedFutex,
+    SignalAction, SignalMask, SignalReturn, Vfork,
 };
 use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::Layout::{
@@ -445,7 +445,7 @@ pub static CALLS: &[Row] = &[
     call!(432 fsmount),
     call!(433 fspick, Num, Str),
     call!(434 pidfd_open),
-    call!(435 clone3, L(CloneArgs(1)); [RefuseClone(libc::ENOSYS), NoteThread, NoteThread, Make]),
+    call!(435 clone3, L(CloneArgs(1)); [RefuseClone(libc::ENOSYS), NoteThreadAt, NoteThreadAt, Make]),
     call!(436 close_range; waits: No),
     call!(437 openat2, Num, Str, In(By(3))),
     call!(438 pidfd_getfd),

@@ -146,7 +146,7 @@ fn action(action: Action) -> String {
         Action::Clone => "as `fork` or `vfork`; a thread ends the run".into(),
         Action::RefuseClone(e) => format!("refused: {}, so `clone` follows; a shared stack ends the run", error(e)),
         Action::OwnSyscall => "made by the program's own `syscall`".into(),
-        Action::NoteThread => "made by the program's own `syscall`; a thread is noted".into(),
+        Action::NoteThread | Action::NoteThreadAt => "made by the program's own `syscall`; a thread is noted".into(),
         Action::SignalReturn => "keeps the runtime's signals; what the context relies on is acquired".into(),
         Action::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
         Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),

@@ -175,8 +175,10 @@ pub enum Action {
     RefuseClone(i32),
     /// The program's own `syscall` makes it: its child continues on another stack, or on the same one.
     OwnSyscall,
-    /// The same; where it starts a thread, that is noted: a program that uses `tempest.h` may have none.
+    /// The same; where it starts a thread, that is noted: a program that uses `tempest.h` may have none. The first argument holds the flags.
     NoteThread,
+    /// The same; the first argument leads to the flags.
+    NoteThreadAt,
     /// The context to return to is made to rely on nothing, or on what is accessible, and keeps the runtime's signals.
     SignalReturn,
     /// The runtime's signals are recorded, and handlers wrapped where they must not run anywhere.

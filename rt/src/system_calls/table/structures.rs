@@ -87,14 +87,7 @@ impl Visitor<'_> {
             }
             Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out(addr),
             Layout::FutexWord(_) => Ok(()),
-            Layout::Listed(_)
-            | Layout::Ioctl
-            | Layout::Prctl
-            | Layout::ArchPrctl
-            | Layout::SetSockopt
-            | Layout::GetSockopt
-            | Layout::Fsconfig
-            | Layout::LandlockRule => self.by_command(i, layout),
+            by_command => self.by_command(i, by_command),
         }
     }
 

@@ -23,7 +23,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         // SAFETY: passed on from the caller.
         Action::MapCode => unsafe { loading::map_code(call) },
         Action::AllowCode(rights, bits) => {
-            if call.args[usize::from(rights)] & bits != 0 {
+            if call.args[usize::from(rights)] & u64::from(bits) != 0 {
                 loading::allow_code(call);
             }
             None

@@ -41,20 +41,20 @@ const FUTEX_TIMED: u32 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
 /// Futex operations with a second word: REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_REQUEUE_PI, CMP_REQUEUE_PI.
 const FUTEX_TWO_WORDS: u32 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 11 | 1 << 12;
 /// CLONE_PARENT_SETTID, and CLONE_PIDFD, which uses the same argument.
-const CLONE_TIDS: u64 = (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) as u64;
+const CLONE_TIDS: u32 = (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) as u32;
 /// The kernel writes there when the child starts or ends.
-const CLONE_CHILD_TIDS: u64 = (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u64;
-const CLONE_SETTLS: u64 = libc::CLONE_SETTLS as u64;
+const CLONE_CHILD_TIDS: u32 = (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u32;
+const CLONE_SETTLS: u32 = libc::CLONE_SETTLS as u32;
 
 /// The new address means something.
-const MREMAP_MOVES: u64 = (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u64;
-const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
-const MAP_FIXED: u64 = libc::MAP_FIXED as u64;
+const MREMAP_MOVES: u32 = (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u32;
+const MREMAP_FIXED: u32 = libc::MREMAP_FIXED as u32;
+const MAP_FIXED: u32 = libc::MAP_FIXED as u32;
 /// The argument behind the address: bytes of pages.
 const PAGES: Arg = Mapped(1, 0, 0);
 
-const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
-const SHM_EXEC: u64 = libc::SHM_EXEC as u64;
+const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
+const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
 
 /// Builds a row: number, name, arguments (those that are left out are numbers, or do not exist); actions, see [`actions`]; other columns that differ from those
 /// of [`Row::PLAIN`].
@@ -128,7 +128,7 @@ pub static CALLS: &[Row] = &[
     call!(28 madvise, PAGES; waits: No, prompt: true),
     call!(29 shmget),
     call!(30 shmat, Num, Never; [AllowCode(2, SHM_EXEC)]),
-    call!(31 shmctl, Num, Num, L(Listed(SHMCTLS)); command: Some(1)),
+    call!(31 shmctl, Num, Num, L(Listed(&SHMCTLS)); command: Some(1)),
     call!(32 dup),
     call!(33 dup2; waits: No),
     call!(34 pause; waits: Interrupted),
@@ -163,13 +163,13 @@ pub static CALLS: &[Row] = &[
     call!(63 uname, Out(Bytes(390))),
     call!(64 semget),
     call!(65 semop, Num, In(Times(2, SEMBUF)); waits: Interrupted),
-    call!(66 semctl, Num, Num, Num, L(Listed(SEMCTLS)); command: Some(2)),
+    call!(66 semctl, Num, Num, Num, L(Listed(&SEMCTLS)); command: Some(2)),
     call!(67 shmdt, Never),
     call!(68 msgget),
     call!(69 msgsnd, Num, In(Plus(2, 8)); waits: Interrupted),
     call!(70 msgrcv, Num, Out(Plus(2, 8)); waits: Interrupted),
-    call!(71 msgctl, Num, Num, L(Listed(MSGCTLS)); command: Some(1)),
-    call!(72 fcntl, Num, Num, L(Listed(FCNTLS)); command: Some(1)),
+    call!(71 msgctl, Num, Num, L(Listed(&MSGCTLS)); command: Some(1)),
+    call!(72 fcntl, Num, Num, L(Listed(&FCNTLS)); command: Some(1)),
     call!(73 flock),
     call!(74 fsync),
     call!(75 fdatasync),
@@ -414,7 +414,7 @@ pub static CALLS: &[Row] = &[
     call!(314 sched_setattr, Num, L(Sized)),
     call!(315 sched_getattr, Num, Out(Int(2))),
     call!(316 renameat2, Num, Str, Num, Str),
-    call!(317 seccomp, Num, Num, L(Listed(SECCOMPS)); command: Some(0)),
+    call!(317 seccomp, Num, Num, L(Listed(&SECCOMPS)); command: Some(0)),
     call!(318 getrandom, Out(By(1))),
     call!(319 memfd_create, Str),
     call!(320 kexec_file_load, Num, Num, Num, In(By(2))),

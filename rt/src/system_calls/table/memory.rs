@@ -63,7 +63,7 @@ impl Visitor<'_> {
             Arg::Never => self.keep_out(addr),
             Arg::Mapped(bytes, condition, bits) => {
                 // Without the flag it is a hint: the kernel finds another place.
-                if bits != 0 && self.args[usize::from(condition)] & bits == 0 {
+                if bits != 0 && self.args[usize::from(condition)] & u64::from(bits) == 0 {
                     return Ok(());
                 }
                 self.keep_out(addr)?;
@@ -82,7 +82,7 @@ impl Visitor<'_> {
                 Ok(())
             }
             Arg::When(flags, bits, then) => {
-                if self.args[usize::from(flags)] & bits == 0 {
+                if self.args[usize::from(flags)] & u64::from(bits) == 0 {
                     return Ok(());
                 }
                 self.argument(i, *then)

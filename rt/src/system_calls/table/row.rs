@@ -43,12 +43,12 @@ pub enum Arg {
     /// A structure that leads to more memory, or whose size has to be found out.
     Layout(Layout),
     /// As it says, if the argument with this index has one of the bits; otherwise unused.
-    When(u8, u64, &'static Arg),
+    When(u8, u32, &'static Arg),
     /// Must not point into the segment.
     Never,
     /// Pages that the call maps, unmaps or changes, so many bytes as the argument with this index says; the third and fourth: only if that argument has one
     /// of the bits. None may be shared or the runtime's.
-    Mapped(u8, u8, u64),
+    Mapped(u8, u8, u32),
 }
 
 /// Structures. A number is the index of the argument that holds the count or length.
@@ -107,7 +107,7 @@ pub enum Layout {
     /// The second word of these. The kernel knows only this node's copy of it.
     FutexWord(u32),
     /// What the call's command says, which is one of these.
-    Listed(&'static [Commands]),
+    Listed(&'static &'static [Commands]),
     Ioctl,
     Prctl,
     ArchPrctl,
@@ -200,7 +200,7 @@ pub enum Action {
     /// Rewritten files are registered; other code ends the run of several nodes, or is counted.
     MapCode,
     /// The same, of pages that become executable: this argument has one of the bits.
-    AllowCode(u8, u64),
+    AllowCode(u8, u32),
     /// The libraries' folder is opened before the program gives up the right to do so.
     KeepLibraries,
     /// The program's own link leads to the original file. The link's name is this argument.

@@ -29,7 +29,4 @@ pub mod memory;
 pub mod taken;
 
 #[cfg(test)]
-mod document;
-
-#[cfg(test)]
 mod tests;

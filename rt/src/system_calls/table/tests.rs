@@ -1,5 +1,7 @@
 //! Each shape of the table on structures in private memory that lead into the segment, and the table against the system's headers.
 
+mod document;
+
 use crate::system_calls::table::calls::{CALLS, row};
 use crate::system_calls::table::memory::visit;
 use crate::system_calls::table::row::Arg;

@@ -315,7 +315,7 @@ pub fn land32(out: &mut [u8], at: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blizzard_rt::system_calls::segv::TagTest;
+    use blizzard_rt::system_calls::signals::memory_faults::TagTest;
     use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
     fn text(bytes: &[u8]) -> String {

@@ -20,7 +20,10 @@ use crate::node::access::MAX_LANES;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::{self, segv, signals};
+use crate::system_calls::execution::put_off;
+use crate::system_calls::gate::{dispatch, one_node, several_nodes};
+use crate::system_calls::signals::{memory_faults, safe_points};
+use crate::system_calls::table::taken;
 use crate::tempest::faults;
 use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
 use core::arch::naked_asm;
@@ -260,7 +263,7 @@ pub unsafe extern "C" fn syscall() {
         "call {rust}",
         restore!(),
         "ret 128",
-        rust = sym system_calls::direct::on_syscall,
+        rust = sym several_nodes::on_syscall,
     )
 }
 
@@ -288,9 +291,9 @@ pub unsafe extern "C" fn syscall_alone() {
         "call {rust}",
         restore!(),
         "ret 128",
-        limit = const system_calls::alone::LIMIT,
-        ours = sym system_calls::alone::OURS,
-        rust = sym system_calls::alone::on_syscall,
+        limit = const taken::LIMIT,
+        ours = sym taken::TAKEN,
+        rust = sym one_node::on_syscall,
     )
 }
 
@@ -334,29 +337,29 @@ extern "C" fn on_miss(frame: &mut Frame) {
     };
     faults::note_pc(frame.return_address);
     accesses::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
-    segv::keep_away(addr, bytes);
-    signals::keep_ringing();
+    memory_faults::keep_away(addr, bytes);
+    put_off::keep_ringing();
 }
 
 /// The Rust half of [`poll`].
 extern "C" fn on_poll() {
     if tags::detached() {
-        system_calls::silence_doorbell();
+        process::silence_doorbell();
     } else {
         process::poll();
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
-    signals::safe_point();
+    safe_points::safe_point();
 }
 
 /// The Rust half of [`fork_child`].
 extern "C" fn on_fork_child() {
-    system_calls::on_fork_child();
+    dispatch::on_fork_child();
 }
 
 /// The Rust half of [`created_child`].
 extern "C" fn on_created_child() {
-    system_calls::on_created_child();
+    dispatch::on_created_child();
 }
 
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
@@ -410,10 +413,10 @@ impl Lanes {
             accesses::require_lanes(&self.list[..self.shared]);
         }
         for lane in &self.list[MAX_LANES - self.private..] {
-            segv::keep_away(lane.addr, lane.bytes);
+            memory_faults::keep_away(lane.addr, lane.bytes);
         }
         if self.shared > 0 {
-            signals::keep_ringing();
+            put_off::keep_ringing();
         }
     }
 }

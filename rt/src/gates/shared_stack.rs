@@ -9,7 +9,7 @@
 
 use crate::libraries::places::Place;
 use crate::process::process;
-use crate::system_calls::table::Shared;
+use crate::system_calls::table::visitor::Shared;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU32;

@@ -18,7 +18,7 @@ use crate::node::user_handlers;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::signals;
+use crate::system_calls::execution::put_off;
 use crate::tempest::faults;
 use crate::tempest::owner;
 use blizzard_contract::{self as contract, Counter, string_desc};
@@ -121,7 +121,7 @@ pub(super) extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
     frame.gpr[RSI] = regs.rsi;
     frame.gpr[RDI] = regs.rdi;
     frame.rflags = regs.rflags;
-    signals::keep_ringing();
+    put_off::keep_ringing();
     false
 }
 

@@ -12,7 +12,8 @@ use crate::kernel::sys::{self, KernelSigaction};
 use crate::libraries::modules::{Found, MODULES};
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::{sent_traps, signals};
+use crate::system_calls::execution::{signal_sets, situation};
+use crate::system_calls::signals::{actions, sent_sigtrap, wrapper};
 use blizzard_contract::Counter;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -81,7 +82,7 @@ pub fn own_action() -> KernelSigaction {
 /// SA_RESTART, unless the program has a handler without it: what the program ignores must not interrupt its calls.
 fn restarts() -> u64 {
     let own = own_action();
-    let interrupts = signals::is_function(&own) && own.flags & libc::SA_RESTART as u64 == 0;
+    let interrupts = actions::is_function(&own) && own.flags & libc::SA_RESTART as u64 == 0;
     if interrupts { 0 } else { libc::SA_RESTART as u64 }
 }
 
@@ -157,7 +158,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
     const SIG_DFL: u64 = 0;
     const SIG_IGN: u64 = 1;
     let raised = info.si_code > 0;
-    if !raised && sent_traps::put_off(info, context) {
+    if !raised && sent_sigtrap::put_off(info, context) {
         return 0;
     }
     match own_action() {
@@ -170,16 +171,16 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
             if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
                 set_own_action(&KernelSigaction::default());
             }
-            if signals::are_put_off() {
-                signals::leave_call(signal, context, &action);
+            if situation::are_signals_put_off() {
+                wrapper::leave_call(signal, context, &action);
             }
-            sent_traps::begins(signal, &action, context);
-            let blocks = action.mask & !signals::RESERVED;
+            sent_sigtrap::begins(signal, &action, context);
+            let blocks = action.mask & !signal_sets::RESERVED;
             if blocks != 0 {
                 sys::set_signal_mask(sys::signal_mask() | blocks);
             }
             // SAFETY: the kernel's frame, for the handler that has not begun.
-            unsafe { signals::let_return(context, &action) };
+            unsafe { wrapper::let_return(context, &action) };
             action.handler
         }
     }

@@ -238,7 +238,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
         if let Some((_, context)) = launched {
             if nodes > 1 {
                 // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
-                // `system_calls::enable` has installed one.
+                // `dispatch::enable` has installed one.
                 sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
             context.pid().store(sys::getpid() as u32, Ordering::Relaxed);

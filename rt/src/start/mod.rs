@@ -28,14 +28,15 @@ use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
 use crate::process::process::{self, Gates};
 use crate::process::tags;
-use crate::system_calls::{self, signals};
+use crate::system_calls::gate::{dispatch, loading, own_file};
+use crate::system_calls::signals::{safe_points, wrapper};
 use blizzard_contract::{self as contract, ModuleInfo};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use stack::InitialStack;
 
 /// What the node of this process is given by the gates.
-const GATES: Gates = Gates { addresses: entries::addresses, safe_point: signals::safe_point };
+const GATES: Gates = Gates { addresses: entries::addresses, safe_point: safe_points::safe_point };
 /// Exit status of a program that could not be started, as shells use it.
 const EXIT_CANNOT_START: i32 = 127;
 
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         Err(text) => give_up(format_args!("the environment variable {} is malformed: {text:?}", contract::BOOT_ENV)),
     };
     if let Some(variable) = initial.exe().filter(|_| !secure) {
-        system_calls::own_path::set(variable);
+        own_file::set(variable);
     }
     xsave::init();
     // SAFETY: first and only call, before the program runs.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
         api: (&raw const blizzard_h::TABLE) as u64,
-        execfn: system_calls::own_path::path().map_or(0, |path| path.as_ptr() as u64),
+        execfn: own_file::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: process::nodes() > 1
             || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, contract::TEMPEST_NOTE_TYPE),
@@ -140,10 +141,10 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
     // SAFETY: `base` is the blob's ELF header.
-    unsafe { system_calls::note_text(base) };
+    unsafe { dispatch::note_text(base) };
     if process::nodes() > 1 {
         // SAFETY: the program has not started and has one thread.
-        if let Err(e) = unsafe { system_calls::enable() } {
+        if let Err(e) = unsafe { dispatch::enable() } {
             give_up(format_args!(
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     }
     if process::nodes() > 1 || info.interp_va == 0 || source::active() {
         // SAFETY: the program has not started.
-        if let Err(e) = unsafe { system_calls::segv::install() } {
+        if let Err(e) = unsafe { wrapper::stand_before_faults() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));
         }
     }
@@ -177,7 +178,7 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
     };
     if let FileKind::Rewritten { info, low, bytes } = file_kind::kind_of(file.0) {
         paths::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
-        system_calls::loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
+        loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
     }
     (loaded.base, loaded.entry)
 }

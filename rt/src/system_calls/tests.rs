@@ -1,7 +1,16 @@
 //! The decisions of the gate, and the real dispatch in a child process.
 
-use super::*;
+use crate::gates::trap::{REG_RSP, Ucontext};
+use crate::kernel::sys;
 use crate::process::tags;
+use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::signal_sets::RESERVED;
+use crate::system_calls::execution::stubs::{NEW_ARGUMENTS, Stub};
+use crate::system_calls::gate::dispatch::arm;
+use crate::system_calls::gate::{processes, several_nodes};
+use crate::system_calls::signals::safe_points;
+use blizzard_contract as contract;
+use core::sync::atomic::Ordering;
 
 /// A context as the kernel hands it over, at the given stack pointer.
 fn context(rsp: u64) -> Ucontext {
@@ -14,10 +23,10 @@ fn context(rsp: u64) -> Ucontext {
 /// Decides about a call made at stack pointer `rsp`.
 ///
 /// # Safety
-/// As [`dispatch`].
+/// As [`several_nodes::decide`].
 unsafe fn decide(nr: i64, args: [u64; 6], rsp: u64) -> Outcome {
     // SAFETY: the caller's.
-    unsafe { dispatch(nr, args, Caller { rip: 0x5002, rsp }, &mut 0) }
+    unsafe { several_nodes::decide(&Call::new(nr as u64, args, 0x5002, rsp), &mut 0) }
 }
 
 #[test]
@@ -34,9 +43,9 @@ fn masks_are_copied_without_the_reserved_signals() {
     let at = &raw const mask as u64;
     // SAFETY: nothing is executed, only decided; the mask is alive.
     unsafe {
-        let kept = !signals::RESERVED;
+        let kept = !RESERVED;
         let suspend = decide(libc::SYS_rt_sigsuspend, [at, 8, 0, 0, 0, 0], 0x9000);
-        let new = |i: usize| stubs::NEW_ARGUMENTS[i].load(Ordering::Relaxed);
+        let new = |i: usize| NEW_ARGUMENTS[i].load(Ordering::Relaxed);
         assert_eq!(suspend, Outcome::Run(Stub::Changed, [at, 8, 0, 0, 0, 0], 0));
         assert_eq!((*(new(0) as *const u64), new(1)), (kept, 8));
         let ppoll = decide(libc::SYS_ppoll, [0, 0, 0, at, 8, 0], 0x9000);
@@ -56,16 +65,16 @@ fn masks_are_copied_without_the_reserved_signals() {
 fn processes_are_started_at_stubs_that_find_their_way_back() {
     let mut stack = [0u64; 64];
     let top = stack.as_mut_ptr_range().end as u64;
-    let c = Caller { rip: 0x5002, rsp: 0x9000 };
+    let clone = |args| processes::clone(&Call::new(libc::SYS_clone as u64, args, 0x5002, 0x9000));
     let spawn = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
-    let Outcome::Run(stub, args, _) = clone([spawn, top, 0, 0, 0, 0], c) else { panic!() };
+    let Outcome::Run(stub, args, _) = clone([spawn, top, 0, 0, 0, 0]) else { panic!() };
     assert_eq!((stub, args[1]), (Stub::Plain, top - 136));
     assert_eq!(stack[64 - 17], 0x5002, "where the child continues");
     let fork = libc::SIGCHLD as u64;
-    assert_eq!(clone([fork, 0, 0, 0, 0, 0], c), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
-    let Outcome::Run(stub, ..) = clone([fork, top, 0, 0, 0, 0], c) else { panic!() };
+    assert_eq!(clone([fork, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
+    let Outcome::Run(stub, ..) = clone([fork, top, 0, 0, 0, 0]) else { panic!() };
     assert_eq!(stub, Stub::Fork);
-    assert_eq!(clone([spawn, 0, 0, 0, 0, 0], c), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
+    assert_eq!(clone([spawn, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
     // SAFETY: nothing is executed, only decided.
     let clone3 = unsafe { decide(libc::SYS_clone3, [0; 6], 0x9000) };
     assert_eq!(clone3, Outcome::Done(-i64::from(libc::ENOSYS)));
@@ -90,7 +99,7 @@ fn the_frame_of_a_signal_return_loses_reserved_bits() {
     // SAFETY: the frame is alive; nothing is executed.
     let outcome = unsafe { decide(libc::SYS_rt_sigreturn, [0; 6], &raw mut frame as u64) };
     assert_eq!(outcome, Outcome::Run(Stub::Sigreturn, [0; 6], 0));
-    assert_eq!(frame.sigmask, !signals::RESERVED);
+    assert_eq!(frame.sigmask, !RESERVED);
 }
 
 /// The dispatch as it really happens: a forked child arms it, with its own executable as "the runtime's text", so that every call of
@@ -327,7 +336,7 @@ mod dispatched {
                 // The loop ends only when a signal was put off, which rings the doorbell; from there on it is blocked.
                 wait();
                 let before = handled();
-                signals::safe_point();
+                safe_points::safe_point();
                 need(1, handled() > before);
                 // A system call is a safe point too.
                 AtomicU32::from_ptr(contract::POLL_WORD as *mut u32).store(0, Ordering::Relaxed);

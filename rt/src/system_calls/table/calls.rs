@@ -3,26 +3,32 @@
 //! Source: Linux `arch/x86/entry/syscalls/syscall_64.tbl`; the arguments are those of `include/linux/syscalls.h` and section 2
 //! of the manual.
 
-use super::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
-use super::Call;
-use super::Layout::{
-    ArchPrctl, Caps, CloneArgs, Fcntl, Fsconfig, FutexTimeout, FutexWord, GetSockopt, HandleIn, HandleOut, Iocbs,
-    Ioctl, IovIn, IovOut, IovRemote, LandlockRule, MmsgIn, MmsgOut, MountId, MqNotify, MsgIn, MsgOut, Msgctl, Opaque,
-    PerfAttr, Prctl, Seccomp, Semctl, SetSockopt, Shmctl, SignalStack, SigsetPair, Sized, Strings, TwoWaiters, Waiters,
-    XattrIn, XattrOut,
+use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
+use crate::system_calls::table::row::Action::{
+    self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, Limits, LockWhenUsed, Make,
+    MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SharedFutex,
+    SignalAction, SignalMask, SignalReturn, Vfork,
 };
-use super::Len::{Arg as By, At, Bits, Bytes, Count, Int, Pages, Plus, Times, TimesLong};
+use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
+use crate::system_calls::table::row::Layout::{
+    ArchPrctl, Caps, CloneArgs, Fsconfig, FutexTimeout, FutexWord, GetSockopt, HandleIn, HandleOut, Iocbs, Ioctl,
+    IovIn, IovOut, IovRemote, LandlockRule, Listed, MmsgIn, MmsgOut, MountId, MqNotify, MsgIn, MsgOut, Opaque,
+    PerfAttr, Prctl, SetSockopt, SignalStack, SigsetPair, Sized, Strings, TwoWaiters, Waiters, XattrIn, XattrOut,
+};
+use crate::system_calls::table::row::Len::{Arg as By, At, Bits, Bytes, Count, Int, Pages, Plus, Times, TimesLong};
+use crate::system_calls::table::row::Waits::{Interrupted, No};
+use crate::system_calls::table::row::{Mask, Row, Timeout, Transfer};
 
 const STAT: u32 = 144;
 /// Also `struct timeval`.
-pub(super) const TIMESPEC: u32 = 16;
+pub const TIMESPEC: u32 = 16;
 /// `struct itimerspec` and `struct itimerval`.
 const ITIMER: u32 = 32;
 const RUSAGE: u32 = 144;
 const SIGINFO: u32 = 128;
 /// The kernel's own, with a mask of eight bytes.
 const SIGACTION: u32 = 32;
-pub(super) const SIGEVENT: u32 = 64;
+pub const SIGEVENT: u32 = 64;
 const STATFS: u32 = 120;
 const EPOLL_EVENT: u32 = 12;
 const POLLFD: u32 = 8;
@@ -35,108 +41,135 @@ const FUTEX_TIMED: u32 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
 /// Futex operations with a second word: REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_REQUEUE_PI, CMP_REQUEUE_PI.
 const FUTEX_TWO_WORDS: u32 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 11 | 1 << 12;
 /// CLONE_PARENT_SETTID, and CLONE_PIDFD, which uses the same argument.
-const CLONE_TIDS: u64 = (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) as u64;
+const CLONE_TIDS: u32 = (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) as u32;
 /// The kernel writes there when the child starts or ends.
-const CLONE_CHILD_TIDS: u64 = (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u64;
-const CLONE_SETTLS: u64 = libc::CLONE_SETTLS as u64;
+const CLONE_CHILD_TIDS: u32 = (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u32;
+const CLONE_SETTLS: u32 = libc::CLONE_SETTLS as u32;
 
 /// The new address means something.
-const MREMAP_MOVES: u64 = (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u64;
-const MREMAP_FIXED: u64 = libc::MREMAP_FIXED as u64;
-const MAP_FIXED: u64 = libc::MAP_FIXED as u64;
+const MREMAP_MOVES: u32 = (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as u32;
+const MREMAP_FIXED: u32 = libc::MREMAP_FIXED as u32;
+const MAP_FIXED: u32 = libc::MAP_FIXED as u32;
 /// The argument behind the address: bytes of pages.
 const PAGES: Arg = Mapped(1, 0, 0);
 
-/// Builds a row; arguments that are left out are numbers, or do not exist.
+const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
+const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
+
+/// Builds a row: number, name, arguments (those that are left out are numbers, or do not exist); actions, see [`actions`]; other columns that differ from those
+/// of [`Row::PLAIN`].
 macro_rules! call {
-    ($nr:literal $name:ident $(, $arg:expr)*) => {{
-        let mut args = [Num; 6];
-        let list: &[Arg] = &[$($arg),*];
-        let mut i = 0;
-        while i < list.len() {
-            args[i] = list[i];
-            i += 1;
+    ($nr:literal $name:ident $(, $arg:expr)* $(; [$($action:expr),+])? $(; $($column:ident: $value:expr),+)?) => {
+        Row {
+            nr: $nr,
+            name: stringify!($name),
+            args: arguments(&[$($arg),*]),
+            $($($column: $value,)+)?
+            ..actions(&[$($($action),+)?])
         }
-        Call { nr: $nr, name: stringify!($name), args }
-    }};
+    };
+}
+
+/// What the gate does with several nodes, with one, on the thread of `tempest.h`, and in a child of `vfork`; or in the first three alike.
+const fn actions(list: &[Action]) -> Row {
+    match *list {
+        [several, one, tempest, child] => Row { several, one, tempest, child, ..Row::PLAIN },
+        [all] => Row { several: all, one: all, tempest: all, ..Row::PLAIN },
+        _ => Row::PLAIN,
+    }
+}
+
+const fn arguments(list: &[Arg]) -> [Arg; 6] {
+    let mut args = [Num; 6];
+    let mut i = 0;
+    while i < list.len() {
+        args[i] = list[i];
+        i += 1;
+    }
+    args
+}
+
+/// The row of a call.
+pub fn row(nr: i64) -> &'static Row {
+    CALLS.binary_search_by_key(&nr, |call| call.nr).map_or(&Row::UNKNOWN, |i| &CALLS[i])
 }
 
 /// The table, by ascending number.
 #[rustfmt::skip]
-pub static CALLS: &[Call] = &[
+pub static CALLS: &[Row] = &[
     call!(0 read, Num, Out(Count(2))),
-    call!(1 write, Num, In(Count(2))),
-    call!(2 open, Str),
-    call!(3 close),
+    call!(1 write, Num, In(Count(2)); prompt: true, transfer: Transfer::Bytes),
+    call!(2 open, Str; [OpenLibrary(0)]),
+    call!(3 close; waits: No),
     call!(4 stat, Str, Out(Bytes(STAT))),
-    call!(5 fstat, Num, Out(Bytes(STAT))),
+    call!(5 fstat, Num, Out(Bytes(STAT)); prompt: true),
     call!(6 lstat, Str, Out(Bytes(STAT))),
-    call!(7 poll, Out(Times(1, POLLFD))),
-    call!(8 lseek),
-    call!(9 mmap, Mapped(1, 3, MAP_FIXED)),
-    call!(10 mprotect, PAGES),
-    call!(11 munmap, PAGES),
-    call!(12 brk),
-    call!(13 rt_sigaction, Num, In(Bytes(SIGACTION)), Out(Bytes(SIGACTION))),
-    call!(14 rt_sigprocmask, Num, In(By(3)), Out(By(3))),
-    call!(15 rt_sigreturn),
-    call!(16 ioctl, Num, Num, L(Ioctl)),
+    call!(7 poll, Out(Times(1, POLLFD)); waits: Interrupted, timeout: Timeout::Milliseconds(2)),
+    call!(8 lseek; waits: No, prompt: true),
+    call!(9 mmap, Mapped(1, 3, MAP_FIXED); [MapCode]; waits: No, prompt: true),
+    call!(10 mprotect, PAGES; [AllowCode(2, PROT_EXEC)]; waits: No, prompt: true),
+    call!(11 munmap, PAGES; waits: No, prompt: true),
+    call!(12 brk; waits: No, prompt: true),
+    call!(13 rt_sigaction, Num, In(Bytes(SIGACTION)), Out(Bytes(SIGACTION)); [SignalAction, SignalAction, SignalAction, SignalAction]; waits: No, prompt: true),
+    call!(14 rt_sigprocmask, Num, In(By(3)), Out(By(3)); [SignalMask]; waits: No, prompt: true),
+    call!(15 rt_sigreturn; [SignalReturn]; prompt: true),
+    call!(16 ioctl, Num, Num, L(Ioctl); command: Some(1)),
     call!(17 pread64, Num, Out(Count(2))),
     call!(18 pwrite64, Num, In(Count(2))),
     call!(19 readv, Num, L(IovOut(2))),
-    call!(20 writev, Num, L(IovIn(2))),
+    call!(20 writev, Num, L(IovIn(2)); prompt: true, transfer: Transfer::Parts),
     call!(21 access, Str),
     call!(22 pipe, Out(Bytes(8))),
-    call!(23 select, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC))),
-    call!(24 sched_yield),
-    call!(25 mremap, PAGES, Num, Num, Num, When(3, MREMAP_MOVES, &Mapped(2, 3, MREMAP_FIXED))),
+    call!(23 select, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC)); waits: Interrupted),
+    call!(24 sched_yield; waits: No),
+    call!(25 mremap, PAGES, Num, Num, Num, When(3, MREMAP_MOVES, &Mapped(2, 3, MREMAP_FIXED)); prompt: true),
     call!(26 msync, Never),
     call!(27 mincore, Never, Num, Out(Pages(1))),
-    call!(28 madvise, PAGES),
+    call!(28 madvise, PAGES; waits: No, prompt: true),
     call!(29 shmget),
-    call!(30 shmat, Num, Never),
-    call!(31 shmctl, Num, Num, L(Shmctl)),
+    call!(30 shmat, Num, Never; [AllowCode(2, SHM_EXEC)]),
+    call!(31 shmctl, Num, Num, L(Listed(&SHMCTLS)); command: Some(1)),
     call!(32 dup),
-    call!(33 dup2),
-    call!(34 pause),
-    call!(35 nanosleep, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC))),
+    call!(33 dup2; waits: No),
+    call!(34 pause; waits: Interrupted),
+    call!(35 nanosleep, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Sleep(0, 1)),
     call!(36 getitimer, Num, Out(Bytes(ITIMER))),
     call!(37 alarm),
     call!(38 setitimer, Num, In(Bytes(ITIMER)), Out(Bytes(ITIMER))),
-    call!(39 getpid),
-    call!(40 sendfile, Num, Num, Out(Bytes(8))),
+    call!(39 getpid; waits: No, prompt: true),
+    call!(40 sendfile, Num, Num, Out(Bytes(8)); transfer: Transfer::Count(3)),
     call!(41 socket),
     call!(42 connect, Num, In(Int(2))),
     call!(43 accept, Num, Out(At(2)), Out(Bytes(4))),
-    call!(44 sendto, Num, In(By(2)), Num, Num, In(Int(5))),
-    call!(45 recvfrom, Num, Out(By(2)), Num, Num, Out(At(5)), Out(Bytes(4))),
-    call!(46 sendmsg, Num, L(MsgIn)),
-    call!(47 recvmsg, Num, L(MsgOut)),
+    call!(44 sendto, Num, In(By(2)), Num, Num, In(Int(5)); transfer: Transfer::Bytes),
+    call!(45 recvfrom, Num, Out(By(2)), Num, Num, Out(At(5)), Out(Bytes(4)); transfer: Transfer::BytesIfAll(3)),
+    call!(46 sendmsg, Num, L(MsgIn); transfer: Transfer::Message),
+    call!(47 recvmsg, Num, L(MsgOut); transfer: Transfer::MessageIfAll(2)),
     call!(48 shutdown),
     call!(49 bind, Num, In(Int(2))),
     call!(50 listen),
     call!(51 getsockname, Num, Out(At(2)), Out(Bytes(4))),
     call!(52 getpeername, Num, Out(At(2)), Out(Bytes(4))),
     call!(53 socketpair, Num, Num, Num, Out(Bytes(8))),
-    call!(54 setsockopt, Num, Num, Num, L(SetSockopt)),
-    call!(55 getsockopt, Num, Num, Num, L(GetSockopt), Out(Bytes(4))),
-    call!(56 clone, Num, Never, When(0, CLONE_TIDS, &Out(Bytes(4))), When(0, CLONE_CHILD_TIDS, &Never), When(0, CLONE_SETTLS, &Never)),
-    call!(57 fork),
-    call!(58 vfork),
-    call!(59 execve, Str, L(Strings), L(Strings)),
-    call!(60 exit),
+    call!(54 setsockopt, Num, Num, Num, L(SetSockopt); command: Some(2)),
+    call!(55 getsockopt, Num, Num, Num, L(GetSockopt), Out(Bytes(4)); command: Some(2)),
+    call!(56 clone, Num, Never, When(0, CLONE_TIDS, &Out(Bytes(4))), When(0, CLONE_CHILD_TIDS, &Never), When(0, CLONE_SETTLS, &Never); [Clone, NoteThread, NoteThread, Make]; waits: No, prompt: true),
+    call!(57 fork; [Fork, Make, OwnSyscall, Make]; prompt: true),
+    call!(58 vfork; [Vfork, Make, OwnSyscall, Make]),
+    call!(59 execve, Str, L(Strings), L(Strings); [Execute(0), Execute(0), Execute(0), Execute(0)]; waits: No),
+    call!(60 exit; [End, Make, End, Make]),
     call!(61 wait4, Num, Out(Bytes(4)), Num, Out(Bytes(RUSAGE))),
     call!(62 kill),
     call!(63 uname, Out(Bytes(390))),
     call!(64 semget),
-    call!(65 semop, Num, In(Times(2, SEMBUF))),
-    call!(66 semctl, Num, Num, Num, L(Semctl)),
+    call!(65 semop, Num, In(Times(2, SEMBUF)); waits: Interrupted),
+    call!(66 semctl, Num, Num, Num, L(Listed(&SEMCTLS)); command: Some(2)),
     call!(67 shmdt, Never),
     call!(68 msgget),
-    call!(69 msgsnd, Num, In(Plus(2, 8))),
-    call!(70 msgrcv, Num, Out(Plus(2, 8))),
-    call!(71 msgctl, Num, Num, L(Msgctl)),
-    call!(72 fcntl, Num, Num, L(Fcntl)),
+    call!(69 msgsnd, Num, In(Plus(2, 8)); waits: Interrupted),
+    call!(70 msgrcv, Num, Out(Plus(2, 8)); waits: Interrupted),
+    call!(71 msgctl, Num, Num, L(Listed(&MSGCTLS)); command: Some(1)),
+    call!(72 fcntl, Num, Num, L(Listed(&FCNTLS)); command: Some(1)),
     call!(73 flock),
     call!(74 fsync),
     call!(75 fdatasync),
@@ -153,35 +186,35 @@ pub static CALLS: &[Call] = &[
     call!(86 link, Str, Str),
     call!(87 unlink, Str),
     call!(88 symlink, Str, Str),
-    call!(89 readlink, Str, Out(Int(2))),
+    call!(89 readlink, Str, Out(Int(2)); [ReadOwnLink(0)]),
     call!(90 chmod, Str),
     call!(91 fchmod),
     call!(92 chown, Str),
     call!(93 fchown),
     call!(94 lchown, Str),
     call!(95 umask),
-    call!(96 gettimeofday, Out(Bytes(TIMESPEC)), Out(Bytes(8))),
-    call!(97 getrlimit, Num, Out(Bytes(16))),
-    call!(98 getrusage, Num, Out(Bytes(RUSAGE))),
+    call!(96 gettimeofday, Out(Bytes(TIMESPEC)), Out(Bytes(8)); waits: No, prompt: true),
+    call!(97 getrlimit, Num, Out(Bytes(16)); [Limits]),
+    call!(98 getrusage, Num, Out(Bytes(RUSAGE)); prompt: true),
     call!(99 sysinfo, Out(Bytes(112))),
     call!(100 times, Out(Bytes(32))),
     call!(101 ptrace, Num, Num, Num, Never),
-    call!(102 getuid),
+    call!(102 getuid; waits: No),
     call!(103 syslog, Num, Out(Int(2))),
-    call!(104 getgid),
-    call!(105 setuid),
+    call!(104 getgid; waits: No),
+    call!(105 setuid; [KeepLibraries]),
     call!(106 setgid),
-    call!(107 geteuid),
-    call!(108 getegid),
+    call!(107 geteuid; waits: No),
+    call!(108 getegid; waits: No),
     call!(109 setpgid),
-    call!(110 getppid),
+    call!(110 getppid; waits: No, prompt: true),
     call!(111 getpgrp),
     call!(112 setsid),
-    call!(113 setreuid),
+    call!(113 setreuid; [KeepLibraries]),
     call!(114 setregid),
     call!(115 getgroups, Num, Out(Times(0, 4))),
     call!(116 setgroups, Num, In(Times(0, 4))),
-    call!(117 setresuid),
+    call!(117 setresuid; [KeepLibraries]),
     call!(118 getresuid, Out(Bytes(4)), Out(Bytes(4)), Out(Bytes(4))),
     call!(119 setresgid),
     call!(120 getresgid, Out(Bytes(4)), Out(Bytes(4)), Out(Bytes(4))),
@@ -192,9 +225,9 @@ pub static CALLS: &[Call] = &[
     call!(125 capget, Out(Bytes(8)), L(Caps)),
     call!(126 capset, Out(Bytes(8)), L(Caps)),
     call!(127 rt_sigpending, Out(By(1))),
-    call!(128 rt_sigtimedwait, In(By(3)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC))),
+    call!(128 rt_sigtimedwait, In(By(3)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(2)),
     call!(129 rt_sigqueueinfo, Num, Num, In(Bytes(SIGINFO))),
-    call!(130 rt_sigsuspend, In(By(1))),
+    call!(130 rt_sigsuspend, In(By(1)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(0)),
     call!(131 sigaltstack, L(SignalStack), Out(Bytes(24))),
     call!(132 utime, Str, In(Bytes(16))),
     call!(133 mknod, Str),
@@ -215,17 +248,17 @@ pub static CALLS: &[Call] = &[
     call!(148 sched_rr_get_interval, Num, Out(Bytes(TIMESPEC))),
     call!(149 mlock, Never),
     call!(150 munlock, Never),
-    call!(151 mlockall),
+    call!(151 mlockall; [LockWhenUsed]),
     call!(152 munlockall),
     call!(153 vhangup),
     call!(154 modify_ldt, Num, Out(By(2))),
-    call!(155 pivot_root, Str, Str),
+    call!(155 pivot_root, Str, Str; [KeepLibraries]),
     call!(156 _sysctl, Never),
-    call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl)),
-    call!(158 arch_prctl, Num, L(ArchPrctl)),
+    call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl); [KeepDispatch(libc::EINVAL), Make, Make, Make]; command: Some(0)),
+    call!(158 arch_prctl, Num, L(ArchPrctl); command: Some(0)),
     call!(159 adjtimex, Out(Bytes(TIMEX))),
-    call!(160 setrlimit, Num, In(Bytes(16))),
-    call!(161 chroot, Str),
+    call!(160 setrlimit, Num, In(Bytes(16)); [Limits]),
+    call!(161 chroot, Str; [KeepLibraries]),
     call!(162 sync),
     call!(163 acct, Str),
     call!(164 settimeofday, In(Bytes(TIMESPEC)), In(Bytes(8))),
@@ -250,7 +283,7 @@ pub static CALLS: &[Call] = &[
     call!(183 afs_syscall),
     call!(184 tuxcall),
     call!(185 security),
-    call!(186 gettid),
+    call!(186 gettid; waits: No, prompt: true),
     call!(187 readahead),
     call!(188 setxattr, Str, Str, In(By(3))),
     call!(189 lsetxattr, Str, Str, In(By(3))),
@@ -265,14 +298,14 @@ pub static CALLS: &[Call] = &[
     call!(198 lremovexattr, Str, Str),
     call!(199 fremovexattr, Num, Str),
     call!(200 tkill),
-    call!(201 time, Out(Bytes(8))),
-    call!(202 futex, Out(Bytes(4)), Num, Num, L(FutexTimeout(FUTEX_TIMED)), L(FutexWord(FUTEX_TWO_WORDS))),
+    call!(201 time, Out(Bytes(8)); waits: No),
+    call!(202 futex, Out(Bytes(4)), Num, Num, L(FutexTimeout(FUTEX_TIMED)), L(FutexWord(FUTEX_TWO_WORDS)); [SharedFutex, Make, Make, Make]; timeout: Timeout::FutexWait),
     call!(203 sched_setaffinity, Num, Num, In(Int(1))),
     call!(204 sched_getaffinity, Num, Num, Out(Int(1))),
     call!(205 set_thread_area),
-    call!(206 io_setup, Num, Out(Bytes(8))),
+    call!(206 io_setup, Num, Out(Bytes(8)); [Refuse(libc::ENOSYS), Make, Make, Make]),
     call!(207 io_destroy),
-    call!(208 io_getevents, Num, Num, Num, Out(TimesLong(2, IO_EVENT)), In(Bytes(TIMESPEC))),
+    call!(208 io_getevents, Num, Num, Num, Out(TimesLong(2, IO_EVENT)), In(Bytes(TIMESPEC)); waits: Interrupted),
     call!(209 io_submit, Num, Num, L(Iocbs(1))),
     call!(210 io_cancel, Num, Out(Bytes(64)), Out(Bytes(IO_EVENT))),
     call!(211 get_thread_area),
@@ -284,7 +317,7 @@ pub static CALLS: &[Call] = &[
     call!(217 getdents64, Num, Out(Int(2))),
     call!(218 set_tid_address, Never),
     call!(219 restart_syscall),
-    call!(220 semtimedop, Num, In(Times(2, SEMBUF)), Num, In(Bytes(TIMESPEC))),
+    call!(220 semtimedop, Num, In(Times(2, SEMBUF)), Num, In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(3)),
     call!(221 fadvise64),
     call!(222 timer_create, Num, In(Bytes(SIGEVENT)), Out(Bytes(4))),
     call!(223 timer_settime, Num, Num, In(Bytes(ITIMER)), Out(Bytes(ITIMER))),
@@ -292,11 +325,11 @@ pub static CALLS: &[Call] = &[
     call!(225 timer_getoverrun),
     call!(226 timer_delete),
     call!(227 clock_settime, Num, In(Bytes(TIMESPEC))),
-    call!(228 clock_gettime, Num, Out(Bytes(TIMESPEC))),
+    call!(228 clock_gettime, Num, Out(Bytes(TIMESPEC)); waits: No, prompt: true),
     call!(229 clock_getres, Num, Out(Bytes(TIMESPEC))),
-    call!(230 clock_nanosleep, Num, Num, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC))),
-    call!(231 exit_group),
-    call!(232 epoll_wait, Num, Out(Times(2, EPOLL_EVENT))),
+    call!(230 clock_nanosleep, Num, Num, In(Bytes(TIMESPEC)), Out(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::ClockSleep),
+    call!(231 exit_group; [End, Make, End, Make]; prompt: true),
+    call!(232 epoll_wait, Num, Out(Times(2, EPOLL_EVENT)); waits: Interrupted, timeout: Timeout::Milliseconds(3)),
     call!(233 epoll_ctl, Num, Num, Num, In(Bytes(EPOLL_EVENT))),
     call!(234 tgkill),
     call!(235 utimes, Str, In(Bytes(32))),
@@ -314,30 +347,30 @@ pub static CALLS: &[Call] = &[
     call!(247 waitid, Num, Num, Out(Bytes(SIGINFO)), Num, Out(Bytes(RUSAGE))),
     call!(248 add_key, Str, Str, In(By(3))),
     call!(249 request_key, Str, Str, Str),
-    call!(250 keyctl, Num, Never, Never, Never, Never),
+    call!(250 keyctl, Num, Never, Never, Never, Never; command: Some(0)),
     call!(251 ioprio_set),
     call!(252 ioprio_get),
     call!(253 inotify_init),
     call!(254 inotify_add_watch, Num, Str),
     call!(255 inotify_rm_watch),
     call!(256 migrate_pages, Num, Num, In(Bits(1)), In(Bits(1))),
-    call!(257 openat, Num, Str),
+    call!(257 openat, Num, Str; [OpenLibrary(1)]),
     call!(258 mkdirat, Num, Str),
     call!(259 mknodat, Num, Str),
     call!(260 fchownat, Num, Str),
     call!(261 futimesat, Num, Str, In(Bytes(32))),
-    call!(262 newfstatat, Num, Str, Out(Bytes(STAT))),
+    call!(262 newfstatat, Num, Str, Out(Bytes(STAT)); prompt: true),
     call!(263 unlinkat, Num, Str),
     call!(264 renameat, Num, Str, Num, Str),
     call!(265 linkat, Num, Str, Num, Str),
     call!(266 symlinkat, Str, Num, Str),
-    call!(267 readlinkat, Num, Str, Out(Int(3))),
+    call!(267 readlinkat, Num, Str, Out(Int(3)); [ReadOwnLink(1)]),
     call!(268 fchmodat, Num, Str),
     call!(269 faccessat, Num, Str),
-    call!(270 pselect6, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC)), L(SigsetPair)),
-    call!(271 ppoll, Out(Times(1, POLLFD)), Num, Out(Bytes(TIMESPEC)), In(By(4))),
+    call!(270 pselect6, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC)), L(SigsetPair); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::Pair(5)),
+    call!(271 ppoll, Out(Times(1, POLLFD)), Num, Out(Bytes(TIMESPEC)), In(By(4)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(3)),
     call!(272 unshare),
-    call!(273 set_robust_list, Never),
+    call!(273 set_robust_list, Never; prompt: true),
     call!(274 get_robust_list, Num, Out(Bytes(8)), Out(Bytes(8))),
     call!(275 splice, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
     call!(276 tee),
@@ -345,7 +378,7 @@ pub static CALLS: &[Call] = &[
     call!(278 vmsplice, Num, L(IovOut(2))),
     call!(279 move_pages, Num, Num, In(TimesLong(1, 8)), In(TimesLong(1, 4)), Out(TimesLong(1, 4))),
     call!(280 utimensat, Num, Str, In(Bytes(32))),
-    call!(281 epoll_pwait, Num, Out(Times(2, EPOLL_EVENT)), Num, Num, In(By(5))),
+    call!(281 epoll_pwait, Num, Out(Times(2, EPOLL_EVENT)), Num, Num, In(By(5)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(4), timeout: Timeout::Milliseconds(3)),
     call!(282 signalfd, Num, In(By(2))),
     call!(283 timerfd_create),
     call!(284 eventfd),
@@ -356,7 +389,7 @@ pub static CALLS: &[Call] = &[
     call!(289 signalfd4, Num, In(By(2))),
     call!(290 eventfd2),
     call!(291 epoll_create1),
-    call!(292 dup3),
+    call!(292 dup3; waits: No),
     call!(293 pipe2, Out(Bytes(8))),
     call!(294 inotify_init1),
     call!(295 preadv, Num, L(IovOut(2))),
@@ -366,14 +399,14 @@ pub static CALLS: &[Call] = &[
     call!(299 recvmmsg, Num, L(MmsgOut(2)), Num, Num, Out(Bytes(TIMESPEC))),
     call!(300 fanotify_init),
     call!(301 fanotify_mark, Num, Num, Num, Num, Str),
-    call!(302 prlimit64, Num, Num, In(Bytes(16)), Out(Bytes(16))),
+    call!(302 prlimit64, Num, Num, In(Bytes(16)), Out(Bytes(16)); [Limits]),
     call!(303 name_to_handle_at, Num, Str, L(HandleOut), L(MountId)),
     call!(304 open_by_handle_at, Num, L(HandleIn)),
     call!(305 clock_adjtime, Num, Out(Bytes(TIMEX))),
     call!(306 syncfs),
     call!(307 sendmmsg, Num, L(MmsgIn(2))),
     call!(308 setns),
-    call!(309 getcpu, Out(Bytes(4)), Out(Bytes(4))),
+    call!(309 getcpu, Out(Bytes(4)), Out(Bytes(4)); waits: No),
     call!(310 process_vm_readv, Num, L(IovOut(2)), Num, L(IovRemote(4))),
     call!(311 process_vm_writev, Num, L(IovIn(2)), Num, L(IovRemote(4))),
     call!(312 kcmp),
@@ -381,44 +414,44 @@ pub static CALLS: &[Call] = &[
     call!(314 sched_setattr, Num, L(Sized)),
     call!(315 sched_getattr, Num, Out(Int(2))),
     call!(316 renameat2, Num, Str, Num, Str),
-    call!(317 seccomp, Num, Num, L(Seccomp)),
+    call!(317 seccomp, Num, Num, L(Listed(&SECCOMPS)); command: Some(0)),
     call!(318 getrandom, Out(By(1))),
     call!(319 memfd_create, Str),
     call!(320 kexec_file_load, Num, Num, Num, In(By(2))),
-    call!(321 bpf, Num, L(Opaque(2))),
-    call!(322 execveat, Num, Str, L(Strings), L(Strings)),
+    call!(321 bpf, Num, L(Opaque(2)); command: Some(0)),
+    call!(322 execveat, Num, Str, L(Strings), L(Strings); [Execute(1), Execute(1), Execute(1), Execute(1)]; waits: No),
     call!(323 userfaultfd),
     call!(324 membarrier),
     call!(325 mlock2, Never),
     call!(326 copy_file_range, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
     call!(327 preadv2, Num, L(IovOut(2))),
     call!(328 pwritev2, Num, L(IovIn(2))),
-    call!(329 pkey_mprotect, PAGES),
+    call!(329 pkey_mprotect, PAGES; [AllowCode(2, PROT_EXEC)]),
     call!(330 pkey_alloc),
     call!(331 pkey_free),
     call!(332 statx, Num, Str, Num, Num, Out(Bytes(256))),
     call!(333 io_pgetevents, Num, Num, Num, Out(TimesLong(2, IO_EVENT)), In(Bytes(TIMESPEC)), L(SigsetPair)),
-    call!(334 rseq, Never),
+    call!(334 rseq, Never; prompt: true),
     call!(335 uretprobe),
     call!(336 uprobe),
     call!(424 pidfd_send_signal, Num, Num, In(Bytes(SIGINFO))),
-    call!(425 io_uring_setup, Num, Out(Bytes(120))),
+    call!(425 io_uring_setup, Num, Out(Bytes(120)); [Refuse(libc::ENOSYS), Make, Make, Make]),
     call!(426 io_uring_enter, Num, Num, Num, Num, Never),
     call!(427 io_uring_register, Num, Num, Never),
     call!(428 open_tree, Num, Str),
     call!(429 move_mount, Num, Str, Num, Str),
     call!(430 fsopen, Str),
-    call!(431 fsconfig, Num, Num, Str, L(Fsconfig)),
+    call!(431 fsconfig, Num, Num, Str, L(Fsconfig); command: Some(1)),
     call!(432 fsmount),
     call!(433 fspick, Num, Str),
     call!(434 pidfd_open),
-    call!(435 clone3, L(CloneArgs(1))),
-    call!(436 close_range),
+    call!(435 clone3, L(CloneArgs(1)); [RefuseClone(libc::ENOSYS), NoteThreadAt, NoteThreadAt, Make]),
+    call!(436 close_range; waits: No),
     call!(437 openat2, Num, Str, In(By(3))),
     call!(438 pidfd_getfd),
     call!(439 faccessat2, Num, Str),
     call!(440 process_madvise, Num, L(IovRemote(2))),
-    call!(441 epoll_pwait2, Num, Out(Times(2, EPOLL_EVENT)), Num, In(Bytes(TIMESPEC)), In(By(5))),
+    call!(441 epoll_pwait2, Num, Out(Times(2, EPOLL_EVENT)), Num, In(Bytes(TIMESPEC)), In(By(5)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(4), timeout: Timeout::Timespec(3)),
     call!(442 mount_setattr, Num, Str, Num, In(By(4))),
     call!(443 quotactl_fd, Num, Num, Num, Never),
     call!(444 landlock_create_ruleset, In(By(1))),

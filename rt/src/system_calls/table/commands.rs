@@ -1,50 +1,13 @@
-//! Calls whose argument means what a command says: `ioctl`, `fcntl`, `prctl`, socket options and the like.
+//! The commands of `ioctl`, `fcntl`, `prctl` and their like: what is behind the argument of each.
 //!
-//! Input: an argument of such a call. Output: the memory behind it, as [`super::visit`] has it. What is not listed is unknown, and refused
-//! if it leads into the segment; socket options are numbers and structures without pointers but for those named here.
+//! Input: a command. Output: what is behind its argument. What is not listed is unknown.
 //! Source: Linux `include/uapi` (asm-generic/ioctls.h, linux/sockios.h, linux/fs.h, linux/fcntl.h, linux/prctl.h, asm/prctl.h and
 //! others); section 2 of the manual.
 
-use super::{Layout, Look, Stop, Visitor};
-
-/// What is behind a command's argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
-    /// It is a number, or unused.
-    Number,
-    /// So many bytes that the kernel reads.
-    Read(u32),
-    /// So many bytes that the kernel writes, or reads and writes.
-    Written(u32),
-    Str,
-    /// So many bytes of which parts depend on more than is known here: no word of them may lead into the segment.
-    Opaque(u32),
-    /// As many bytes as the command itself says, none of them a pointer.
-    Encoded,
-    /// A header of so many bytes; at the offset a count of so many bytes (2, 4), times an element's bytes, that follow.
-    Counted {
-        header: u32,
-        at: u32,
-        width: u32,
-        element: u32,
-    },
-    /// A length, and at offset 8 the address of so many bytes that the kernel writes.
-    Configuration,
-    /// A `struct sock_fprog`.
-    Filter,
-}
-
-use Behind::{Configuration, Counted, Encoded, Filter, Number, Opaque, Read, Str, Written};
-
-/// Commands from the first to the last, both included.
-pub struct Commands {
-    pub first: u32,
-    pub last: u32,
-    pub behind: Behind,
-    /// For the document.
-    #[cfg(test)]
-    pub names: &'static str,
-}
+use crate::system_calls::table::row::Behind::{
+    self, Configuration, Counted, Encoded, Filter, Number, Opaque, Read, Str, Written,
+};
+use crate::system_calls::table::row::Commands;
 
 const fn one(command: u32, behind: Behind, names: &'static str) -> Commands {
     span(command, command, behind, names)
@@ -224,13 +187,6 @@ pub static PRCTLS: &[Commands] = &[
     one(0x5356_4d41, Number, "PR_SET_VMA: which"),
     one(0x5961_6d61, Number, "PR_SET_PTRACER"),
 ];
-/// Options of `prctl` with pointers elsewhere.
-const PR_SET_SECCOMP: u64 = 22;
-const PR_SET_MM: u64 = 35;
-const PR_SCHED_CORE: u64 = 62;
-const PR_SET_VMA: u64 = 0x5356_4d41;
-const PR_GET_AUXV: u64 = 0x4155_5856;
-
 /// `arch_prctl`.
 #[rustfmt::skip]
 pub static ARCH_PRCTLS: &[Commands] = &[
@@ -248,8 +204,6 @@ pub static ARCH_PRCTLS: &[Commands] = &[
     span(0x5001, 0x5004, Number, "ARCH_SHSTK_ENABLE ARCH_SHSTK_DISABLE ARCH_SHSTK_LOCK ARCH_SHSTK_UNLOCK"),
     one(0x5005, Written(8), "ARCH_SHSTK_STATUS"),
 ];
-pub(super) const ARCH_SET_GS: u64 = 0x1001;
-const ARCH_SET_FS: u64 = 0x1002;
 
 /// `shmctl`, `msgctl`.
 #[rustfmt::skip]
@@ -298,32 +252,7 @@ pub static SECCOMPS: &[Commands] = &[
     one(3, Written(6), "SECCOMP_GET_NOTIF_SIZES"),
 ];
 
-/// Socket options with an address inside their value.
-const SO_ATTACH_FILTER: u64 = 26;
-const SO_ATTACH_REUSEPORT_CBPF: u64 = 51;
-const SOL_PACKET: u64 = 263;
-const PACKET_FANOUT_DATA: u64 = 22;
-const TCP_ZEROCOPY_RECEIVE: u64 = 35;
-/// Bytes of one instruction of a socket filter.
-const FILTER_BYTES: u64 = 8;
-/// _IOC_WRITE: the kernel reads the argument.
-const DIRECTION_WRITE: u32 = 1 << 30;
-
-/// The command of a call that has commands.
-pub(super) fn command(nr: i64, args: &[u64; 6]) -> Option<u64> {
-    match nr {
-        libc::SYS_ioctl | libc::SYS_fcntl | libc::SYS_shmctl | libc::SYS_msgctl | libc::SYS_fsconfig => {
-            Some(args[1] & 0xffff_ffff)
-        }
-        libc::SYS_prctl | libc::SYS_arch_prctl | libc::SYS_seccomp | libc::SYS_bpf | libc::SYS_keyctl => {
-            Some(args[0] & 0xffff_ffff)
-        }
-        libc::SYS_semctl | libc::SYS_setsockopt | libc::SYS_getsockopt => Some(args[2] & 0xffff_ffff),
-        _ => None,
-    }
-}
-
-fn find(commands: &[Commands], command: u64) -> Option<Behind> {
+pub fn find(commands: &[Commands], command: u64) -> Option<Behind> {
     let command = command as u32;
     commands.iter().find(|c| (c.first..=c.last).contains(&command)).map(|c| c.behind)
 }
@@ -336,151 +265,6 @@ pub fn ioctl(command: u64) -> Option<Behind> {
 }
 
 /// _IOC_SIZE: bits 16..30.
-fn encoded_bytes(command: u64) -> u64 {
+pub fn encoded_bytes(command: u64) -> u64 {
     command >> 16 & 0x3fff
-}
-
-impl Visitor<'_> {
-    /// Follows argument `i` of a call with commands.
-    pub(super) fn by_command(&mut self, i: usize, layout: Layout) -> Look {
-        let args = *self.args;
-        let addr = args[i];
-        match layout {
-            Layout::Ioctl => self.ioctl(args[1], addr),
-            Layout::Fcntl => self.listed(FCNTLS, args[1], addr),
-            Layout::Prctl => self.prctl(i, addr),
-            Layout::ArchPrctl => match args[0] {
-                // Thread-local storage is reached without checks.
-                ARCH_SET_FS => self.keep_out(addr),
-                // Checks take it for zero.
-                ARCH_SET_GS => {
-                    if addr == 0 {
-                        Ok(())
-                    } else {
-                        Err(Stop::At(addr))
-                    }
-                }
-                option => self.listed(ARCH_PRCTLS, option, addr),
-            },
-            Layout::SetSockopt => self.set_sockopt(addr),
-            Layout::GetSockopt => self.get_sockopt(addr),
-            Layout::Shmctl => self.listed(SHMCTLS, args[1], addr),
-            Layout::Msgctl => self.listed(MSGCTLS, args[1], addr),
-            Layout::Semctl => self.listed(SEMCTLS, args[2], addr),
-            Layout::Seccomp => self.listed(SECCOMPS, args[0], addr),
-            Layout::Fsconfig => {
-                match args[1] {
-                    // FSCONFIG_SET_STRING, FSCONFIG_SET_PATH, FSCONFIG_SET_PATH_EMPTY; FSCONFIG_SET_BINARY.
-                    1 | 3 | 4 => self.string(addr),
-                    2 => self.put(addr, self.int(4), false),
-                    _ => {}
-                }
-                Ok(())
-            }
-            Layout::LandlockRule => {
-                // A path below which a rule holds (packed), or a port.
-                let bytes = if args[1] == 1 { 12 } else { 16 };
-                self.put(addr, bytes, false);
-                Ok(())
-            }
-            _ => unreachable!("the other layouts have no commands"),
-        }
-    }
-
-    /// What a table has of a command; what it has not must not lead into the segment.
-    fn listed(&mut self, commands: &[Commands], command: u64, addr: u64) -> Look {
-        match find(commands, command) {
-            Some(behind) => self.behind(behind, command, addr),
-            None => self.keep_out(addr),
-        }
-    }
-
-    fn behind(&mut self, behind: Behind, command: u64, addr: u64) -> Look {
-        match behind {
-            Number => {}
-            Read(bytes) => self.put(addr, bytes.into(), false),
-            Written(bytes) => self.put(addr, bytes.into(), true),
-            Encoded => self.put(addr, encoded_bytes(command), true),
-            Str => self.string(addr),
-            Opaque(bytes) => self.opaque(addr, bytes.into())?,
-            Counted { header, at, width, element } => {
-                let word = self.word32(addr.wrapping_add(at.into()))?;
-                let count = if width == 2 { word & 0xffff } else { word };
-                self.put(addr, u64::from(header) + u64::from(count) * u64::from(element), true);
-            }
-            Configuration => {
-                let [bytes, buffer] = self.words::<2>(addr)?;
-                self.put(addr, 16, true);
-                self.put(buffer, (bytes as i32).max(0) as u64, true);
-            }
-            Filter => self.filter(addr)?,
-        }
-        Ok(())
-    }
-
-    fn ioctl(&mut self, command: u64, addr: u64) -> Look {
-        match ioctl(command) {
-            Some(behind) => self.behind(behind, command, addr),
-            None => {
-                self.keep_out(addr)?;
-                // A structure that the kernel reads may hold pointers.
-                let reads = command as u32 & DIRECTION_WRITE != 0;
-                let bytes = if reads { encoded_bytes(command) } else { 0 };
-                // Where it is not a pointer at all, nothing can be read there, and nothing has to be.
-                self.opaque(addr, bytes)
-            }
-        }
-    }
-
-    fn prctl(&mut self, i: usize, addr: u64) -> Look {
-        let args = *self.args;
-        match (args[0] & 0xffff_ffff, i) {
-            // SECCOMP_MODE_FILTER.
-            (PR_SET_SECCOMP, 2) if args[1] == 2 => self.filter(addr),
-            (PR_SET_MM, 2) => self.keep_out(addr),
-            (PR_SCHED_CORE, 4) => {
-                self.put(addr, 8, true);
-                Ok(())
-            }
-            (PR_SET_VMA, 4) => {
-                self.string(addr);
-                Ok(())
-            }
-            (PR_GET_AUXV, 1) => {
-                self.put(addr, args[2], true);
-                Ok(())
-            }
-            (PR_GET_AUXV, _) => Ok(()),
-            (option, 1) => self.listed(PRCTLS, option, addr),
-            (option, _) if find(PRCTLS, option).is_some() => Ok(()),
-            _ => self.keep_out(addr),
-        }
-    }
-
-    fn set_sockopt(&mut self, addr: u64) -> Look {
-        let [_, level, name, ..] = *self.args;
-        self.put(addr, self.int(4), false);
-        match (level, name) {
-            (level, SO_ATTACH_FILTER | SO_ATTACH_REUSEPORT_CBPF) if level == libc::SOL_SOCKET as u64 => {
-                self.filter(addr)
-            }
-            (SOL_PACKET, PACKET_FANOUT_DATA) => self.filter(addr),
-            _ => Ok(()),
-        }
-    }
-
-    fn get_sockopt(&mut self, addr: u64) -> Look {
-        let [_, level, name, ..] = *self.args;
-        let at = self.args[4];
-        let bytes = if at == 0 { 0 } else { (self.word32(at)? as i32).max(0) as u64 };
-        // The length of a filter counts instructions.
-        let is_filter = level == libc::SOL_SOCKET as u64 && name == SO_ATTACH_FILTER;
-        self.put(addr, if is_filter { bytes * FILTER_BYTES } else { bytes }, true);
-        if level == libc::IPPROTO_TCP as u64 && name == TCP_ZEROCOPY_RECEIVE {
-            // The value starts with the address where pages are to be mapped.
-            let [mapping] = self.words::<1>(addr)?;
-            self.keep_out(mapping)?;
-        }
-        Ok(())
-    }
 }

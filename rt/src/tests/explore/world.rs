@@ -12,8 +12,8 @@ use crate::node::access::Lane;
 use crate::node::node::Node;
 use crate::node::waiting::Entered;
 use crate::process::host::Host;
-use crate::system_calls::pins;
-use crate::system_calls::table::Range;
+use crate::system_calls::call_memory;
+use crate::system_calls::table::visitor::Range;
 use crate::tempest::bulk::channels::{self, Bulk};
 use crate::tempest::bulk::transfer;
 use crate::tempest::interface::INTERFACE;
@@ -677,8 +677,8 @@ impl Program<'_> {
             ranges.iter().flat_map(words)
         };
         loop {
-            pins::until_made(&mut Gate(self), |gate| {
-                pins::make_accessible(gate, |acquire| all().for_each(|(_, range)| acquire(range)));
+            call_memory::until_made(&mut Gate(self), |gate| {
+                call_memory::make_accessible(gate, |acquire| all().for_each(|(_, range)| acquire(range)));
                 ((), true)
             });
             let choice = self.world.pause(self.me(), Status::Kernel);
@@ -709,10 +709,10 @@ impl Program<'_> {
     }
 }
 
-/// The memory of a call, as `pins::Own` is that of the process's node.
+/// The memory of a call, as `system_calls/gate/own_memory.rs` has that of the process's node.
 struct Gate<'a>(&'a Program<'a>);
 
-impl pins::Memory for Gate<'_> {
+impl call_memory::Memory for Gate<'_> {
     fn is_accessible(&mut self, range: &Range) -> bool {
         self.0.node().is_accessible(range.addr, range.bytes, range.store)
     }

@@ -17,6 +17,41 @@ pub const SIGNAL_MAX: usize = 64;
 /// Handler, flags, restorer and mask of the default action.
 pub const DEFAULT: KernelSigaction = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
+/// The handler values that are not addresses.
+pub const SIG_DFL: u64 = 0;
+pub const SIG_IGN: u64 = 1;
+
+/// The actions as the program set them.
+pub static ACTIONS: Actions = Actions::new();
+
+/// Whether an action is a function of the program.
+pub fn is_function(action: &KernelSigaction) -> bool {
+    !matches!(action.handler, SIG_DFL | SIG_IGN)
+}
+
+/// The action at an address of the program's, or EFAULT.
+pub fn read(at: u64) -> Result<KernelSigaction, i64> {
+    let mut words = [[0; 8]; 4];
+    if sys::read_own_memory(at, words.as_flattened_mut()).is_err() {
+        return Err(-i64::from(libc::EFAULT));
+    }
+    let [handler, flags, restorer, mask] = words.map(u64::from_ne_bytes);
+    Ok(KernelSigaction { handler, flags, restorer, mask })
+}
+
+/// Writes an action where the program wants to have it, if it does; the result of the program's call.
+///
+/// # Safety
+/// `at` is the program's.
+pub unsafe fn write(at: u64, action: &KernelSigaction) -> i64 {
+    let words = [action.handler, action.flags, action.restorer, action.mask].map(u64::to_ne_bytes);
+    // SAFETY: the program says that it may be written there.
+    if at != 0 && unsafe { sys::write_own_memory(at, words.as_flattened()) }.is_err() {
+        return -i64::from(libc::EFAULT);
+    }
+    0
+}
+
 struct Slot {
     version: AtomicU32,
     words: [AtomicU64; 4],
@@ -34,7 +69,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    pub const fn new() -> Actions {
+    const fn new() -> Actions {
         Actions { slots: [const { Slot::DEFAULT }; SIGNAL_MAX + 1], writing: AtomicBool::new(false) }
     }
 

@@ -39,16 +39,13 @@ pub fn path() -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(variable.add(contract::EXE_ENV.len() + 1)) })
 }
 
-/// The result of a `readlink` of the program's own link; `None`: it is the kernel's call.
+/// The result of a `readlink` of the program's own link; `None`: it is the kernel's call. `name`: the argument with the link; buffer and bytes follow.
 ///
 /// # Safety
-/// `nr` and `args` are the program's call, which may be made.
-pub unsafe fn read_link(nr: i64, args: &[u64; 6]) -> Option<i64> {
-    let (name, buffer, bytes) = match nr {
-        libc::SYS_readlink => (args[0], args[1], args[2] as i32),
-        libc::SYS_readlinkat => (args[1], args[2], args[3] as i32),
-        _ => return None,
-    };
+/// The program's call, which may be made.
+pub unsafe fn read_link(args: &[u64; 6], name: u8) -> Option<i64> {
+    let name = usize::from(name);
+    let (name, buffer, bytes) = (args[name], args[name + 1], args[name + 2] as i32);
     let path = path()?.to_bytes();
     if !is_own_link(name) {
         return None;
@@ -62,17 +59,15 @@ pub unsafe fn read_link(nr: i64, args: &[u64; 6]) -> Option<i64> {
     Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
 }
 
-/// Changes the arguments of an `execve` or `execveat` of the program's own file, so that it runs the rewritten one.
+/// Changes the arguments of a call that executes the program's own file, so that it runs the rewritten one. `name`: the argument with the path; environment is
+/// the second behind it.
 ///
 /// # Safety
-/// `nr` and `args` are the program's call, which may be made.
-pub unsafe fn execute(nr: i64, args: &mut [u64; 6]) {
+/// The program's call, which may be made.
+pub unsafe fn execute(args: &mut [u64; 6], name: u8) {
     let Some(path) = path().filter(|_| process::nodes() == 1) else { return };
-    let (name, environment) = match nr {
-        libc::SYS_execve => (0, 2),
-        libc::SYS_execveat => (1, 3),
-        _ => return,
-    };
+    let name = usize::from(name);
+    let environment = name + 2;
     if !is_own_link(args[name]) && !is(args[name], path) {
         return;
     }
@@ -162,7 +157,7 @@ mod tests {
         let link = |name: &CStr, buffer: &mut [u8], bytes: usize| {
             let args = [libc::AT_FDCWD as u64, name.as_ptr() as u64, buffer.as_mut_ptr() as u64, bytes as u64, 0, 0];
             // SAFETY: live strings and buffers.
-            unsafe { read_link(libc::SYS_readlinkat, &args) }
+            unsafe { read_link(&args, 1) }
         };
         assert_eq!(link(LINK, &mut buffer, 16), None, "nothing was said: the kernel answers");
         set(c"BLIZZARD_EXE=/opt/prog");
@@ -173,13 +168,13 @@ mod tests {
         assert_eq!(link(c"/etc/localtime", &mut buffer, 16), None);
         let args = [LINK.as_ptr() as u64, 8, 16, 0, 0, 0];
         // SAFETY: the buffer is not mapped, which is what is tried.
-        assert_eq!(unsafe { read_link(libc::SYS_readlink, &args) }, Some(-i64::from(libc::EFAULT)));
+        assert_eq!(unsafe { read_link(&args, 0) }, Some(-i64::from(libc::EFAULT)));
 
         let environment = [c"A=1".as_ptr() as u64, 0];
         for (program, again) in [(c"/opt/prog", true), (LINK, true), (c"/opt/prog2", false), (c"/bin/true", false)] {
             let mut args = [program.as_ptr() as u64, 0, environment.as_ptr() as u64, 0, 0, 0];
             // SAFETY: live strings.
-            unsafe { execute(libc::SYS_execve, &mut args) };
+            unsafe { execute(&mut args, 0) };
             // SAFETY: as above, and null or strings in the copy.
             let (name, first) = unsafe { (CStr::from_ptr(args[0] as *const _), *(args[2] as *const *const c_char)) };
             // SAFETY: the first string of either environment.

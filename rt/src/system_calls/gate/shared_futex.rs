@@ -6,10 +6,10 @@
 //! relative one is waited for here, since the next call would begin it anew.
 //! Source: futex(2); glibc's `sem_timedwait` and its like pass absolute times.
 
-use super::signals::PUT_OFF;
 use crate::kernel::sys;
 use crate::process::accesses;
 use crate::process::process;
+use crate::system_calls::execution::put_off::PUT_OFF;
 use core::sync::atomic::Ordering;
 
 /// `futex` on a word in the segment.

@@ -2,20 +2,33 @@
 //!
 //! `BLIZZARD_BLESS=1 cargo test -p blizzard-rt` writes the file; without the variable the test compares.
 
-use super::commands::{self, Behind, Commands};
-use super::{ABSENT, Arg, CALLS, Layout, Len};
+use crate::system_calls::table::calls::CALLS;
+use crate::system_calls::table::commands as lists;
+use crate::system_calls::table::row::{
+    Action, Arg, Behind, Commands, Layout, Len, Mask, Row, Timeout, Transfer, Waits,
+};
 use std::fmt::Write;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/SYSCALLS.md");
 const BLESS: &str = "BLIZZARD_BLESS";
 
 const HEAD: &str = "\
-# System calls in a run of several nodes
+# System calls
 
-Generated from `src/system_calls/table.rs` and the modules below it; refresh with `BLIZZARD_BLESS=1 cargo test -p blizzard-rt document`.
+Generated from `src/system_calls/table`; refresh with `BLIZZARD_BLESS=1 cargo test -p blizzard-rt document`.
 
-Every system call passes the gate (`DESIGN.md`, System calls). Before the kernel runs it, what the call reads in shared memory is made readable,
-and what it writes is made writable. *argument n* counts from 1. A dash is a number, a descriptor, or nothing.
+A call passes the gate (`DESIGN.md`, System calls). Its row says what the gate does. Columns that are empty say: nothing.
+
+| column | what it says |
+|---|---|
+| memory | The bytes behind each argument. Before the kernel runs the call, what it reads in shared memory is made readable, what it writes writable. |
+| several nodes | What the gate does with the call in a run of several nodes. |
+| one node | The same in a run of one, and in a forked child. Where this is empty the program's own `syscall` makes the call. |
+| `tempest.h` | The same on the thread that uses `tempest.h`, with one node. Its memory is that of the user-managed segment. |
+| `vfork` | The same in a child of `vfork`, with several nodes. |
+| waits | Whether a call may wait with several nodes: whether a peer that has a message calls the node out of it, and what that call goes on with. |
+
+Memory: *argument n* counts from 1. A dash is a number, a descriptor, or nothing.
 
 * **private** means: the argument must not lead into shared memory. If it does, the run ends with a message that names the call and
   the pointer. The same holds for everything that is marked so inside a structure, and for every call that is not listed.
@@ -25,9 +38,14 @@ and what it writes is made writable. *argument n* counts from 1. A dash is a num
 * Where a count or size is out of the kernel's range, the kernel refuses the call as always. It transfers at most 2 GiB less a page; more is taken for so much, all of which must be
   allocated if the memory is shared.
 
-Handled by the gate itself, whatever their row says: `exit` and `exit_group` end the node; `fork`, `vfork` and `clone` without a thread
-start a process that takes no part in the run; threads are refused; `rt_sigaction`, `rt_sigprocmask`, `rt_sigreturn` and the calls with a signal mask keep
-the runtime's own signals; `futex` on a shared word gives way instead of sleeping; `mlockall` locks pages when they are first used (so with one node, too).
+Waits: empty means that the call may wait, and that the kernel restarts it after a handler with SA_RESTART.
+
+* *no* means: it is not announced. It does not wait, ends or doubles the process, or has done what cannot be undone when it reports an interruption.
+* *interrupted* means: after a handler the kernel never restarts it.
+* *prompt* means: programs make it between the creation of two nodes. Any other call ends the creation.
+* *mask*: the kernel gets a copy of the signal mask without the runtime's signals.
+* *timeout*: made again, it gets what is left of it.
+* *rest*: interrupted in the middle, it goes on with the rest.
 ";
 
 fn length(len: Len) -> String {
@@ -71,14 +89,7 @@ fn layout(layout: Layout) -> String {
         Layout::Opaque(n) => format!("argument {} bytes, private with all that they point to", n + 1),
         Layout::FutexTimeout(_) => "timeout read, by operation".into(),
         Layout::FutexWord(_) => "second word private, by operation".into(),
-        Layout::Ioctl
-        | Layout::Fcntl
-        | Layout::Prctl
-        | Layout::ArchPrctl
-        | Layout::Shmctl
-        | Layout::Msgctl
-        | Layout::Semctl
-        | Layout::Seccomp => "by command, see below".into(),
+        Layout::Listed(_) | Layout::Ioctl | Layout::Prctl | Layout::ArchPrctl => "by command, see below".into(),
         Layout::SetSockopt => "argument 5 read; socket filters followed".into(),
         Layout::GetSockopt => "as argument 5 points to, written; `TCP_ZEROCOPY_RECEIVE`'s mapping private".into(),
         Layout::Fsconfig => "string or argument 5 bytes read, by command".into(),
@@ -123,36 +134,97 @@ fn commands(text: &mut String, title: &str, note: &str, list: &[Commands]) {
     }
 }
 
+/// What is done, in words; nothing where nothing is.
+fn action(action: Action) -> String {
+    let error = |e: i32| if e == libc::ENOSYS { "ENOSYS" } else { "EINVAL" };
+    match action {
+        Action::Make => String::new(),
+        Action::Refuse(e) => format!("refused: {}", error(e)),
+        Action::End => "ends the node".into(),
+        Action::Fork => "starts a process of no run, or the next node".into(),
+        Action::Vfork => "starts a process of no run".into(),
+        Action::Clone => "as `fork` or `vfork`; a thread ends the run".into(),
+        Action::RefuseClone(e) => format!("refused: {}, so `clone` follows; a shared stack ends the run", error(e)),
+        Action::OwnSyscall => "made by the program's own `syscall`".into(),
+        Action::NoteThread | Action::NoteThreadAt => "made by the program's own `syscall`; a thread is noted".into(),
+        Action::SignalReturn => "keeps the runtime's signals; what the context relies on is acquired".into(),
+        Action::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
+        Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),
+        Action::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
+        Action::KeepDispatch(e) => format!("of the dispatch of system calls: refused, {}", error(e)),
+        Action::LockWhenUsed => "locks pages when they are first used".into(),
+        Action::Limits => "without what the runtime needs".into(),
+        Action::OpenLibrary(path) => format!("of the dynamic loader: the rewritten form of argument {}", path + 1),
+        Action::MapCode => "registers rewritten code; other code ends a run of several nodes".into(),
+        Action::AllowCode(..) => "code that is not rewritten ends a run of several nodes".into(),
+        Action::KeepLibraries => "opens the libraries' folder first".into(),
+        Action::ReadOwnLink(_) => "of the own link: the original's path".into(),
+        Action::Execute(_) => "with the program's limits; with one node the own file as rewritten".into(),
+    }
+}
+
+fn waits(row: &Row) -> String {
+    let mut words = Vec::new();
+    match row.waits {
+        Waits::No => words.push("no"),
+        Waits::Restarted => {}
+        Waits::Interrupted => words.push("interrupted"),
+    }
+    for (says, word) in [
+        (row.prompt, "prompt"),
+        (row.mask != Mask::None, "mask"),
+        (row.timeout != Timeout::None, "timeout"),
+        (row.transfer != Transfer::None, "rest"),
+    ] {
+        if says {
+            words.push(word);
+        }
+    }
+    words.join(", ")
+}
+
 fn document() -> String {
     let mut text = HEAD.to_owned();
-    writeln!(text, "\n## Calls\n\n| number | name | bytes behind each argument |\n|---|---|---|").unwrap();
-    for call in CALLS {
-        let used = call.args.iter().rposition(|arg| *arg != Arg::Num).map_or(0, |last| last + 1);
-        let mut args: Vec<String> = call.args[..used].iter().map(|arg| argument(*arg)).collect();
+    let titles = "| number | name | memory | several nodes | one node | `tempest.h` | `vfork` | waits |";
+    writeln!(text, "\n## Calls\n\n{titles}\n|---|---|---|---|---|---|---|---|").unwrap();
+    for row in CALLS {
+        let used = row.args.iter().rposition(|arg| *arg != Arg::Num).map_or(0, |last| last + 1);
+        let mut args: Vec<String> = row.args[..used].iter().map(|arg| argument(*arg)).collect();
         if args.is_empty() {
             args.push("–".into());
         }
-        let absent = if ABSENT.contains(&call.nr) { "answered with ENOSYS; " } else { "" };
-        writeln!(text, "| {} | `{}` | {absent}{} |", call.nr, call.name, args.join("; ")).unwrap();
+        write!(text, "| {} | `{}` | {} |", row.nr, row.name, args.join("; ")).unwrap();
+        let [several, one, tempest, child] = [row.several, row.one, row.tempest, row.child].map(action);
+        let same = |cell: &String, other: &String| {
+            if cell == other && !cell.is_empty() { "same".into() } else { cell.clone() }
+        };
+        let cells =
+            [several.clone(), same(&one, &several), same(&tempest, &several), same(&child, &several), waits(row)];
+        for cell in cells {
+            write!(text, "{}|", if cell.is_empty() { " ".into() } else { format!(" {cell} ") }).unwrap();
+        }
+        text.push('\n');
     }
     let number = "Any other command with an argument in shared memory is refused.";
     let note = "Any other command with an argument in shared memory is refused; so is one that reads a structure of a size that it states \
                 with a word in it that leads into shared memory.";
-    commands(&mut text, "ioctl", note, commands::IOCTLS);
+    commands(&mut text, "ioctl", note, lists::IOCTLS);
     writeln!(text, "\nAll commands of these types say their own size:\n\n| type | commands |\n|---|---|").unwrap();
-    for (kind, names) in commands::ENCODED_TYPES {
+    for (kind, names) in lists::ENCODED_TYPES {
         writeln!(text, "| {kind:#x} | {names} |").unwrap();
     }
-    commands(&mut text, "fcntl", number, commands::FCNTLS);
     let prctl = "The second argument. `PR_SET_SECCOMP` (its filter, read), `PR_SCHED_CORE` (8 written), `PR_SET_VMA` (string), `PR_GET_AUXV` \
                  (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. Any other option with an argument in shared memory is refused.";
-    commands(&mut text, "prctl", prctl, commands::PRCTLS);
+    commands(&mut text, "prctl", prctl, lists::PRCTLS);
     let arch = "`ARCH_SET_FS`: **private**. `ARCH_SET_GS`: 0 alone, because checks take it for that. Any other option with an argument in shared memory is refused.";
-    commands(&mut text, "arch_prctl", arch, commands::ARCH_PRCTLS);
-    commands(&mut text, "shmctl", number, commands::SHMCTLS);
-    commands(&mut text, "msgctl", number, commands::MSGCTLS);
-    commands(&mut text, "semctl", number, commands::SEMCTLS);
-    commands(&mut text, "seccomp", number, commands::SECCOMPS);
+    commands(&mut text, "arch_prctl", arch, lists::ARCH_PRCTLS);
+    for row in CALLS {
+        if let Some(Arg::Layout(Layout::Listed(list))) =
+            row.args.iter().find(|arg| matches!(arg, Arg::Layout(Layout::Listed(_))))
+        {
+            commands(&mut text, row.name, number, list);
+        }
+    }
     text
 }
 

@@ -7,7 +7,7 @@
 //!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
 //! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
 //!   one node nothing is inaccessible, and it is counted; of the first such library a line is said.
-//! * Every `mmap` and `open` comes through [`call`], also of threads with the smallest stacks: what needs room for a path is in a function of its own.
+//! * Every `mmap` and `open` comes through here, also of threads with the smallest stacks: what needs room for a path is in a function of its own.
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
@@ -24,7 +24,8 @@ use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::table;
+use crate::system_calls::execution::call::Call;
+use crate::system_calls::table::visitor::keep_pages_out;
 use crate::tempest::owner;
 use blizzard_contract::{Counter, ModuleInfo};
 use core::ffi::{CStr, c_char};
@@ -54,76 +55,27 @@ fn is_loader(rip: u64) -> bool {
     (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
 }
 
-/// Makes the call if code may come in by it.
+/// Opens what the loader asks for, and gives it the rewritten form of a library; `None`: another asks. `path`: the argument with the path; flags follow.
 ///
 /// # Safety
-/// `nr` and `args` are the program's call, which may be made; `rip` is the address behind its `syscall`.
-pub unsafe fn call(nr: i64, args: &[u64; 6], rip: u64) -> Option<i64> {
-    match nr {
-        libc::SYS_open if source::active() && from_loader(rip, args[1] as i32) => {
-            // SAFETY: passed on from the caller.
-            Some(unsafe { open(nr, args, args[0]) })
-        }
-        libc::SYS_openat if source::active() && from_loader(rip, args[2] as i32) => {
-            // SAFETY: passed on from the caller.
-            Some(unsafe { open(nr, args, args[1]) })
-        }
-        libc::SYS_mmap => {
-            let [_, _, prot, flags, _, offset] = *args;
-            let executable = prot & libc::PROT_EXEC as u64 != 0;
-            if flags & libc::MAP_FIXED as u64 != 0
-                && let Err(at) = table::keep_pages_out(args[0], args[1])
-                && !tags::in_segment(at)
-            {
-                process::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
-            }
-            if flags & libc::MAP_ANONYMOUS as u64 != 0 {
-                if executable {
-                    generated();
-                }
-                if flags & libc::MAP_FIXED as u64 != 0 && block_counters::pending(args[0]) {
-                    // SAFETY: the caller's; these are the counters of a library that the loader maps.
-                    return Some(unsafe { map_counters(args) });
-                }
-                return None;
-            }
-            if offset != 0 && !executable {
-                return None;
-            }
-            // SAFETY: passed on from the caller.
-            Some(unsafe { map(args, offset == 0, executable) })
-        }
-        libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid | libc::SYS_chroot | libc::SYS_pivot_root => {
-            redirect::keep();
-            None
-        }
-        libc::SYS_mprotect | libc::SYS_pkey_mprotect if args[2] & libc::PROT_EXEC as u64 != 0 => {
-            // Text relocations: the loader makes a module's code writable and executable again.
-            if !(is_loader(rip) && MODULES.covers(args[0])) {
-                generated();
-            }
-            None
-        }
-        libc::SYS_shmat if args[2] as i32 & libc::SHM_EXEC != 0 => {
-            generated();
-            None
-        }
-        _ => None,
-    }
+/// The program's call, which may be made.
+pub unsafe fn open(call: &Call, path: u8) -> Option<i64> {
+    let path = usize::from(path);
+    // SAFETY: passed on from the caller.
+    (source::active() && from_loader(call.rip, call.args[path + 1] as i32))
+        .then(|| unsafe { open_for_loader(call, call.args[path]) })
 }
 
-/// Opens what the loader asks for, and gives it the rewritten form of a library.
-///
 /// # Safety
 /// The call may be made, and its path is at `path`.
 #[inline(never)]
-unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
+unsafe fn open_for_loader(call: &Call, path: u64) -> i64 {
     // SAFETY: the caller's.
     if let Some(found) = redirect::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
         return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
     }
     // SAFETY: the caller's.
-    let fd = unsafe { sys::raw(nr, *args) };
+    let fd = unsafe { sys::raw(call.nr, call.args) };
     if fd < 0 {
         return fd;
     }
@@ -133,6 +85,43 @@ unsafe fn open(nr: i64, args: &[u64; 6], path: u64) -> i64 {
         kept::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
     }
     found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
+}
+
+/// Makes an `mmap` by which code comes in, and registers a rewritten file; `None`: it is the kernel's call.
+///
+/// # Safety
+/// The program's call, which may be made.
+pub unsafe fn map_code(call: &Call) -> Option<i64> {
+    let args = &call.args;
+    let [_, _, prot, flags, _, offset] = *args;
+    let executable = prot & libc::PROT_EXEC as u64 != 0;
+    let fixed = flags & libc::MAP_FIXED as u64 != 0;
+    if fixed
+        && let Err(at) = keep_pages_out(args[0], args[1])
+        && !tags::in_segment(at)
+    {
+        process::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
+    }
+    if flags & libc::MAP_ANONYMOUS as u64 != 0 {
+        if executable {
+            generated();
+        }
+        // SAFETY: the caller's; these are the counters of a library that the loader maps.
+        return (fixed && block_counters::pending(args[0])).then(|| unsafe { map_counters(args) });
+    }
+    if offset != 0 && !executable {
+        return None;
+    }
+    // SAFETY: passed on from the caller.
+    Some(unsafe { map(args, offset == 0, executable) })
+}
+
+/// Pages become executable.
+pub fn allow_code(call: &Call) {
+    // Text relocations: the loader makes a module's code writable and executable again.
+    if !(is_loader(call.rip) && MODULES.covers(call.args[0])) {
+        generated();
+    }
 }
 
 /// Maps a library's counters of basic blocks, in the launcher's file.

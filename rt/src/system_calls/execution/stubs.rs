@@ -10,14 +10,18 @@
 //! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
-use super::alone::SYSCALL_BYTES;
 use crate::gates::entries;
 use crate::gates::trap::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
+use crate::libraries::modules::MODULES;
+use crate::system_calls::execution::put_off::PUT_OFF;
+use crate::system_calls::execution::situation;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+/// Bytes of the `syscall` instruction.
+pub const SYSCALL_BYTES: u64 = 2;
 /// Bytes of the red zone.
 pub const RED_ZONE: u64 = 128;
 
@@ -49,73 +53,67 @@ pub fn set_activity(word: *mut u32) {
     ACTIVITY.store(word, Ordering::Relaxed);
 }
 
+/// A label that the code names.
+macro_rules! named {
+    ($name:literal) => {
+        concat!(".hidden blizzard_", $name, "\n.globl blizzard_", $name, "\nblizzard_", $name, ":")
+    };
+}
+
+/// A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program goes back to where the gate is
+/// entered, which lets it in. Else on at label 2. This is where the address is on the stack.
+macro_rules! look_behind_push {
+    () => {
+        "mov rcx, [rip + {put_off} + {apart}]
+         jrcxz 2f
+         mov r11, [rip + {back}]
+         pop rcx
+         lea rsp, [rsp + 128]
+         lea rcx, [rcx + r11]
+         jmp rcx"
+    };
+}
+
+/// The same where it is in r11.
+macro_rules! look {
+    () => {
+        "mov rcx, [rip + {put_off} + {apart}]
+         jrcxz 2f
+         mov rcx, [rip + {back}]
+         lea rcx, [r11 + rcx]
+         jmp rcx"
+    };
+}
+
 core::arch::global_asm!(
     ".pushsection .text.blizzard_stubs, \"ax\", @progbits",
     ".balign 16",
-    ".hidden blizzard_stubs_start",
-    ".globl blizzard_stubs_start",
-    "blizzard_stubs_start:",
+    named!("stubs_start"),
     // Any call.
-    ".hidden blizzard_stub_plain",
-    ".globl blizzard_stub_plain",
-    "blizzard_stub_plain:",
+    named!("stub_plain"),
     "lea rsp, [rsp - 128]",
-    ".hidden blizzard_stub_plain_push",
-    ".globl blizzard_stub_plain_push",
-    "blizzard_stub_plain_push:",
+    named!("stub_plain_push"),
     "push rcx",
-    ".hidden blizzard_stub_plain_look",
-    ".globl blizzard_stub_plain_look",
-    "blizzard_stub_plain_look:",
-    // A signal that was put off since the gate let the last ones in must not wait behind a call that blocks: then the program goes back to
-    // where the gate is entered, which lets it in.
-    "mov rcx, [rip + {put_off} + {apart}]",
-    "jrcxz 2f",
-    "mov r11, [rip + {back}]",
-    "pop rcx",
-    "lea rsp, [rsp + 128]",
-    "lea rcx, [rcx + r11]",
-    "jmp rcx",
-    ".hidden blizzard_stub_plain_syscall",
-    ".globl blizzard_stub_plain_syscall",
-    "blizzard_stub_plain_syscall:",
+    named!("stub_plain_look"),
+    look_behind_push!(),
+    named!("stub_plain_syscall"),
     "2: syscall",
-    ".hidden blizzard_stub_plain_after",
-    ".globl blizzard_stub_plain_after",
-    "blizzard_stub_plain_after:",
+    named!("stub_plain_after"),
     "mov rcx, [rip + {activity}]",
-    ".hidden blizzard_stub_plain_final",
-    ".globl blizzard_stub_plain_final",
-    "blizzard_stub_plain_final:",
+    named!("stub_plain_final"),
     "mov dword ptr [rcx], 0",
     "ret 128",
     // A call with other arguments than the program's, which come back afterwards. Interrupted before the call it is prepared again, so
     // nobody else uses the new arguments meanwhile.
-    ".hidden blizzard_stub_changed",
-    ".globl blizzard_stub_changed",
-    "blizzard_stub_changed:",
+    named!("stub_changed"),
     "lea rsp, [rsp - 128]",
-    ".hidden blizzard_stub_changed_push",
-    ".globl blizzard_stub_changed_push",
-    "blizzard_stub_changed_push:",
+    named!("stub_changed_push"),
     "push rcx",
-    ".hidden blizzard_stub_changed_look",
-    ".globl blizzard_stub_changed_look",
-    "blizzard_stub_changed_look:",
-    "mov rcx, [rip + {put_off} + {apart}]",
-    "jrcxz 2f",
-    "mov r11, [rip + {back}]",
-    "pop rcx",
-    "lea rsp, [rsp + 128]",
-    "lea rcx, [rcx + r11]",
-    "jmp rcx",
-    ".hidden blizzard_stub_changed_save",
-    ".globl blizzard_stub_changed_save",
-    "blizzard_stub_changed_save:",
+    named!("stub_changed_look"),
+    look_behind_push!(),
+    named!("stub_changed_save"),
     "2: lea rsp, [rsp - 56]",
-    ".hidden blizzard_stub_changed_stores",
-    ".globl blizzard_stub_changed_stores",
-    "blizzard_stub_changed_stores:",
+    named!("stub_changed_stores"),
     "mov [rsp], rdi",
     "mov [rsp + 8], rsi",
     "mov [rsp + 16], rdx",
@@ -124,26 +122,18 @@ core::arch::global_asm!(
     "mov [rsp + 40], r9",
     "mov r11, [rip + {done_before}]",
     "mov [rsp + 48], r11",
-    ".hidden blizzard_stub_changed_loads",
-    ".globl blizzard_stub_changed_loads",
-    "blizzard_stub_changed_loads:",
+    named!("stub_changed_loads"),
     "mov rdi, [rip + {arguments}]",
     "mov rsi, [rip + {arguments} + 8]",
     "mov rdx, [rip + {arguments} + 16]",
     "mov r10, [rip + {arguments} + 24]",
     "mov r8, [rip + {arguments} + 32]",
     "mov r9, [rip + {arguments} + 40]",
-    ".hidden blizzard_stub_changed_syscall",
-    ".globl blizzard_stub_changed_syscall",
-    "blizzard_stub_changed_syscall:",
+    named!("stub_changed_syscall"),
     "syscall",
-    ".hidden blizzard_stub_changed_after",
-    ".globl blizzard_stub_changed_after",
-    "blizzard_stub_changed_after:",
+    named!("stub_changed_after"),
     "mov rcx, [rip + {activity}]",
-    ".hidden blizzard_stub_changed_final",
-    ".globl blizzard_stub_changed_final",
-    "blizzard_stub_changed_final:",
+    named!("stub_changed_final"),
     "mov dword ptr [rcx], 0",
     "mov qword ptr [rip + {done_before}], 0",
     "mov rcx, [rsp + 48]",
@@ -163,39 +153,23 @@ core::arch::global_asm!(
     "lea rsp, [rsp + 56]",
     "ret 128",
     // The program's own `syscall`, in a run that dispatches nothing: for calls whose child continues on another stack.
-    ".hidden blizzard_stub_own",
-    ".globl blizzard_stub_own",
-    "blizzard_stub_own:",
+    named!("stub_own"),
     "mov r11, rcx",
-    ".hidden blizzard_stub_own_look",
-    ".globl blizzard_stub_own_look",
-    "blizzard_stub_own_look:",
-    "mov rcx, [rip + {put_off} + {apart}]",
-    "jrcxz 2f",
-    "mov rcx, [rip + {back}]",
-    "lea rcx, [r11 + rcx]",
-    "jmp rcx",
-    ".hidden blizzard_stub_own_go",
-    ".globl blizzard_stub_own_go",
-    "blizzard_stub_own_go:",
+    named!("stub_own_look"),
+    look!(),
+    named!("stub_own_go"),
     "2: lea r11, [r11 - 2]",
-    ".hidden blizzard_stub_own_jump",
-    ".globl blizzard_stub_own_jump",
-    "blizzard_stub_own_jump:",
+    named!("stub_own_jump"),
     "jmp r11",
     // Calls with a signal mask, where threads exist: r11 lands at (program's rsp) - 136, where the handler made the argument point.
-    ".hidden blizzard_stub_mask",
-    ".globl blizzard_stub_mask",
-    "blizzard_stub_mask:",
+    named!("stub_mask"),
     "lea rsp, [rsp - 128]",
     "push r11",
     "push rcx",
     "syscall",
     "ret 136",
     // pselect6: the mask at rsp - 136, and at rsp - 152 the pair of its address and its size.
-    ".hidden blizzard_stub_pselect",
-    ".globl blizzard_stub_pselect",
-    "blizzard_stub_pselect:",
+    named!("stub_pselect"),
     "lea rsp, [rsp - 128]",
     "push r11",
     "push 8",
@@ -205,9 +179,7 @@ core::arch::global_asm!(
     "syscall",
     "ret 152",
     // fork, and clone without CLONE_VM: the child leaves the run before it returns to the program.
-    ".hidden blizzard_stub_fork",
-    ".globl blizzard_stub_fork",
-    "blizzard_stub_fork:",
+    named!("stub_fork"),
     "lea rsp, [rsp - 128]",
     "push rcx",
     "syscall",
@@ -217,9 +189,7 @@ core::arch::global_asm!(
     "2: call {fork_child}",
     "ret 128",
     // fork or clone that creates a node: always clone, since its flags are the runtime's. The child becomes the node.
-    ".hidden blizzard_stub_create",
-    ".globl blizzard_stub_create",
-    "blizzard_stub_create:",
+    named!("stub_create"),
     "lea rsp, [rsp - 128]",
     "push rcx",
     "mov eax, {clone}",
@@ -230,38 +200,24 @@ core::arch::global_asm!(
     "2: call {created_child}",
     "ret 128",
     // vfork: nothing below the program's stack pointer survives the child, which must not find blocked what was put off.
-    ".hidden blizzard_stub_vfork",
-    ".globl blizzard_stub_vfork",
-    "blizzard_stub_vfork:",
+    named!("stub_vfork"),
     "mov r11, rcx",
-    ".hidden blizzard_stub_vfork_look",
-    ".globl blizzard_stub_vfork_look",
-    "blizzard_stub_vfork_look:",
-    "mov rcx, [rip + {put_off} + {apart}]",
-    "jrcxz 2f",
-    "mov rcx, [rip + {back}]",
-    "lea rcx, [r11 + rcx]",
-    "jmp rcx",
-    ".hidden blizzard_stub_vfork_syscall",
-    ".globl blizzard_stub_vfork_syscall",
-    "blizzard_stub_vfork_syscall:",
+    named!("stub_vfork_look"),
+    look!(),
+    named!("stub_vfork_syscall"),
     "2: syscall",
     "jmp qword ptr [rip + {vfork_return}]",
     // rt_sigreturn: rsp is at the signal frame.
-    ".hidden blizzard_stub_sigreturn",
-    ".globl blizzard_stub_sigreturn",
-    "blizzard_stub_sigreturn:",
+    named!("stub_sigreturn"),
     "syscall",
     "ud2",
-    ".hidden blizzard_stubs_end",
-    ".globl blizzard_stubs_end",
-    "blizzard_stubs_end:",
+    named!("stubs_end"),
     ".popsection",
     fork_child = sym entries::fork_child,
     created_child = sym entries::created_child,
     clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
-    put_off = sym super::signals::PUT_OFF,
+    put_off = sym PUT_OFF,
     apart = const crate::kernel::unaliased::OFFSET_BYTES,
     back = sym BACK,
     activity = sym ACTIVITY,
@@ -432,6 +388,26 @@ pub unsafe fn rewind(context: &mut Ucontext) {
         }
     };
     g[REG_RIP] = after.wrapping_add(BACK.load(Ordering::Relaxed));
+}
+
+/// Whether the context stands at a `syscall` of the program's own, behind the gate: then it goes back to the gate.
+///
+/// # Safety
+/// The context stopped in code.
+pub unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
+    let begin = context.gregs[REG_RIP].wrapping_sub(contract::SYSCALL_SEQUENCE_BYTES - SYSCALL_BYTES);
+    if !situation::uses_tempest_alone() || !MODULES.in_new_code(begin) || !MODULES.in_new_code(context.gregs[REG_RIP]) {
+        return false;
+    }
+    // SAFETY: new code of one module, from the one to the other.
+    let bytes = unsafe { (begin as *const [u8; contract::SYSCALL_SEQUENCE_BYTES as usize]).read_unaligned() };
+    let gate = (contract::GATE_SYSCALL as u32).to_le_bytes();
+    let enters = bytes[..3] == [0x48, 0x8d, 0x0d] && bytes[7..10] == [0xff, 0x24, 0x25] && bytes[10..14] == gate;
+    let found = enters && bytes[14..] == [0x0f, 0x05];
+    if found {
+        context.gregs[REG_RIP] = begin;
+    }
+    found
 }
 
 /// Lets a context at [`Stage::After`] go on so that nobody restarts its call any more.

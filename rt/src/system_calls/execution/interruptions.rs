@@ -9,69 +9,41 @@
 //! * *The kernel never uses memory that a peer may have.* A signal handler runs only when the thread is on its way back to user mode; the kernel has
 //!   then finished or given up the call and copies nothing any more. Handlers of the protocol run only after that, in the gate, and
 //!   before the call is made again its memory is acquired again. (Calls that use memory after they have returned do not get shared memory: see
-//!   [`super::table`].)
+//!   [`crate::system_calls::table::memory`].)
 //! * *The program sees no interruption that the kernel would not have shown it.* A call that the signal alone has interrupted (EINTR, or a restart by the
 //!   kernel) is made again with the arguments that it had; a relative timeout that the kernel does not count on by itself is shortened by
 //!   the time that has passed. EINTR that a handler of the program has been told of is final ([`stubs::finish`]). A call that has
-//!   transferred a part is made again for the rest ([`partial`]).
+//!   transferred a part is made again for the rest ([`transfers`]).
 //! * *No interruption is lost.* A handler of the program that runs between the moment when the call was taken back and the moment when it is made again
 //!   interrupts it as it would have in the kernel ([`handler_runs`]).
 //! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
 //!   arrive anywhere. In the stub before the call it leads back to the gate, in the gate or in checked code it counts as a signal that was put
-//!   off ([`PUT_OFF`]), which the stub looks at, and the next poll. In code without checks it is served on the spot.
-//! * Calls for which an interruption cannot be undone ([`UNANNOUNCED`]) are not announced; no call of this list waits for another process.
+//!   off ([`put_off`]), which the stub looks at, and the next poll. In code without checks it is served on the spot.
+//! * Calls for which an interruption cannot be undone ([`Waits::No`]) are not announced; none of them waits for another process.
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
-use super::alone::SYSCALL_BYTES;
-use super::stubs::{self, Stage, Stub};
-use super::{Caller, Outcome, partial, pins, signals};
-use crate::gates::trap::{
-    REG_R8, REG_R9, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext, restorer,
-};
+use crate::gates::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::memory::region::Context;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
+use crate::system_calls::execution::call::{Call, Outcome, arguments};
+use crate::system_calls::execution::masks;
+use crate::system_calls::execution::put_off;
+use crate::system_calls::execution::runtime_text::relies_on_tags;
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::stubs::{self, SYSCALL_BYTES, Stage, Stub};
+use crate::system_calls::execution::transfers;
+use crate::system_calls::table::calls::row;
+use crate::system_calls::table::row::{Mask, Timeout, Waits};
 use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// The call that is being made, for the handler.
 static CALL: AtomicI64 = AtomicI64::new(0);
-
-/// Calls that are never announced. `close` and its kin have released the descriptor when they report an interruption, and the others do not
-/// wait, or end or double the process.
-const UNANNOUNCED: [i64; 27] = [
-    libc::SYS_close,
-    libc::SYS_dup2,
-    libc::SYS_dup3,
-    libc::SYS_close_range,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_clone,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_getppid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
-    libc::SYS_clock_gettime,
-    libc::SYS_gettimeofday,
-    libc::SYS_time,
-    libc::SYS_getcpu,
-    libc::SYS_brk,
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mprotect,
-    libc::SYS_madvise,
-    libc::SYS_lseek,
-    libc::SYS_sched_yield,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigaction,
-];
 
 /// Nanoseconds of a second.
 const NS: i64 = 1_000_000_000;
@@ -95,8 +67,14 @@ struct Place {
 }
 
 impl Place {
-    fn of(nr: i64, caller: Caller) -> Place {
-        Place { nr, rip: caller.rip, rsp: caller.rsp }
+    fn of(call: &Call) -> Place {
+        Place { nr: call.nr, rip: call.rip, rsp: call.rsp }
+    }
+
+    /// Of the call that is being made, by a context that stands in front of it.
+    fn in_front(context: &Ucontext) -> Place {
+        let g = &context.gregs;
+        Place { nr: CALL.load(Ordering::Relaxed), rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] }
     }
 }
 
@@ -159,27 +137,6 @@ impl Calls {
     }
 }
 
-/// Calls that the kernel does not restart after a handler, whatever its flags say (`signal(7)`).
-const NEVER_RESTARTED: [i64; 17] = [
-    libc::SYS_pause,
-    libc::SYS_rt_sigsuspend,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_select,
-    libc::SYS_pselect6,
-    libc::SYS_msgrcv,
-    libc::SYS_msgsnd,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_io_getevents,
-];
-
 /// What the kernel reads when a changed call begins. Filled in the gate; whoever interrupts the stub before the call comes back to the gate.
 struct Scratch {
     mask: u64,
@@ -210,25 +167,25 @@ unsafe impl Sync for Shared {}
 static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch::EMPTY));
 
 /// The action for [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL).
-pub(super) fn action() -> KernelSigaction {
+pub fn action() -> KernelSigaction {
     KernelSigaction {
         handler: on_called as *const () as u64,
         flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
         // A SIGTRAP that was sent finds what this has interrupted, not this.
-        mask: signals::BLOCK_ALL | signals::bit(libc::SIGTRAP),
+        mask: BLOCK_ALL | bit(libc::SIGTRAP),
     }
 }
 
 /// Connects the stubs with the node's context page, which must be mapped.
-pub(super) fn connect() {
+pub fn connect() {
     // SAFETY: the page is mapped for the whole run.
     stubs::set_activity(unsafe { Context::at(CONTEXT_SHARED) }.activity().as_ptr());
     stubs::look_at_the_processor();
 }
 
 /// The node is out of the kernel, whatever stub it went in by. Its doorbell is set if anything has come meanwhile.
-pub(super) fn left_kernel() {
+pub fn left_kernel() {
     // SAFETY: the page is mapped for the whole run.
     let doing = unsafe { Context::at(CONTEXT_SHARED) };
     if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {
@@ -241,29 +198,30 @@ fn set_activity(doing: u32) {
     unsafe { Context::at(CONTEXT_SHARED) }.activity().store(doing, Ordering::SeqCst);
 }
 
-/// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
-pub(super) fn announced(nr: i64, args: &[u64; 6], caller: Caller, mut decide: impl FnMut() -> Outcome) -> Outcome {
+/// A call comes to the gate. Its result, if a handler has interrupted it when it had been taken out of the kernel.
+pub fn begin(call: &Call) -> Option<i64> {
     // SAFETY: see `Shared`: the gate is inside.
-    if let Some(call) = unsafe { &mut (*SCRATCH.0.get()).calls }.begin(Place::of(nr, caller)) {
-        // SAFETY: as above.
-        unsafe { (*SCRATCH.0.get()).timed = None };
-        tell_time_left(nr, args, call.timed);
-        return Outcome::Done(if call.done == 0 { -i64::from(libc::EINTR) } else { call.done as i64 });
-    }
-    pins::until_made(&mut pins::Own, |_| {
-        let outcome = decide();
-        if matches!(nr, libc::SYS_execve | libc::SYS_execveat) {
-            // The new program knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that the node runs.
-            set_activity(activity::GONE);
-        }
-        let waits = matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && !UNANNOUNCED.contains(&nr);
-        CALL.store(nr, Ordering::Relaxed);
-        (outcome, waits)
-    })
+    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let told = scratch.calls.begin(Place::of(call))?;
+    scratch.timed = None;
+    tell_time_left(call, told.timed);
+    Some(if told.done == 0 { -i64::from(libc::EINTR) } else { told.done as i64 })
+}
+
+/// A call has been prepared. Whether it may wait.
+pub fn prepared(call: &Call, outcome: &Outcome) -> bool {
+    CALL.store(call.nr, Ordering::Relaxed);
+    matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && call.row.waits != Waits::No
+}
+
+/// Another program is about to be executed, which knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that
+/// the node runs.
+pub fn leave_run() {
+    set_activity(activity::GONE);
 }
 
 /// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
-pub(super) fn without_forgetting(handle: impl FnOnce()) {
+pub fn without_forgetting(handle: impl FnOnce()) {
     // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
     let (timed, partial, place, again) = unsafe {
         let scratch = &*SCRATCH.0.get();
@@ -278,10 +236,10 @@ pub(super) fn without_forgetting(handle: impl FnOnce()) {
 }
 
 /// Writes what is left of an interrupted sleep where the program wants to be told of it.
-fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
-    let to = match nr {
-        libc::SYS_nanosleep => args[1],
-        libc::SYS_clock_nanosleep => args[3],
+fn tell_time_left(call: &Call, timed: Option<Timed>) {
+    let to = match call.row.timeout {
+        Timeout::Sleep(_, rest) => call.args[usize::from(rest)],
+        Timeout::ClockSleep => call.args[3],
         _ => 0,
     };
     let Some(timed) = timed.filter(|_| to != 0) else { return };
@@ -298,21 +256,20 @@ fn tell_time_left(nr: i64, args: &[u64; 6], timed: Option<Timed>) {
 /// A call whose mask or timeout has to be replaced, or of which a part is done; `None` for all others.
 ///
 /// # Safety
-/// `nr` and `args` are the program's call, its memory accessible.
-pub(super) unsafe fn changed(nr: i64, args: &[u64; 6], caller: Caller) -> Option<Outcome> {
+/// The program's call, its memory accessible.
+pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     // SAFETY: see `Shared`: the gate is inside.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let args = &call.args;
     let mut new = *args;
     // SAFETY: passed on from the caller.
-    unsafe {
-        replace_mask(nr, args, scratch, &mut new, signals::RESERVED);
-        replace_timeout(nr, args, caller, scratch, &mut new);
-    }
+    unsafe { replace_mask(call, scratch, &mut new, RESERVED) };
+    replace_timeout(call, scratch, &mut new);
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
-    scratch.partial = scratch.going_on(Place::of(nr, caller), args, pending);
+    scratch.partial = scratch.going_on(Place::of(call), args, pending);
     let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
     // SAFETY: passed on from the caller.
-    run_changed(args, &unsafe { partial::rest(nr, args, done) }, done)
+    run_changed(args, &unsafe { transfers::rest(call.row, args, done) }, done)
 }
 
 /// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
@@ -331,86 +288,69 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
 ///
 /// # Safety
 /// As [`changed`].
-pub(super) unsafe fn with_mask(nr: i64, args: &[u64; 6], reserved: u64) -> Option<Outcome> {
-    let mut new = *args;
+pub unsafe fn with_mask(call: &Call, reserved: u64) -> Option<Outcome> {
+    let mut new = call.args;
     // SAFETY: see `Shared`: the gate is inside; the rest is passed on from the caller.
-    unsafe { replace_mask(nr, args, &mut *SCRATCH.0.get(), &mut new, reserved) };
-    run_changed(args, &new, 0)
+    unsafe { replace_mask(call, &mut *SCRATCH.0.get(), &mut new, reserved) };
+    run_changed(&call.args, &new, 0)
 }
 
 /// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.
 ///
 /// # Safety
 /// As [`changed`].
-unsafe fn replace_mask(nr: i64, args: &[u64; 6], scratch: &mut Scratch, new: &mut [u64; 6], reserved: u64) {
-    let index = match nr {
-        libc::SYS_rt_sigsuspend => 0,
-        libc::SYS_ppoll => 3,
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
-        libc::SYS_pselect6 => 5,
-        _ => return,
-    };
-    let mut at = args[index];
-    if nr == libc::SYS_pselect6 && at != 0 {
-        // SAFETY: the program passes a pair of a mask's address and its bytes, accessible now.
-        let [mask, bytes] = unsafe { (at as *const [u64; 2]).read_unaligned() };
-        at = if bytes == 8 { mask } else { 0 };
-    }
-    if at == 0 {
-        return;
-    }
-    // SAFETY: the program's mask, accessible now.
-    scratch.mask = unsafe { (at as *const u64).read_unaligned() } & !reserved;
+unsafe fn replace_mask(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6], reserved: u64) {
+    // SAFETY: passed on from the caller.
+    let Some((index, mask)) = (unsafe { masks::mask_of(call) }) else { return };
+    scratch.mask = mask & !reserved;
     scratch.pair = [&raw const scratch.mask as u64, 8];
-    new[index] = if nr == libc::SYS_pselect6 { &raw const scratch.pair as u64 } else { &raw const scratch.mask as u64 };
+    let is_pair = matches!(call.row.mask, Mask::Pair(_));
+    new[index] = if is_pair { &raw const scratch.pair as u64 } else { &raw const scratch.mask as u64 };
 }
 
 /// Where a call has its relative timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Timeout {
+enum Relative {
     /// In this argument, as milliseconds.
     Milliseconds(usize),
     /// This argument points to a `struct timespec`; measured by this clock.
     Timespec(usize, i64),
 }
 
-/// The relative timeout of a call that the kernel does not continue by itself. (`select`, `pselect6` and `ppoll` write what is left into the
-/// program's memory.)
-fn timeout_of(nr: i64, args: &[u64; 6]) -> Option<Timeout> {
+/// The relative timeout of a call, if it has one.
+fn timeout_of(timeout: Timeout, args: &[u64; 6]) -> Option<Relative> {
     const MONOTONIC: i64 = libc::CLOCK_MONOTONIC as i64;
-    Some(match nr {
-        libc::SYS_poll => Timeout::Milliseconds(2),
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Timeout::Milliseconds(3),
-        libc::SYS_nanosleep => Timeout::Timespec(0, MONOTONIC),
-        libc::SYS_rt_sigtimedwait => Timeout::Timespec(2, MONOTONIC),
-        libc::SYS_semtimedop | libc::SYS_epoll_pwait2 => Timeout::Timespec(3, MONOTONIC),
-        libc::SYS_clock_nanosleep if args[1] as i32 & libc::TIMER_ABSTIME == 0 => {
+    Some(match timeout {
+        Timeout::None => return None,
+        Timeout::Milliseconds(i) => Relative::Milliseconds(i.into()),
+        Timeout::Timespec(i) | Timeout::Sleep(i, _) => Relative::Timespec(i.into(), MONOTONIC),
+        Timeout::ClockSleep => {
+            if args[1] as i32 & libc::TIMER_ABSTIME != 0 {
+                return None;
+            }
             let clock = i64::from(args[0] as i32);
-            Timeout::Timespec(2, if clock == i64::from(libc::CLOCK_REALTIME) { MONOTONIC } else { clock })
+            Relative::Timespec(2, if clock == i64::from(libc::CLOCK_REALTIME) { MONOTONIC } else { clock })
         }
-        libc::SYS_futex => {
+        Timeout::FutexWait => {
             let command = args[1] as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
             if command != libc::FUTEX_WAIT {
                 return None;
             }
-            Timeout::Timespec(3, MONOTONIC)
+            Relative::Timespec(3, MONOTONIC)
         }
-        _ => return None,
     })
 }
 
 /// Notes when a call with a timeout has to end; one that was interrupted gets what is left.
-///
-/// # Safety
-/// As [`changed`].
-unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mut Scratch, new: &mut [u64; 6]) {
+fn replace_timeout(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6]) {
+    let (args, place) = (&call.args, Place::of(call));
     let before = scratch.timed.take();
-    let Some(timeout) = timeout_of(nr, args) else { return };
-    let again = before.filter(|t| t.interrupted && t.place == Place::of(nr, caller));
+    let Some(timeout) = timeout_of(call.row.timeout, args) else { return };
+    let again = before.filter(|t| t.interrupted && t.place == place);
     let (clock, given_ns) = match timeout {
         // Negative: for ever.
-        Timeout::Milliseconds(i) => (libc::CLOCK_MONOTONIC as i64, i64::from(args[i] as i32) * 1_000_000),
-        Timeout::Timespec(i, clock) => {
+        Relative::Milliseconds(i) => (libc::CLOCK_MONOTONIC as i64, i64::from(args[i] as i32) * 1_000_000),
+        Relative::Timespec(i, clock) => {
             let mut words = [[0u8; 8]; 2];
             // A pointer that leads nowhere is the kernel's to refuse.
             if args[i] == 0 || sys::read_own_memory(args[i], words.as_flattened_mut()).is_err() {
@@ -424,12 +364,7 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
         return;
     }
     let now = sys::clock_ns(clock);
-    let timed = again.unwrap_or(Timed {
-        place: Place::of(nr, caller),
-        clock,
-        end_ns: now.saturating_add(given_ns),
-        interrupted: false,
-    });
+    let timed = again.unwrap_or(Timed { place, clock, end_ns: now.saturating_add(given_ns), interrupted: false });
     scratch.timed = Some(Timed { interrupted: false, ..timed });
     if again.is_none() {
         return;
@@ -437,8 +372,8 @@ unsafe fn replace_timeout(nr: i64, args: &[u64; 6], caller: Caller, scratch: &mu
     let left_ns = (timed.end_ns - now).max(0);
     match timeout {
         // Rounded up, as the kernel does: a timeout never ends early.
-        Timeout::Milliseconds(i) => new[i] = (left_ns as u64).div_ceil(1_000_000),
-        Timeout::Timespec(i, _) => {
+        Relative::Milliseconds(i) => new[i] = (left_ns as u64).div_ceil(1_000_000),
+        Relative::Timespec(i, _) => {
             scratch.left = [left_ns / NS, left_ns % NS];
             new[i] = &raw const scratch.left as u64;
         }
@@ -457,11 +392,11 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
         Some(Stage::After) if stubs::is_interrupted(context) => take_back(context),
         // SAFETY: the kernel has just made the call.
         Some(Stage::After) => unsafe { go_on_with_the_rest(context) },
-        None if signals::relies_on_tags(at) => signals::call_put_off(),
+        None if relies_on_tags(at) => put_off::call_put_off(),
         None if stubs::contains(at) || process::is_inside() => {}
         None => {
             // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too. It may meet trap bytes.
-            sys::unblock_signals(signals::bit(libc::SIGTRAP));
+            sys::unblock_signals(bit(libc::SIGTRAP));
             process::poll();
         }
     }
@@ -472,18 +407,14 @@ extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Uco
 /// # Safety
 /// The context stands right behind a call.
 unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
-    let g = &context.gregs;
-    let (nr, result) = (CALL.load(Ordering::Relaxed), g[REG_RAX] as i64);
-    // Those for the rest, if it is one.
-    let made = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
+    let (nr, result) = (CALL.load(Ordering::Relaxed), context.gregs[REG_RAX] as i64);
+    // The arguments are those for the rest, if it is one.
     // SAFETY: passed on from the caller.
-    if unsafe { !partial::goes_on(nr, &made, result) } {
+    if unsafe { !transfers::goes_on(row(nr), &arguments(context), result) } {
         return;
     }
     take_back(context);
-    let g = &context.gregs;
-    let args = [g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]];
-    let place = Place { nr, rip: g[REG_RIP] + SYSCALL_BYTES, rsp: g[REG_RSP] };
+    let (place, args) = (Place::in_front(context), arguments(context));
     // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
@@ -493,7 +424,7 @@ unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
 }
 
 /// A handler of the program runs behind a call, whose stub has all that the result takes: it may jump away.
-pub(super) fn call_is_over() {
+pub fn call_is_over() {
     // SAFETY: see `Shared`: the gate is not inside.
     unsafe { (*SCRATCH.0.get()).partial = None };
 }
@@ -506,40 +437,40 @@ fn handlers() -> [u64; 2] {
 }
 
 /// Lets signals in where a call comes to the gate: what their handlers are to a call that has been taken back they would have been in the kernel.
-pub(super) fn let_in_before(nr: i64, caller: Caller, let_in: impl FnOnce()) {
+pub fn let_in_before(call: &Call, let_in: impl FnOnce()) {
+    let place = Place::of(call);
     let before = handlers();
     // SAFETY: see `Shared`: one thread, and no reference is kept while handlers run.
     let (timed, partial, again) = unsafe {
         let scratch = &*SCRATCH.0.get();
-        (scratch.timed, scratch.partial, scratch.calls.again && scratch.calls.place == Place::of(nr, caller))
+        (scratch.timed, scratch.partial, scratch.calls.again && scratch.calls.place == place)
     };
     let_in();
     let now = handlers();
-    let interrupted = if NEVER_RESTARTED.contains(&nr) { now[0] != before[0] } else { now[1] != before[1] };
+    let interrupted = if call.row.waits == Waits::Interrupted { now[0] != before[0] } else { now[1] != before[1] };
     if again && now != before {
         // SAFETY: as above.
         let scratch = unsafe { &mut *SCRATCH.0.get() };
         (scratch.timed, scratch.partial) = (timed, partial);
-        (scratch.calls.place, scratch.calls.again) = (Place::of(nr, caller), true);
-        scratch.calls.handler_runs(Place::of(nr, caller), timed, partial, !interrupted);
+        (scratch.calls.place, scratch.calls.again) = (place, true);
+        scratch.calls.handler_runs(place, timed, partial, !interrupted);
     }
 }
 
 /// A handler of the program with these flags is about to run on a context that may stand in front of its call.
-pub(super) fn handler_runs(context: &Ucontext, flags: u64) {
-    let nr = CALL.load(Ordering::Relaxed);
+pub fn handler_runs(context: &Ucontext, flags: u64) {
+    let place = Place::in_front(context);
     let flagged = flags & libc::SA_RESTART as u64 != 0;
     HANDLERS[0].fetch_add(1, Ordering::Relaxed);
     HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
-    let restarts = flagged && !NEVER_RESTARTED.contains(&nr);
-    let place = Place { nr, rip: context.gregs[REG_RIP] + SYSCALL_BYTES, rsp: context.gregs[REG_RSP] };
+    let restarts = flagged && row(place.nr).waits != Waits::Interrupted;
     // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
     let scratch = unsafe { &mut *SCRATCH.0.get() };
     scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);
 }
 
 /// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
-pub(super) fn goes_on(context: &mut Ucontext) {
+pub fn goes_on(context: &mut Ucontext) {
     let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(Stage::After) && stubs::is_interrupted(context);
     // With one node the kernel alone knows which call it was.
     if interrupted && process::nodes() > 1 {
@@ -568,13 +499,13 @@ mod tests {
 
     #[test]
     fn timeouts_are_found_where_the_kernel_reads_them() {
-        let of = |nr, args| timeout_of(nr, &args);
-        assert_eq!(of(libc::SYS_poll, [0; 6]), Some(Timeout::Milliseconds(2)));
+        let of = |nr, args| timeout_of(row(nr).timeout, &args);
+        assert_eq!(of(libc::SYS_poll, [0; 6]), Some(Relative::Milliseconds(2)));
         let absolute = libc::TIMER_ABSTIME as u64;
         assert!(of(libc::SYS_clock_nanosleep, [1, absolute, 8, 0, 0, 0]).is_none());
-        assert_eq!(of(libc::SYS_clock_nanosleep, [7, 0, 8, 0, 0, 0]), Some(Timeout::Timespec(2, 7)));
+        assert_eq!(of(libc::SYS_clock_nanosleep, [7, 0, 8, 0, 0, 0]), Some(Relative::Timespec(2, 7)));
         let private_wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
-        assert_eq!(of(libc::SYS_futex, [8, private_wait, 0, 8, 0, 0]), Some(Timeout::Timespec(3, 1)));
+        assert_eq!(of(libc::SYS_futex, [8, private_wait, 0, 8, 0, 0]), Some(Relative::Timespec(3, 1)));
         assert!(of(libc::SYS_futex, [8, libc::FUTEX_WAIT_BITSET as u64, 0, 8, 0, 0]).is_none());
         assert!(of(libc::SYS_ppoll, [0; 6]).is_none() && of(libc::SYS_read, [0; 6]).is_none());
     }
@@ -624,31 +555,29 @@ mod tests {
     #[test]
     fn an_interrupted_sleep_goes_on_with_what_is_left() {
         let mut scratch = Scratch::EMPTY;
-        let caller = Caller { rip: 0x5002, rsp: 0x9000 };
         let asked: [i64; 2] = [3, 500_000_000];
         let begun = sys::monotonic_ns();
         let args = [&raw const asked as u64, 0, 0, 0, 0, 0];
-        let prepare = |scratch: &mut Scratch, caller| {
+        let prepare = |scratch: &mut Scratch, rsp| {
             let mut new = args;
-            // SAFETY: a live structure.
-            unsafe { replace_timeout(libc::SYS_nanosleep, &args, caller, scratch, &mut new) };
+            replace_timeout(&Call::new(libc::SYS_nanosleep as u64, args, 0x5002, rsp), scratch, &mut new);
             new != args
         };
-        assert!(!prepare(&mut scratch, caller));
-        assert!(!prepare(&mut scratch, caller), "not interrupted: another call");
+        assert!(!prepare(&mut scratch, 0x9000));
+        assert!(!prepare(&mut scratch, 0x9000), "not interrupted: another call");
         scratch.timed.as_mut().unwrap().interrupted = true;
-        assert!(!prepare(&mut scratch, Caller { rsp: 0x8000, ..caller }), "a call of a handler");
-        assert!(!prepare(&mut scratch, caller));
+        assert!(!prepare(&mut scratch, 0x8000), "a call of a handler");
+        assert!(!prepare(&mut scratch, 0x9000));
         scratch.timed.as_mut().unwrap().interrupted = true;
         scratch.timed.as_mut().unwrap().end_ns -= 1_000_000_000;
-        assert!(prepare(&mut scratch, caller));
+        assert!(prepare(&mut scratch, 0x9000));
         // A second of the three and a half has passed, and what this test has taken.
         let taken = (sys::monotonic_ns() - begun) as i64;
         let left = scratch.left[0] * 1_000_000_000 + scratch.left[1];
         assert!((2_500_000_000 - taken..=2_500_000_000).contains(&left), "{left} {taken}");
         scratch.timed.as_mut().unwrap().interrupted = true;
         scratch.timed.as_mut().unwrap().end_ns = 0;
-        assert!(prepare(&mut scratch, caller));
+        assert!(prepare(&mut scratch, 0x9000));
         assert_eq!(scratch.left, [0, 0], "the time is up");
     }
 }

@@ -3,7 +3,9 @@
 //! Input: an argument that is the address of one. Output: the visitor has been given all its parts and what they lead to.
 //! Source: Linux `include/uapi`; section 2 of the manual.
 
-use super::{Layout, Look, Stop, Visitor};
+use crate::system_calls::table::calls::{SIGEVENT, TIMESPEC};
+use crate::system_calls::table::row::Layout;
+use crate::system_calls::table::visitor::{Look, Stop, Visitor};
 
 /// Most elements of an `iovec` array, and of messages in one call, that the kernel accepts (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
@@ -45,7 +47,7 @@ enum Buffers {
 
 impl Visitor<'_> {
     /// Follows argument `i`, which is the address of a `layout` or a command's argument.
-    pub(super) fn layout(&mut self, i: usize, layout: Layout) -> Look {
+    pub fn structure(&mut self, i: usize, layout: Layout) -> Look {
         let addr = self.args[i];
         let value = |i: u8| self.args[usize::from(i)];
         match layout {
@@ -79,24 +81,13 @@ impl Visitor<'_> {
             Layout::Opaque(bytes) => self.opaque(addr, self.int(bytes)),
             Layout::FutexTimeout(operations) => {
                 if self.futex_is(operations) {
-                    self.put(addr, super::calls::TIMESPEC.into(), false);
+                    self.put(addr, TIMESPEC.into(), false);
                 }
                 Ok(())
             }
             Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out(addr),
             Layout::FutexWord(_) => Ok(()),
-            Layout::Ioctl
-            | Layout::Fcntl
-            | Layout::Prctl
-            | Layout::ArchPrctl
-            | Layout::SetSockopt
-            | Layout::GetSockopt
-            | Layout::Shmctl
-            | Layout::Msgctl
-            | Layout::Semctl
-            | Layout::Seccomp
-            | Layout::Fsconfig
-            | Layout::LandlockRule => self.by_command(i, layout),
+            by_command => self.by_command(i, by_command),
         }
     }
 
@@ -193,7 +184,7 @@ impl Visitor<'_> {
     /// `struct sigevent`: value, signal, kind of notification.
     fn mq_notify(&mut self, addr: u64) -> Look {
         if addr != 0 {
-            self.put(addr, super::calls::SIGEVENT.into(), false);
+            self.put(addr, SIGEVENT.into(), false);
             let [value, how] = self.words::<2>(addr)?;
             if (how >> 32) as u32 == SIGEV_THREAD {
                 self.put(value, COOKIE_BYTES, false);
@@ -287,7 +278,7 @@ impl Visitor<'_> {
     }
 
     /// Memory whose layout nobody here knows: neither it nor any word of it may lead into the segment.
-    pub(super) fn opaque(&mut self, addr: u64, bytes: u64) -> Look {
+    pub fn opaque(&mut self, addr: u64, bytes: u64) -> Look {
         if addr == 0 || bytes == 0 {
             return Ok(());
         }
@@ -309,7 +300,7 @@ impl Visitor<'_> {
     }
 
     /// `struct sock_fprog`: count, address of so many 8-byte instructions.
-    pub(super) fn filter(&mut self, addr: u64) -> Look {
+    pub fn filter(&mut self, addr: u64) -> Look {
         let [count, program] = self.words::<2>(addr)?;
         self.put(program, (count & 0xffff) * 8, false);
         Ok(())

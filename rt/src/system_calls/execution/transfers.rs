@@ -1,7 +1,7 @@
 //! Transfers that a peer interrupts in the middle.
 //!
 //! Purpose: `write` to a pipe or a socket comes back when all is written, or when a handler of the program has run. The signal by which a peer calls a node out of the
-//! kernel ([`super::waits`]) is not the program's business, yet the kernel then returns what it has transferred so far. So the gate makes the call again for the
+//! kernel ([`crate::system_calls::execution::interruptions`]) is not the program's business, yet the kernel then returns what it has transferred so far. So the gate makes the call again for the
 //! rest, and the program gets the sum. Input: a call and what of it is done. Output: the call for the rest.
 //! **Invariants**
 //! * Only calls go on that the kernel itself would have gone on with: some bytes are transferred and some are not, and it is no file, where no signal interrupts.
@@ -13,8 +13,12 @@
 //! of bytes written"; Linux `fs/pipe.c`, `fs/splice.c`, `net/core/sock.c`.
 
 use crate::kernel::sys;
+use crate::system_calls::table::row::{Row, Transfer};
 use core::cell::UnsafeCell;
 
+/// The arguments that say where, and how much or how many parts.
+const AT: usize = 1;
+const BYTES: usize = 2;
 /// Most parts of a scattered transfer (UIO_MAXIOV).
 const PARTS: usize = 1024;
 /// Words of a `struct msghdr`; the indices of its parts, their number, and the bytes of its control data.
@@ -37,31 +41,18 @@ unsafe impl Sync for Shared {}
 
 static REST: Shared = Shared(UnsafeCell::new(Rest { parts: [[0; 2]; PARTS], message: [0; MESSAGE_WORDS] }));
 
-/// How a call says what it transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// An address and a number of bytes.
-    Bytes { at: usize, bytes: usize },
-    /// A number of bytes; the kernel keeps count of places.
-    Count(usize),
-    /// An array of parts, and their number.
-    Parts { at: usize, count: usize },
-    /// A `struct msghdr`.
-    Message(usize),
-}
-
-fn form_of(nr: i64, args: &[u64; 6]) -> Option<Form> {
+/// What the call transfers, its flags looked at.
+fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
     // What is received comes as it comes, unless all is asked for.
-    let all = |flags: usize| args[flags] as i32 & libc::MSG_WAITALL != 0;
-    Some(match nr {
-        libc::SYS_write | libc::SYS_sendto => Form::Bytes { at: 1, bytes: 2 },
-        libc::SYS_recvfrom if all(3) => Form::Bytes { at: 1, bytes: 2 },
-        libc::SYS_writev => Form::Parts { at: 1, count: 2 },
-        libc::SYS_sendmsg => Form::Message(1),
-        libc::SYS_recvmsg if all(2) => Form::Message(1),
-        libc::SYS_sendfile => Form::Count(3),
-        _ => return None,
-    })
+    let if_all = |flags: u8, transfer| {
+        let all = args[usize::from(flags)] as i32 & libc::MSG_WAITALL != 0;
+        if all { transfer } else { Transfer::None }
+    };
+    match row.transfer {
+        Transfer::BytesIfAll(flags) => if_all(flags, Transfer::Bytes),
+        Transfer::MessageIfAll(flags) => if_all(flags, Transfer::Message),
+        transfer => transfer,
+    }
 }
 
 /// The parts of a transfer.
@@ -86,25 +77,30 @@ unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
 ///
 /// # Safety
 /// The kernel has just read what the arguments lead to.
-pub unsafe fn goes_on(nr: i64, args: &[u64; 6], result: i64) -> bool {
-    let (Some(form), 1..) = (form_of(nr, args), result) else { return false };
+pub unsafe fn goes_on(row: &Row, args: &[u64; 6], result: i64) -> bool {
+    if result < 1 {
+        return false;
+    }
     let bytes_of = |at, count| {
         // SAFETY: the kernel has read the parts, too.
         unsafe { parts(at, count) }.map(|[_, bytes]| bytes).sum()
     };
-    let asked: u64 = match form {
-        Form::Bytes { bytes: i, .. } | Form::Count(i) => args[i],
-        Form::Parts { at, count } => bytes_of(args[at], args[count]),
-        Form::Message(i) => {
+    let transfer = transfer_of(row, args);
+    let asked: u64 = match transfer {
+        Transfer::Bytes => args[BYTES],
+        Transfer::Count(i) => args[usize::from(i)],
+        Transfer::Parts => bytes_of(args[AT], args[BYTES]),
+        Transfer::Message => {
             // SAFETY: passed on from the caller.
-            let message = unsafe { message(args[i]) };
+            let message = unsafe { message(args[AT]) };
             bytes_of(message[MESSAGE_PARTS], message[MESSAGE_COUNT])
         }
+        _ => 0,
     };
     let kind = || sys::fstat(args[0] as i32).map_or(0, |stat| stat.st_mode & libc::S_IFMT);
-    let waits_for_all = || match nr {
+    let waits_for_all = || match transfer {
         // To a pipe it comes back as soon as it has transferred something.
-        libc::SYS_sendfile => kind() == libc::S_IFSOCK,
+        Transfer::Count(_) => kind() == libc::S_IFSOCK,
         _ => kind() != libc::S_IFREG,
     };
     (result as u64) < asked && waits_for_all()
@@ -114,34 +110,34 @@ pub unsafe fn goes_on(nr: i64, args: &[u64; 6], result: i64) -> bool {
 ///
 /// # Safety
 /// What the arguments lead to can be read; the gate is inside.
-pub unsafe fn rest(nr: i64, args: &[u64; 6], done: u64) -> [u64; 6] {
+pub unsafe fn rest(row: &Row, args: &[u64; 6], done: u64) -> [u64; 6] {
     let mut new = *args;
     // SAFETY: see `Shared`.
     let rest = unsafe { &mut *REST.0.get() };
-    match form_of(nr, args) {
-        Some(Form::Bytes { at, bytes }) => {
-            new[at] = new[at].wrapping_add(done);
-            new[bytes] = new[bytes].saturating_sub(done);
+    match transfer_of(row, args) {
+        Transfer::Bytes => {
+            new[AT] = new[AT].wrapping_add(done);
+            new[BYTES] = new[BYTES].saturating_sub(done);
         }
-        Some(Form::Count(i)) => new[i] = new[i].saturating_sub(done),
-        Some(Form::Parts { at, count }) => {
+        Transfer::Count(i) => new[usize::from(i)] = new[usize::from(i)].saturating_sub(done),
+        Transfer::Parts => {
             // SAFETY: passed on from the caller.
-            new[count] = unsafe { rest.leave_out(args[at], args[count], done) };
-            new[at] = rest.parts.as_ptr() as u64;
+            new[BYTES] = unsafe { rest.leave_out(args[AT], args[BYTES], done) };
+            new[AT] = rest.parts.as_ptr() as u64;
         }
-        Some(Form::Message(i)) => {
+        Transfer::Message => {
             // SAFETY: passed on from the caller.
             unsafe {
-                rest.message = message(args[i]);
+                rest.message = message(args[AT]);
                 rest.message[MESSAGE_COUNT] =
                     rest.leave_out(rest.message[MESSAGE_PARTS], rest.message[MESSAGE_COUNT], done);
             }
             rest.message[MESSAGE_PARTS] = rest.parts.as_ptr() as u64;
             // Descriptors and the like have gone with the first bytes.
             (rest.message[MESSAGE_CONTROL], rest.message[MESSAGE_CONTROL_BYTES]) = (0, 0);
-            new[i] = rest.message.as_ptr() as u64;
+            new[AT] = rest.message.as_ptr() as u64;
         }
-        None => {}
+        _ => {}
     }
     new
 }
@@ -169,13 +165,14 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system_calls::table::calls::row;
     use std::os::fd::AsRawFd;
 
     #[test]
     fn what_is_left_begins_where_the_kernel_stopped() {
         let words = |nr, args, done| {
             // SAFETY: no structures, or live ones.
-            unsafe { rest(nr, &args, done) }
+            unsafe { rest(row(nr), &args, done) }
         };
         assert_eq!(words(libc::SYS_write, [3, 1000, 50, 7, 8, 9], 20), [3, 1020, 30, 7, 8, 9]);
         assert_eq!(words(libc::SYS_sendfile, [3, 4, 1000, 50, 0, 0], 20), [3, 4, 1000, 30, 0, 0]);
@@ -207,7 +204,7 @@ mod tests {
         let (pipe, file) = (write.as_raw_fd() as u64, file.as_raw_fd() as u64);
         let goes_on = |nr, args: [u64; 6], result| {
             // SAFETY: no structures.
-            unsafe { goes_on(nr, &args, result) }
+            unsafe { goes_on(row(nr), &args, result) }
         };
         assert!(goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], 20));
         assert!(!goes_on(libc::SYS_write, [pipe, 1000, 50, 0, 0, 0], 50), "done");

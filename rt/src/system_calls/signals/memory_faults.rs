@@ -7,7 +7,7 @@
 //!   tag table: the tags of the table itself cannot be read ([`crate::memory::segment::hide_tags_of_tags`]), so the test of such a tag faults. The page that the access leads to
 //!   is taken away ([`arm`]) and given back when the access has raised its signal.
 //!
-//! So the runtime's wrapper ([`super::signals`]) is installed for both signals wherever the program does not ignore them. Input: the frame of a signal. Output: a
+//! So the runtime's wrapper ([`crate::system_calls::signals::wrapper`]) is installed for both signals wherever the program does not ignore them. Input: the frame of a signal. Output: a
 //! context that goes on behind the test, or information for the program's handler.
 //! **Invariants**
 //! * What is passed over is a tag test: an instruction that only checks have, in rewritten code, that raised the signal by an address of which the table has no tag to read.
@@ -18,13 +18,15 @@
 //! the tag table at the same moment may read it.
 //! Source: SDM volume 2 (TEST), volume 3, 6.15 (#GP, #SS, #PF); Linux `arch/x86/mm/fault.c`, `arch/x86/kernel/traps.c`.
 
-use super::signals::{self, ACTIONS, bit};
 use crate::gates::resume::GREGS;
 use crate::gates::trap::{REG_EFL, REG_RIP, Ucontext};
+use crate::node::access::MAX_LANES;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::libraries::modules::MODULES;
 use crate::memory::segment;
-use crate::node::access::MAX_LANES;
+use crate::system_calls::execution::runtime_text;
+use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
+use crate::system_calls::signals::actions::DEFAULT;
 use blizzard_contract as contract;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,17 +52,22 @@ static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the runtime stands between the kernel and the program's action for this signal.
 pub fn keeps(signal: u64) -> bool {
-    INSTALLED.load(Ordering::Relaxed) && signal < 64 && signal > 0 && bit(signal as i32) & SIGNALS != 0
+    are_kept() && signal < 64 && signal > 0 && bit(signal as i32) & SIGNALS != 0
 }
 
-/// Installs the wrapper, for the actions that the process has begun with, and hides the tags of the tag table.
+/// Whether the runtime stands there at all.
+pub fn are_kept() -> bool {
+    INSTALLED.load(Ordering::Relaxed)
+}
+
+/// Prepares for it, and hides the tags of the tag table. The wrapper is to be installed for [`SIGNALS`] next.
 ///
 /// # Errors
 /// The kernel's.
 ///
 /// # Safety
 /// Called once, before the program runs.
-pub unsafe fn install() -> sys::Result<()> {
+pub unsafe fn prepare() -> sys::Result<()> {
     // SAFETY: new anonymous memory.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -71,17 +78,6 @@ pub unsafe fn install() -> sys::Result<()> {
         segment::hide_tags_of_tags()?;
     }
     INSTALLED.store(true, Ordering::Relaxed);
-    for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        let action = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
-        // SAFETY: the wrapper may run anywhere; what the parent has made the process ignore stays ignored.
-        unsafe {
-            let before = sys::rt_sigaction(signal, &signals::installed(signal, &action, signals::RESERVED))?;
-            if before.handler != action.handler {
-                sys::rt_sigaction(signal, &before)?;
-                ACTIONS.set(signal as u64, &before);
-            }
-        }
-    }
     Ok(())
 }
 
@@ -176,7 +172,7 @@ fn is_readable(tag: u64) -> bool {
 /// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
 pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
     // A signal that somebody sent (SIGCHLD has a positive code, too) may come between a test and its access, which still needs the pages gone.
-    if info.si_code <= 0 || bit(signal) & signals::SYNCHRONOUS == 0 {
+    if info.si_code <= 0 || bit(signal) & SYNCHRONOUS == 0 {
         return false;
     }
     if bit(signal) & SIGNALS == 0 {
@@ -203,7 +199,7 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     // Whatever the access has raised, by whatever address: the handler may need the runtime while it blocks this signal.
     give_all_back();
     if was_armed {
-        let (text, bytes) = signals::runtime();
+        let (text, bytes) = runtime_text::range();
         if test.is_some() || at.wrapping_sub(text) < bytes {
             return true;
         }
@@ -234,7 +230,7 @@ fn arm(tag: u64) {
 /// As a tag test of that range does, for a range that the runtime has made accessible: an access to the tag table raises its signal.
 pub fn keep_away(first: u64, bytes: u64) {
     let last = first.wrapping_add(bytes.wrapping_sub(1));
-    if [first, last].iter().any(|address| TABLE.contains(address)) && INSTALLED.load(Ordering::Relaxed) {
+    if [first, last].iter().any(|address| TABLE.contains(address)) && are_kept() {
         for address in [first, last] {
             arm_page(address & !(PAGE - 1));
         }
@@ -271,8 +267,7 @@ fn give_back(page: u64) {
 /// What the signal does without a handler: at once if somebody has sent it, else when the context goes on and raises it again.
 pub fn default_action(signal: i32, raised: bool) {
     // SAFETY: the default action runs no code.
-    let done =
-        unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..super::actions::DEFAULT }) };
+    let done = unsafe { sys::rt_sigaction(signal, &KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT }) };
     if done.is_err() {
         // A filter of the program's.
         sys::exit_group(128 + signal);

@@ -1,7 +1,8 @@
 //! The memory of a system call: all of it accessible at once, and for as long as the kernel may use it.
 //!
 //! Purpose: the kernel looks at no tags, so what a call touches must be accessible before it begins and must not change hands before it is over. Here is what
-//! decides that, apart from where the memory is: [`Own`] is the process's node, and the exploration of real nodes (`node/explore`) has others.
+//! decides that, apart from where the memory is: [`crate::system_calls::gate::own_memory`] is the process's node, and the exploration of real nodes
+//! (`node/explore`) has others.
 //! Input: ranges, and calls. Output: misses, and the moment at which the call may be made.
 //!
 //! **Invariants**
@@ -10,12 +11,8 @@
 //! * *Until the end.* Between that pass and the call no message is looked at but by [`Memory::serve`] and where [`Memory::enter_kernel`] says that it has waited.
 //!   After both the call is prepared again.
 
-use super::table::Range;
-use super::waits;
 use crate::node::waiting::Entered;
-use crate::process::accesses;
-use crate::process::process;
-use crate::process::tags;
+use crate::system_calls::table::visitor::Range;
 
 /// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
 const ROUNDS: u32 = 16;
@@ -77,30 +74,5 @@ pub fn until_made<M: Memory, R>(memory: &mut M, mut prepare: impl FnMut(&mut M) 
         if memory.bugs().1 {
             return outcome;
         }
-    }
-}
-
-/// The memory of this process.
-pub struct Own;
-
-impl Memory for Own {
-    fn is_accessible(&mut self, range: &Range) -> bool {
-        tags::accessible(range.addr, range.bytes, range.store)
-    }
-
-    fn require(&mut self, range: &Range) {
-        accesses::require(range.addr, range.bytes, range.store, false);
-    }
-
-    fn hold_pages(&mut self, hold: bool) {
-        process::hold_pages(hold);
-    }
-
-    fn enter_kernel(&mut self) -> Entered {
-        process::enter_kernel()
-    }
-
-    fn serve(&mut self) {
-        waits::without_forgetting(process::poll);
     }
 }

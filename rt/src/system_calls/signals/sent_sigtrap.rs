@@ -1,6 +1,6 @@
 //! SIGTRAP that somebody has sent, where asynchronous handlers must not run anywhere.
 //!
-//! Purpose: trap bytes raise SIGTRAP, so the kernel's mask never blocks it, and it cannot be queued as other signals are that are put off ([`signals`]). One that a
+//! Purpose: trap bytes raise SIGTRAP, so the kernel's mask never blocks it, and it cannot be queued as other signals are that are put off ([`put_off`]). One that a
 //! timer or a process has sent to the program waits here until the next safe point, and as long as the program has it blocked: by its mask, or because its
 //! handler for one runs. Input: the signal; the masks of the program and of the contexts that its handlers return to. Output: the signal again, later.
 //! **Invariants**
@@ -11,11 +11,15 @@
 //!
 //! Source: `signal(7)` (standard signals do not queue; masks during handlers).
 
-use super::signals::{self, AT_SAFE_POINT, PUT_OFF, bit};
-use super::stubs::Stub;
-use super::{direct, waits};
 use crate::gates::trap::{self, REG_RIP, Ucontext};
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
+use crate::system_calls::execution::runtime_text::relies_on_tags;
+use crate::system_calls::execution::signal_sets::bit;
+use crate::system_calls::execution::situation;
+use crate::system_calls::execution::stubs::Stub;
+use crate::system_calls::signals::actions::is_function;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +51,7 @@ fn blocked() -> u64 {
 
 /// Whether it waits at all for the one that calls.
 fn waits_here() -> bool {
-    signals::are_put_off() && !direct::is_in_vfork_child()
+    situation::are_signals_put_off() && !situation::is_in_vfork_child()
 }
 
 /// In a child, which has no pending signals.
@@ -68,7 +72,7 @@ pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
     }
     let at = context.gregs[REG_RIP];
     // In front of `rt_sigreturn` what its context relies on has been made accessible.
-    let relies = signals::relies_on_tags(at) || at == Stub::Sigreturn.address();
+    let relies = relies_on_tags(at) || at == Stub::Sigreturn.address();
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed) || !relies;
     let blocked = BLOCKED.load(Ordering::Relaxed);
     if safe && !blocked {
@@ -79,11 +83,11 @@ pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
         unsafe { (*SENT.0.get()).write(*info) };
     }
     if blocked {
-        waits::goes_on(context);
+        interruptions::goes_on(context);
     } else {
         // No call is to wait before it has been let in.
         PUT_OFF.fetch_or(BIT, Ordering::Relaxed);
-        signals::ring();
+        put_off::ring();
     }
     true
 }
@@ -99,7 +103,7 @@ pub fn begins(signal: i32, action: &KernelSigaction, context: &mut Ucontext) -> 
     if own || action.mask & BIT != 0 {
         BLOCKED.store(true, Ordering::Relaxed);
     }
-    blocked() != 0 || signals::is_function(&trap::own_action())
+    blocked() != 0 || is_function(&trap::own_action())
 }
 
 /// A handler of the program returns to `context`, through the gate.
@@ -119,7 +123,7 @@ pub fn with_mask<R>(mask: &mut u64, call: impl FnOnce(&mut u64) -> R) -> R {
 /// Lets the one in that waits, at a safe point.
 pub fn let_in() {
     if let Some(info) = take() {
-        signals::letting_in(|| signals::queue(libc::SIGTRAP, &info));
+        put_off::letting_in(|| put_off::queue(libc::SIGTRAP, &info));
     }
 }
 
@@ -128,7 +132,7 @@ pub fn let_in_on_return() -> bool {
     let info = take();
     if let Some(info) = &info {
         sys::set_signal_mask(sys::signal_mask() | BIT);
-        signals::queue(libc::SIGTRAP, info);
+        put_off::queue(libc::SIGTRAP, info);
     }
     info.is_some()
 }

@@ -1,0 +1,77 @@
+//! Signals that are put off to the next safe point: a poll or a system call.
+//!
+//! Input: a signal that arrived where the program must not be interrupted. Output: the signal again, queued with its information and blocked in the
+//! context that it has interrupted, so it is neither lost nor doubled.
+//! **Invariants**
+//! * One thread puts signals off (the only one, or the one that uses `tempest.h`), so the statics need no lock; signal masks order their use.
+//! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
+//!   on, since nobody would let it in there.
+
+use crate::gates::trap::Ucontext;
+use crate::kernel::sys;
+use crate::kernel::unaliased::Unaliased;
+use crate::system_calls::execution::signal_sets::bit;
+use blizzard_contract::{self as contract, CALL_SIGNAL};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Put-off signals: queued again and blocked until the next safe point.
+pub static PUT_OFF: Unaliased<AtomicU64> = Unaliased::new(AtomicU64::new(0));
+/// Signals are being let in at a safe point.
+pub static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+
+/// Takes the put-off signals: the caller lets them in.
+pub fn take_put_off() -> u64 {
+    PUT_OFF.swap(0, Ordering::Relaxed)
+}
+
+/// Runs what lets signals in: their handlers find a safe point.
+pub fn letting_in(call: impl FnOnce()) {
+    AT_SAFE_POINT.store(true, Ordering::Relaxed);
+    call();
+    AT_SAFE_POINT.store(false, Ordering::Relaxed);
+}
+
+/// Rings this node's own doorbell again when a signal waits: a miss in between may have answered the first ring.
+pub fn keep_ringing() {
+    if PUT_OFF.load(Ordering::Relaxed) != 0 {
+        ring();
+    }
+}
+
+/// A peer has called at a moment when nothing can be served: the next poll or system call does it.
+pub fn call_put_off() {
+    PUT_OFF.fetch_or(bit(CALL_SIGNAL), Ordering::Relaxed);
+    ring();
+}
+
+/// Makes the next poll enter the runtime.
+pub fn ring() {
+    // SAFETY: the shared context page is mapped for the whole run.
+    unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
+}
+
+/// Silences the doorbell: what rang it is none of this process's business.
+pub fn silence_doorbell() {
+    // SAFETY: the shared context page is mapped for the process's life.
+    unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(0, Ordering::Relaxed);
+}
+
+/// Queues the signal again, blocked until the next safe point.
+pub fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
+    // The signal is blocked while its handler runs, so this does not come back at once.
+    queue(signal, info);
+    context.sigmask |= bit(signal);
+    PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
+    ring();
+}
+
+/// Sends this thread a signal with its information.
+pub fn queue(signal: i32, info: &libc::siginfo_t) {
+    let args = [sys::getpid() as u64, sys::gettid() as u64, signal as u64, info as *const _ as u64, 0, 0];
+    // SAFETY: the kernel copies the information, which it has built itself.
+    let queued = unsafe { sys::call(libc::SYS_rt_tgsigqueueinfo, args) };
+    if queued.is_err() {
+        // The queue is full (RLIMIT_SIGPENDING): without its information, but not lost.
+        let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
+    }
+}

@@ -1,0 +1,17 @@
+//! Sets of signals: the runtime's, those that instructions raise, all others.
+
+use blizzard_contract::CALL_SIGNAL;
+
+/// The bit of a signal in a mask.
+pub const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Signals that must reach the runtime whenever the program runs, with several nodes.
+pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGNAL);
+/// The one that must with one node.
+pub const RESERVED_ALONE: u64 = bit(libc::SIGTRAP);
+/// Signals that an instruction raises: never put off when it did.
+pub const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
+/// What is blocked while the runtime's own handlers run.
+pub const BLOCK_ALL: u64 = !SYNCHRONOUS;

@@ -1,0 +1,56 @@
+//! The actions that are alike in all runs.
+//!
+//! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
+
+use crate::kernel::limits;
+use crate::kernel::sys;
+use crate::libraries::closure::redirect;
+use crate::system_calls::execution::call::Call;
+use crate::system_calls::gate::{loading, own_file};
+use crate::system_calls::table::row::Action;
+
+/// The call's result; `None`: the program makes it.
+///
+/// # Safety
+/// The program's call, which may be made.
+pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
+    match action {
+        Action::LockWhenUsed => Some(lock_when_used(call.args)),
+        // SAFETY: passed on from the caller.
+        Action::Limits => unsafe { limits::call(call.nr, &call.args) },
+        // SAFETY: passed on from the caller.
+        Action::OpenLibrary(path) => unsafe { loading::open(call, path) },
+        // SAFETY: passed on from the caller.
+        Action::MapCode => unsafe { loading::map_code(call) },
+        Action::AllowCode(rights, bits) => {
+            if call.args[usize::from(rights)] & u64::from(bits) != 0 {
+                loading::allow_code(call);
+            }
+            None
+        }
+        Action::KeepLibraries => {
+            redirect::keep();
+            None
+        }
+        // SAFETY: passed on from the caller.
+        Action::ReadOwnLink(name) => unsafe { own_file::read_link(&call.args, name) },
+        _ => None,
+    }
+}
+
+/// `mlockall`, which would fill the tag table and the segment with terabytes of zeros before it locks them: pages are locked when they are first used.
+fn lock_when_used(mut args: [u64; 6]) -> i64 {
+    const MCL_ONFAULT: u64 = 4;
+    if args[0] & (libc::MCL_CURRENT | libc::MCL_FUTURE) as u64 != 0 {
+        args[0] |= MCL_ONFAULT;
+    }
+    // SAFETY: no memory is read or written.
+    unsafe { sys::raw(libc::SYS_mlockall, args) }
+}
+
+/// Another program is about to be executed: with the limits that this one sees.
+pub fn leave_limits() {
+    if limits::are_finite() {
+        limits::lower();
+    }
+}

@@ -1,0 +1,77 @@
+//! The calls of a run of one node.
+//!
+//! Purpose: everything is accessible, so the program makes its calls itself, but for those that the column of one node names. Once the program uses
+//! `tempest.h` all calls come here, and those of the thread that does are [`tempest_thread`]'s. Processes that are made from a node of several come here,
+//! too. Input: the registers that the gate saved. Output: changed ones.
+//! **Invariants**: no state but what other modules guard: any number of threads may be here; no call is refused that the kernel would allow,
+//! except that a library cannot be loaded as it is.
+//! Source: as the parent module's.
+
+use crate::gates::entries::Frame;
+use crate::gates::resume;
+use crate::gates::trap::Ucontext;
+use crate::kernel::limits;
+use crate::kernel::sys;
+use crate::process::tags;
+use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::masks;
+use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
+use crate::system_calls::execution::situation;
+use crate::system_calls::gate::{alike, frame, own_file, processes, tempest_thread};
+use crate::system_calls::signals::calls;
+use crate::system_calls::table::row::Action;
+use blizzard_contract::Counter;
+
+/// The Rust half of the gate.
+pub extern "C" fn on_syscall(frame: &mut Frame) {
+    tags::count(Counter::Syscalls);
+    if situation::is_tempest_thread() {
+        return tempest_thread::on_syscall(frame);
+    }
+    let mut call = frame::call_of(frame);
+    // SAFETY: the program's own call.
+    match unsafe { decide(&mut call) } {
+        Some(outcome) => frame::finish(frame, outcome),
+        None => frame::own_syscall(frame, call.args),
+    }
+}
+
+/// What becomes of a call; `None`: the program makes it.
+///
+/// # Safety
+/// The program's call.
+unsafe fn decide(call: &mut Call) -> Option<Outcome> {
+    match call.row.one {
+        // SAFETY: the program's pointers.
+        Action::SignalAction => Some(Outcome::Done(unsafe { calls::sigaction_alone(call.args) })),
+        // SAFETY: the program's pointers.
+        Action::SignalMask => unsafe { calls::sigprocmask_alone(call.args) }.map(Outcome::Done),
+        Action::SignalReturn => {
+            // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
+            unsafe { (*(call.rsp as *mut Ucontext)).sigmask &= !RESERVED_ALONE };
+            // User-managed blocks can be inaccessible in a run of one node, too.
+            resume::forget_limits();
+            None
+        }
+        Action::NoteThread | Action::NoteThreadAt => {
+            processes::note_thread(call);
+            None
+        }
+        Action::Execute(name) => {
+            // SAFETY: passed on from the caller.
+            unsafe { own_file::execute(&mut call.args, name) };
+            if !limits::are_finite() {
+                return None;
+            }
+            limits::lower();
+            // SAFETY: the program's call: it comes back if it fails.
+            let result = unsafe { sys::raw(call.nr, call.args) };
+            limits::restore();
+            Some(Outcome::Done(result))
+        }
+        // SAFETY: passed on from the caller.
+        Action::CopyMask => unsafe { masks::on_own_stack(call) },
+        // SAFETY: passed on from the caller.
+        action => unsafe { alike::result(action, call) }.map(Outcome::Done),
+    }
+}

@@ -1,0 +1,65 @@
+//! The memory of this process, acquired for a call of the program.
+//!
+//! Input: the call. Output: all that it touches is accessible, for as long as the kernel may use it.
+
+use crate::node::waiting::Entered;
+use crate::process::accesses;
+use crate::process::process;
+use crate::process::tags;
+use crate::system_calls::call_memory::{self, Memory};
+use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::interruptions;
+use crate::system_calls::table::memory;
+use crate::system_calls::table::row::Action;
+use crate::system_calls::table::visitor::{Range, Shared};
+
+struct Own;
+
+impl Memory for Own {
+    fn is_accessible(&mut self, range: &Range) -> bool {
+        tags::accessible(range.addr, range.bytes, range.store)
+    }
+
+    fn require(&mut self, range: &Range) {
+        accesses::require(range.addr, range.bytes, range.store, false);
+    }
+
+    fn hold_pages(&mut self, hold: bool) {
+        process::hold_pages(hold);
+    }
+
+    fn enter_kernel(&mut self) -> Entered {
+        process::enter_kernel()
+    }
+
+    fn serve(&mut self) {
+        interruptions::without_forgetting(process::poll);
+    }
+}
+
+/// Makes everything that the call touches in such memory accessible, all of it at once.
+///
+/// # Safety
+/// As [`memory::visit`].
+pub unsafe fn acquire(call: &Call, shared: Shared) {
+    call_memory::make_accessible(&mut Own, |acquire| {
+        // SAFETY: passed on from the caller; `acquire` makes each range accessible.
+        if let Err(unsupported) = unsafe { memory::visit(call.row, call.nr, &call.args, shared, acquire) } {
+            process::fail(format_args!("{unsupported}"));
+        }
+    });
+}
+
+/// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
+pub fn until_made(call: &Call, mut decide: impl FnMut() -> Outcome) -> Outcome {
+    if let Some(result) = interruptions::begin(call) {
+        return Outcome::Done(result);
+    }
+    call_memory::until_made(&mut Own, |_| {
+        let outcome = decide();
+        if matches!(call.row.several, Action::Execute(_)) {
+            interruptions::leave_run();
+        }
+        (outcome, interruptions::prepared(call, &outcome))
+    })
+}

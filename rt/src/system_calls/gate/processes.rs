@@ -1,0 +1,85 @@
+//! Calls that start processes and threads.
+//!
+//! Input: the call. Output: the stub that makes it, whose child finds its way back.
+//! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
+
+use crate::gates::shared_stack;
+use crate::kernel::sys;
+use crate::process::creation;
+use crate::process::process;
+use crate::process::tags;
+use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::situation;
+use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
+use crate::system_calls::table::row::Action;
+use crate::system_calls::table::visitor::Shared;
+use crate::tempest::owner;
+use core::sync::atomic::Ordering;
+
+/// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
+pub fn vfork(call: &Call) -> Outcome {
+    situation::expect_vfork_child();
+    VFORK_RETURN.store(call.rip, Ordering::Relaxed);
+    Outcome::Run(Stub::Vfork, call.args, 0)
+}
+
+/// `fork`, or `clone` like it: a copy of the process, which is a node of the run if one has been announced, and else none.
+pub fn fork(args: [u64; 6]) -> Outcome {
+    match creation::created_call(args) {
+        Some(args) => Outcome::Run(Stub::Create, args, 0),
+        None => Outcome::Run(Stub::Fork, args, 0),
+    }
+}
+
+/// `clone`: a process, not a thread.
+pub fn clone(call: &Call) -> Outcome {
+    let mut args = call.args;
+    let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
+    if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
+        process::fail(format_args!(
+            "the program starts a second thread: in a run of several nodes each node has one thread for now"
+        ));
+    }
+    let shares_memory = has(libc::CLONE_VM);
+    if args[1] == 0 {
+        return if shares_memory { vfork(call) } else { fork(args) };
+    }
+    shared_stack::keep_out(args[1] - 8, Shared::Segment, call.rip, "a new process gets a stack at");
+    // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
+    args[1] -= RED_ZONE + 8;
+    // SAFETY: the program passes the top of a stack for the child, which is free below.
+    unsafe { (args[1] as *mut u64).write(call.rip) };
+    if shares_memory {
+        situation::expect_vfork_child();
+    }
+    Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
+}
+
+/// `clone3`, for which the C library then uses [`clone`]: who asks for a stack in shared memory is told here, too.
+pub fn keep_stack_private(call: &Call) {
+    let args = &call.args;
+    /// Where `struct clone_args` has the stack's lowest address.
+    const STACK_AT: u64 = 40;
+    let mut stack = [0; 8];
+    let is_there = args[1] >= STACK_AT + 8 && !tags::in_segment(args[0]);
+    if is_there && sys::read_own_memory(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
+        shared_stack::keep_out(u64::from_ne_bytes(stack), Shared::Segment, call.rip, "a new process gets a stack at");
+    }
+}
+
+/// Notes that a `clone` or `clone3` makes a thread, if it does.
+pub fn note_thread(call: &Call) {
+    let flags = match call.row.one {
+        Action::NoteThread => Some(call.args[0]),
+        _ => read_word(call.args[0]),
+    };
+    if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
+        owner::note_thread();
+    }
+}
+
+/// The word at `at`, if it is mapped: the kernel answers EFAULT where a load would end the process.
+fn read_word(at: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    sys::read_own_memory(at, &mut word).ok().map(|()| u64::from_ne_bytes(word))
+}

@@ -1,0 +1,139 @@
+//! The calls of a run of several nodes.
+//!
+//! Purpose: makes the call's memory accessible, replaces calls that would harm the run, and lets the program continue at a stub that executes the call (see
+//! [`crate::system_calls::execution::stubs`]). [`on_syscall`] does for rewritten code what the handler of SIGSYS
+//! ([`crate::system_calls::gate::dispatch`]) does for other code, at a tenth of its cost. Input: the registers that the gate saved. Output: changed ones.
+//! **Invariants**
+//! * A system call is a safe point: no check of the program is pending, so handlers of the protocol may run ([`process::miss`]).
+//! * A signal that arrives while this runs is put off, because it arrives in the runtime's text; the plain stub looks for that before it executes the
+//!   call, so none waits behind a call that blocks.
+//! * Processes made from a node take no part in the run. A forked one has one node; one of `vfork` makes its calls itself, in the memory that it borrows.
+//!
+//! Source: as the parent module's.
+
+use crate::node::calls::creation;
+use crate::gates::entries::Frame;
+use crate::kernel::limits;
+use crate::kernel::sys;
+use crate::process::process;
+use crate::process::tags;
+use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::situation;
+use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
+use crate::system_calls::signals::{calls, safe_points, sent_sigtrap};
+use crate::system_calls::table::row::Action;
+use crate::system_calls::table::visitor::Shared;
+use blizzard_contract::Counter;
+
+pub const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
+
+/// The Rust half of the gate.
+pub extern "C" fn on_syscall(frame: &mut Frame) {
+    let call = frame::call_of(frame);
+    if situation::is_vfork_child() {
+        // SAFETY: the program's own call.
+        return match unsafe { in_vfork_child(&call) } {
+            Some(result) => frame::finish(frame, Outcome::Done(result)),
+            None => frame::own_syscall(frame, call.args),
+        };
+    }
+    if tags::detached() {
+        one_node::on_syscall(frame);
+        return;
+    }
+    tags::count(Counter::Syscalls);
+    // A system call is a safe point.
+    interruptions::let_in_before(&call, safe_points::safe_point);
+    let masks = call.row.several == Action::SignalMask;
+    let mut mask = if masks { safe_points::hold() } else { 0 };
+    // SAFETY: the program's own call.
+    let outcome = own_memory::until_made(&call, || unsafe { decide(&call, &mut mask) });
+    frame::finish(frame, outcome);
+    if masks {
+        safe_points::set_mask(mask);
+        sent_sigtrap::let_in();
+    }
+    if call.row.several == Action::SignalReturn {
+        // Nothing may lose what the context relies on; the call replaces the mask.
+        sys::set_signal_mask(BLOCK_ALL);
+        sent_sigtrap::let_in_on_return();
+    }
+}
+
+/// A child of `vfork`. The kernel reads and writes the borrowed memory as it would for the node, which waits until the child is gone: nobody else runs the
+/// protocol meanwhile, and nothing does between here and the call. The result; `None`: the program makes the call.
+///
+/// # Safety
+/// The program's call.
+unsafe fn in_vfork_child(call: &Call) -> Option<i64> {
+    // SAFETY: passed on from the caller.
+    unsafe { own_memory::acquire(call, Shared::Segment) };
+    match call.row.child {
+        // SAFETY: the program's own call, its memory accessible.
+        Action::SignalAction => Some(unsafe { calls::sigaction_in_child(call.args) }),
+        Action::Execute(_) => {
+            alike::leave_limits();
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Decides what becomes of a call and prepares its memory. `mask`: the signal mask that the program will continue with.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
+    limits::restore_if_lowered();
+    if creation::is_holding() {
+        process::before_call(!call.row.prompt);
+    }
+    let args = call.args;
+    // Those that touch no memory, or only what is prepared here.
+    match call.row.several {
+        Action::End => {
+            let status = args[0] as i32;
+            process::exiting(status);
+            sys::exit_group(status)
+        }
+        Action::SignalReturn => {
+            *mask |= BLOCK_ALL;
+            // SAFETY: passed on from the caller.
+            return unsafe { returns::prepare(call, Shared::Segment, RESERVED) };
+        }
+        Action::RefuseClone(error) => {
+            processes::keep_stack_private(call);
+            return Outcome::error(error);
+        }
+        Action::Refuse(error) => return Outcome::error(error),
+        Action::Fork => return processes::fork([0; 6]),
+        Action::Vfork => return processes::vfork(call),
+        Action::Clone => return processes::clone(call),
+        Action::SharedFutex if tags::in_segment(args[0]) => {
+            return Outcome::Done(shared_futex::on_shared_word(&args));
+        }
+        Action::KeepDispatch(error) if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => return Outcome::error(error),
+        _ => {}
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { own_memory::acquire(call, Shared::Segment) };
+    let result = match call.row.several {
+        // SAFETY: the program's pointers, accessible now.
+        Action::SignalAction => Some(unsafe { calls::sigaction(args) }),
+        // SAFETY: the program's pointers, accessible now.
+        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, RESERVED & !bit(libc::SIGTRAP)) }),
+        Action::Execute(_) => {
+            alike::leave_limits();
+            None
+        }
+        // SAFETY: the program's call, its memory accessible.
+        action => unsafe { alike::result(action, call) },
+    };
+    match result {
+        Some(result) => Outcome::Done(result),
+        // SAFETY: the program's call, its memory accessible.
+        None => unsafe { interruptions::changed(call) }.unwrap_or(call.plain()),
+    }
+}

@@ -1,0 +1,24 @@
+//! The program's signals where they must not run anywhere, and the runtime's own.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`actions`] | the actions as the program set them |
+//! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
+//! | [`safe_points`] | what was put off is let in |
+//! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
+//! | [`wrapper`] | the handler that stands in for each of the program's |
+//! | [`calls`] | `rt_sigaction`, `rt_sigprocmask` |
+//!
+//! The list is in order: a module imports from those above it.
+
+pub mod actions;
+
+pub mod sent_sigtrap;
+
+pub mod safe_points;
+
+pub mod memory_faults;
+
+pub mod wrapper;
+
+pub mod calls;

@@ -1,0 +1,255 @@
+//! The program's signal handlers where they must not run anywhere: in runs of several nodes, and on the thread that uses `tempest.h` in a
+//! run of one.
+//!
+//! Purpose: a handler is program code with checks and polls: if it ran between a check and its access, or inside the runtime, it could
+//! lose the block that the interrupted code relies on, or enter the protocol twice. So an asynchronous signal that arrives there is
+//! put off to the next safe point ([`crate::system_calls::signals::safe_points`]). Anywhere else (libraries without checks, a blocked call) it is
+//! delivered at once. Input: actions of the program. Output: [`entry`] installed in place of each of its handlers, which
+//! jumps to the handler with the frame that the kernel built.
+//! **Invariants**
+//! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL) belong to the runtime: their actions are recorded for the program and never installed, and
+//!   no mask blocks them. The program's handler of SIGTRAP gets what is no trap byte's from [`crate::gates::trap`].
+//! * What is put off keeps the rules of [`put_off`].
+//!
+//! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
+
+use crate::gates::resume;
+use crate::gates::strings;
+use crate::gates::trap::{REG_RIP, Ucontext, restorer};
+use crate::kernel::sys::{self, KernelSigaction};
+use crate::process::tags;
+use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
+use crate::system_calls::execution::runtime_text::relies_on_tags;
+use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, bit};
+use crate::system_calls::execution::situation;
+use crate::system_calls::execution::stubs::{self, Stage};
+use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_function};
+use crate::system_calls::signals::memory_faults;
+use crate::system_calls::signals::sent_sigtrap;
+use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
+
+/// Whether the kernel's action is the wrapper.
+pub fn is_wrapper(action: &KernelSigaction) -> bool {
+    action.handler == entry as *const () as u64
+}
+
+/// What the kernel gets for an action of the program, which never blocks the reserved signals. The default for a fault is the wrapper's to take, too ([`memory_faults`]).
+pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
+    if wanted.handler == SIG_DFL && memory_faults::keeps(signal as u64) {
+        return KernelSigaction {
+            handler: entry as *const () as u64,
+            flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+            restorer: restorer as *const () as u64,
+            mask: 0,
+        };
+    }
+    if !is_function(wanted) {
+        return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
+    }
+    // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
+    let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
+    KernelSigaction {
+        handler: entry as *const () as u64,
+        flags: wanted.flags & kept | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        mask: wanted.mask & !reserved,
+    }
+}
+
+/// Stands in front of the program's actions for faults, those that the process has begun with first.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Called once, before the program runs.
+pub unsafe fn stand_before_faults() -> sys::Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe { memory_faults::prepare() }?;
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        let action = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
+        // SAFETY: the wrapper may run anywhere; what the parent has made the process ignore stays ignored.
+        unsafe {
+            let before = sys::rt_sigaction(signal, &installed(signal, &action, RESERVED))?;
+            if before.handler != action.handler {
+                sys::rt_sigaction(signal, &before)?;
+                ACTIONS.set(signal as u64, &before);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The handler that stands in for each of the program's. Leaves the kernel's frame as it is, so unwinders see an ordinary signal frame.
+///
+/// # Safety
+/// Entered by the kernel only: edi signal, rsi information, rdx context.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {decide}",  // rsp is 8 off 16 at handler entry, aligned after three pushes
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",        // the program's handler, as if the kernel had called it
+        "2: ret",         // put off or ignored: to the restorer
+        decide = sym decide,
+    )
+}
+
+/// Returns the program's handler, or 0 when the signal is put off or ignored.
+extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    if memory_faults::amend(signal, info, context) {
+        return 0;
+    }
+    let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
+    let waits_nowhere =
+        if situation::uses_tempest_alone() { !situation::is_tempest_thread() } else { !situation::is_dispatched() };
+    if waits_nowhere {
+        // Relies on no tag that could change.
+        return begin(signal, raised, context);
+    }
+    let at = context.gregs[REG_RIP];
+    let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
+    if !safe && !raised && !tags::detached() && relies_on_tags(at) {
+        // SAFETY: the context stopped there, in code.
+        if unsafe { !stubs::rewind_own_call(context) } {
+            put_off::put_off(signal, info, context);
+            return 0;
+        }
+    }
+    let action = ACTIONS.get(signal as u64);
+    if raised {
+        strings::leave(context);
+        // SAFETY: the kernel's frame, for the handler that this may lead to.
+        unsafe { let_return(context, &action) };
+    }
+    leave_call(signal, context, &action);
+    begin(signal, raised, context)
+}
+
+/// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
+pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction) {
+    match stubs::stage(context.gregs[REG_RIP]) {
+        // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
+        // SAFETY: the context stopped at `at`.
+        Some(Stage::Before) => unsafe { stubs::rewind(context) },
+        // The handler is told of the interruption, so the call is over: a peer's signal that waits behind the handler finds nothing to go on with.
+        Some(Stage::After) => {
+            interruptions::call_is_over();
+            stubs::finish(context);
+        }
+        None => {}
+    }
+    interruptions::left_kernel();
+    // The handler may let them in; and what is delivered is put off no more.
+    context.sigmask &= !PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed);
+    if is_function(action) {
+        interruptions::handler_runs(context, action.flags);
+    }
+}
+
+/// Lets a handler with this action return through the gate, which makes accessible again what the interrupted code relies on: from a place of the
+/// runtime's that is dispatched, or where nothing is, by the program's own restorer.
+///
+/// # Safety
+/// `context` is in the frame that the kernel built for a handler that has not begun.
+pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if situation::is_dispatched() {
+            resume::return_here(context);
+        } else if action.flags & sys::SA_RESTORER != 0 {
+            resume::return_to(context, action.restorer);
+        }
+    }
+}
+
+/// The program's handler, or 0 if it has none: the signal is ignored, or does what it does without.
+fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
+    let action = ACTIONS.get(signal as u64);
+    if !is_function(&action) {
+        if memory_faults::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
+            memory_faults::default_action(signal, raised);
+        }
+        return 0;
+    }
+    if sent_sigtrap::begins(signal, &action, context) || !situation::is_dispatched() {
+        // SAFETY: the kernel's frame, for a handler that has not begun.
+        unsafe { let_return(context, &action) };
+    }
+    if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+        if !situation::is_dispatched() {
+            reset(signal, &action);
+        } else {
+            ACTIONS.set(signal as u64, &DEFAULT);
+            set_default(signal);
+        }
+    }
+    if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & bit(signal) == 0 {
+        sys::unblock_signals(bit(signal));
+    }
+    action.handler
+}
+
+/// Gives the kernel what stands for the default action.
+pub fn set_default(signal: i32) {
+    let default = KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT };
+    // SAFETY: the default action runs no code, and the wrapper may run anywhere.
+    let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &default, RESERVED)) };
+}
+
+/// SA_RESETHAND: a handler with this action begins.
+fn reset(signal: i32, action: &KernelSigaction) {
+    if is_apart(signal) {
+        return set_default(signal);
+    }
+    ACTIONS.locked(|| {
+        // Another thread may have set the next one.
+        if ACTIONS.get(signal as u64) == *action {
+            if memory_faults::keeps(signal as u64) {
+                ACTIONS.set(signal as u64, &DEFAULT);
+            }
+            set_default(signal);
+        }
+    });
+}
+
+/// Whether the actions that are recorded are another process's: what this one sets is its own.
+pub fn is_apart(signal: i32) -> bool {
+    if memory_faults::keeps(signal as u64) {
+        memory_faults::memory_is_borrowed()
+    } else {
+        !situation::is_tempest_process()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system_calls::signals::actions::SIG_IGN;
+
+    #[test]
+    fn handlers_are_wrapped_and_defaults_are_not() {
+        let wanted = KernelSigaction {
+            handler: 0x5000,
+            flags: (libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK) as u64 | libc::SA_RESETHAND as u32 as u64,
+            restorer: 0x6000,
+            mask: u64::MAX,
+        };
+        let kernel = installed(libc::SIGUSR1, &wanted, RESERVED);
+        assert_eq!(kernel.handler, entry as *const () as u64);
+        assert_eq!(kernel.mask & RESERVED, 0);
+        let expected = (libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 | sys::SA_RESTORER;
+        assert_eq!(kernel.flags, expected);
+        let ignored = KernelSigaction { handler: SIG_IGN, ..wanted };
+        assert_eq!(installed(libc::SIGSEGV, &ignored, RESERVED).handler, SIG_IGN);
+    }
+}

@@ -1,0 +1,118 @@
+//! Which memory a call touches.
+//!
+//! Purpose: the kernel does not look at tags, so what a call reads or writes in shared memory must be made accessible before it. Input: a
+//! call's number and arguments. Output: the ranges in the segment that it touches, through a visitor.
+//! **Invariants**
+//! * A call that is not in the table, or a pointer whose layout is not known, is an error as soon as the pointer leads into the segment; it is
+//!   never let through unchecked. Calls that take fewer arguments than six are in the table even if they take no pointer: what their
+//!   unused registers hold means nothing.
+//! * Memory that the kernel would keep after the call (asynchronous transfers, robust lists, a new thread's stack) must not be
+//!   shared: it could lose its access at any time.
+//! * A bad pointer of the program stays the kernel's business: structures outside the segment are read in a way that cannot fault.
+//!
+//! Source: Reinhardt 1996, 4.2.4; the rows of the table.
+
+use crate::process::tags::in_segment;
+use crate::system_calls::table::by_command::ARCH_SET_GS;
+use crate::system_calls::table::calls::row;
+use crate::system_calls::table::row::{Arg, Row};
+use crate::system_calls::table::visitor::{Look, Range, Shared, Stop, Visitor, keep_pages_out};
+use core::fmt;
+
+/// A pointer into the segment that the gate cannot prepare, or to pages of the runtime that the call would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    pub nr: i64,
+    /// 0..6.
+    pub argument: usize,
+    /// The pointer: the argument's value, or found behind it.
+    pub addr: u64,
+    /// Of a call with commands.
+    pub command: Option<u64>,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unsupported { nr, argument, addr, command } = *self;
+        write!(f, "system call {nr} ({})", row(nr).name)?;
+        if let Some(command) = command {
+            write!(f, ", command {command:#x},")?;
+        }
+        let argument = argument + 1;
+        if nr == libc::SYS_arch_prctl && command == Some(ARCH_SET_GS) {
+            return write!(
+                f,
+                " sets the base of %gs to {addr:#x}, which checks take for zero in a run of several nodes"
+            );
+        }
+        if !in_segment(addr) {
+            return write!(f, " would change pages that the runtime needs at {addr:#x} (argument {argument})");
+        }
+        write!(
+            f,
+            " has a pointer into shared memory ({addr:#x}) in argument {argument}, which the gate does not know how to prepare"
+        )
+    }
+}
+
+impl Visitor<'_> {
+    fn argument(&mut self, i: usize, kind: Arg) -> Look {
+        let addr = self.args[i];
+        match kind {
+            Arg::Num => Ok(()),
+            Arg::Never => self.keep_out(addr),
+            Arg::Mapped(bytes, condition, bits) => {
+                // Without the flag it is a hint: the kernel finds another place.
+                if bits != 0 && self.args[usize::from(condition)] & u64::from(bits) == 0 {
+                    return Ok(());
+                }
+                self.keep_out(addr)?;
+                if self.shared == Shared::UserManaged {
+                    return Ok(());
+                }
+                keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)
+            }
+            Arg::In(len) | Arg::Out(len) => {
+                let bytes = self.length(len)?;
+                self.put(addr, bytes, matches!(kind, Arg::Out(_)));
+                Ok(())
+            }
+            Arg::Str => {
+                self.string(addr);
+                Ok(())
+            }
+            Arg::When(flags, bits, then) => {
+                if self.args[usize::from(flags)] & u64::from(bits) == 0 {
+                    return Ok(());
+                }
+                self.argument(i, *then)
+            }
+            Arg::Layout(layout) => self.structure(i, layout),
+        }
+    }
+}
+
+/// Calls `visit` with each range of `shared` memory that the call touches. When `visit` returns, the range must be accessible:
+/// nested structures are read through it.
+///
+/// # Errors
+/// The pointer that is not supported.
+///
+/// # Safety
+/// What `visit` was given and lies in the segment can be read when it returns.
+pub unsafe fn visit(
+    row: &'static Row,
+    nr: i64,
+    args: &[u64; 6],
+    shared: Shared,
+    visit: &mut dyn FnMut(Range),
+) -> Result<(), Unsupported> {
+    let mut visitor = Visitor { row, args, shared, found: visit };
+    for (argument, kind) in row.args.iter().enumerate() {
+        // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
+        if let Err(Stop::At(addr)) = visitor.argument(argument, *kind) {
+            return Err(Unsupported { nr, argument, addr, command: row.command(args) });
+        }
+    }
+    Ok(())
+}

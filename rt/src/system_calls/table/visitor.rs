@@ -1,0 +1,173 @@
+//! The look at a call's memory: reads what pointers lead to, and gives away the ranges that may be inaccessible.
+//!
+//! Input: addresses, from arguments or found behind them. Output: ranges, through a function that makes them accessible; or why the look ends.
+//! **Invariants**
+//! * Structures in shared memory are read when they are accessible, all others in a way that cannot fault: a bad pointer of the program stays the kernel's
+//!   business.
+//! * Pages that the runtime needs are refused.
+
+use crate::kernel::sys;
+use crate::memory::segment::GUARD_BYTES;
+use crate::process::tags::in_segment;
+use crate::system_calls::table::row::{Len, Row};
+use crate::tempest::pages::table::is_user;
+use blizzard_contract::{self as contract, BLOCK_BYTES};
+
+/// Memory that a call touches in the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub addr: u64,
+    pub bytes: u64,
+    pub store: bool,
+}
+
+/// Why the look at an argument ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The kernel will refuse the call: a pointer leads nowhere, a count is out of range.
+    Refused,
+    /// This pointer into the segment cannot be prepared.
+    At(u64),
+}
+
+pub type Look<T = ()> = Result<T, Stop>;
+
+/// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
+/// the segments with their guards.
+const OURS: [(u64, u64); 3] = [
+    (contract::CONTEXT_SHARED, contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES),
+    (contract::TAG_TABLE_BASE, contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES),
+    (contract::SEGMENT_BASE - GUARD_BYTES, contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES),
+];
+
+/// Refuses pages that the runtime needs.
+pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {
+    let end = addr.saturating_add(bytes);
+    OURS.iter()
+        .find(|&&(first, behind)| addr < behind && first < end)
+        .map_or(Ok(()), |&(first, _)| Err(addr.max(first)))
+}
+
+/// What the kernel transfers at most in one call (MAX_RW_COUNT).
+pub const TRANSFER_MAX: u64 = 0x7fff_f000;
+/// Longest string looked at: an argument of a new program (MAX_ARG_STRLEN); paths are shorter.
+const STRING_MAX: u64 = 128 << 10;
+
+/// The memory that can be inaccessible: what else there is, is the kernel's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// All of the segment: in runs of several nodes.
+    Segment,
+    /// That of `tempest.h`: with one node.
+    UserManaged,
+}
+
+impl Shared {
+    /// Whether the address may be in it.
+    pub fn holds(self, addr: u64) -> bool {
+        match self {
+            Shared::Segment => in_segment(addr),
+            Shared::UserManaged => is_user(addr),
+        }
+    }
+}
+
+/// Finds a call's memory and reads its structures.
+pub struct Visitor<'a> {
+    pub row: &'static Row,
+    pub args: &'a [u64; 6],
+    pub shared: Shared,
+    pub found: &'a mut dyn FnMut(Range),
+}
+
+impl Visitor<'_> {
+    /// The call's command, if it has commands.
+    pub fn command(&self) -> Option<u64> {
+        self.row.command(self.args)
+    }
+
+    /// Whether any byte of the range may be shared.
+    pub fn touches_segment(&self, addr: u64, bytes: u64) -> bool {
+        bytes > 0 && (self.shared.holds(addr) || self.shared.holds(addr.saturating_add(bytes - 1)))
+    }
+
+    /// Refuses a pointer into the segment.
+    pub fn keep_out(&self, addr: u64) -> Look {
+        if self.shared.holds(addr) { Err(Stop::At(addr)) } else { Ok(()) }
+    }
+
+    /// The kernel reads these bytes, or with `store` writes them.
+    pub fn put(&mut self, addr: u64, bytes: u64, store: bool) {
+        let bytes = bytes.min(TRANSFER_MAX);
+        if addr != 0 && self.touches_segment(addr, bytes) {
+            (self.found)(Range { addr, bytes, store });
+        }
+    }
+
+    /// Argument `i` as the kernel sees an `int`; negative counts, which it refuses, are none.
+    pub fn int(&self, i: u8) -> u64 {
+        (self.args[usize::from(i)] as i32).max(0) as u64
+    }
+
+    /// Fills `bytes` from the program's memory at `addr`.
+    pub fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Look {
+        let n = bytes.len() as u64;
+        if addr == 0 {
+            return Err(Stop::Refused);
+        }
+        if self.touches_segment(addr, n) {
+            self.put(addr, n, false);
+            // SAFETY: shared memory, readable since the line above, and as long as no handler runs.
+            unsafe { core::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+            return Ok(());
+        }
+        sys::read_own_memory(addr, bytes).map_err(|_| Stop::Refused)
+    }
+
+    pub fn word32(&mut self, addr: u64) -> Look<u32> {
+        let mut bytes = [0; 4];
+        self.read(addr, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    pub fn words<const N: usize>(&mut self, addr: u64) -> Look<[u64; N]> {
+        let mut words = [[0u8; 8]; N];
+        self.read(addr, words.as_flattened_mut())?;
+        Ok(words.map(u64::from_ne_bytes))
+    }
+
+    pub fn length(&mut self, len: Len) -> Look<u64> {
+        Ok(match len {
+            Len::Bytes(bytes) => bytes.into(),
+            Len::Arg(i) => self.args[usize::from(i)],
+            Len::Count(i) if (self.args[usize::from(i)] as i64) < 0 => return Err(Stop::Refused),
+            Len::Count(i) => self.args[usize::from(i)],
+            Len::Int(i) => self.int(i),
+            Len::Times(i, bytes) => self.int(i) * u64::from(bytes),
+            Len::TimesLong(i, bytes) => self.args[usize::from(i)].saturating_mul(bytes.into()),
+            Len::Plus(i, bytes) => self.args[usize::from(i)].saturating_add(bytes.into()),
+            Len::Bits(i) => self.int(i).min(1 << 20).div_ceil(64) * 8,
+            Len::Pages(i) => self.args[usize::from(i)].div_ceil(4096),
+            Len::At(i) => match self.args[usize::from(i)] {
+                0 => 0,
+                at => (self.word32(at)? as i32).max(0) as u64,
+            },
+        })
+    }
+
+    pub fn string(&mut self, addr: u64) {
+        let mut at = addr;
+        // Only the part inside the segment matters, and a string does not leave the segment once it is in.
+        while self.shared.holds(at) && at - addr < STRING_MAX {
+            let end = (at | (BLOCK_BYTES - 1)) + 1;
+            self.put(at, end - at, false);
+            while at < end {
+                // SAFETY: the block is readable now.
+                if unsafe { (at as *const u8).read() } == 0 {
+                    return;
+                }
+                at += 1;
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@
 #![no_main]
 
 use blizzard_rt::kernel::{print, sys};
-use blizzard_rt::start;
+use blizzard_rt::start::entry;
 use core::arch::naked_asm;
 
 /// Of the stack that the start runs on. Of several nodes each is built there before it is put in place: frames of 540 KiB in all.
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn _start() -> ! {
         "xor r14d, r14d",
         "xor r15d, r15d",
         "ret",
-        stack_bytes = sym start::stack_bytes,
-        start = sym start::start,
+        stack_bytes = sym entry::stack_bytes,
+        start = sym entry::start,
         mmap = const libc::SYS_mmap,
         munmap = const libc::SYS_munmap,
         START_STACK_BYTES = const START_STACK_BYTES,

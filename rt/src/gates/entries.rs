@@ -12,12 +12,12 @@
 //!
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
-use super::strings;
-use crate::gates::vsib;
+use crate::gates::{shared_stack, strings, vsib};
 use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
-use crate::node::access::MAX_LANES;
 use crate::process::accesses;
+use crate::process::frame::{Frame, RED_ZONE, restore, save};
+use crate::process::groups::{Lanes, require_group};
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::put_off;
@@ -25,123 +25,8 @@ use crate::system_calls::gate::{dispatch, one_node, several_nodes};
 use crate::system_calls::signals::{memory_faults, safe_points};
 use crate::system_calls::table::taken;
 use crate::tempest::faults;
-use blizzard_contract::{Counter, GROUP_RANGES, GroupRange, VsibDesc, miss_desc};
+use blizzard_contract::{Counter, VsibDesc, miss_desc};
 use core::arch::naked_asm;
-
-/// What the save sequence leaves on the stack, lowest address first.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Frame {
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8..r15: encoding order. The rsp slot is not restored and holds no useful value.
-    pub gpr: [u64; 16],
-    pub rflags: u64,
-    pub return_address: u64,
-    /// Stack arguments, the one pushed last first.
-    pub args: [u64; 2],
-}
-
-/// Bytes by which a stub lowers rsp before it calls a gate.
-pub const RED_ZONE: u64 = 128;
-
-/// Index of a general register in [`Frame::gpr`].
-pub const RAX: usize = 0;
-pub const RCX: usize = 1;
-pub const RDX: usize = 2;
-pub const RSI: usize = 6;
-pub const RDI: usize = 7;
-pub const R8: usize = 8;
-pub const R9: usize = 9;
-pub const R10: usize = 10;
-pub const R11: usize = 11;
-
-/// Saves flags and general registers as a [`Frame`] (its address in rbp) and xmm0-15 below it (rbx = rsp = their address).
-/// Uses about 400 bytes of stack.
-macro_rules! save {
-    () => {
-        concat!(
-            "pushfq\n", // status flags and DF, before anything changes them
-            "cld\n",    // Rust code relies on DF = 0
-            "push r15\n",
-            "push r14\n",
-            "push r13\n",
-            "push r12\n",
-            "push r11\n",
-            "push r10\n",
-            "push r9\n",
-            "push r8\n",
-            "push rdi\n",
-            "push rsi\n",
-            "push rbp\n",
-            "push rsp\n", // placeholder of the rsp slot
-            "push rbx\n",
-            "push rdx\n",
-            "push rcx\n",
-            "push rax\n",
-            "mov rbp, rsp\n", // rbp = the Frame; call-saved, so it survives the Rust half
-            "sub rsp, 256\n",
-            "and rsp, -16\n",       // movaps and the psABI want 16-byte alignment
-            "movaps [rsp], xmm0\n", // legacy encodings: no VEX, upper halves untouched
-            "movaps [rsp + 16], xmm1\n",
-            "movaps [rsp + 32], xmm2\n",
-            "movaps [rsp + 48], xmm3\n",
-            "movaps [rsp + 64], xmm4\n",
-            "movaps [rsp + 80], xmm5\n",
-            "movaps [rsp + 96], xmm6\n",
-            "movaps [rsp + 112], xmm7\n",
-            "movaps [rsp + 128], xmm8\n",
-            "movaps [rsp + 144], xmm9\n",
-            "movaps [rsp + 160], xmm10\n",
-            "movaps [rsp + 176], xmm11\n",
-            "movaps [rsp + 192], xmm12\n",
-            "movaps [rsp + 208], xmm13\n",
-            "movaps [rsp + 224], xmm14\n",
-            "movaps [rsp + 240], xmm15\n",
-            "mov rbx, rsp\n", // rbx = the xmm area; call-saved
-        )
-    };
-}
-
-/// Undoes [`save!`], taking register values from the Frame, which the Rust half may have changed.
-macro_rules! restore {
-    () => {
-        concat!(
-            "movaps xmm0, [rbx]\n",
-            "movaps xmm1, [rbx + 16]\n",
-            "movaps xmm2, [rbx + 32]\n",
-            "movaps xmm3, [rbx + 48]\n",
-            "movaps xmm4, [rbx + 64]\n",
-            "movaps xmm5, [rbx + 80]\n",
-            "movaps xmm6, [rbx + 96]\n",
-            "movaps xmm7, [rbx + 112]\n",
-            "movaps xmm8, [rbx + 128]\n",
-            "movaps xmm9, [rbx + 144]\n",
-            "movaps xmm10, [rbx + 160]\n",
-            "movaps xmm11, [rbx + 176]\n",
-            "movaps xmm12, [rbx + 192]\n",
-            "movaps xmm13, [rbx + 208]\n",
-            "movaps xmm14, [rbx + 224]\n",
-            "movaps xmm15, [rbx + 240]\n",
-            "mov rsp, rbp\n", // back to the Frame
-            "pop rax\n",
-            "pop rcx\n",
-            "pop rdx\n",
-            "pop rbx\n",
-            "lea rsp, [rsp + 8]\n", // the rsp slot
-            "pop rbp\n",
-            "pop rsi\n",
-            "pop rdi\n",
-            "pop r8\n",
-            "pop r9\n",
-            "pop r10\n",
-            "pop r11\n",
-            "pop r12\n",
-            "pop r13\n",
-            "pop r14\n",
-            "pop r15\n",
-            "popfq\n", // status flags and DF as they were (or as the string instruction left them)
-        )
-    };
-}
 
 /// `GATE_MISS`: on return every block of the range allows the access. Clobbers nothing.
 ///
@@ -382,80 +267,11 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
     shared.require();
 }
 
-/// The ranges of one access.
-struct Lanes {
-    /// Those that may lie in the segment, and from the end on those that do not.
-    list: [Lane; MAX_LANES],
-    shared: usize,
-    private: usize,
-}
-
-impl Lanes {
-    fn new() -> Lanes {
-        let none = Lane { addr: 0, bytes: 0, store: false, masked: false };
-        Lanes { list: [none; MAX_LANES], shared: 0, private: 0 }
-    }
-
-    /// Takes one of at most [`MAX_LANES`].
-    fn push(&mut self, lane: Lane) {
-        let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
-        if tags::in_segment(lane.addr) || tags::in_segment(last) {
-            self.list[self.shared] = lane;
-            self.shared += 1;
-        } else {
-            self.private += 1;
-            self.list[MAX_LANES - self.private] = lane;
-        }
-    }
-
-    fn require(&self) {
-        if self.shared > 0 {
-            accesses::require_lanes(&self.list[..self.shared]);
-        }
-        for lane in &self.list[MAX_LANES - self.private..] {
-            memory_faults::keep_away(lane.addr, lane.bytes);
-        }
-        if self.shared > 0 {
-            put_off::keep_ringing();
-        }
-    }
-}
-
 /// The Rust half of [`group`].
 extern "C" fn on_group(frame: &mut Frame) {
     // SAFETY: the rewriter pushed the address of a chain in read-only data of the program.
     unsafe { require_group(frame.args[0], |r| frame.gpr.get(usize::from(r)).copied().unwrap_or(0)) };
 }
-
-/// Makes the ranges of the chain at `at` accessible; `register` tells the program's values, by number in encoding order.
-///
-/// # Safety
-/// A chain of [`GroupRange`]s stands at `at`.
-pub unsafe fn require_group(at: u64, register: impl Fn(u8) -> u64) {
-    let mut lanes = Lanes::new();
-    for k in 0..GROUP_RANGES {
-        // SAFETY: passed on from the caller: the chain goes on while `more` says so.
-        let range = unsafe { (at as *const GroupRange).add(k).read_unaligned() };
-        let index = if range.index < 16 { register(range.index).wrapping_mul(range.scale.into()) } else { 0 };
-        lanes.push(Lane {
-            addr: register(range.base).wrapping_add(index).wrapping_add(i64::from(range.disp) as u64),
-            bytes: (range.desc & miss_desc::SIZE_MASK).into(),
-            store: range.desc & miss_desc::STORE != 0,
-            masked: range.desc & miss_desc::MASKED != 0,
-        });
-        if range.more == 0 {
-            break;
-        }
-    }
-    lanes.require();
-}
-
-const _: () = {
-    // The layout that `save!` and `restore!` build.
-    assert!(core::mem::offset_of!(Frame, rflags) == 128);
-    assert!(core::mem::offset_of!(Frame, args) == 144);
-    assert!(GROUP_RANGES <= MAX_LANES);
-};
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
 /// [`contract::GATE_MISS`], [`contract::GATE_POLL`], [`contract::GATE_STRING`], [`contract::GATE_VSIB`], [`contract::GATE_SYSCALL`], [`contract::GATE_GROUP`],
@@ -470,13 +286,30 @@ pub fn addresses(alone: bool) -> [u64; 7] {
         vsib as *const () as u64,
         syscall as u64,
         group as *const () as u64,
-        crate::gates::shared_stack::gate as *const () as u64,
+        shared_stack::gate as *const () as u64,
     ]
+}
+
+/// Behind an access for which ranges were made accessible; the private ones of them, and whether there were others.
+pub fn required(private: &[Lane], has_shared: bool) {
+    for lane in private {
+        memory_faults::keep_away(lane.addr, lane.bytes);
+    }
+    if has_shared {
+        put_off::keep_ringing();
+    }
+}
+
+/// The entries for children, which the stubs of system calls lead to.
+pub fn child_entries() -> [u64; 2] {
+    [fork_child as *const () as u64, created_child as *const () as u64]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::frame::{RAX, RCX, RDI, RSI};
+    use blizzard_contract::GroupRange;
     use blizzard_contract::string_desc;
 
     /// Every general register (rsp aside), the flags and some vector registers around a gate call.

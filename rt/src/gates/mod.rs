@@ -1,27 +1,22 @@
-//! The ways from rewritten code into the runtime.
-//!
-//! | file | what |
-//! |---|---|
-//! | [`entries`] | the gates: they save registers, call the node, and restore them |
-//! | [`access`] | tags as the gates see them |
-//! | [`string_steps`], [`strings`] | string instructions, executed piece by piece |
-//! | [`vsib`] | gathers and scatters |
-//! | [`shared_stack`] | a stack pointer that has become an address of shared memory |
-//! | [`trap`] | trap bytes at old addresses |
-//! | [`resume`] | contexts that continue in the middle of a group of accesses |
+//! The ways from the program into the runtime.
 
+/// String instructions, piece by piece.
 pub mod string_steps;
 
+/// The string gate.
 pub mod strings;
 
+/// Gathers and scatters.
 pub mod vsib;
 
+/// A stack pointer that has become an address of shared memory.
 pub mod shared_stack;
 
-pub mod resume;
-
+/// Trap bytes at old addresses.
 pub mod trap;
 
+/// The gates: they save registers, call the node, and restore them.
 pub mod entries;
 
+/// The functions of `blizzard.h`.
 pub mod blizzard_h;

@@ -7,9 +7,7 @@
 //! a one-node run that come at the same time wait for the end that the first one brings.
 //! Source: `rewriter/DESIGN.md`, "What the private stack rests on".
 
-use crate::libraries::places::Place;
-use crate::process::process;
-use crate::system_calls::table::visitor::Shared;
+use crate::process::private_stack;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU32;
@@ -54,19 +52,5 @@ pub unsafe extern "C" fn gate() {
 
 /// The Rust half. `at`: where the stack pointer was tested.
 extern "C" fn on_shared_stack(rsp: u64, at: u64) -> ! {
-    refuse(rsp, at, "the stack pointer was set to")
-}
-
-/// Ends the run if `top`, where a stack begins, lies in `shared` memory. `at`: whose code uses it; `how` it got there.
-pub fn keep_out(top: u64, shared: Shared, at: u64, how: &str) {
-    if shared.holds(top) {
-        refuse(top, at, how);
-    }
-}
-
-fn refuse(top: u64, at: u64, how: &str) -> ! {
-    process::fail(format_args!(
-        "{how} {top:#x}, which is shared memory, in {}: a stack must be private, because accesses through it are not checked; take it from malloc or mmap",
-        Place(at)
-    ))
+    private_stack::refuse(rsp, at, "the stack pointer was set to")
 }

@@ -7,47 +7,19 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use crate::gates::resume;
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
 use crate::process::process;
+use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::{signal_sets, situation};
-use crate::system_calls::signals::{actions, sent_sigtrap, wrapper};
+use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
+use crate::system_calls::signals::{sent_sigtrap, wrapper};
 use blizzard_contract::Counter;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Index of a register in [`Ucontext::gregs`].
-pub const REG_RDI: usize = 8;
-pub const REG_RSI: usize = 9;
-pub const REG_RDX: usize = 12;
-pub const REG_RAX: usize = 13;
-pub const REG_RCX: usize = 14;
-pub const REG_RSP: usize = 15;
-pub const REG_RIP: usize = 16;
-pub const REG_EFL: usize = 17;
-/// r8 to r11 are the first words.
-pub const REG_R8: usize = 0;
-pub const REG_R9: usize = 1;
-pub const REG_R10: usize = 2;
-pub const REG_R11: usize = 3;
-
-/// The kernel's `struct ucontext` as far as the runtime uses it.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Ucontext {
-    pub flags: u64,
-    pub link: u64,
-    pub stack: [u64; 3],
-    /// r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, err, trapno, oldmask, cr2.
-    pub gregs: [u64; 23],
-    pub fpstate: u64,
-    pub reserved: [u64; 8],
-    pub sigmask: u64,
-}
-
-/// Installs the SIGTRAP handler.
+/// Installs the handler.
 ///
 /// # Errors
 /// The kernel's.
@@ -55,47 +27,8 @@ pub struct Ucontext {
 /// # Safety
 /// Called before the program runs.
 pub unsafe fn install() -> sys::Result<()> {
-    // SAFETY: the handler is async-signal-safe: it reads the table of modules and edits its frame.
-    unsafe { sys::rt_sigaction(libc::SIGTRAP, &action()) }.map(drop)
-}
-
-/// The action that [`install`] sets.
-fn action() -> KernelSigaction {
-    KernelSigaction {
-        handler: entry as *const () as u64,
-        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER | restarts(),
-        restorer: restorer as *const () as u64,
-        mask: 0,
-    }
-}
-
-/// The program's own action for SIGTRAP: its handler, flags, restorer and mask. The runtime's handler stays installed and passes on what
-/// is not a trap byte.
-static OWN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-
-/// The action for SIGTRAP as the program set it.
-pub fn own_action() -> KernelSigaction {
-    let [handler, flags, restorer, mask] = [0, 1, 2, 3].map(|i: usize| OWN[i].load(Ordering::Relaxed));
-    KernelSigaction { handler, flags, restorer, mask }
-}
-
-/// SA_RESTART, unless the program has a handler without it: what the program ignores must not interrupt its calls.
-fn restarts() -> u64 {
-    let own = own_action();
-    let interrupts = actions::is_function(&own) && own.flags & libc::SA_RESTART as u64 == 0;
-    if interrupts { 0 } else { libc::SA_RESTART as u64 }
-}
-
-/// Notes the action for SIGTRAP that the program sets.
-pub fn set_own_action(action: &KernelSigaction) {
-    let before = restarts();
-    for (word, value) in OWN.iter().zip([action.handler, action.flags, action.restorer, action.mask]) {
-        word.store(value, Ordering::Relaxed);
-    }
-    if restarts() != before {
-        // SAFETY: the same handler.
-        let _ = unsafe { install() };
-    }
+    // SAFETY: passed on from the caller.
+    unsafe { own_sigtrap::install(entry as *const () as u64) }
 }
 
 /// The SIGTRAP handler: continues with the program's own handler, on the frame that the kernel built, when [`on_trap`] says so.
@@ -117,19 +50,6 @@ unsafe extern "C" fn entry() {
         "jmp rax",
         "2: ret",      // to the restorer
         rust = sym on_trap,
-    )
-}
-
-/// Where the runtime's signal handlers return to.
-///
-/// # Safety
-/// Entered by `ret` from a handler only, with rsp at the signal frame.
-#[unsafe(naked)]
-pub unsafe extern "C" fn restorer() {
-    naked_asm!(
-        // mov rax, 15 (rt_sigreturn); syscall. In the very bytes of the C library's restorer, by which unwinders know a signal frame.
-        ".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05",
-        "ud2",
     )
 }
 
@@ -186,23 +106,11 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
     }
 }
 
-/// What a signal does without a handler, as soon as the calling handler returns.
-pub fn default_action(signal: i32) {
-    let default = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
-    // SAFETY: the default action runs no code.
-    let _ = unsafe { sys::rt_sigaction(signal, &default) };
-    let _ = sys::tgkill(sys::getpid(), sys::gettid(), signal);
-}
-
-const _: () = {
-    assert!(core::mem::offset_of!(Ucontext, gregs) == 40);
-    assert!(core::mem::offset_of!(Ucontext, sigmask) == 296);
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use blizzard_contract::{ModuleInfo, TrapEntry};
+    use core::sync::atomic::{AtomicU64, Ordering};
 
     /// Executes a real `int3` under the real handler: the frame must come back at the address that the map names.
     #[test]

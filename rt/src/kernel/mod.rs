@@ -4,6 +4,8 @@ pub mod sys;
 
 pub mod elf;
 
+pub mod ucontext;
+
 pub mod print;
 
 pub mod entry;

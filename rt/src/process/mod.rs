@@ -1,4 +1,4 @@
-//! The node of this process, and the ways into it.
+//! The node of this process, the ways into it, and code that was interrupted or has entered.
 
 /// The stack that the node works on.
 pub mod own_stack;
@@ -12,8 +12,23 @@ pub mod host;
 /// The one node, and the ways in.
 pub mod process;
 
+/// A stack that is not private.
+pub mod private_stack;
+
 /// Makes ranges accessible for the gates.
 pub mod accesses;
+
+/// Accesses that need several ranges at once.
+pub mod groups;
+
+/// What a gate saves.
+pub mod frame;
+
+/// Continuing between a check and what it covers.
+pub mod resume;
+
+/// The piece of a string instruction that is executed.
+pub mod string_piece;
 
 /// Nodes that node 0 creates.
 pub mod creation;

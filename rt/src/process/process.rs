@@ -47,6 +47,10 @@ pub struct Gates {
     pub addresses: fn(bool) -> [u64; 7],
     /// Lets in the signals that were put off.
     pub safe_point: fn(),
+    /// Behind an access that several ranges were made accessible for: those in private memory, and whether there were others.
+    pub required: fn(&[Lane], bool),
+    /// Treats the calling thread, in a run of one node, as the thread of a run of several nodes: it has started `tempest.h`.
+    pub guard_thread: fn(),
 }
 
 /// Kinds of runs.
@@ -79,7 +83,7 @@ struct Global {
     /// The program runs: errors are its own.
     started: AtomicBool,
     identity: UnsafeCell<Identity>,
-    safe_point: UnsafeCell<fn()>,
+    gates: UnsafeCell<Gates>,
     node: UnsafeCell<MaybeUninit<Node>>,
     single: UnsafeCell<MaybeUninit<Single>>,
 }
@@ -94,7 +98,12 @@ static GLOBAL: Global = Global {
     lent: AtomicPtr::new(core::ptr::null_mut()),
     started: AtomicBool::new(false),
     identity: UnsafeCell::new(Identity { node: 0, nodes: 1, launched: None }),
-    safe_point: UnsafeCell::new(|| ()),
+    gates: UnsafeCell::new(Gates {
+        addresses: |_| [0; 7],
+        safe_point: || (),
+        required: |_, _| (),
+        guard_thread: || (),
+    }),
     node: UnsafeCell::new(MaybeUninit::uninit()),
     single: UnsafeCell::new(MaybeUninit::uninit()),
 };
@@ -110,7 +119,19 @@ pub fn lend<R>(node: &mut Node, run: impl FnOnce() -> R) -> R {
 /// Lets in the signals that were put off: nothing of the program waits between a check and its access.
 pub fn safe_point() {
     // SAFETY: written by `start` only, before the program runs.
-    unsafe { (*GLOBAL.safe_point.get())() }
+    unsafe { ((*GLOBAL.gates.get()).safe_point)() }
+}
+
+/// See [`Gates::guard_thread`].
+pub fn guard_thread() {
+    // SAFETY: as above.
+    unsafe { ((*GLOBAL.gates.get()).guard_thread)() }
+}
+
+/// See [`Gates::required`].
+pub fn required(private: &[Lane], has_shared: bool) {
+    // SAFETY: as above.
+    unsafe { ((*GLOBAL.gates.get()).required)(private, has_shared) }
 }
 
 fn identity() -> Identity {
@@ -226,7 +247,7 @@ fn enter<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
 pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
     // SAFETY: once, before anything else; the descriptor is the launcher's.
     unsafe {
-        *GLOBAL.safe_point.get() = gates.safe_point;
+        *GLOBAL.gates.get() = gates;
         limits::make_room_for_code();
         or_fail(segment::map_tag_table());
         match boot {

@@ -1,7 +1,7 @@
 //! The decisions of the gate, and the real dispatch in a child process.
 
-use crate::gates::trap::{REG_RSP, Ucontext};
 use crate::kernel::sys;
+use crate::kernel::ucontext::{REG_RSP, Ucontext};
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::signal_sets::RESERVED;

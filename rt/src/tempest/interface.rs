@@ -5,7 +5,6 @@
 use crate::node::user_handlers::{self, Interface, is_active};
 use crate::process::host::Host;
 use crate::process::process;
-use crate::system_calls::gate::tempest_thread;
 use crate::tempest::bulk::channels::{self, Bulk};
 use crate::tempest::events;
 use crate::tempest::faults;
@@ -52,6 +51,6 @@ pub fn start() {
     user_handlers::activate(&INTERFACE);
     owner::require_own_limits();
     if process::nodes() == 1 {
-        tempest_thread::activate();
+        process::guard_thread();
     }
 }

@@ -1,6 +1,6 @@
 //! A call of the program, and what becomes of it.
 
-use crate::gates::trap::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
+use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::row::Row;

@@ -23,8 +23,8 @@
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
-use crate::gates::trap::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::memory::region::Context;
 use crate::process::accesses;
 use crate::process::process;

@@ -7,8 +7,8 @@
 //! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
 //!   on, since nobody would let it in there.
 
-use crate::gates::trap::Ucontext;
 use crate::kernel::sys;
+use crate::kernel::ucontext::Ucontext;
 use crate::kernel::unaliased::Unaliased;
 use crate::system_calls::execution::signal_sets::bit;
 use blizzard_contract::{self as contract, CALL_SIGNAL};

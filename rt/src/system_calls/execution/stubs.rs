@@ -10,8 +10,8 @@
 //! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
-use crate::gates::entries;
-use crate::gates::trap::{
+use crate::kernel::owned::PerProcess;
+use crate::kernel::ucontext::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
 use crate::libraries::modules::MODULES;
@@ -186,7 +186,7 @@ core::arch::global_asm!(
     "mov rcx, rax",
     "jrcxz 2f",
     "ret 128",
-    "2: call {fork_child}",
+    "2: call qword ptr [rip + {children}]",
     "ret 128",
     // fork or clone that creates a node: always clone, since its flags are the runtime's. The child becomes the node.
     named!("stub_create"),
@@ -197,7 +197,7 @@ core::arch::global_asm!(
     "mov rcx, rax",
     "jrcxz 2f",
     "ret 128",
-    "2: call {created_child}",
+    "2: call qword ptr [rip + {children} + 8]",
     "ret 128",
     // vfork: nothing below the program's stack pointer survives the child, which must not find blocked what was put off.
     named!("stub_vfork"),
@@ -213,8 +213,7 @@ core::arch::global_asm!(
     "ud2",
     named!("stubs_end"),
     ".popsection",
-    fork_child = sym entries::fork_child,
-    created_child = sym entries::created_child,
+    children = sym CHILD_ENTRIES,
     clone = const libc::SYS_clone,
     vfork_return = sym VFORK_RETURN,
     put_off = sym PUT_OFF,
@@ -224,6 +223,16 @@ core::arch::global_asm!(
     arguments = sym NEW_ARGUMENTS,
     done_before = sym DONE_BEFORE,
 );
+
+/// Where a child of `fork` enters the runtime before it returns from its call, and where one that is a node does.
+static CHILD_ENTRIES: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
+
+/// Says where; before the program runs.
+pub fn set_child_entries(entries: [u64; 2]) {
+    for (word, entry) in CHILD_ENTRIES.iter().zip(entries) {
+        word.store(entry, Ordering::Relaxed);
+    }
+}
 
 unsafe extern "C" {
     static blizzard_stubs_start: u8;

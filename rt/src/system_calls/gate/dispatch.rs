@@ -9,12 +9,12 @@
 //!
 //! Source: Linux `Documentation/admin-guide/syscall-user-dispatch.rst`, `kernel/entry/syscall_user_dispatch.c`.
 
-use crate::gates::resume;
-use crate::gates::trap::{self, REG_R11, REG_RAX, REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{self, REG_R11, REG_RAX, REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::process::creation;
 use crate::process::process;
+use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::call::{ARGUMENTS, Call, Outcome, arguments};
 use crate::system_calls::execution::interruptions;
@@ -102,7 +102,7 @@ unsafe fn own_text(base: u64) -> (u64, u64) {
 extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
     if info.si_code != SYS_USER_DISPATCH {
         // A seccomp filter, or a signal that somebody sent: what it does without a handler.
-        trap::default_action(signal);
+        ucontext::default_action(signal);
         return;
     }
     tags::count(Counter::Syscalls);

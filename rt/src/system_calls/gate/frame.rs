@@ -2,7 +2,7 @@
 //!
 //! Input: the frame. Output: the call; changed registers, with the address at which the gate continues in [`Frame::return_address`].
 
-use crate::gates::entries::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+use crate::process::frame::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::stubs::{RED_ZONE, SYSCALL_BYTES};
 

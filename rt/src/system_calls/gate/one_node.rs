@@ -7,11 +7,11 @@
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
 
-use crate::gates::entries::Frame;
-use crate::gates::resume;
-use crate::gates::trap::Ucontext;
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::kernel::ucontext::Ucontext;
+use crate::process::frame::Frame;
+use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::masks;

@@ -3,7 +3,6 @@
 //! Input: the call. Output: the stub that makes it, whose child finds its way back.
 //! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
 
-use crate::gates::shared_stack;
 use crate::kernel::sys;
 use crate::process::creation;
 use crate::process::process;
@@ -12,7 +11,7 @@ use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
 use crate::system_calls::table::row::Action;
-use crate::system_calls::table::visitor::Shared;
+use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 use crate::tempest::owner;
 use core::sync::atomic::Ordering;
 
@@ -44,7 +43,7 @@ pub fn clone(call: &Call) -> Outcome {
     if args[1] == 0 {
         return if shares_memory { vfork(call) } else { fork(args) };
     }
-    shared_stack::keep_out(args[1] - 8, Shared::Segment, call.rip, "a new process gets a stack at");
+    keep_stack_out(args[1] - 8, Shared::Segment, call.rip, "a new process gets a stack at");
     // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
     args[1] -= RED_ZONE + 8;
     // SAFETY: the program passes the top of a stack for the child, which is free below.
@@ -63,7 +62,7 @@ pub fn keep_stack_private(call: &Call) {
     let mut stack = [0; 8];
     let is_there = args[1] >= STACK_AT + 8 && !tags::in_segment(args[0]);
     if is_there && sys::read_own_memory(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
-        shared_stack::keep_out(u64::from_ne_bytes(stack), Shared::Segment, call.rip, "a new process gets a stack at");
+        keep_stack_out(u64::from_ne_bytes(stack), Shared::Segment, call.rip, "a new process gets a stack at");
     }
 }
 

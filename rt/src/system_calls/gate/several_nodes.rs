@@ -11,10 +11,10 @@
 //!
 //! Source: as the parent module's.
 
-use crate::node::calls::creation;
-use crate::gates::entries::Frame;
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::node::calls::creation;
+use crate::process::frame::Frame;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};

@@ -15,8 +15,8 @@
 //!
 //! Source: as [`crate::system_calls::signals::wrapper`].
 
-use crate::gates::entries::Frame;
 use crate::kernel::limits;
+use crate::process::frame::Frame;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;

@@ -8,12 +8,12 @@
 //!
 //! Source: Linux `kernel/signal.c` (`do_sigaction`, `sigprocmask`); sigaction(2), sigprocmask(2).
 
-use crate::gates::trap;
 use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::signals::actions::{self, ACTIONS, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::memory_faults;
+use crate::system_calls::signals::own_sigtrap;
 use crate::system_calls::signals::sent_sigtrap;
 use crate::system_calls::signals::wrapper::{installed, is_apart, is_wrapper};
 
@@ -44,7 +44,7 @@ pub unsafe fn sigaction([signal, act, old, mask_bytes, ..]: [u64; 6]) -> i64 {
         }
         ACTIONS.set(signal, &wanted);
         if signal == libc::SIGTRAP as u64 {
-            trap::set_own_action(&wanted);
+            own_sigtrap::set_own_action(&wanted);
         }
     }
     // SAFETY: passed on from the caller.
@@ -95,9 +95,9 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
         // SAFETY: the program's action, but for its mask.
         return unsafe { sys::raw(libc::SYS_rt_sigaction, [signal, &raw const wanted as u64, old, 8, 0, 0]) };
     }
-    let before = trap::own_action();
+    let before = own_sigtrap::own_action();
     if act != 0 {
-        trap::set_own_action(&wanted);
+        own_sigtrap::set_own_action(&wanted);
     }
     if old != 0 {
         // SAFETY: the program passes room for an action.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn sigtrap_is_kept_for_the_program_but_not_installed() {
-        let before = trap::own_action();
+        let before = own_sigtrap::own_action();
         let wanted = KernelSigaction { handler: 0x1234, flags: 4, restorer: 0, mask: RESERVED_ALONE | 1 };
         let mut old = KernelSigaction::default();
         // SAFETY: live structures; SIGTRAP's handler stays what it is.
@@ -293,7 +293,7 @@ mod tests {
             assert_eq!(set(0, &raw mut old as u64), 0);
         }
         assert_eq!(old, KernelSigaction { mask: 1, ..wanted });
-        trap::set_own_action(&before);
+        own_sigtrap::set_own_action(&before);
     }
 
     #[test]

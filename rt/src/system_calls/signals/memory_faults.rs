@@ -18,12 +18,12 @@
 //! the tag table at the same moment may read it.
 //! Source: SDM volume 2 (TEST), volume 3, 6.15 (#GP, #SS, #PF); Linux `arch/x86/mm/fault.c`, `arch/x86/kernel/traps.c`.
 
-use crate::gates::resume::GREGS;
-use crate::gates::trap::{REG_EFL, REG_RIP, Ucontext};
-use crate::node::access::MAX_LANES;
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::GREGS;
+use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::memory::segment;
+use crate::node::access::MAX_LANES;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`actions`] | the actions as the program set them |
+//! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
@@ -12,6 +13,8 @@
 //! The list is in order: a module imports from those above it.
 
 pub mod actions;
+
+pub mod own_sigtrap;
 
 pub mod sent_sigtrap;
 

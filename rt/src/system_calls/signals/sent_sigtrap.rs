@@ -11,8 +11,8 @@
 //!
 //! Source: `signal(7)` (standard signals do not queue; masks during handlers).
 
-use crate::gates::trap::{self, REG_RIP, Ucontext};
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
@@ -20,6 +20,7 @@ use crate::system_calls::execution::signal_sets::bit;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::signals::actions::is_function;
+use crate::system_calls::signals::own_sigtrap;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,7 @@ pub fn begins(signal: i32, action: &KernelSigaction, context: &mut Ucontext) -> 
     if own || action.mask & BIT != 0 {
         BLOCKED.store(true, Ordering::Relaxed);
     }
-    blocked() != 0 || is_function(&trap::own_action())
+    blocked() != 0 || is_function(&own_sigtrap::own_action())
 }
 
 /// A handler of the program returns to `context`, through the gate.

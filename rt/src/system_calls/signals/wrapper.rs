@@ -13,10 +13,10 @@
 //!
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
-use crate::gates::resume;
-use crate::gates::strings;
-use crate::gates::trap::{REG_RIP, Ucontext, restorer};
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
+use crate::process::resume;
+use crate::process::string_piece;
 use crate::process::tags;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
@@ -127,7 +127,7 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
     }
     let action = ACTIONS.get(signal as u64);
     if raised {
-        strings::leave(context);
+        string_piece::leave(context);
         // SAFETY: the kernel's frame, for the handler that this may lead to.
         unsafe { let_return(context, &action) };
     }

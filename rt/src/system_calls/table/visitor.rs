@@ -8,6 +8,7 @@
 
 use crate::kernel::sys;
 use crate::memory::segment::GUARD_BYTES;
+use crate::process::private_stack;
 use crate::process::tags::in_segment;
 use crate::system_calls::table::row::{Len, Row};
 use crate::tempest::pages::table::is_user;
@@ -69,6 +70,13 @@ impl Shared {
             Shared::Segment => in_segment(addr),
             Shared::UserManaged => is_user(addr),
         }
+    }
+}
+
+/// Ends the run if `top`, where a stack begins, lies in `shared` memory. `at`: whose code uses it; `how` it got there.
+pub fn keep_stack_out(top: u64, shared: Shared, at: u64, how: &str) {
+    if shared.holds(top) {
+        private_stack::refuse(top, at, how);
     }
 }
 

@@ -14,17 +14,14 @@
 //! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
-use crate::gates::entries::require_group;
-use crate::gates::trap::{REG_RIP, Ucontext};
 use crate::kernel::sys;
+use crate::kernel::ucontext::{GREGS, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::node::user_handlers;
+use crate::process::groups::require_group;
 use crate::process::process;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicU64, Ordering};
-
-/// Places in [`Ucontext::gregs`] by register number in encoding order.
-pub(crate) const GREGS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Where handlers for raised signals return to; 0: nowhere of its own.
 static RETURN: AtomicU64 = AtomicU64::new(0);
@@ -98,4 +95,4 @@ pub fn reestablish(context: &mut Ucontext) {
     }
 }
 
-const _: () = assert!(contract::GROUP_RANGES > 1 && GREGS[4] == crate::gates::trap::REG_RSP);
+const _: () = assert!(contract::GROUP_RANGES > 1);

@@ -12,8 +12,8 @@
 //! | [`libraries`] | rewritten files: their table, the cache, the names of places in their code |
 //! | [`process`] | the node of this process, and the ways into it |
 //! | [`tempest`] | what `tempest.h` offers |
-//! | [`gates`] | the ways in from the program: misses, polls, strings, gathers, traps, and `blizzard.h` |
 //! | [`system_calls`] | the gate of system calls, and its table |
+//! | [`gates`] | the ways in from the program: misses, polls, strings, gathers, traps, and `blizzard.h` |
 //! | [`start`] | how the runtime gets in first |
 #![cfg_attr(not(test), no_std)]
 
@@ -37,9 +37,9 @@ pub mod process;
 
 pub mod tempest;
 
-pub mod gates;
-
 pub mod system_calls;
+
+pub mod gates;
 
 pub mod start;
 

@@ -7,9 +7,6 @@
 //! **Invariant**: nothing here decides anything of a protocol; a delay only takes time.
 //! Source: gem5's Ruby tester (random delays); Reinhardt 1996, tables 3.1 and 4.1 (steps of a miss).
 
-use crate::memory::region::Context;
-use crate::transport::Message;
-
 /// The steps of a read miss of a block whose home is another node, in order. The time of a step is stamped when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -39,8 +36,10 @@ pub const STEPS: usize = Step::Leaving as usize + 1;
 
 #[cfg(feature = "instruments")]
 mod enabled {
-    use super::{Context, Message, Step};
     use crate::kernel::sys;
+    use crate::links::instruments::Step;
+    use crate::memory::region::Context;
+    use crate::transport::Message;
     use blizzard_contract::instrument;
     use core::sync::atomic::Ordering;
 
@@ -110,7 +109,9 @@ pub use enabled::{boundary, stamp, stamp_answer, stamp_received};
 
 #[cfg(not(feature = "instruments"))]
 mod disabled {
-    use super::{Context, Message, Step};
+    use crate::links::instruments::Step;
+    use crate::memory::region::Context;
+    use crate::transport::Message;
 
     /// Does nothing in this build.
     #[inline(always)]

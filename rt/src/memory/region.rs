@@ -295,7 +295,7 @@ const fn size_of_message() -> usize {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! Regions for tests, made as the launcher makes them.
 
     use super::*;

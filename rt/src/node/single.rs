@@ -8,7 +8,7 @@
 use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::memory::arena::FreeError;
-use crate::memory::homes::{Attributes, BlockSize, Homes, Placement};
+use crate::memory::homes::{Attributes, Homes};
 use crate::memory::segment;
 use crate::node::arenas::{Arenas, Full, whole_blocks};
 use crate::sync::handle::{Handle, Kind};
@@ -285,6 +285,7 @@ pub unsafe fn zero(addr: u64, bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::homes::{BlockSize, Placement};
     use std::sync::Arc;
 
     fn single() -> Arc<Single> {

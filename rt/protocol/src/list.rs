@@ -43,34 +43,33 @@ macro_rules! protocols {
                 })
             }
 
-            /// A block of that protocol is about to be served.
+            /// Blocks of that protocol may be served from here on.
             #[inline(always)]
-            fn note(&mut self, port: &impl Port, site: &Site) {
-                if site.protocol.0 != self.only {
-                    self.note_other(port, site);
+            pub(crate) fn serve(&mut self, port: &impl Port, protocol: ProtocolId) {
+                if protocol.0 != self.only {
+                    self.serve_other(port, protocol);
                 }
             }
 
             #[cold]
-            fn note_other(&mut self, port: &impl Port, site: &Site) {
+            fn serve_other(&mut self, port: &impl Port, protocol: ProtocolId) {
                 if !has_bug!(port, OtherProtocolIsForgotten) {
                     self.only = COUNT as u8;
                 }
-                if self.ready & 1 << site.protocol.0 == 0 {
-                    self.ready |= 1 << site.protocol.0;
-                    let made = match site.protocol.0 {
+                if self.ready & 1 << protocol.0 == 0 {
+                    self.ready |= 1 << protocol.0;
+                    let made = match protocol.0 {
                         $($number => <$State>::new(self.blocks).map(|state| self.$name = state),)*
                         _ => Ok(()),
                     };
                     if made.is_err() {
-                        port.fail(format_args!("no memory for blocks with the protocol {}", site.protocol.name()));
+                        port.fail(format_args!("no memory for blocks with the protocol {}", protocol.name()));
                     }
                 }
             }
 
             #[inline(always)]
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
-                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.miss(env, site, store),)*
                     _ => {}
@@ -79,7 +78,8 @@ macro_rules! protocols {
 
             #[inline(always)]
             pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
-                self.note(env.port, site);
+                // The first that this node hears of a block whose home it is may be a message.
+                self.serve(env.port, site.protocol);
                 match site.protocol.0 {
                     $($number => self.$name.message(env, site, message),)*
                     _ => {}
@@ -87,7 +87,6 @@ macro_rules! protocols {
             }
 
             pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
-                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.evict(env, site),)*
                     _ => {}
@@ -95,7 +94,6 @@ macro_rules! protocols {
             }
 
             pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
-                self.note(env.port, site);
                 match site.protocol.0 {
                     $($number => self.$name.ask(env, site, store),)*
                     _ => {}

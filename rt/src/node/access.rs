@@ -269,6 +269,7 @@ impl Node {
 
     /// Notes that memory below `limit` has been handed out in that arena.
     pub fn learn_limit(&mut self, arena: ArenaId, limit: u64) {
+        self.engine.serve(&self.links, arena.protocol());
         let known = &mut self.handed_out[arena.index()];
         let before = core::mem::replace(known, limit.max(*known));
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {

@@ -181,7 +181,12 @@ impl<M: Storage> Engine<M> {
         self.pins.is_granted()
     }
 
-    /// Makes one block accessible, whose tag does not allow the access, and whose home this node knows; when it is done the caller pins it.
+    /// Memory with that protocol has been handed out: this node may use it from here on.
+    pub fn serve(&mut self, port: &impl Port, protocol: ProtocolId) {
+        self.protocols.serve(port, protocol);
+    }
+
+    /// Makes one block accessible, whose tag does not allow the access, and whose home this node knows; its protocol was [served](Engine::serve) before. When it is done the caller pins it.
     pub fn acquire<P: Port>(&mut self, port: &mut P, site: &Site, store: bool) -> Progress {
         let tag = self.parts(port).1.tag(site.block);
         port.count(match (store, tag) {

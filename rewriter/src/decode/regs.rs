@@ -89,10 +89,17 @@ pub fn operand_regs(insn: &Instruction) -> RegSet {
     RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
 }
 
+/// The registers of which an instruction writes any part.
+pub fn written_by(factory: &mut InstructionInfoFactory, insn: &Instruction) -> RegSet {
+    let used = factory.info(insn).used_registers().iter();
+    used.filter(|u| is_written(u.access())).fold(RegSet::NONE, |set, u| set | RegSet::of(u.register()))
+}
+
 /// Whether an instruction writes any part of a 64-bit register.
 pub fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
-    factory.info(insn).used_registers().iter().any(|u| {
-        let reads = matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
-        u.register().full_register() == reg && !reads
-    })
+    factory.info(insn).used_registers().iter().any(|u| u.register().full_register() == reg && is_written(u.access()))
+}
+
+fn is_written(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
 }

@@ -12,11 +12,11 @@ use crate::base::output_file::Sink;
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::facts::dwords::DwordRegs;
+use crate::facts::held::{DwordRegs, StackRegs, is_got_jump};
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;
-use crate::facts::stack::{StackRegs, is_got_jump};
+
 use crate::facts::{conventions, stack_depth};
 use crate::graph::cfg::{Cfg, End};
 use crate::graph::computed_targets::Computed;
@@ -319,7 +319,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let Plan { strips, ranges, claims, regions, counts, fuel, .. } = plan;
+    let Plan { decisions, checks: _, strips, ranges, claims, regions, polls, counts, fuel } = plan;
+    drop((decisions, polls));
     let recorder = Recorder::new(options.blocks, false);
     let code = emit::emit(image, insns, script, &strips, options, (fuel, recorder));
     drop(strips);

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard inspect ./em3d\n  \
     blizzard inspect ./em3d --json > em3d.json    # each function, for programs\n  \
-    blizzard inspect ./em3d --decisions --function main    # each decision, and why")]
+    blizzard inspect ./em3d --decisions --function main    # with reasons")]
 pub struct InspectCommand {
     #[command(flatten)]
     input: ProgramFile,

@@ -256,7 +256,7 @@ fn keeps_limit(code: &Code, strip: &Strip, copy: &Copy, behind: u32, reader: &mu
     let mut facts = InstructionInfoFactory::new();
     let mut writes = |bytes: &[u8]| {
         let mut insns = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter();
-        insns.any(|insn| written_by(&mut facts, &insn).contains(RegSet(1 << strip.scratch)))
+        insns.any(|insn| written_by(facts.info(&insn)).contains(RegSet(1 << strip.scratch)))
     };
     !strip.spilled
         && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {

@@ -358,7 +358,7 @@ impl Source<'_, '_> {
         for insn in Decoder::new(64, bytes, DecoderOptions::NONE).iter() {
             instructions += 1;
             flags |= insn.rflags_modified() != 0;
-            written |= written_by(&mut factory, &insn);
+            written |= written_by(factory.info(&insn));
         }
         let used = written.without(RegSet::RSP);
         let name = |r: u8| format!("{:?}", Register::RAX + u32::from(r)).to_lowercase();

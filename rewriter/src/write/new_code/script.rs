@@ -9,7 +9,7 @@ use crate::decode::classify::Form;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
-use crate::facts::dwords::DwordRegs;
+use crate::facts::held::DwordRegs;
 use crate::facts::kinds::{Facts, KindId};
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;

@@ -22,8 +22,8 @@ pub(crate) mod stack_test;
 
 pub(crate) mod screen;
 
-pub(crate) mod strip;
-
 pub(crate) mod sequences;
 
 pub(crate) mod instruments;
+
+pub(crate) mod strip;

@@ -12,19 +12,19 @@ use crate::base::output_file::Sink;
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::facts::dwords::DwordRegs;
+use crate::facts::held::{DwordRegs, StackRegs, is_got_jump};
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;
-use crate::facts::stack::{StackRegs, is_got_jump};
+
 use crate::facts::{conventions, stack_depth};
 use crate::graph::cfg::{Cfg, End};
 use crate::graph::computed_targets::Computed;
 use crate::graph::jump_table::JumpTable;
 use crate::graph::table_search;
-use crate::insert::block_recorder;
+use crate::insert::block_recorder::{self, Recorder};
 use crate::insert::code::Code;
-use crate::plan::checks::{self, Counts};
+use crate::plan::checks::{self, Counts, Plan};
 use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
@@ -96,6 +96,50 @@ pub struct Analysed<'a> {
     pub facts: Facts,
     /// Where functions begin and end, as the frames say.
     pub frames: Vec<(Vaddr, Vaddr)>,
+}
+
+/// What is known of registers at each block, where something is inserted.
+pub struct Registers {
+    stack: StackRegs,
+    live: Liveness,
+}
+
+impl Analysed<'_> {
+    /// Finds what registers hold; `asked`: whether anybody asks. Only inserted sequences and reports do.
+    pub fn registers(&self, asked: bool) -> Registers {
+        let Analysed { image, insns, cfg, computed, facts, frames } = self;
+        if !asked {
+            return Registers { stack: StackRegs::least(cfg), live: Liveness::unknown(cfg) };
+        }
+        let conventions = conventions::find(image, insns, cfg, facts, frames);
+        image.give_back();
+        Registers { stack: StackRegs::solve(cfg, facts, computed), live: Liveness::solve(cfg, facts, &conventions) }
+    }
+
+    /// Decides everything.
+    pub fn plan(&self, registers: &Registers, options: &Options) -> Plan {
+        let Analysed { image, insns, cfg, computed, facts, .. } = self;
+        let Registers { stack, live } = registers;
+        passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live, options })
+    }
+
+    /// What the emission must know; takes from the plan what it alone reads.
+    pub fn script(&self, registers: &Registers, plan: &mut Plan, options: &Options) -> Script {
+        let Analysed { image, insns, cfg, computed, facts, frames } = self;
+        let red_zone = if options.red_zone && options.inserts() {
+            RedZone::solve(image, cfg, insns, facts, frames)
+        } else {
+            RedZone::default()
+        };
+        let dwords = if options.inserts() && options.screens {
+            DwordRegs::solve(cfg, facts, computed)
+        } else {
+            DwordRegs::least(cfg)
+        };
+        let (dwords, red_zone) = (&dwords, &red_zone);
+        let input = script::Input { insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
+        Script::write(&input, plan)
+    }
 }
 
 /// Runs the stages up to the facts.
@@ -264,55 +308,21 @@ pub fn rewrite_library_to<'a>(
 
 /// The stages behind the analyses.
 fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
-    let Analysed { image, insns, cfg, computed, facts, frames } = analysed;
+    let suspects = suspects(&analysed.image, &analysed.insns);
+    let registers = analysed.registers(options.inserts());
+    let mut plan = analysed.plan(&registers, options);
+    let script = analysed.script(&registers, &mut plan, options);
+    drop(registers);
+    let Analysed { image, insns, cfg, computed, facts, .. } = analysed;
+    drop(facts);
     let (image, insns) = (&image, &insns);
-    let suspects = suspects(image, insns);
-    // Only inserted sequences ask for these.
-    let (stack, live) = if options.inserts() {
-        let conventions = conventions::find(image, insns, &cfg, &facts, &frames);
-        image.give_back();
-        (StackRegs::solve(&cfg, &facts, &computed), Liveness::solve(&cfg, &facts, &conventions))
-    } else {
-        (StackRegs::least(&cfg), Liveness::unknown(&cfg))
-    };
-    let checks = passes::run(&checks::Input {
-        image,
-        insns,
-        cfg: &cfg,
-        computed: &computed,
-        facts: &facts,
-        stack: &stack,
-        live: &live,
-        options,
-    });
-    let red_zone = if options.red_zone && options.inserts() {
-        RedZone::solve(image, &cfg, insns, &facts, &frames)
-    } else {
-        RedZone::default()
-    };
-    let dwords = if options.inserts() && options.screens {
-        DwordRegs::solve(&cfg, &facts, &computed)
-    } else {
-        DwordRegs::least(&cfg)
-    };
-    let script = Script::write(&script::Input {
-        insns,
-        cfg: &cfg,
-        facts: &facts,
-        stack: &stack,
-        dwords: &dwords,
-        live: &live,
-        red_zone: &red_zone,
-        checks: &checks,
-        options,
-    });
-    drop((facts, stack, dwords, live, red_zone));
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let checks::Checks { list, strips, ranges, claims, regions, polls, counts, fuel } = checks;
-    drop((list, polls));
-    let code = emit::emit(image, insns, script, &strips, options, fuel);
+    let Plan { decisions, checks: _, strips, ranges, claims, regions, polls, counts, fuel } = plan;
+    drop((decisions, polls));
+    let recorder = Recorder::new(options.blocks, false);
+    let code = emit::emit(image, insns, script, &strips, options, (fuel, recorder));
     drop(strips);
     refuse(image, insns, &code)?;
     let blocks = code.recorder.encode(insns, || loops, &image.name);

@@ -1,14 +1,16 @@
 //! `blizzard inspect`: what a rewrite would do to a program, without doing it.
 //!
-//! Input: a program, options of a rewrite. Output: an [`Inspection`] as text or JSON. **Invariant**: nothing is written.
+//! Input: a program, options of a rewrite. Output: an [`Inspection`], or each decision, as text or JSON. **Invariant**: nothing is written.
 
 use crate::base::error::{Error, Result};
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::input;
 use crate::cli::shared::print::print;
 use crate::plan::checks::Counts;
-use crate::reports::inspect::{self, Accesses, Inspection};
+use crate::reports::decisions::{self, Report, Totals};
+use crate::reports::inspect::{self, Accesses, Inspection, word};
 use clap::Args;
+use serde::Serialize;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -16,13 +18,20 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard inspect ./em3d\n  \
-    blizzard inspect ./em3d --json > em3d.json    # each function, for programs")]
+    blizzard inspect ./em3d --json > em3d.json    # each function, for programs\n  \
+    blizzard inspect ./em3d --decisions --function main    # with reasons")]
 pub struct InspectCommand {
     #[command(flatten)]
     input: ProgramFile,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Tell of each access, loop and entry what was decided and why, and of each sequence its registers, flags and bytes
+    #[arg(long)]
+    decisions: bool,
+    /// Only of the function with this name, plain or mangled, or with this address in it
+    #[arg(long, value_name = "F", requires = "decisions")]
+    function: Option<String>,
     #[command(flatten)]
     options: RewriteOptions,
 }
@@ -31,19 +40,73 @@ impl InspectCommand {
     /// Prints the inspection.
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
-        let inspection = inspect::inspect(&input.bytes, &input.name, &self.options.options());
-        input.bytes.expect_unchanged(&input.name)?;
-        let inspection = inspection?;
-        let text = if self.json {
-            let json = serde_json::to_string_pretty(&inspection)
-                .map_err(|e| Error::new("cannot write the inspection as JSON").because(e))?;
-            json + "\n"
+        let (bytes, name, options) = (&input.bytes, &input.name, &self.options.options());
+        let text = if self.decisions {
+            let report = decisions::decisions(bytes, name, options, self.function.as_deref());
+            report.and_then(|report| if self.json { json(&report) } else { Ok(render_decisions(&report)) })
         } else {
-            render(&inspection)
+            let inspection = inspect::inspect(bytes, name, options);
+            inspection.and_then(|inspection| if self.json { json(&inspection) } else { Ok(render(&inspection)) })
         };
-        print(&text)?;
+        input.bytes.expect_unchanged(&input.name)?;
+        print(&text?)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn json(report: &impl Serialize) -> Result<String> {
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|e| Error::new("cannot write the inspection as JSON").because(e))?;
+    Ok(json + "\n")
+}
+
+/// The decisions as text: sums, then a table for each function.
+fn render_decisions(report: &Report) -> String {
+    let Totals { checked, gates, unchecked, refused, polls, strips, stack_tests, counters } = &report.totals;
+    let mut out = format!(
+        "{}: checked {checked}, by the runtime {gates}, unchecked {}, refused {refused}; polls {polls}, loops tested at once {strips}, \
+         tests of rsp {stack_tests}, counters {counters}\n",
+        report.program,
+        unchecked.values().sum::<u64>(),
+    );
+    for function in &report.functions {
+        let mut table = vec![
+            ["address", "instruction", "point", "decision", "why", "bytes", "registers", "flags"].map(str::to_owned),
+        ];
+        for p in &function.points {
+            let mut why = p.why.clone();
+            p.covered_by.iter().for_each(|at| why += &format!(", at {at:#x}"));
+            p.tests.iter().for_each(|t| why += &format!(", {} bytes from {}", t.bytes, t.displacement));
+            let [mut bytes, mut registers, mut flags] = <[String; 3]>::default();
+            if let Some(s) = &p.sequence {
+                let used =
+                    s.registers.iter().map(|r| if s.saved.contains(r) { format!("{r} (saved)") } else { r.clone() });
+                bytes = format!("{}+{}", s.hot_bytes, s.cold_bytes);
+                registers = used.collect::<Vec<_>>().join(" ");
+                flags = word(&s.flags);
+            }
+            let instruction = p.instruction.clone();
+            table.push([
+                format!("{:#x}", p.address),
+                instruction,
+                word(&p.point),
+                word(&p.decision),
+                why,
+                bytes,
+                registers,
+                flags,
+            ]);
+        }
+        write!(out, "\n{}, {} bytes\n", function.name, function.bytes).expect("writing to a string cannot fail");
+        let widths: [usize; 8] =
+            std::array::from_fn(|k| table.iter().map(|row| row[k].chars().count()).max().unwrap_or(0));
+        for row in &table {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+            out += format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end();
+            out.push('\n');
+        }
+    }
+    out
 }
 
 /// The inspection as text: sums, a table of functions, refusals.

@@ -9,6 +9,7 @@
 use crate::base::addresses::Vaddr;
 use crate::decode::classify::{direct_target, flow_of};
 use crate::decode::insn::Flow;
+use crate::decode::regs::is_written;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashSet;
 
@@ -136,9 +137,7 @@ fn step(factory: &mut InstructionInfoFactory, insn: &Instruction, held: &mut Hel
         _ => None,
     };
     for used in factory.info(insn).used_registers() {
-        let written =
-            !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
-        if written && used.register().is_gpr() {
+        if is_written(used.access()) && used.register().is_gpr() {
             held[used.register().full_register().number()] = None;
         }
     }

@@ -3,7 +3,7 @@
 //! Input: registers as iced-x86 numbers them. Output: [`RegSet`]s. **Invariant**: a part of a register stands for all of it.
 //! Source: psABI figure 3.4 (registers across calls).
 
-use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register};
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set: bits 0..16 general registers in encoding order, bits 16..22 the status flags CF PF AF ZF SF OF.
@@ -89,10 +89,18 @@ pub fn operand_regs(insn: &Instruction) -> RegSet {
     RegSet::of(insn.memory_base()) | RegSet::of(insn.memory_index())
 }
 
+/// The registers of which an instruction writes any part.
+pub fn written_by(info: &InstructionInfo) -> RegSet {
+    let used = info.used_registers().iter();
+    used.filter(|u| is_written(u.access())).fold(RegSet::NONE, |set, u| set | RegSet::of(u.register()))
+}
+
 /// Whether an instruction writes any part of a 64-bit register.
 pub fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, reg: Register) -> bool {
-    factory.info(insn).used_registers().iter().any(|u| {
-        let reads = matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
-        u.register().full_register() == reg && !reads
-    })
+    factory.info(insn).used_registers().iter().any(|u| u.register().full_register() == reg && is_written(u.access()))
+}
+
+/// Whether it may write.
+pub fn is_written(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
 }

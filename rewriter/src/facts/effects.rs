@@ -6,7 +6,7 @@
 //! `reads` may be too large and `kills` too small, never the other way round. Partial writes (8 and 16 bit), conditional
 //! writes and flag changes that depend on a count kill nothing. Source: SDM volume 2, through iced-x86's tables.
 
-use crate::decode::regs::RegSet;
+use crate::decode::regs::{RegSet, written_by};
 use iced_x86::{FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
 /// Effects of one instruction on general registers and status flags.
@@ -155,7 +155,10 @@ impl DwordEffect {
     /// What `insn` does.
     pub fn of(insn: &Instruction, info: &InstructionInfo) -> DwordEffect {
         let mut out = DwordEffect { keep: 0, made: 0, dst: 16, src: 16 };
-        // The kernel, or whoever else runs meanwhile, may leave anything.
+        // What a call leaves is known behind its block. The kernel, or whoever else runs meanwhile, may leave anything.
+        if insn.is_call_near() || insn.is_call_near_indirect() {
+            return DwordEffect { keep: u16::MAX, ..out };
+        }
         if !matches!(
             insn.flow_control(),
             FlowControl::Next
@@ -165,14 +168,7 @@ impl DwordEffect {
         ) {
             return out;
         }
-        let written = info
-            .used_registers()
-            .iter()
-            .filter(|u| {
-                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
-            })
-            .fold(RegSet::NONE, |set, u| set | RegSet::of(u.register()));
-        out.keep = !(written.0 as u16);
+        out.keep = !(written_by(info).0 as u16);
         let to = insn.op0_register();
         let number = |r: Register| r.full_register().number() as u8;
         if insn.mnemonic() == Mnemonic::Cdqe {
@@ -245,15 +241,10 @@ pub struct StackEffect {
 impl StackEffect {
     /// What `insn` does.
     pub fn of(insn: &Instruction, info: &InstructionInfo) -> StackEffect {
-        let mut written = RegSet::NONE;
+        let mut written = written_by(info);
         if insn.mnemonic() == Mnemonic::Syscall {
             // iced tells what the processor writes; the kernel writes its result, too.
             written |= RegSet::RAX;
-        }
-        for u in info.used_registers() {
-            if !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
-                written |= RegSet::of(u.register());
-            }
         }
         let (mut dst, mut src) = (16, 16);
         let number = |r: Register| r.number() as u8;

@@ -11,9 +11,7 @@ pub(crate) mod rsp;
 
 pub(crate) mod kinds;
 
-pub(crate) mod stack;
-
-pub(crate) mod dwords;
+pub(crate) mod held;
 
 pub(crate) mod stack_depth;
 

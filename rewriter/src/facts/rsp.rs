@@ -6,8 +6,8 @@
 //! [`blizzard_contract::PRIVATE_REACH`] bytes of nothing on both sides of its window: no such step of a program that uses its stack leads across.
 //! Source: SDM volume 2; `DESIGN.md`, "What the private stack rests on".
 
-use crate::decode::regs::RegSet;
-use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
+use crate::decode::regs::{RegSet, is_written};
+use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpKind, Register};
 
 /// Where rsp comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,7 @@ impl Source {
     /// What `insn` does.
     pub fn of(insn: &Instruction, info: &InstructionInfo) -> Source {
         let stack = |r: Register| r.full_register() == Register::RSP;
-        let written =
-            |a: OpAccess| !matches!(a, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
-        if !info.used_registers().iter().any(|u| stack(u.register()) && written(u.access())) {
+        if !info.used_registers().iter().any(|u| stack(u.register()) && is_written(u.access())) {
             return Source::Stack;
         }
         let named = |n: u32| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n));

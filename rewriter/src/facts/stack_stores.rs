@@ -13,7 +13,7 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
-use crate::decode::regs::RegSet;
+use crate::decode::regs::{RegSet, is_written};
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
 use iced_x86::{
@@ -456,8 +456,4 @@ fn may_leave(mnemonic: Mnemonic) -> bool {
 
 fn is_read(access: OpAccess) -> bool {
     matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
-}
-
-fn is_written(access: OpAccess) -> bool {
-    !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
 }

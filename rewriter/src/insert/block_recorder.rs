@@ -10,11 +10,12 @@
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
+use crate::decode::regs::RegSet;
 use crate::graph::cfg::Cfg;
 use crate::insert::block_table;
-use crate::insert::site_class::Class;
-use crate::plan::decide::{Action, Exempt, is_big};
+use crate::plan::decision::Class;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Name of the section.
 pub const SECTION: &str = ".blizzard.blocks";
@@ -22,12 +23,26 @@ pub const SECTION: &str = ".blizzard.blocks";
 /// Marks among which that of an instruction of a short block is found.
 const RECENT: usize = 512;
 
-/// What was inserted in front of an instruction, or why nothing was.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    insn: InsnId,
-    class: Class,
-    inserted: u32,
+/// What was inserted at an instruction, or why nothing was.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    pub insn: InsnId,
+    pub class: Class,
+    /// Instructions.
+    pub inserted: u32,
+    pub place: Place,
+}
+
+/// Where a sequence stands.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Live there.
+    pub live: RegSet,
+    /// It asks first whether the address can be shared memory.
+    pub screened: bool,
+    /// In the hot and the cold buffer.
+    pub hot: Range<u32>,
+    pub cold: Range<u32>,
 }
 
 /// An emitted block.
@@ -42,62 +57,75 @@ struct Emitted {
 /// Fills up while code is emitted.
 #[derive(Debug, Default)]
 pub struct Recorder {
+    /// Blocks are counted.
+    counts: bool,
+    /// Places are asked for.
+    traces: bool,
     blocks: Vec<Emitted>,
     marks: Vec<Mark>,
+    /// Counters in the hot buffer, each at the instruction behind it; kept where places are asked for.
+    pub counters: Vec<(InsnId, Place)>,
 }
 
 impl Recorder {
-    /// A block of `insns` instructions of the program begins; the number of its counter. Inserted code that does not run as often as what
-    /// it stands for is a block of none.
-    pub fn begin(&mut self, first: InsnId, insns: u32) -> u32 {
+    /// `counts`: blocks are counted. `traces`: somebody asks where what is inserted stands.
+    pub fn new(counts: bool, traces: bool) -> Recorder {
+        Recorder { counts, traces, ..Recorder::default() }
+    }
+
+    /// Whether anybody wants to know what is inserted.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.counts || self.traces
+    }
+
+    /// A block of `insns` instructions of the program begins; the number of its counter, if it has one. Inserted code that does not run as often as
+    /// what it stands for is a block of none.
+    pub fn begin(&mut self, first: InsnId, insns: u32) -> Option<u32> {
+        if !self.counts {
+            return None;
+        }
         self.blocks.push(Emitted { first, insns, marks: self.marks.len() as u32 });
-        self.blocks.len() as u32 - 1
+        Some(self.blocks.len() as u32 - 1)
     }
 
     /// `inserted` instructions stand in front of `insn`, for what `class` says. Belongs to the block that began last.
     pub fn mark(&mut self, insn: InsnId, class: Class, inserted: u32) {
-        self.marks.push(Mark { insn, class, inserted });
+        self.mark_at(insn, class, inserted, Place::default());
     }
 
-    /// [`Recorder::mark`], where blocks are counted.
-    pub fn mark_if(&mut self, counted: bool, insn: InsnId, class: Class, inserted: u32) {
-        if counted {
-            self.mark(insn, class, inserted);
+    /// The same, and where they stand.
+    pub fn mark_at(&mut self, insn: InsnId, class: Class, inserted: u32, place: Place) {
+        if self.is_on() {
+            self.marks.push(Mark { insn, class, inserted, place });
         }
+    }
+
+    /// A counter stands there, in front of `insn`.
+    pub fn counter_at(&mut self, insn: InsnId, place: Place) {
+        if self.traces && !place.hot.is_empty() {
+            self.counters.push((insn, place));
+        }
+    }
+
+    /// The number of the next mark.
+    pub fn next_mark(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// The place of a mark, to be put right when more of it is emitted.
+    pub fn place_of(&mut self, mark: usize) -> Option<&mut Place> {
+        self.marks.get_mut(mark).map(|m| &mut m.place)
+    }
+
+    /// All marks of what stands in the hot buffer.
+    pub fn hot_marks(&self) -> impl Iterator<Item = &Mark> {
+        self.marks.iter().filter(|m| !m.place.hot.is_empty())
     }
 
     /// What was said last of an instruction of a short block that has just been emitted.
     pub fn last(&self, insn: InsnId) -> Option<(Class, u32)> {
         self.marks.iter().rev().take(RECENT).find(|m| m.insn == insn).map(|m| (m.class, m.inserted))
-    }
-
-    /// As [`Recorder::mark`], for a planned action.
-    pub fn action(&mut self, insn: InsnId, action: &Action, inserted: u32) {
-        let check = |store| if store { Class::Store } else { Class::Load };
-        match action {
-            Action::Nothing => {}
-            Action::Covered => self.mark(insn, Class::Merged, inserted),
-            Action::Exempt(why) => self.mark(
-                insn,
-                match why {
-                    Exempt::Stack => Class::Stack,
-                    Exempt::Global => Class::Global,
-                    Exempt::Tls => Class::Tls,
-                    Exempt::ImplicitStack => Class::ImplicitStack,
-                    Exempt::Addr32 => Class::Addr32,
-                    Exempt::NotRequested => Class::NotRequested,
-                },
-                inserted,
-            ),
-            Action::Check(p) if is_big(p) => self.mark(insn, Class::Range, inserted),
-            Action::Check(p) => self.mark(insn, check(p.store), inserted),
-            Action::CheckTwo(a, b) => {
-                self.mark(insn, check(a.store), inserted - inserted / 2);
-                self.mark(insn, check(b.store), inserted / 2);
-            }
-            Action::String { .. } => self.mark(insn, Class::String, inserted),
-            Action::Vsib(_) => self.mark(insn, Class::Lanes, inserted),
-        }
     }
 
     /// Bytes of all counters.

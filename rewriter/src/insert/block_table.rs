@@ -10,7 +10,7 @@
 //! Numbers are LEB128, differences signed. Invariant: reading what was written gives it back; anything else is an error, never a panic.
 
 use crate::base::error::{Error, Result};
-use crate::insert::site_class::Class;
+use crate::plan::decision::Class;
 use gimli::LittleEndian;
 use gimli::{EndianSlice, Reader as _, leb128::write};
 

@@ -5,7 +5,7 @@
 use crate::decode::regs::RegSet;
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Code, Target};
-use crate::insert::site::{RED_ZONE, Scratch, Site, counter, open, save_flags};
+use crate::insert::site::{RED_ZONE, Scratch, Site, count, open, save_flags};
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
 
@@ -14,9 +14,7 @@ pub fn poll(code: &mut Code, site: &Site) {
     code.sites.polls += 1;
     let Scratch { saved, .. } = open(code, site, RegSet::NONE, 0);
     save_flags(code, &saved);
-    if site.count {
-        asm::inc64(&mut code.hot.bytes, counter(Counter::Polls));
-    }
+    count(&mut code.hot.bytes, site.count, Counter::Polls);
     asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::POLL_WORD), 0);
     let rung = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let tail = (saved.is_empty()).then(|| poll_tail(code));

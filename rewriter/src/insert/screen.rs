@@ -1,6 +1,6 @@
 //! Checks that ask first, by one bit of the address, whether it can be shared memory at all, as DESIGN.md lists them.
 //!
-//! Input: as [`crate::insert::sequences::insert`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it,
+//! Input: as [`crate::insert::sequences::check`]. Output: in the hot buffer the test of the bit; in the cold one the tag test, for addresses without it,
 //! and the check's stub. **Invariant**: an access whose address has [`contract::PRIVATE_BIT`], or is formed from a register that has it and a displacement,
 //! is private: neither tags nor protocols know such addresses ([`contract::PRIVATE_REACH`]). Source: SDM volume 1, 3.3.7.1 (canonical addresses).
 
@@ -8,7 +8,7 @@ use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
 use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{Code, Target};
-use crate::insert::site::{RED_ZONE, Saved, Site, address, count, in_red_zone, place_regs};
+use crate::insert::site::{RED_ZONE, Saved, Site, address, check_counter, count, in_red_zone, place_regs};
 use crate::insert::stubs::{chained_stub, miss_call, shared_tail, short_stub, test_tag};
 use blizzard_contract as contract;
 use iced_x86::Register;
@@ -28,15 +28,15 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
         return Ok(false);
     }
     code.sites.screens += 1;
-    count(code, site, p.store);
+    count(&mut code.hot.bytes, site.count, check_counter(p.store));
     if formed {
         address(&mut code.hot, site, p.at, screened, 0)?;
     }
     asm::bt(&mut code.hot.bytes, screened, contract::PRIVATE_BIT as u8);
     let shared = asm::jcc32(&mut code.hot.bytes, asm::CC_AE);
     let behind = code.hot.pos() - site.begin;
-    let chain = site.wide.and_then(|w| w.chain);
-    let limit = site.wide.and_then(|w| w.limit);
+    let chain = site.planned.and_then(|p| p.chain);
+    let limit = site.planned.and_then(|p| p.limit);
     let Some(s) = free else {
         debug_assert!(chain.is_none(), "checks that spill end what others cover");
         code.hot.fix(shared, Target::Cold(code.cold.pos()));

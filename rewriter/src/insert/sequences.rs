@@ -1,6 +1,6 @@
 //! The sequences in front of accesses: tests of tags, of ranges and of lanes; and what stands in place of a system call.
 //!
-//! Input: a [`Site`] and the planned [`Action`]. Output: bytes in the hot and the cold buffer. **Invariant**: that of [`crate::insert`].
+//! Input: a [`Site`] and the [`Decision`]. Output: bytes in the hot and the cold buffer. **Invariant**: that of [`crate::insert`].
 
 use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::Plain;
@@ -8,29 +8,33 @@ use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Code, Target};
 use crate::insert::screen;
 use crate::insert::site::{
-    Done, RED_ZONE, Scratch, Site, Wide, address, bit_offset, bit_word, count, counter, open, place_regs, save_flags,
+    Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
 };
 use crate::insert::stubs::{bit_string, chained_stub, miss_call, shared_tail, short_stub, straddle_test, test_tag};
-use crate::plan::decide::{Action, is_big};
-use blizzard_contract::{self as contract, Counter, VsibDesc};
+use crate::plan::checks::Planned;
+use crate::plan::decision::{Decision, is_big};
+use blizzard_contract::{self as contract, VsibDesc};
 
-/// Emits what `action` asks for before the instruction.
-pub fn insert(code: &mut Code, site: &Site, action: &Action) -> Done {
-    match action {
-        Action::Nothing | Action::Exempt(_) | Action::Covered => Ok(()),
-        Action::Check(p) => match site.wide {
-            Some(Wide { bytes, load, store, .. }) => access(code, site, &Plain { bytes, load, store, ..*p }, None),
+/// Emits what is decided for the access of the instruction.
+pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
+    match decision {
+        Decision::Nothing | Decision::Unchecked(_) => Ok(()),
+        Decision::Refused(reason) => Err(reason),
+        Decision::Check(p) => match site.planned {
+            Some(&Planned { bytes, load, store, .. }) => {
+                access(code, site, &Plain { bytes: bytes.into(), load, store, ..*p }, None)
+            }
             None => access(code, site, p, None),
         },
-        Action::CheckTwo(a, b) => {
+        Decision::CheckTwo(a, b) => {
             let start = code.hot.pos();
             access(code, site, a, Some(start))?;
             // A miss of the second may give the first block away: it starts the group again. The second is a store to an
             // aligned line (SDM, MOVDIR64B: #GP otherwise), so the tag of its first byte decides.
             access(code, site, &Plain { bytes: 1, ..*b }, Some(start))
         }
-        Action::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
-        Action::Vsib(d) => vsib(code, site, d),
+        Decision::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
+        Decision::Vsib(d) => vsib(code, site, d),
     }
 }
 
@@ -55,12 +59,10 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
         bit_word(out, word, s, t);
     }
     asm::shr(out, s, contract::BLOCK_SHIFT as u8);
-    if site.count {
-        asm::inc64(out, counter(if p.store { Counter::StoreChecks } else { Counter::LoadChecks }));
-    }
+    count(out, site.count, check_counter(p.store));
     test_tag(out, s, p);
     let miss = asm::jcc32(out, asm::CC_NE);
-    let chain = site.wide.and_then(|w| w.chain);
+    let chain = site.planned.and_then(|p| p.chain);
     // The short ways form the address in one register.
     let short = saved.is_empty() && bits.is_none();
     let tail = (short && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p));
@@ -70,7 +72,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let behind = code.hot.pos() - site.begin;
     if let Some(chain) = chain {
         debug_assert!(saved.is_empty(), "checks that spill end what others cover");
-        let limit = site.wide.and_then(|w| w.limit);
+        let limit = site.planned.and_then(|p| p.limit);
         return chained_stub(code, site, p, s, (chain, limit), behind);
     }
     if let Some(tail) = tail {
@@ -102,7 +104,7 @@ fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
     let Scratch { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
     address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
     save_flags(code, &saved);
-    count(code, site, p.store);
+    count(&mut code.hot.bytes, site.count, check_counter(p.store));
     let found = in_segment(code, s);
     let cold = code.cold.pos();
     code.hot.fix(found, Target::Cold(cold));
@@ -129,7 +131,7 @@ fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done
     for (reg, wanted) in [(RDI, rdi), (RSI, rsi)] {
         if wanted {
             asm::mov(&mut code.hot.bytes, s, reg);
-            count(code, site, reg == RDI && !rsi);
+            count(&mut code.hot.bytes, site.count, check_counter(reg == RDI && !rsi));
             found.push(in_segment(code, s));
         }
     }
@@ -156,7 +158,7 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     code.sites.vsib += 1;
     let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), 0);
     save_flags(code, &saved);
-    count(code, site, d.access == 2);
+    count(&mut code.hot.bytes, site.count, check_counter(d.access == 2));
     asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::CTX_NODES), 1);
     let found = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let cold = code.cold.pos();

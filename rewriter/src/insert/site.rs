@@ -9,8 +9,7 @@ use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::Place;
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Buffer, Code, StackPlace, Target};
-use crate::plan::checks::State;
-use crate::plan::loop_tests::Limit;
+use crate::plan::checks::Planned;
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
 use iced_x86::{Instruction, Register};
@@ -23,41 +22,18 @@ pub struct Site<'x> {
     pub live: RegSet,
     /// Hot position where the instruction's new code begins.
     pub begin: u32,
-    /// Sequences count themselves.
+    /// Checks and polls count themselves.
     pub count: bool,
     /// The jump table that the instruction reads.
     pub table: Option<u32>,
-    /// What the check of its memory operand tests, where a pass has decided that.
-    pub wide: Option<Wide>,
+    /// What the check of its memory operand tests and acquires, where that is not its access alone.
+    pub planned: Option<&'x Planned>,
     /// The program keeps nothing in the red zone.
     pub red_zone: bool,
     /// Checks ask first whether the address can be shared memory.
     pub screens: bool,
     /// The register that alone says whether an operand of two can be shared memory.
     pub anchor: Option<Register>,
-}
-
-/// An ordinary check that may cover other accesses than its own.
-#[derive(Clone, Copy, Debug)]
-pub struct Wide {
-    /// From the access's first byte to the first tested one.
-    shift: i32,
-    pub(super) bytes: u16,
-    pub(super) load: bool,
-    pub(super) store: bool,
-    /// First range of what a miss acquires, its own included; `None`: its own alone.
-    pub(super) chain: Option<u32>,
-    /// A miss takes this limit back.
-    pub(super) limit: Option<Limit>,
-}
-
-impl Wide {
-    /// As the passes decided for `insn`.
-    pub fn of(state: State, limit: Option<Limit>, insn: &Instruction) -> Option<Wide> {
-        let State::Own { lo, bytes, load, store, chain } = state else { return None };
-        let shift = lo.wrapping_sub(insn.memory_displacement64() as i32);
-        Some(Wide { shift, bytes: bytes.into(), load, store, chain, limit })
-    }
 }
 
 impl Site<'_> {
@@ -214,15 +190,14 @@ fn operand(site: &Site, moved: i32) -> Result<Mem, &'static str> {
     let base = (insn.memory_base() != Register::None).then(|| number(insn.memory_base()));
     let index =
         (insn.memory_index() != Register::None).then(|| (number(insn.memory_index()), insn.memory_index_scale() as u8));
-    let disp = insn.memory_displacement64() as i64;
+    let disp = site.planned.map_or(insn.memory_displacement64() as i64, |p| p.lo.into());
     // pop [rsp + d] adds to rsp before it forms the address.
     let popped = if base == Some(RSP) && insn.mnemonic() == iced_x86::Mnemonic::Pop {
         insn.memory_size().size() as i64
     } else {
         0
     };
-    let shift = i64::from(site.wide.map_or(0, |w| w.shift));
-    let disp = disp + shift + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
+    let disp = disp + popped + if base == Some(RSP) { i64::from(moved) } else { 0 };
     // A displacement has 32 bits; only what was added can take it out of them.
     let disp = i32::try_from(disp)
         .map_err(|_| "displacement from rsp too near 2 GiB: the check lowers rsp and cannot make up for it")?;
@@ -284,12 +259,14 @@ pub(super) fn place_regs(insn: &Instruction, place: Place) -> RegSet {
     }
 }
 
-pub(super) fn counter(c: Counter) -> Mem {
-    Mem::absolute(contract::COUNTERS + 8 * c as u64)
+/// Counts an executed check or poll, where they are counted; changes the flags.
+pub(super) fn count(out: &mut Vec<u8>, counted: bool, what: Counter) {
+    if counted {
+        asm::inc64(out, Mem::absolute(contract::COUNTERS + 8 * what as u64));
+    }
 }
 
-pub(super) fn count(code: &mut Code, site: &Site, store: bool) {
-    if site.count {
-        asm::inc64(&mut code.hot.bytes, counter(if store { Counter::StoreChecks } else { Counter::LoadChecks }));
-    }
+/// What counts a check.
+pub(super) fn check_counter(store: bool) -> Counter {
+    if store { Counter::StoreChecks } else { Counter::LoadChecks }
 }

@@ -6,18 +6,19 @@
 use crate::base::options::{Options, Poll};
 use crate::decode::insn::InsnId;
 use crate::decode::reader::Reader;
-use crate::decode::regs::RegSet;
+use crate::decode::regs::{RegSet, written_by};
 use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{COLD_ALIGN, Code, Target};
-use crate::insert::site::{RED_ZONE, Site, counter};
-use crate::insert::site_class::Class;
+use crate::insert::instruments::{self, Instrument};
+use crate::insert::site::{RED_ZONE, Site, check_counter, count};
 use crate::insert::stubs::{group_call, take_back, word};
+use crate::plan::decision::Class;
 use crate::plan::loop_tests::{Copy, Limit, Stream, Strip};
 use crate::plan::ranges::{Key, NO_REG, Range};
 use crate::plan::strips;
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
 /// A strip whose head has been emitted.
 pub struct Open<'x> {
@@ -28,6 +29,8 @@ pub struct Open<'x> {
     body: u32,
     /// The same for where the first instruction begins, behind what counts its block.
     first: u32,
+    /// What the recorder knows it by.
+    mark: usize,
 }
 
 impl Open<'_> {
@@ -46,23 +49,25 @@ pub const COPY_HEAD_BYTES: u32 = 14;
 const KEPT_HEAD_BYTES: u32 = 9;
 pub const COPY_TAIL_BYTES: u32 = 11;
 
-/// Emits what runs when the loop is entered.
-pub fn enter(code: &mut Code, strip: &Strip) {
-    let from = code.hot.pos();
-    take_back(&mut code.hot.bytes, strip.limit());
-    debug_assert_eq!(code.hot.pos() - from, ENTRY_BYTES);
-}
-
-/// Emits the comparison at the head.
+/// Emits what runs when the loop is entered, and the comparison at its head.
 pub fn head<'x>(code: &mut Code, site: &Site, strip: &'x Strip) -> Open<'x> {
-    let counter = strip.counter;
+    let from = code.hot.pos();
     let limit = strip.limit();
-    asm::cmp_reg_mem64(&mut code.hot.bytes, counter, word(limit).0);
+    take_back(&mut code.hot.bytes, limit);
+    debug_assert_eq!(code.hot.pos() - from, ENTRY_BYTES);
+    // From the comparison the way may lead into the loop's copy.
+    instruments::insert(code, site, Instrument::Counter { insns: 0 }).expect("only a check can be refused");
+    let mark = code.recorder.next_mark();
+    code.recorder.mark(site.id, Class::Strip, 2);
+    asm::cmp_reg_mem64(&mut code.hot.bytes, strip.counter, word(limit).0);
     let at = asm::jcc32(&mut code.hot.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
     // The tests are emitted when the block is.
     code.hot.fix(at, Target::Cold(0));
+    if let Some(place) = code.recorder.place_of(mark) {
+        (place.live, place.hot) = (site.live, from..code.hot.pos());
+    }
     let body = code.hot.pos() - site.begin;
-    Open { strip, branch: code.hot.fixups.len() - 1, body, first: body }
+    Open { strip, branch: code.hot.fixups.len() - 1, body, first: body, mark }
 }
 
 /// Emits the tests, and the copy of the loop that they lead to, if there is one.
@@ -72,19 +77,15 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
     code.sites.strips += 1;
     let begin = code.cold.pos();
     code.hot.retarget(branch, Target::Cold(begin));
-    if options.blocks {
-        // No instruction of the program's: what is executed here is known by a counter of its own.
-        count_block(code, strip.first, 0);
-    }
+    // No instruction of the program's: what is executed here is known by a counter of its own.
+    count_block(code, strip.first, 0);
     let mut rung = None;
     if options.poll == Poll::Backedge {
         let out = &mut code.cold.bytes;
-        if options.count {
-            asm::inc64(out, counter(Counter::Polls));
-        }
+        count(out, options.count, Counter::Polls);
         asm::cmp_mem32(out, Mem::absolute(contract::POLL_WORD), 0);
         rung = Some(asm::jcc32(out, asm::CC_NE));
-        code.recorder.mark_if(options.blocks, strip.first, Class::Poll, 2);
+        code.recorder.mark(strip.first, Class::Poll, 2);
     }
     if strip.spilled {
         code.sites.spills += 1;
@@ -96,12 +97,10 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
     if !strip.screens.is_empty() {
         let mut shared = Vec::new();
         screens(code, strip, options, &mut shared);
-        set_limit(code, strip, strips::LONGEST as i32, options);
+        set_limit(code, strip, strips::LONGEST as i32);
         leave(code, strip, strip.copy.is_some(), body, &mut to_copy);
         shared.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
-        if options.blocks {
-            count_block(code, strip.first, 0);
-        }
+        count_block(code, strip.first, 0);
     }
     // Where an element of a table may not be accessed, the loop itself checks each.
     let copy = strip.copy.as_ref().filter(|c| !c.private);
@@ -109,21 +108,22 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
     test_streams(code, strip, copy.map_or(&[][..], |c| &c.tables), options, &mut element);
     let mut denied = Vec::new();
     test_streams(code, strip, &strip.streams, options, &mut denied);
-    set_limit(code, strip, strip.iterations, options);
+    set_limit(code, strip, strip.iterations);
     leave(code, strip, copy.is_some(), body, &mut to_copy);
     if !element.is_empty() {
         element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
-        if options.blocks {
-            count_block(code, strip.first, 0);
-        }
+        count_block(code, strip.first, 0);
         test_streams(code, strip, &strip.streams, options, &mut denied);
-        set_limit(code, strip, strip.iterations, options);
+        set_limit(code, strip, strip.iterations);
         go_on(code, strip.first, body);
     }
     near(code, strip, rung, denied, body);
     if let Some(copy) = &strip.copy {
         let at = self::copy(code, open, copy, begin, reader, options);
         to_copy.into_iter().for_each(|fixup| code.cold.retarget(fixup, Target::Cold(at)));
+    }
+    if let Some(place) = code.recorder.place_of(open.mark) {
+        place.cold = begin..code.cold.pos();
     }
 }
 
@@ -142,9 +142,7 @@ fn leave(code: &mut Code, strip: &Strip, in_copy: bool, body: u32, to_copy: &mut
 fn screens(code: &mut Code, strip: &Strip, options: &Options, shared: &mut Vec<usize>) {
     for screen in &strip.screens {
         let out = &mut code.cold.bytes;
-        if options.count {
-            asm::inc64(out, counter(if screen.store { Counter::StoreChecks } else { Counter::LoadChecks }));
-        }
+        count(out, options.count, check_counter(screen.store));
         let alone = screen.key.index == NO_REG && screen.key.base != NO_REG;
         let asked = if alone {
             screen.key.base
@@ -154,15 +152,16 @@ fn screens(code: &mut Code, strip: &Strip, options: &Options, shared: &mut Vec<u
         };
         asm::bt(out, asked, contract::PRIVATE_BIT as u8);
         shared.push(asm::jcc32(out, asm::CC_AE));
-        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, if alone { 2 } else { 3 });
+        code.recorder.mark(strip.first, Class::Apart, if alone { 2 } else { 3 });
     }
 }
 
-/// Begins a counted block in the cold code, where no flags are live.
+/// Begins a block in the cold code, where no flags are live; counts it, where blocks are counted.
 fn count_block(code: &mut Code, first: InsnId, insns: u32) {
-    let k = code.recorder.begin(first, insns);
-    let at = asm::lock_inc64_rip(&mut code.cold.bytes);
-    code.cold.fix(at, Target::Counter(k));
+    if let Some(k) = code.recorder.begin(first, insns) {
+        let at = asm::lock_inc64_rip(&mut code.cold.bytes);
+        code.cold.fix(at, Target::Counter(k));
+    }
 }
 
 /// Tests the tags of all blocks of the streams; the branches go to `denied`.
@@ -171,24 +170,22 @@ fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Op
         let out = &mut code.cold.bytes;
         block_of(out, strip.scratch, stream, 0);
         for &tag in &stream.tags {
-            if options.count {
-                asm::inc64(out, counter(if stream.store { Counter::StoreChecks } else { Counter::LoadChecks }));
-            }
+            count(out, options.count, check_counter(stream.store));
             let place = Mem::base(strip.scratch, contract::TAG_TABLE_BASE as i32 + i32::from(tag));
             asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
             denied.push(asm::jcc32(out, asm::CC_NE));
         }
         let inserted = 2 + 2 * stream.tags.len() as u32;
-        code.recorder.mark_if(options.blocks, strip.first, Class::Apart, inserted);
+        code.recorder.mark(strip.first, Class::Apart, inserted);
     }
 }
 
 /// Says that so many iterations have been tested.
-fn set_limit(code: &mut Code, strip: &Strip, iterations: i32, options: &Options) {
+fn set_limit(code: &mut Code, strip: &Strip, iterations: i32) {
     let out = &mut code.cold.bytes;
     asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * iterations));
     asm::store64(out, word(strip.limit()).0, strip.scratch);
-    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    code.recorder.mark(strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
     restore(code, strip);
 }
 
@@ -200,9 +197,7 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     let least = code.cold.pos() + padding;
     code.cold.bytes.resize(least.next_multiple_of(COLD_ALIGN) as usize, asm::NOP);
     let head = code.cold.pos();
-    if options.blocks {
-        count_block(code, strip.first, 0);
-    }
+    count_block(code, strip.first, 0);
     let limit = strip.limit();
     if kept {
         asm::cmp(&mut code.cold.bytes, strip.counter, strip.scratch);
@@ -211,15 +206,13 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     }
     let at = asm::jcc32(&mut code.cold.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
     code.cold.fix(at, Target::Cold(begin));
-    code.recorder.mark_if(options.blocks, strip.first, Class::Strip, 2);
+    code.recorder.mark(strip.first, Class::Strip, 2);
     let first = code.cold.pos();
     debug_assert!(options.blocks || first - head + padding == COPY_HEAD_BYTES);
     let mut insn = Instruction::default();
     let exit = Target::Insn { id: strip.stop, delta: 0 };
     for k in 1..=copy.times {
-        if options.blocks {
-            count_block(code, strip.first, strip.stop.0 - strip.first.0);
-        }
+        count_block(code, strip.first, strip.stop.0 - strip.first.0);
         for id in (strip.first.0..strip.stop.0 - 1).map(InsnId) {
             let (from, access, stop) = copied(code, strip, copy, behind, id, reader);
             let at = code.cold.pos();
@@ -262,13 +255,8 @@ fn copied(code: &Code, strip: &Strip, copy: &Copy, behind: u32, id: InsnId, read
 fn keeps_limit(code: &Code, strip: &Strip, copy: &Copy, behind: u32, reader: &mut Reader) -> bool {
     let mut facts = InstructionInfoFactory::new();
     let mut writes = |bytes: &[u8]| {
-        Decoder::new(64, bytes, DecoderOptions::NONE).iter().any(|insn| {
-            let info = facts.info(&insn);
-            let changed = info.used_registers().iter().filter(|u| {
-                !matches!(u.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
-            });
-            changed.fold(RegSet::NONE, |set, u| set | RegSet::of(u.register())).contains(RegSet(1 << strip.scratch))
-        })
+        let mut insns = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter();
+        insns.any(|insn| written_by(facts.info(&insn)).contains(RegSet(1 << strip.scratch)))
     };
     !strip.spilled
         && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {

@@ -75,7 +75,7 @@ impl Region {
         let fill = vec![TAG_INVALID; header.fill_bytes as usize];
         file.set_len(header.total_bytes)
             .and_then(|()| file.write_all_at(&fill, header.fill_off))
-            .and_then(|()| file.write_all_at(&header_bytes(&header), 0))
+            .and_then(|()| file.write_all_at(&header.bytes(), 0))
             .map_err(|e| failed(&e))?;
         let words = SharedWords::map(&file).map_err(|e| failed(&e))?;
         Ok(Region { file, words, header })
@@ -129,70 +129,6 @@ impl Region {
         assert!(node < self.header.nodes, "no such node");
         self.header.contexts_off + u64::from(node) * size_of::<SharedContext>() as u64
     }
-}
-
-/// The header as the nodes read it: field by field at the offsets of `repr(C)`.
-fn header_bytes(header: &RegionHeader) -> [u8; size_of::<RegionHeader>()] {
-    let mut bytes = [0u8; size_of::<RegionHeader>()];
-    let RegionHeader {
-        magic,
-        total_bytes,
-        incarnation,
-        nodes,
-        cpus,
-        ring_slots,
-        segment_bytes,
-        contexts_off,
-        rings_off,
-        ring_bytes,
-        fill_off,
-        fill_bytes,
-        abort,
-        protocol,
-        forks,
-        fork_homes,
-        fork_limits,
-        peer_timeout_ms,
-        stache_pages,
-        block_bytes,
-        homes,
-        tempest_flags,
-        tempest_buffer_bytes,
-        tempest_pages,
-        stage_off,
-        look_ahead,
-        _pad,
-    } = *header;
-    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-    put(offset_of!(RegionHeader, magic), &magic.to_ne_bytes());
-    put(offset_of!(RegionHeader, total_bytes), &total_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, incarnation), &incarnation.to_ne_bytes());
-    put(offset_of!(RegionHeader, nodes), &nodes.to_ne_bytes());
-    put(offset_of!(RegionHeader, cpus), &cpus.to_ne_bytes());
-    put(offset_of!(RegionHeader, ring_slots), &ring_slots.to_ne_bytes());
-    put(offset_of!(RegionHeader, segment_bytes), &segment_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, contexts_off), &contexts_off.to_ne_bytes());
-    put(offset_of!(RegionHeader, rings_off), &rings_off.to_ne_bytes());
-    put(offset_of!(RegionHeader, ring_bytes), &ring_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, fill_off), &fill_off.to_ne_bytes());
-    put(offset_of!(RegionHeader, fill_bytes), &fill_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, abort), &abort.to_ne_bytes());
-    put(offset_of!(RegionHeader, protocol), &protocol.to_ne_bytes());
-    put(offset_of!(RegionHeader, forks), &forks.to_ne_bytes());
-    put(offset_of!(RegionHeader, fork_homes), &fork_homes.to_ne_bytes());
-    for (arena, limit) in fork_limits.iter().enumerate() {
-        put(offset_of!(RegionHeader, fork_limits) + 8 * arena, &limit.to_ne_bytes());
-    }
-    put(offset_of!(RegionHeader, peer_timeout_ms), &peer_timeout_ms.to_ne_bytes());
-    put(offset_of!(RegionHeader, stache_pages), &stache_pages.to_ne_bytes());
-    put(offset_of!(RegionHeader, block_bytes), &block_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, homes), &homes.to_ne_bytes());
-    put(offset_of!(RegionHeader, tempest_flags), &tempest_flags.to_ne_bytes());
-    put(offset_of!(RegionHeader, tempest_buffer_bytes), &tempest_buffer_bytes.to_ne_bytes());
-    put(offset_of!(RegionHeader, tempest_pages), &tempest_pages.to_ne_bytes());
-    put(offset_of!(RegionHeader, stage_off), &stage_off.to_ne_bytes());
-    put(offset_of!(RegionHeader, look_ahead), &look_ahead.to_ne_bytes());
-    bytes
 }
 
 /// How many processors this process may run on.

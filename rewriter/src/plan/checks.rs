@@ -1,17 +1,18 @@
-//! The plan: which ordinary accesses are checked, how widely, which another check covers, and where polls stand.
+//! The plan: what is decided for each instruction, how widely checks test, what covered accesses rely on, and where polls stand.
 //!
-//! Input: what the passes decide ([`crate::plan::passes`]). Output: [`Checks`], which the emission follows. **Invariant**: an access has a check of its own,
-//! or a claim that says which checks cover it.
+//! Input: what the passes decide ([`crate::plan::passes`]). Output: [`Plan`], which the emission and reports follow. **Invariant**: an access has a check of
+//! its own, or a claim that says which checks cover it.
 
 use crate::base::collections::ranked_bits::RankedBits;
 use crate::base::options::Options;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
+use crate::facts::held::StackRegs;
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
-use crate::facts::stack::StackRegs;
 use crate::graph::cfg::{BlockId, Cfg};
 use crate::graph::computed_targets::Computed;
+use crate::plan::decision::Decisions;
 use crate::plan::loop_tests;
 use crate::plan::ranges::{Key, Range};
 use crate::read::image::Image;
@@ -120,10 +121,29 @@ pub struct Counts {
     pub polls_moved: u64,
 }
 
-/// The result: the accesses in order, and what follows from the decisions.
+/// A check that tests other bytes than its access alone asks for, acquires more, or that claims name.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub id: InsnId,
+    /// It tests `bytes` from displacement `lo` on.
+    pub lo: i32,
+    pub bytes: u8,
+    pub load: bool,
+    pub store: bool,
+    /// A miss takes this limit back.
+    pub limit: Option<loop_tests::Limit>,
+    /// A claim names it.
+    pub named: bool,
+    /// First range of what a miss acquires, its own included; `None`: its own alone.
+    pub chain: Option<u32>,
+}
+
+/// The result: the decisions, and what follows from them.
 #[derive(Debug, Default)]
-pub struct Checks {
-    pub list: Vec<Check>,
+pub struct Plan {
+    pub decisions: Decisions,
+    /// In the order of the instructions.
+    pub checks: Vec<Planned>,
     /// Chains of ranges; one ends where `more` is 0.
     pub ranges: Vec<GroupRange>,
     /// In the order of the instructions.
@@ -167,19 +187,37 @@ impl Fuel {
     }
 }
 
+/// Why a poll stands in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PollReason {
+    /// It is the head of a loop.
+    Loop,
+    /// What ends it may lead anywhere.
+    UnknownTarget,
+    /// Functions call each other in a circle.
+    Recursion,
+}
+
 /// Where the polls are.
 #[derive(Debug, Default)]
 pub struct Polls {
     /// The blocks that have one.
     pub(super) blocks: RankedBits,
-    /// Of each of them: the instruction that the poll stands in front of.
-    pub(super) at: Vec<InsnId>,
+    /// Of each of them: the instruction that the poll stands in front of, and why.
+    pub(super) at: Vec<(InsnId, PollReason)>,
 }
 
 impl Polls {
     /// The instruction of a block that a poll stands in front of.
     #[inline]
     pub fn of(&self, b: BlockId) -> Option<InsnId> {
+        self.get(b).map(|poll| poll.0)
+    }
+
+    /// The same, and why it polls.
+    #[inline]
+    pub fn get(&self, b: BlockId) -> Option<(InsnId, PollReason)> {
         self.blocks.contains(b.ix()).then(|| self.at[self.blocks.before(b.ix()) as usize])
     }
 }

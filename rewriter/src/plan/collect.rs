@@ -12,7 +12,7 @@ use crate::facts::access::{Place, Plain};
 use crate::facts::kinds::{Kind, KindId};
 use crate::graph::cfg::BlockId;
 use crate::plan::checks::{Check, Input, Polls, State};
-use crate::plan::decide::{Action, Planner, is_big};
+use crate::plan::decision::{Decision, Decisions, is_big};
 use crate::plan::ranges::{Key, NO_REG, Step};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
@@ -117,12 +117,11 @@ impl std::ops::Index<usize> for Steps {
 }
 
 /// Collects.
-pub fn collect(input: &Input, polls: &Polls) -> Code {
-    let Input { image, insns, cfg, computed, facts, stack, live, options } = *input;
+pub fn collect(input: &Input, decisions: &Decisions, polls: &Polls) -> Code {
+    let Input { image, insns, cfg, computed, facts, live, .. } = *input;
     let wild = cfg.wild();
     let entry = cfg.entries(&wild);
     let mut code = Code { steps: Steps::with_capacity(insns.len()), entry, wild, ..Code::default() };
-    let mut planner = Planner::new(options, facts);
     let steps: Vec<KindStep> = facts
         .kinds()
         .iter()
@@ -139,17 +138,17 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
         let block = &cfg.blocks[b.ix()];
         code.first.push(code.checks.len() as u32);
         live_before.clear();
-        let mut on_stack = stack.at_start(b);
         let poll = polls.of(b);
         let mut in_block = 0;
         for (k, i) in (block.first.0..block.stop.0).enumerate() {
             let id = InsnId(i);
             let kind = facts.kind(id);
-            let decided = planner.decide_kind(kind, on_stack);
+            let number = decisions.number(id);
+            let decision = &decisions.distinct[number.ix()];
             let closes = i + 1 == block.stop.0 && insns.target(id) == Some(block.first);
             // Most instructions need not be decoded again: their kind says all.
             let KindStep { mut step, exact } = steps[kind.ix()];
-            if !exact || closes || matches!(decided, None | Some(Ok(Action::Check(_)))) {
+            if !exact || closes || matches!(decision, Decision::Check(_)) {
                 reader.decode(id, &mut insn);
             }
             if !exact {
@@ -162,8 +161,7 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 // A poll may stand in front of it.
                 Flow::IndirectJmp | Flow::Ret | Flow::Stop => step.kills = true,
             }
-            let action = decided.unwrap_or_else(|| planner.decide(&insn, on_stack));
-            match ordinary(&insn, &action, tables.binary_search(&id).is_ok()) {
+            match ordinary(&insn, decision, tables.binary_search(&id).is_ok()) {
                 Some(mut check) => {
                     check.id = id;
                     if live_before.is_empty() {
@@ -175,9 +173,9 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                     step.kills |= in_block % STRETCH == 0;
                 }
                 // A gate of another kind, or a refusal.
-                None => step.kills |= !matches!(action, Ok(Action::Nothing | Action::Exempt(_))),
+                None => step.kills |= !decision.is_quiet(),
             }
-            if facts.kinds()[kind.ix()].rsp_from.is_tested(on_stack) {
+            if number.tests_stack() {
                 // The test behind it is no check.
                 (step.kills, step.ends) = (true, true);
             }
@@ -190,7 +188,6 @@ pub fn collect(input: &Input, polls: &Polls) -> Code {
                 code.loops.push((b, live_before[0]));
             }
             code.steps.push(kind, exact, step);
-            on_stack = stack.behind(b, facts.stack(id), on_stack);
         }
     }
     code.first.push(code.checks.len() as u32);
@@ -209,8 +206,8 @@ pub fn is_clean(live: RegSet) -> bool {
 }
 
 /// The access of an ordinary check whose address a chain of ranges can name.
-fn ordinary(insn: &Instruction, action: &Result<Action, &'static str>, table: bool) -> Option<Check> {
-    let Ok(Action::Check(p)) = action else { return None };
+fn ordinary(insn: &Instruction, decision: &Decision, table: bool) -> Option<Check> {
+    let Decision::Check(p) = decision else { return None };
     let Plain { bytes, load, store, masked, gs: _, at: Place::Operand } = *p else { return None };
     let number = |r: Register| match r {
         Register::None => Some(NO_REG),

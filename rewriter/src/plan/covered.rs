@@ -1,6 +1,6 @@
 //! What each covered access relies on, and so what must be put right where it may be lost.
 //!
-//! Input: the final list of checks. Output: [`Checks`].
+//! Input: the final list of checks. Output: [`Plan`]; the decisions say which checks are left out.
 //!
 //! From each covered access backward, on every way, to the checks that cover it. On the way
 //! * a check that does not cover it may miss: its stub acquires the range, too (a *chain*);
@@ -9,10 +9,12 @@
 //!
 //! An access for which the way back meets a kill, or becomes too long, gets its check back. Whatever other accesses rely on stays as it is.
 
+use crate::base::collections::ranked_bits::{is_set, set};
 use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Check, Checks, Claim, Counts, Fuel, Polls, Region, State};
+use crate::plan::checks::{Check, Claim, Counts, Plan, Planned, Region, State};
 use crate::plan::collect::Code;
+use crate::plan::decision::{Decisions, Reason};
 use crate::plan::loop_tests::Strip;
 use crate::plan::ranges::{Key, Range, SPAN};
 use blizzard_contract::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
@@ -98,8 +100,8 @@ pub struct Walk<'x> {
     code: &'x Code,
 }
 
-/// Follows everything, and turns the list of checks into the result.
-pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts) -> Checks {
+/// Follows everything, and turns the list of checks into the result, but for decisions and polls.
+pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts, decisions: &mut Decisions) -> Plan {
     let (needs, claims) = loop {
         let (needs, claims, mut given_back) = follow(cfg, &code, &strips);
         given_back.extend(strips.iter().flat_map(|s| s.interrupted(&code)));
@@ -146,16 +148,30 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     }
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
-    Checks {
-        list: code.checks,
-        ranges: chains.ranges,
-        claims,
-        regions,
-        strips,
-        polls: Polls::default(),
-        counts,
-        fuel: Fuel::default(),
+    let checks = settle(&code.checks, &claims, decisions);
+    Plan { checks, ranges: chains.ranges, claims, regions, strips, counts, ..Plan::default() }
+}
+
+/// Leaves checks out; lists those of the others of which more must be known than what their accesses ask for.
+fn settle(list: &[Check], claims: &[Claim], decisions: &mut Decisions) -> Vec<Planned> {
+    let mut covers = vec![0; list.last().map_or(0, |c| c.id.ix() / 64 + 1)];
+    claims.iter().filter_map(|claim| claim.cover).for_each(|id| set(&mut covers, id.ix()));
+    let mut out = Vec::new();
+    for c in list {
+        match c.state {
+            State::Own { lo, bytes, load, store, chain } => {
+                let Check { id, limit, .. } = *c;
+                let named = is_set(&covers, id.ix());
+                if named || (lo, bytes, load, store, chain) != (c.disp, c.bytes, c.load, c.store, None) {
+                    out.push(Planned { id, lo, bytes, load, store, limit, named, chain });
+                }
+            }
+            State::Merged(_) => decisions.leave_out(c.id, Reason::Merged),
+            State::Dominated => decisions.leave_out(c.id, Reason::Dominated),
+            State::Strip(_) => decisions.leave_out(c.id, Reason::Strip),
+        }
     }
+    out
 }
 
 /// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.

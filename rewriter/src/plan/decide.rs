@@ -1,252 +1,113 @@
-//! Facts -> [`Plan`]: for every instruction, whether and how it is checked, or why it needs no check.
+//! Facts -> [`Decisions`]: for every instruction, whether and how it is checked, or why it needs no check.
 //!
-//! The exempt classes and their proofs stand in DESIGN.md. What is neither checked nor exempt is refused; all
-//! refusals of a module are collected and reported together.
+//! Input: instructions, their facts, stack addresses, options. Output: one decision for each instruction; the passes take checks away from there.
+//! The exempt classes and their proofs stand in DESIGN.md. **Invariant**: what is neither checked nor exempt is refused.
 
-use crate::base::error::Refusal;
-use crate::base::options::Options;
+use crate::base::options::{self, Options};
 use crate::decode::classify::is_far;
-use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
-use crate::facts::access::{Access, Place, Plain, XSAVE_BYTES, access_of};
-use crate::facts::kinds::{Facts, Kind, KindId};
-use crate::facts::stack::StackRegs;
-use crate::graph::cfg::Cfg;
-use crate::read::image::Image;
-use blizzard_contract::{self as contract, VsibDesc, string_desc};
+use crate::facts::access::{Access, Place, Plain, access_of};
+use crate::facts::kinds::Kind;
+use crate::facts::rsp::Source;
+use crate::plan::checks::Input;
+use crate::plan::decision::{Decision, Decisions, Reason};
+use blizzard_contract::{self as contract, string_desc};
 use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, OpKind, Register};
-use serde::Serialize;
 
-/// Why an access is not checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exempt {
-    /// rsp, or a register that holds rsp plus a constant on every path; no index.
-    Stack,
-    /// A constant address outside the segment.
-    Global,
-    /// fs or gs override.
-    Tls,
-    /// push, pop, call, ret, leave, enter.
-    ImplicitStack,
-    /// 32-bit address size: below 4 GiB.
-    Addr32,
-    /// The options ask for no check of this direction.
-    NotRequested,
-}
-
-/// What is inserted before an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It accesses no memory.
-    Nothing,
-    Exempt(Exempt),
-    /// Nothing: another check covers it, as a pass of the optimiser found.
-    Covered,
-    /// One tag test before the instruction.
-    Check(Plain),
-    CheckTwo(Plain, Plain),
-    /// The string gate; the check bits of the descriptor are set.
-    String {
-        desc: u32,
-        rsi: bool,
-        rdi: bool,
-    },
-    Vsib(VsibDesc),
-}
-
-/// One action for each instruction, and the refusals.
-#[derive(Debug)]
-pub struct Plan {
-    pub actions: Vec<Action>,
-    pub refusals: Vec<Refusal>,
-}
-
-/// Decides for kinds of instructions, and for one instruction at a time.
-pub struct Planner {
-    options: Options,
-    decider: Decider,
-    /// By kind.
-    decisions: Vec<Decision>,
-    quiet: Vec<Quiet>,
-}
-
-/// Whether nothing is inserted before instructions of a kind: those whose base holds a stack address, and others.
+/// What is decided for all instructions of a kind.
 #[derive(Clone, Copy, Debug)]
-struct Quiet {
+struct OfKind {
+    /// Registers that decide whether the operand is on the stack.
     base: RegSet,
-    on_stack: bool,
-    elsewhere: bool,
+    /// Indices into [`Decisions::distinct`]: where the base holds a stack address, and elsewhere.
+    on_stack: u32,
+    elsewhere: u32,
+    rsp_from: Source,
 }
 
-impl Quiet {
-    fn of(decision: &Decision) -> Quiet {
-        let quiet = |d: &Decided| matches!(d, Ok(Action::Nothing | Action::Exempt(_)));
-        match decision {
-            Decision::Always(decided) => {
-                let quiet = quiet(decided);
-                Quiet { base: RegSet::NONE, on_stack: quiet, elsewhere: quiet }
+/// [`OfKind::elsewhere`], where the numbers of each instruction matter.
+const BY_INSTRUCTION: u32 = u32::MAX;
+
+/// Decides everything, once.
+pub fn decide(input: &Input) -> Decisions {
+    let Input { image, insns, cfg, facts, stack, options, .. } = *input;
+    let mut out = Decisions::with_capacity(insns.len());
+    let kinds: Vec<OfKind> = facts.kinds().iter().map(|k| of_kind(k, options, &mut out)).collect();
+    let tests_stack = options.checks != options::Checks::None;
+    let mut reader = Reader::new(image, insns);
+    let mut insn = Instruction::default();
+    let mut factory = InstructionInfoFactory::new();
+    for b in cfg.ids() {
+        stack.walk(cfg, facts, b, |id, on_stack| {
+            let of = &kinds[facts.kind(id).ix()];
+            let mut index = if on_stack.meets(of.base) { of.on_stack } else { of.elsewhere };
+            if index == BY_INSTRUCTION {
+                reader.decode(id, &mut insn);
+                index = out.index(one(&insn, &mut factory, options));
             }
-            Decision::Based { base, on_stack, elsewhere } => {
-                Quiet { base: *base, on_stack: quiet(on_stack), elsewhere: quiet(elsewhere) }
-            }
-            Decision::ByInstruction => Quiet { base: RegSet::NONE, on_stack: false, elsewhere: false },
-        }
+            out.push(index, tests_stack && of.rsp_from.is_tested(on_stack));
+        });
     }
+    out
 }
 
-/// Decides for one instruction.
-pub struct Decider(InstructionInfoFactory);
-
-impl Default for Decider {
-    fn default() -> Self {
-        Decider(InstructionInfoFactory::new())
-    }
-}
-
-impl Decider {
-    /// What is inserted before `insn`; `on_stack`: registers that hold a stack address before it. The error is the reason of a refusal.
-    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet, options: &Options) -> Decided {
-        let info = self.0.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
-        decide_access(insn, &access_of(insn, info), on_stack, options)
-    }
-}
-
-/// What is inserted before an instruction, or why it is refused.
-pub type Decided = Result<Action, &'static str>;
-
-/// What is inserted before all instructions of a kind.
-#[derive(Clone, Copy, Debug)]
-enum Decision {
-    Always(Decided),
-    /// One or the other, as the register holds a stack address or not.
-    Based {
-        base: RegSet,
-        on_stack: Decided,
-        elsewhere: Decided,
-    },
-    /// Its numbers matter.
-    ByInstruction,
-}
-
-impl Planner {
-    /// Decides as `options` ask, for instructions that `facts` describe.
-    pub fn new(options: &Options, facts: &Facts) -> Self {
-        let decisions: Vec<Decision> = facts.kinds().iter().map(|k| decision(k, options)).collect();
-        let quiet = decisions.iter().map(Quiet::of).collect();
-        Planner { options: *options, decider: Decider::default(), decisions, quiet }
-    }
-
-    /// What is inserted before all instructions of `kind`; `on_stack`: registers that hold a stack address before it. `None`: it must be
-    /// decoded for [`Planner::decide`].
-    #[inline]
-    pub fn decide_kind(&self, kind: KindId, on_stack: RegSet) -> Option<Decided> {
-        match self.decisions[kind.ix()] {
-            Decision::Always(decided) => Some(decided),
-            Decision::Based { base, on_stack: on, elsewhere } => {
-                Some(if on_stack.meets(base) { on } else { elsewhere })
-            }
-            Decision::ByInstruction => None,
-        }
-    }
-
-    /// Whether certainly nothing is inserted before an instruction of `kind`; arguments as of [`Planner::decide_kind`].
-    #[inline]
-    pub fn is_quiet(&self, kind: KindId, on_stack: RegSet) -> bool {
-        let Quiet { base, on_stack: on, elsewhere } = self.quiet[kind.ix()];
-        if on_stack.meets(base) { on } else { elsewhere }
-    }
-
-    /// Whether what is inserted before instructions of `kind` depends on their base, and the base holds a stack address.
-    #[inline]
-    pub fn is_based_on(&self, kind: KindId, on_stack: RegSet) -> bool {
-        matches!(self.decisions[kind.ix()], Decision::Based { base, .. } if on_stack.meets(base))
-    }
-
-    /// As [`Decider::decide`].
-    pub fn decide(&mut self, insn: &Instruction, on_stack: RegSet) -> Decided {
-        self.decider.decide(insn, on_stack, &self.options)
-    }
-}
-
-fn decide_access(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decided {
-    match access {
-        // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
-        Access::None if insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80 => {
-            Err("32-bit system call (int 0x80)")
-        }
-        Access::None => Ok(Action::Nothing),
-        access => action(insn, access, on_stack, options),
-    }
+/// Decides for one instruction, of which no register matters.
+fn one(insn: &Instruction, factory: &mut InstructionInfoFactory, options: &Options) -> Decision {
+    let info = factory.info_options(insn, InstructionInfoOptions::NO_REGISTER_USAGE);
+    decision(insn, &access_of(insn, info), RegSet::NONE, options)
 }
 
 /// Decides for a kind, if its instructions' numbers do not matter.
-fn decision(kind: &Kind, options: &Options) -> Decision {
-    let insn = &kind.sample;
+fn of_kind(kind: &Kind, options: &Options, out: &mut Decisions) -> OfKind {
+    let (insn, rsp_from) = (&kind.sample, kind.rsp_from);
     let memory = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory);
     let constant = memory && insn.memory_base() == Register::None && insn.memory_index() == Register::None;
     if constant || insn.is_vsib() || insn.code() == Code::Int_imm8 {
-        return Decision::ByInstruction;
+        return OfKind { base: RegSet::NONE, on_stack: BY_INSTRUCTION, elsewhere: BY_INSTRUCTION, rsp_from };
     }
     // Only the base decides whether an operand is on the stack.
     let base = RegSet::of(insn.memory_base());
-    let elsewhere = decide_access(insn, &kind.access, RegSet::NONE, options);
-    let on_stack = decide_access(insn, &kind.access, base, options);
-    if on_stack == elsewhere { Decision::Always(elsewhere) } else { Decision::Based { base, on_stack, elsewhere } }
+    let mut index = |on_stack| out.index(decision(insn, &kind.access, on_stack, options));
+    OfKind { base, on_stack: index(base), elsewhere: index(RegSet::NONE), rsp_from }
 }
 
-/// Decides everything.
-pub fn decide(image: &Image, insns: &Insns, cfg: &Cfg, facts: &Facts, stack: &StackRegs, options: &Options) -> Plan {
-    let mut plan = Plan { actions: vec![Action::Nothing; insns.len()], refusals: Vec::new() };
-    let mut planner = Planner::new(options, facts);
-    let mut reader = Reader::new(image, insns);
-    let mut insn = Instruction::default();
-    for b in cfg.ids() {
-        stack.walk(cfg, facts, b, |id, on_stack| {
-            let decided = planner.decide_kind(facts.kind(id), on_stack).unwrap_or_else(|| {
-                reader.decode(id, &mut insn);
-                planner.decide(&insn, on_stack)
-            });
-            match decided {
-                Ok(a) => plan.actions[id.ix()] = a,
-                Err(reason) => {
-                    let at = insns.va(id);
-                    plan.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
-                }
-            }
-        });
+/// Decides; `on_stack`: registers that hold a stack address before the instruction.
+fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decision {
+    if matches!(access, Access::None) {
+        // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
+        let refused = insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80;
+        return if refused { Decision::Refused("32-bit system call (int 0x80)") } else { Decision::Nothing };
     }
-    plan
-}
-
-fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decided {
     if is_far(insn) {
-        return Err("far jump or call");
+        return Decision::Refused("far jump or call");
     }
     let (loads, stores) = (options.checks.loads(), options.checks.stores());
     if (loads || stores) && names_shared_memory(insn) {
-        return Err("access to shared memory at a constant 64-bit address: keep the address in a variable");
+        return Decision::Refused(
+            "access to shared memory at a constant 64-bit address: keep the address in a variable",
+        );
     }
     let wanted = |p: &Plain| p.load && loads || p.store && stores;
-    Ok(match *access {
-        Access::None => Action::Nothing,
-        Access::ImplicitStack => Action::Exempt(Exempt::ImplicitStack),
+    let not_requested = Decision::Unchecked(Reason::NotRequested);
+    match *access {
+        Access::None => Decision::Nothing,
+        Access::ImplicitStack => Decision::Unchecked(Reason::ImplicitStack),
         // Whatever it touches, nothing is to be inserted for it.
-        Access::Unknown(_) if !loads && !stores => Action::Exempt(Exempt::NotRequested),
-        Access::Unknown(reason) => return Err(reason),
+        Access::Unknown(_) if !loads && !stores => not_requested,
+        Access::Unknown(reason) => Decision::Refused(reason),
         Access::One(p) => match exempt(insn, &p, on_stack) {
-            Some(why) => Action::Exempt(why),
-            None if !wanted(&p) => Action::Exempt(Exempt::NotRequested),
-            None => Action::Check(requested(p, loads, stores)),
+            Some(why) => Decision::Unchecked(why),
+            None if !wanted(&p) => not_requested,
+            None => Decision::Check(requested(p, loads, stores)),
         },
         Access::Two(a, b) => {
             let a = (exempt(insn, &a, on_stack).is_none() && wanted(&a)).then_some(requested(a, loads, stores));
             let b = (exempt(insn, &b, on_stack).is_none() && wanted(&b)).then_some(requested(b, loads, stores));
             match (a, b) {
-                (Some(a), Some(b)) => Action::CheckTwo(a, b),
-                (Some(p), None) | (None, Some(p)) => Action::Check(p),
-                (None, None) => Action::Exempt(Exempt::NotRequested),
+                (Some(a), Some(b)) => Decision::CheckTwo(a, b),
+                (Some(p), None) | (None, Some(p)) => Decision::Check(p),
+                (None, None) => not_requested,
             }
         }
         Access::String { desc, reads_rsi, uses_rdi } => {
@@ -255,23 +116,23 @@ fn action(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Optio
             let rsi = reads_rsi && loads;
             let rdi = uses_rdi && if rdi_stored { stores } else { loads };
             if !rsi && !rdi {
-                Action::Exempt(Exempt::NotRequested)
+                not_requested
             } else {
                 let bits = if loads { string_desc::CHECK_LOADS } else { 0 }
                     | if stores { string_desc::CHECK_STORES } else { 0 };
-                Action::String { desc: desc | bits, rsi, rdi }
+                Decision::String { desc: desc | bits, rsi, rdi }
             }
         }
         Access::Vsib(d) => {
             if insn.segment_prefix() == Register::FS {
-                Action::Exempt(Exempt::Tls)
+                Decision::Unchecked(Reason::Tls)
             } else if d.access == 1 && !loads || d.access == 2 && !stores {
-                Action::Exempt(Exempt::NotRequested)
+                not_requested
             } else {
-                Action::Vsib(d)
+                Decision::Vsib(d)
             }
         }
-    })
+    }
 }
 
 /// Whether the operand is a constant address where shared memory can be. Only moves of the accumulator can have one; the checks' own
@@ -291,34 +152,29 @@ fn requested(p: Plain, loads: bool, stores: bool) -> Plain {
 }
 
 /// The reason why an ordinary access needs no check, if there is one.
-fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Exempt> {
+fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Reason> {
     let fs = insn.segment_prefix() == Register::FS;
     match p.at {
-        Place::Register(r) => (!r.is_gpr64()).then_some(Exempt::Addr32).or(fs.then_some(Exempt::Tls)),
-        Place::Xlat => fs.then_some(Exempt::Tls),
+        Place::Register(r) => (!r.is_gpr64()).then_some(Reason::Addr32).or(fs.then_some(Reason::Tls)),
+        Place::Xlat => fs.then_some(Reason::Tls),
         Place::Operand | Place::BitString { .. } => {
             let (base, index) = (insn.memory_base(), insn.memory_index());
             if base.is_gpr32() || index.is_gpr32() || base == Register::EIP {
-                return Some(Exempt::Addr32);
+                return Some(Reason::Addr32);
             }
             if fs {
-                return Some(Exempt::Tls);
+                return Some(Reason::Tls);
             }
             if matches!(p.at, Place::BitString { .. }) || index != Register::None {
                 return None;
             }
             if base == Register::RIP || base == Register::None {
-                return Some(Exempt::Global);
+                return Some(Reason::Global);
             }
             // pop [rsp+d] computes its address after the pop; it stays on the stack.
-            on_stack.contains(RegSet::of(base)).then_some(Exempt::Stack)
+            on_stack.contains(RegSet::of(base)).then_some(Reason::Stack)
         }
     }
-}
-
-/// Whether the access takes a test of ranges: it is too large for one of tags, or only its address may be looked at.
-pub fn is_big(p: &Plain) -> bool {
-    p.bytes > 64 || p.bytes == XSAVE_BYTES || p.gs
 }
 
 #[cfg(test)]
@@ -334,13 +190,13 @@ mod tests {
             let mut bytes = vec![0xa1];
             bytes.extend(at.to_le_bytes());
             let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
-            Planner::new(&Options::default(), &Facts::default()).decide(&insn, RegSet::default())
+            one(&insn, &mut InstructionInfoFactory::new(), &Options::default())
         };
         for at in [contract::SEGMENT_BASE, contract::USER_BASE, contract::USER_BASE + contract::USER_BYTES - 1] {
-            assert!(decide(at).is_err(), "{at:#x}");
+            assert!(matches!(decide(at), Decision::Refused(_)), "{at:#x}");
         }
         for at in [0, contract::SEGMENT_BASE - 1, contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES] {
-            assert_eq!(decide(at), Ok(Action::Exempt(Exempt::Global)), "{at:#x}");
+            assert_eq!(decide(at), Decision::Unchecked(Reason::Global), "{at:#x}");
         }
     }
 }

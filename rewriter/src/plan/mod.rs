@@ -1,7 +1,7 @@
 //! What is inserted where, and why: decisions as data.
 //!
-//! Facts, graph -> [`decide::Action`]: for every instruction, whether and how it is checked, or why it needs no check.
-//! Facts, graph -> [`checks::Checks`]: which ordinary accesses are checked, how widely, and which another check covers.
+//! Facts, graph -> [`checks::Plan`]. [`decide`] decides for every instruction ([`decision::Decision`]): its access is checked, and how, or it is not, and
+//! why. The passes leave checks out and widen others. Nobody behind the plan decides again.
 //!
 //! [`collect`] lists the accesses that are checked with one tag test each; the passes change the list, one file each, in this order:
 //!
@@ -23,13 +23,15 @@
 //! than accesses that are certainly executed when it is: nothing is acquired that the program might not touch.
 //! Source: design section 5 (merged checks; restart the group).
 
-pub(crate) mod decide;
+pub(crate) mod decision;
 
 pub(crate) mod ranges;
 
 pub(crate) mod loop_tests;
 
 pub(crate) mod checks;
+
+pub(crate) mod decide;
 
 pub(crate) mod polls;
 

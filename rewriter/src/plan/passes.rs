@@ -1,23 +1,25 @@
-//! The passes over the list of checks, in their order.
+//! Decides for each instruction, and runs the passes over the list of checks, in their order.
 //!
-//! Input: facts and graph ([`Input`]). Output: [`Checks`]. Why a pass runs where it does: the table of [`crate::plan`].
+//! Input: facts and graph ([`Input`]). Output: [`Plan`]. Why a pass runs where it does: the table of [`crate::plan`].
 
 use crate::base::options::Poll;
-use crate::plan::checks::{Checks, Counts, Fuel, Input, Polls};
-use crate::plan::{across, ahead, collect, covered, merge, polls, strips};
+use crate::plan::checks::{Counts, Fuel, Input, Plan, Polls};
+use crate::plan::{across, ahead, collect, covered, decide, merge, polls, strips};
 
 /// Runs all passes.
-pub fn run(input: &Input) -> Checks {
+pub fn run(input: &Input) -> Plan {
     let options = input.options;
     let mut fuel = Fuel(options.fuel);
     let mut counts = Counts::default();
     let polls =
         if options.poll == Poll::Backedge { polls::place(input, &mut fuel, &mut counts) } else { Polls::default() };
+    let mut decisions = decide::decide(input);
+    input.image.give_back();
     let checks = options.checks.loads() || options.checks.stores();
     if !checks || !options.merge && !options.across && !options.strips {
-        return Checks { polls, counts, fuel, ..Checks::default() };
+        return Plan { decisions, polls, counts, fuel, ..Plan::default() };
     }
-    let mut code = collect::collect(input, &polls);
+    let mut code = collect::collect(input, &decisions, &polls);
     input.image.give_back();
     let strips = if options.strips { strips::run(input, &mut code, &mut fuel) } else { Vec::new() };
     if options.merge {
@@ -33,5 +35,6 @@ pub fn run(input: &Input) -> Checks {
             counts.dominated += across::run(input.cfg, &mut code, &briefs, &mut fuel);
         }
     }
-    Checks { polls, fuel, ..covered::run(input.cfg, code, strips, counts) }
+    let plan = covered::run(input.cfg, code, strips, counts, &mut decisions);
+    Plan { decisions, polls, fuel, ..plan }
 }

@@ -33,7 +33,7 @@ use crate::base::collections::ranked_bits::{RankedBits, set};
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::plan::checks::{Counts, Fuel, Input, Polls};
+use crate::plan::checks::{Counts, Fuel, Input, PollReason, Polls};
 
 /// While they are placed, and what was done.
 #[derive(Default)]
@@ -42,9 +42,7 @@ struct Placing {
     at: Vec<bool>,
     left_out: u64,
     /// Blocks that have one in front of what ends them: because of recursion, or of a target that is not known.
-    at_end: Vec<BlockId>,
-    recursive: u64,
-    unknown: u64,
+    at_end: Vec<(BlockId, PollReason)>,
 }
 
 /// Whether a block ends with a jump that may lead anywhere, or with a return that belongs to no call.
@@ -69,18 +67,23 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
     }
     close_unknown(cfg, polls);
     break_recursion(cfg, polls);
-    (counts.polls_left_out, counts.polls_recursive, counts.polls_unknown) =
-        (polls.left_out, polls.recursive, polls.unknown);
-    polls.at_end.sort_unstable();
+    let because = |why| polls.at_end.iter().filter(|end| end.1 == why).count() as u64;
+    counts.polls_left_out = polls.left_out;
+    (counts.polls_recursive, counts.polls_unknown) =
+        (because(PollReason::Recursion), because(PollReason::UnknownTarget));
+    polls.at_end.sort_unstable_by_key(|end| end.0);
     let mut blocks = vec![0; cfg.blocks.len().div_ceil(64)];
     let mut at = Vec::new();
     let mut before = Vec::new();
     for b in cfg.ids() {
         // At the head of a loop, or in front of what ends the block.
-        let head = polls.at[b.ix()] && polls.at_end.binary_search(&b).is_err();
-        if !polls.at[b.ix()] && !is_wild(cfg, b) {
-            continue;
-        }
+        let why = match polls.at_end.binary_search_by_key(&b, |end| end.0) {
+            Ok(k) => polls.at_end[k].1,
+            Err(_) if polls.at[b.ix()] => PollReason::Loop,
+            Err(_) if is_wild(cfg, b) => PollReason::UnknownTarget,
+            Err(_) => continue,
+        };
+        let head = why == PollReason::Loop;
         let block = &cfg.blocks[b.ix()];
         before.clear();
         live.before_each(cfg, facts, b, &mut before);
@@ -92,7 +95,7 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
         let k = best.filter(|_| options.place_polls).unwrap_or(simple);
         counts.polls_moved += u64::from(k != simple);
         set(&mut blocks, b.ix());
-        at.push(InsnId(block.first.0 + k as u32));
+        at.push((InsnId(block.first.0 + k as u32), why));
     }
     Polls { blocks: RankedBits::from_bits(blocks), at }
 }
@@ -184,8 +187,7 @@ fn close_unknown(cfg: &Cfg, polls: &mut Placing) {
         }
         if leaves(cfg, b) {
             polls.at[b.ix()] = true;
-            polls.at_end.push(b);
-            polls.unknown += 1;
+            polls.at_end.push((b, PollReason::UnknownTarget));
             continue;
         }
         for to in Leads::everywhere(cfg, b) {
@@ -223,8 +225,7 @@ fn break_recursion(cfg: &Cfg, polls: &mut Placing) {
                 // All circles over this edge go through both of its ends.
                 State::Open => {
                     polls.at[b.ix()] = true;
-                    polls.at_end.push(b);
-                    polls.recursive += 1;
+                    polls.at_end.push((b, PollReason::Recursion));
                 }
                 State::Done => {}
             }

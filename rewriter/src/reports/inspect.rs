@@ -2,16 +2,12 @@
 //!
 //! Input: a program. Output: data only; the command line renders it.
 
-use crate::base::error::{Refusal, Result};
-use crate::base::options::{Options, Poll};
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::decode::insn::InsnId;
-use crate::facts::conventions;
-use crate::facts::liveness::Liveness;
-use crate::facts::stack::StackRegs;
-use crate::pipeline::{Analysed, analyse};
-use crate::plan::checks::{self, Counts};
-use crate::plan::decide::{self, Action, Exempt, is_big};
-use crate::plan::passes;
+use crate::pipeline::analyse;
+use crate::plan::checks::Counts;
+use crate::plan::decision::{Decision, is_big};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,18 +17,13 @@ use std::collections::BTreeMap;
 /// What is wrong with the file as a whole; refused instructions are part of the result.
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
     let analysed = analyse(input, name)?;
-    let Analysed { image, insns, cfg, facts, .. } = &analysed;
-    let stack = &StackRegs::solve(cfg, facts, &analysed.computed);
-    let plan = decide::decide(image, insns, cfg, facts, stack, options);
-    let conventions = conventions::find(image, insns, cfg, facts, &analysed.frames);
-    let live = Liveness::solve(cfg, facts, &conventions);
-    let computed = &analysed.computed;
-    let checks = passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live: &live, options });
+    let registers = analysed.registers(true);
+    let plan = analysed.plan(&registers, options);
+    let (insns, cfg) = (&analysed.insns, &analysed.cfg);
     let mut out = Inspection {
-        optimiser: checks.counts,
+        optimiser: plan.counts,
         program: name.to_owned(),
-        instructions: analysed.insns.len() as u64,
-        refusals: plan.refusals.iter().map(RefusalReport::from).collect(),
+        instructions: insns.len() as u64,
         ..Inspection::default()
     };
     for i in 0..analysed.insns.len() as u32 {
@@ -47,8 +38,13 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
         let function = out.functions.last_mut().expect("pushed above");
         function.bytes += bytes;
         function.instructions += 1;
-        count(&plan.actions[id.ix()], &mut function.accesses);
-        if options.poll == Poll::Backedge && checks.polls.of(cfg.block_of(id)) == Some(id) {
+        let asked = plan.decisions.asked(id);
+        count(&asked, &mut function.accesses);
+        if let Decision::Refused(reason) = asked {
+            let (address, place) = (insns.va(id).0, analysed.image.place(insns.va(id)));
+            out.refusals.push(RefusalReport { address, place, reason: reason.to_owned() });
+        }
+        if plan.polls.of(cfg.block_of(id)) == Some(id) {
             function.accesses.polls += 1;
         }
         out.code_bytes += bytes;
@@ -59,24 +55,27 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     Ok(out)
 }
 
-fn count(action: &Action, into: &mut Accesses) {
-    let mut exempt = |why: Exempt| {
-        let class = serde_json::to_value(why).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
-        *into.exempt.entry(class).or_default() += 1;
-    };
-    match action {
+fn count(asked: &Decision, into: &mut Accesses) {
+    match asked {
+        Decision::Nothing | Decision::Refused(_) => {}
+        Decision::Unchecked(why) => {
+            *into.exempt.entry(word(why)).or_default() += 1;
+        }
         // What the passes cover is counted for the whole program.
-        Action::Nothing | Action::Covered => {}
-        Action::Exempt(why) => exempt(*why),
-        Action::Check(p) if is_big(p) => into.by_runtime += 1,
-        Action::Check(p) if p.store => into.checked_stores += 1,
-        Action::Check(_) => into.checked_loads += 1,
-        Action::CheckTwo(..) => {
+        Decision::Check(p) if is_big(p) => into.by_runtime += 1,
+        Decision::Check(p) if p.store => into.checked_stores += 1,
+        Decision::Check(_) => into.checked_loads += 1,
+        Decision::CheckTwo(..) => {
             into.checked_loads += 1;
             into.checked_stores += 1;
         }
-        Action::String { .. } | Action::Vsib(_) => into.by_runtime += 1,
+        Decision::String { .. } | Decision::Vsib(_) => into.by_runtime += 1,
     }
+}
+
+/// A value as the JSON form names it.
+pub fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// A program as the rewriter sees it.
@@ -120,18 +119,12 @@ pub struct Accesses {
     pub exempt: BTreeMap<String, u64>,
 }
 
-/// A [`Refusal`], for output.
+/// A refusal, for output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusalReport {
     pub address: u64,
     pub place: String,
     pub reason: String,
-}
-
-impl From<&Refusal> for RefusalReport {
-    fn from(refusal: &Refusal) -> Self {
-        RefusalReport { address: refusal.at.0, place: refusal.place.clone(), reason: refusal.reason.clone() }
-    }
 }
 
 impl Accesses {

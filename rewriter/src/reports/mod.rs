@@ -6,4 +6,6 @@ pub mod audit;
 
 pub mod inspect;
 
+pub mod decisions;
+
 pub mod overhead;

@@ -1,4 +1,5 @@
 //! Tests of several stages together.
 
+mod decisions;
 pub(crate) mod passes;
 mod self_rewrite;

@@ -16,6 +16,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
         the_output_runs_and_keeps_the_permissions,
         rewriting_replaces_an_older_output_even_while_it_runs,
         verify_and_inspect_report,
+        decisions_are_told_of_each_access_with_the_sums_of_the_rewrite,
         verify_knows_the_runtimes_that_are_named,
         a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
         a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
@@ -211,6 +212,57 @@ fn verify_and_inspect_report() {
     let (out, _, _) = bench.run(&["verify", "out", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
+}
+
+fn decisions_are_told_of_each_access_with_the_sums_of_the_rewrite() {
+    let bench = Bench::new();
+    fs::write(bench.at("two.cc"), "namespace n { long f(long *p) { return p[0] + p[1]; } }\nint main() { return 0; }")
+        .unwrap();
+    assert!(
+        Command::new("c++").args(["-O1", "-o"]).args([bench.at("two"), bench.at("two.cc")]).status().unwrap().success()
+    );
+    let json = |args: &[&str]| -> serde_json::Value {
+        let (out, err, status) = bench.run(&[&["inspect", args[0], "--json"], &args[1..]].concat());
+        assert_eq!((err.as_str(), status), ("", 0), "{args:?}");
+        serde_json::from_str(&out).unwrap()
+    };
+    for options in [&[][..], &["--no-merge", "--no-strips"], &["--checks", "stores", "--count-blocks"]] {
+        let told = json(&[&["prog", "--decisions"], options].concat());
+        assert_eq!(told["version"], 1);
+        assert_eq!(bench.run(&[&["rewrite", "prog", "-o", "out"], options].concat()).2, 0);
+        let audit: serde_json::Value = serde_json::from_str(&bench.run(&["verify", "out", "--json"]).0).unwrap();
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+        let checked = number(&audit["checked"]["loads"]) + number(&audit["checked"]["stores"]);
+        assert_eq!(number(&told["totals"]["checked"]), checked, "{options:?}: {audit}");
+        let accesses = &json(&[&["prog"], options].concat())["accesses"];
+        let unchecked = |reason: &str| number(&told["totals"]["unchecked"][reason]);
+        let left: u64 = ["merged", "dominated", "strip"].iter().map(|r| unchecked(r)).sum();
+        assert_eq!(number(&accesses["checked_loads"]) + number(&accesses["checked_stores"]), checked + left);
+        for reason in ["stack", "global", "implicit-stack", "not-requested"] {
+            assert_eq!(unchecked(reason), number(&accesses["exempt"][reason]), "{options:?}: {reason}");
+        }
+    }
+    let (out, _, status) = bench.run(&["inspect", "prog", "--decisions", "--function", "main"]);
+    assert_eq!(status, 0);
+    assert!(out.contains("\nmain, ") && out.contains("back-edge") && out.contains("checked"), "{out}");
+    let mangled = json(&["two", "--decisions", "--function", "_ZN1n1fEPl"]);
+    assert_eq!(mangled["functions"][0]["points"][1]["decision"], "checked", "{mangled}");
+    let address = format!("{:#x}", mangled["functions"][0]["address"].as_u64().unwrap() + 1);
+    for name in ["n::f", "n::f(long*)", &address] {
+        assert_eq!(json(&["two", "--decisions", "--function", name]), mangled, "{name}");
+    }
+    for (args, status, said) in [
+        (
+            &["inspect", "prog", "--decisions", "--function", "nothing"][..],
+            1,
+            "blizzard: error: prog: has no function nothing\n",
+        ),
+        (&["inspect", "prog", "--function", "main"], 2, "--decisions"),
+    ] {
+        let (out, err, found) = bench.run(args);
+        assert_eq!((out.as_str(), found), ("", status), "{err}");
+        assert!(err.contains(said), "{err}");
+    }
 }
 
 /// `--runtime` takes the place of the runtimes that this `blizzard` knows by itself: what it names is believed, nothing else is.

@@ -119,7 +119,16 @@ pub const fn ring_slots(nodes: u32) -> u32 {
     }
 }
 
+/// No byte of it is padding: its fields' sizes add up.
+const _: () = assert!(size_of::<RegionHeader>() == 8 * 12 + 4 * 14 + 8 * LOWER_ARENAS);
+
 impl RegionHeader {
+    /// The header as the nodes read it.
+    pub const fn bytes(&self) -> [u8; size_of::<RegionHeader>()] {
+        // SAFETY: the type is `repr(C)` and has no padding, as the assertion above says, so each byte is initialised.
+        unsafe { core::mem::transmute(*self) }
+    }
+
     /// The layout for `nodes` nodes; `incarnation` must differ from run to run.
     pub const fn new(nodes: u32, cpus: u32, segment_bytes: u64, incarnation: u32) -> Self {
         let ring_slots = ring_slots(nodes);

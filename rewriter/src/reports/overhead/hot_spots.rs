@@ -5,7 +5,7 @@
 //! Cost is counted in inserted instructions that were executed: exact, repeatable, and the same on every machine.
 
 use crate::insert::block_table::Site;
-use crate::insert::site_class::Class;
+use crate::plan::decision::Class;
 use crate::reports::overhead::counts::{Counted, Module};
 use crate::reports::overhead::symbols::Symbols;
 use blizzard_contract::{COUNTER_NAMES, Counter};

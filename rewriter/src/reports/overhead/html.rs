@@ -6,7 +6,7 @@
 //! No script, no font, no image from elsewhere: the file can be mailed. **Invariant**: all text from the program is escaped.
 
 use crate::insert::block_table::Site;
-use crate::insert::site_class::Class;
+use crate::plan::decision::Class;
 use crate::reports::overhead::counts::Counted;
 use crate::reports::overhead::hot_spots::{Counts, Files, Place};
 use crate::reports::overhead::render::{bytes, number};

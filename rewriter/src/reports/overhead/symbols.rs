@@ -4,9 +4,9 @@
 //!
 //! Names come from the file's symbol tables, lines from its DWARF, also where that is in a file of its own that the usual links lead to.
 
+use crate::reports::decisions::demangled;
 use addr2line::Loader;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
-use std::borrow::Cow;
 use std::path::Path;
 
 /// A named stretch of code.
@@ -57,8 +57,8 @@ impl Symbols {
         if let Some(f) = below.checked_sub(1).map(|i| &self.functions[i])
             && (at < f.end || f.end == f.start)
         {
-            let name = addr2line::demangle_auto(Cow::Borrowed(&f.name), None).into_owned();
-            return if at == f.start { name } else { format!("{name}+{:#x}", at - f.start) };
+            let name = demangled(&f.name);
+            return if at == f.start { name.into_owned() } else { format!("{name}+{:#x}", at - f.start) };
         }
         match self.sections.iter().find(|s| (s.0..s.1).contains(&at)) {
             Some((start, _, name)) => format!("{name}+{:#x}", at - start),

@@ -178,33 +178,21 @@ fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special,
     let by_address = address - r.address;
     (r.line, r.address) = (line, address);
     let adjusted = by_line.wrapping_sub(special.base);
-    if !(0..special.range).contains(&adjusted) {
-        advance(out, by_address);
-        out.push(c::DW_LNS_advance_line.0);
-        let mut value = [0; 10];
-        let n = write::signed(&mut value.as_mut_slice(), by_line).unwrap_or(0);
-        out.extend(&value[..n]);
-        out.push(c::DW_LNS_copy.0);
-        return;
-    }
     let opcode = |by: u64| {
+        let adjusted = Some(adjusted).filter(|line| (0..special.range).contains(line))?;
         let by = i64::try_from(by).ok()?;
         u8::try_from(by.checked_mul(special.range)?.checked_add(adjusted + special.opcode_base)?).ok()
     };
-    match opcode(by_address) {
+    if let Some(op) = opcode(by_address) {
+        return out.push(op);
+    }
+    advance(out, by_address);
+    match opcode(0) {
         Some(op) => out.push(op),
         None => {
-            advance(out, by_address);
-            match opcode(0) {
-                Some(op) => out.push(op),
-                None => {
-                    out.push(c::DW_LNS_advance_line.0);
-                    let mut value = [0; 10];
-                    let n = write::signed(&mut value.as_mut_slice(), by_line).unwrap_or(0);
-                    out.extend(&value[..n]);
-                    out.push(c::DW_LNS_copy.0);
-                }
-            }
+            out.push(c::DW_LNS_advance_line.0);
+            write::signed(out, by_line).expect("writing to memory cannot fail");
+            out.push(c::DW_LNS_copy.0);
         }
     }
 }

@@ -11,14 +11,13 @@ use crate::decode::classify::{direct_target, is_constant_store, is_padlock};
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
-use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Skeleton, skeleton};
+use crate::insert::block_recorder::Recorder;
 use crate::insert::code::{Code, Item, ItemKind, Target};
-use crate::insert::site::{self, Site};
-use crate::insert::site_class::Class;
-use crate::insert::{asm, polls, sequences, stack_test, strip};
-use crate::plan::checks::{Fuel, State};
-use crate::plan::decide::{Action, Decider};
+use crate::insert::instruments::{self, Instrument};
+use crate::insert::site::Site;
+use crate::insert::{asm, sequences, strip};
+use crate::plan::checks::Fuel;
 use crate::plan::loop_tests::Strip;
 use crate::read::image::Image;
 use crate::write::new_code::script::{Part, Script, parts};
@@ -26,20 +25,26 @@ use blizzard_contract::{self as contract};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
 /// Emits all code.
-pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], options: &Options, fuel: Fuel) -> Code {
-    let mut code = Code { begin: CompactOffsets::with_capacity(insns.len() + 1), fuel, ..Code::default() };
+pub fn emit(
+    image: &Image,
+    insns: &Insns,
+    script: Script,
+    strips: &[Strip],
+    options: &Options,
+    (fuel, recorder): (Fuel, Recorder),
+) -> Code {
+    let mut code = Code { begin: CompactOffsets::with_capacity(insns.len() + 1), fuel, recorder, ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
-    let Script { cued, moved, cues, planner, checks, places, loads, lengths } = script;
+    let Script { cued, moved, cues, decisions, checks, places, loads, lengths } = script;
     let mut reader = Reader::new(image, insns);
     let mut run = Run::default();
     let mut insn = Instruction::default();
-    let mut planned = checks.into_iter().flatten().peekable();
+    let mut planned = checks.into_iter().peekable();
     let mut strips = strips.iter().peekable();
     let mut starts = places.iter().peekable();
     let mut loads = loads.iter().peekable();
     let mut lengths = lengths.iter();
-    let mut decider = Decider::default();
     // The loop whose block is being emitted.
     let mut strip: Option<&Strip> = None;
     let mut open = None;
@@ -70,8 +75,7 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         let bytes = reader.decode(id, &mut insn);
         let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
         let planned = planned.next_if(|c| c.id == id);
-        let wide = planned.and_then(|c| site::Wide::of(c.state(), c.limit(), &insn));
-        let state = planned.map(|c| c.state());
+        let decision = cue.decision.decision(&decisions);
         let (live, red_zone) = (cue.live(), cue.has_red_zone());
         let site = Site {
             id,
@@ -80,65 +84,34 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
             begin,
             count: options.count,
             table,
-            wide,
+            planned: planned.as_ref(),
             red_zone,
             screens: options.screens,
             anchor: cue.anchor(&insn),
         };
+        let insert = |code: &mut Code, instrument| {
+            if let Err(reason) = instruments::insert(code, &site, instrument) {
+                let at = insns.va(id);
+                code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+            }
+        };
         if cue.is_first() {
             strip = strips.next_if(|s| s.first == id);
-            if let Some(strip) = strip {
-                strip::enter(&mut code, strip);
-                if options.blocks {
-                    // From the comparison the way may lead into the loop's copy.
-                    let counter = code.recorder.begin(id, 0);
-                    polls::count_block(&mut code, &site, counter);
-                    code.recorder.mark(id, Class::Strip, 2);
-                }
-                open = Some(strip::head(&mut code, &site, strip));
-            }
-            if options.blocks {
-                let length = *lengths.next().expect("one for each block");
-                let counter = code.recorder.begin(id, length);
-                polls::count_block(&mut code, &site, counter);
+            open = strip.map(|strip| strip::head(&mut code, &site, strip));
+            if let Some(&insns) = lengths.next() {
+                insert(&mut code, Instrument::Counter { insns });
             }
             if let Some(open) = &mut open {
                 open.begins(&code, &site);
             }
         }
         if strip.is_none() && cue.polls() {
-            let from = code.hot.pos();
-            polls::poll(&mut code, &site);
-            if options.blocks {
-                let inserted = code.inserted(from);
-                code.recorder.mark(id, Class::Poll, inserted);
-            }
+            insert(&mut code, Instrument::Poll);
         }
         let from = code.hot.pos();
-        let action = match state {
-            Some(State::Merged(_) | State::Dominated | State::Strip(_)) => Ok(Action::Covered),
-            _ => {
-                let on_stack = if cue.on_stack() { RegSet::of(insn.memory_base()) } else { RegSet::NONE };
-                let decided = planner.decide_kind(cue.kind, on_stack);
-                decided.unwrap_or_else(|| decider.decide(&insn, on_stack, options))
-            }
-        };
-        let done = action.and_then(|action| {
-            sequences::insert(&mut code, &site, &action)?;
-            if options.blocks && matches!(state, Some(State::Strip(_))) {
-                code.recorder.mark(id, Class::Hoisted, 0);
-            } else if options.blocks {
-                let inserted = code.inserted(from);
-                code.recorder.action(id, &action, inserted);
-            }
-            Ok(())
-        });
-        if let Err(reason) = done {
-            let at = insns.va(id);
-            code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
-        }
+        insert(&mut code, Instrument::Check(decision));
         let access = code.hot.pos();
-        if planned.is_some_and(|c| c.is_named()) {
+        if cue.decision.cover().is_some() || planned.as_ref().is_some_and(|p| p.named) {
             code.guarded.push((id, access - begin));
         }
         if access > from {
@@ -146,11 +119,8 @@ pub fn emit(image: &Image, insns: &Insns, script: Script, strips: &[Strip], opti
         }
         relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
         sequences::land_behind(&mut code, &site);
-        if cue.sets_stack() {
-            let from = code.hot.pos();
-            stack_test::insert(&mut code, &site);
-            let inserted = if options.blocks { code.inserted(from) } else { 0 };
-            code.recorder.mark_if(options.blocks, id, Class::StackTest, inserted);
+        if cue.decision.tests_stack() {
+            insert(&mut code, Instrument::StackTest);
         }
         fall_through(&mut code, insns, id);
         if cue.is_last() {

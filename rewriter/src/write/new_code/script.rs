@@ -1,25 +1,22 @@
-//! Facts, Cfg, Checks -> [`Script`]: what the emission must know of each instruction, in few bytes.
+//! Facts, Cfg, Plan -> [`Script`]: what the emission must know of each instruction, in few bytes.
 //!
 //! Purpose: the new code is several times the old one's size, so what was found out about the old code is given back before it is made. Most
 //! instructions are copied as they are, and of most others only a distance changes, which their own bytes tell: a bit for each says so. Of the rest, for
-//! which something is inserted as a rule, the script keeps kind, what is live before it, and where in its block it stands.
+//! which something is inserted as a rule, the script keeps the decision, what is live before it, and where in its block it stands.
 
 use crate::base::options::Options;
 use crate::decode::classify::Form;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
-use crate::facts::dwords::DwordRegs;
+use crate::facts::held::DwordRegs;
 use crate::facts::kinds::{Facts, KindId};
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;
-use crate::facts::stack::StackRegs;
 use crate::graph::cfg::Cfg;
 use crate::insert::code::Place;
-use crate::plan::checks::{Check, Checks, State};
-use crate::plan::decide::Planner;
-use crate::plan::loop_tests::Limit;
-
+use crate::plan::checks::{Plan, Planned};
+use crate::plan::decision::{Decision, Number};
 use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.
@@ -35,9 +32,9 @@ pub enum Part {
 /// What is known of an instruction that something is inserted for, or that is unusual.
 #[derive(Clone, Copy, Debug)]
 pub struct Cue {
-    /// Live registers and flags, and the bits below.
+    /// Live registers and flags, those live behind it too where rsp is tested there; and the bits below.
     bits: u32,
-    pub kind: KindId,
+    pub decision: Number,
 }
 
 /// Its block begins with it.
@@ -46,15 +43,11 @@ const FIRST: u32 = 1 << 24;
 const LAST: u32 = 1 << 25;
 /// A poll stands in front of it.
 const POLL: u32 = 1 << 26;
-/// The base of its operand holds a stack address.
-const ON_STACK: u32 = 1 << 27;
 /// The program keeps nothing below rsp.
-const RED_ZONE: u32 = 1 << 28;
+const RED_ZONE: u32 = 1 << 27;
 /// The index, or the base, of its operand holds a number of 32 bits.
-const DWORD_INDEX: u32 = 1 << 29;
-const DWORD_BASE: u32 = 1 << 30;
-/// It makes rsp from what may be no stack address.
-const SETS_STACK: u32 = 1 << 31;
+const DWORD_INDEX: u32 = 1 << 28;
+const DWORD_BASE: u32 = 1 << 29;
 const _: () = assert!(RegSet::ALL.0 < FIRST);
 
 impl Cue {
@@ -78,11 +71,6 @@ impl Cue {
         self.bits & POLL != 0
     }
 
-    #[inline]
-    pub fn on_stack(self) -> bool {
-        self.bits & ON_STACK != 0
-    }
-
     /// The register that an operand of two is less than [`blizzard_contract::PRIVATE_REACH`] bytes away from, as the other one is a small number.
     #[inline]
     pub fn anchor(self, insn: &Instruction) -> Option<Register> {
@@ -96,100 +84,10 @@ impl Cue {
         (self.bits & DWORD_BASE != 0 && insn.memory_index_scale() == 1).then_some(index)
     }
 
-    /// Whether rsp is tested behind it. What is live includes what is live behind it then.
-    #[inline]
-    pub fn sets_stack(self) -> bool {
-        self.bits & SETS_STACK != 0
-    }
-
     /// Whether inserted code may use the red zone.
     #[inline]
     pub fn has_red_zone(self) -> bool {
         self.bits & RED_ZONE != 0
-    }
-}
-
-/// What the emission needs of a [`Check`], in 16 bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Planned {
-    pub id: InsnId,
-    /// Of [`State::Own`]; else the index that the state holds.
-    number: u32,
-    /// First range of the chain, or [`NO_CHAIN`].
-    chain: u32,
-    bytes: u8,
-    /// The bits below.
-    about: u8,
-}
-
-const NO_CHAIN: u32 = u32::MAX;
-const LOAD: u8 = 1;
-const STORE: u8 = 2;
-const UP: u8 = 4;
-const DOWN: u8 = 8;
-const NAMED: u8 = 16;
-/// Shift of the state's index.
-const STATE: u8 = 5;
-
-impl Planned {
-    fn new(check: &Check) -> Planned {
-        let limit = match check.limit {
-            None => 0,
-            Some(Limit::Up) => UP,
-            Some(Limit::Down) => DOWN,
-        };
-        let mut out = Planned { id: check.id, number: 0, chain: NO_CHAIN, bytes: 0, about: limit };
-        let state = match check.state {
-            State::Own { lo, bytes, load, store, chain } => {
-                (out.number, out.bytes, out.chain) = (lo as u32, bytes, chain.unwrap_or(NO_CHAIN));
-                out.about |= if load { LOAD } else { 0 } | if store { STORE } else { 0 };
-                0
-            }
-            State::Merged(leader) => {
-                out.number = leader;
-                1
-            }
-            State::Dominated => 2,
-            State::Strip(strip) => {
-                out.number = strip;
-                3
-            }
-        };
-        out.about |= state << STATE;
-        out
-    }
-
-    /// What has become of the check.
-    #[inline]
-    pub fn state(&self) -> State {
-        match self.about >> STATE {
-            0 => State::Own {
-                lo: self.number as i32,
-                bytes: self.bytes,
-                load: self.about & LOAD != 0,
-                store: self.about & STORE != 0,
-                chain: (self.chain != NO_CHAIN).then_some(self.chain),
-            },
-            1 => State::Merged(self.number),
-            2 => State::Dominated,
-            _ => State::Strip(self.number),
-        }
-    }
-
-    /// Whether a claim names it.
-    #[inline]
-    pub fn is_named(&self) -> bool {
-        self.about & NAMED != 0
-    }
-
-    /// The limit that a miss takes back.
-    #[inline]
-    pub fn limit(&self) -> Option<Limit> {
-        match self.about & (UP | DOWN) {
-            0 => None,
-            UP => Some(Limit::Up),
-            _ => Some(Limit::Down),
-        }
     }
 }
 
@@ -218,9 +116,10 @@ pub struct Script {
     /// One bit for each [`Part::Moved`].
     pub moved: Vec<u64>,
     pub cues: Pieces<Cue>,
-    pub planner: Planner,
+    /// What the cues' numbers mean.
+    pub decisions: Vec<Decision>,
     /// By instruction.
-    pub checks: Pieces<Planned>,
+    pub checks: Vec<Planned>,
     /// Where each function goes.
     pub places: Vec<(InsnId, Place)>,
     /// Loads of jump tables, with the tables' indices; sorted.
@@ -231,7 +130,7 @@ pub struct Script {
 
 impl Script {
     /// Writes it.
-    pub fn write(input: &Input) -> Script {
+    pub fn write(input: &Input, plan: &mut Plan) -> Script {
         let Input { insns, cfg, facts, options, .. } = *input;
         let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
         loads.sort();
@@ -241,20 +140,19 @@ impl Script {
             cued: vec![0; insns.len().div_ceil(64)],
             moved: vec![0; insns.len().div_ceil(64)],
             cues: Vec::new(),
-            planner: Planner::new(options, facts),
-            checks: planned(input.checks),
+            decisions: plan.decisions.distinct.clone(),
+            checks: std::mem::take(&mut plan.checks),
             places: places(insns, cfg),
             loads: Vec::new(),
             lengths: Vec::new(),
         };
         let forms: Vec<Form> = facts.kinds().iter().map(|k| Form::of(&k.sample)).collect();
-        let mut planned = input.checks.list.iter().map(|c| c.id);
-        let mut strips = input.checks.strips.iter().peekable();
+        let quiet: Vec<bool> = script.decisions.iter().map(Decision::is_quiet).collect();
+        let mut strips = plan.strips.iter().peekable();
         let mut load = loads.iter().map(|l| l.0);
-        let (mut next_planned, mut next_load) = (planned.next(), load.next());
-        // What is on the stack matters to what is inserted only.
+        let mut next_load = load.next();
+        // Numbers of 32 bits matter to what is inserted only.
         let inserts = options.inserts();
-        let checks = options.checks.loads() || options.checks.stores();
         let operand = |kind: KindId| {
             let sample = &facts.kinds()[kind.ix()].sample;
             (sample.memory_base(), sample.memory_index())
@@ -262,11 +160,10 @@ impl Script {
         let mut live = Vec::new();
         for b in cfg.ids() {
             live.clear();
-            let mut on_stack = input.stack.at_start(b);
             let mut dwords = input.dwords.at_start(b);
             let block = &cfg.blocks[b.ix()];
             let strip = strips.next_if(|s| s.first == block.first).is_some();
-            let poll = input.checks.polls.of(b);
+            let poll = plan.polls.of(b);
             if options.blocks {
                 script.lengths.push(block.stop.0 - block.first.0);
             }
@@ -275,16 +172,13 @@ impl Script {
                 let kind = facts.kind(id);
                 let polls = poll == Some(id);
                 let (first, last) = (k == 0, i + 1 == block.stop.0);
-                let mut named = false;
-                if next_planned == Some(id) {
-                    (named, next_planned) = (true, planned.next());
+                let loads_table = next_load == Some(id);
+                if loads_table {
+                    next_load = load.next();
                 }
-                if next_load == Some(id) {
-                    (named, next_load) = (true, load.next());
-                }
-                let sets_stack = checks && facts.kinds()[kind.ix()].rsp_from.is_tested(on_stack);
-                let quiet =
-                    script.planner.is_quiet(kind, on_stack) && !polls && !named && !sets_stack && !options.blocks;
+                let decision = plan.decisions.number(id);
+                let tests_stack = decision.tests_stack();
+                let quiet = quiet[decision.ix()] && !polls && !loads_table && !tests_stack && !options.blocks;
                 let form = forms[kind.ix()];
                 let bit = 1 << (i % 64);
                 let in_place = || !last || falls_on(insns, id);
@@ -299,19 +193,17 @@ impl Script {
                     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
                     let behind = live.get(k + 1).copied().unwrap_or_else(|| input.live.live_out(b));
                     let bits = live[k].0
-                        | flag(sets_stack, behind.0 | SETS_STACK)
+                        | flag(tests_stack, behind.0)
                         | flag(first, FIRST)
                         | flag(last, LAST)
                         | flag(polls, POLL)
                         | flag(input.red_zone.is_free(b), RED_ZONE)
-                        | flag(script.planner.is_based_on(kind, on_stack), ON_STACK)
                         | flag(dwords.meets(RegSet::of(operand(kind).1)), DWORD_INDEX)
                         | flag(dwords.meets(RegSet::of(operand(kind).0)), DWORD_BASE);
                     script.cued[i as usize / 64] |= bit;
-                    add(&mut script.cues, Cue { bits, kind });
+                    add(&mut script.cues, Cue { bits, decision });
                 }
                 if inserts {
-                    on_stack = input.stack.behind(b, facts.stack(id), on_stack);
                     dwords = input.dwords.behind(b, facts.dwords(id), dwords);
                 }
             }
@@ -355,33 +247,15 @@ pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterato
     })
 }
 
-/// The checks, and which of them claims name.
-fn planned(checks: &Checks) -> Pieces<Planned> {
-    let count = checks.list.last().map_or(0, |c| c.id.ix() + 1);
-    let mut named = vec![0u64; count.div_ceil(64)];
-    for id in checks.claims.iter().flat_map(|c| [Some(c.id), c.cover]).flatten() {
-        named[id.ix() / 64] |= 1 << (id.ix() % 64);
-    }
-    let mut out = Vec::new();
-    for c in &checks.list {
-        let about = if named[c.id.ix() / 64] >> (c.id.ix() % 64) & 1 != 0 { NAMED } else { 0 };
-        let planned = Planned::new(c);
-        add(&mut out, Planned { about: planned.about | about, ..planned });
-    }
-    out
-}
-
 /// Everything the [`Script`] is written from.
 #[derive(Clone, Copy)]
 pub struct Input<'x> {
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,
-    pub stack: &'x StackRegs,
     pub dwords: &'x DwordRegs,
     pub live: &'x Liveness,
     pub red_zone: &'x RedZone,
-    pub checks: &'x Checks,
     pub options: &'x Options,
 }
 

@@ -1,0 +1,307 @@
+//! What is decided for an instruction, as data: its access is checked, and how; or it is not, and why.
+//!
+//! Input: what [`crate::plan::decide`] and the passes find. Output: [`Decisions`], one for each instruction of a module; everybody behind the plan reads
+//! them, and nobody decides again. **Invariants**: equal decisions share an entry, so one costs two bytes, as a rule; a class's number is
+//! what the section `.blizzard.blocks` holds.
+
+use crate::base::collections::compact_ids::CompactIds;
+use crate::decode::insn::InsnId;
+use crate::facts::access::{Plain, XSAVE_BYTES};
+use blizzard_contract::VsibDesc;
+use serde::Serialize;
+
+/// Why an access has no check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// rsp, or a register that holds rsp plus a constant on every path; no index.
+    Stack,
+    /// A constant address outside the segment.
+    Global,
+    /// fs or gs override.
+    Tls,
+    /// push, pop, call, ret, leave, enter.
+    ImplicitStack,
+    /// 32-bit address size: below 4 GiB.
+    Addr32,
+    /// The options ask for no check of this direction.
+    NotRequested,
+    /// The check of an access in front of it, in its basic block, covers it.
+    Merged,
+    /// Checks on every way to it cover it.
+    Dominated,
+    /// Tests at the head of its loop, for several iterations, cover it.
+    Strip,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 9] = [
+        Reason::Stack,
+        Reason::Global,
+        Reason::Tls,
+        Reason::ImplicitStack,
+        Reason::Addr32,
+        Reason::NotRequested,
+        Reason::Merged,
+        Reason::Dominated,
+        Reason::Strip,
+    ];
+
+    /// Whether another check covers the access: it may be to shared memory.
+    pub fn is_cover(self) -> bool {
+        matches!(self, Reason::Merged | Reason::Dominated | Reason::Strip)
+    }
+
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::Stack => "stack address",
+            Reason::Global => "constant address",
+            Reason::Tls => "thread-local",
+            Reason::ImplicitStack => "push, pop, call, ret",
+            Reason::Addr32 => "32-bit address",
+            Reason::NotRequested => "not asked for",
+            Reason::Merged => "covered in its block",
+            Reason::Dominated => "covered on every way",
+            Reason::Strip => "tested at the loop's head",
+        }
+    }
+}
+
+/// What is decided for the access of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It accesses no memory.
+    Nothing,
+    Unchecked(Reason),
+    /// One tag test before the instruction; of ranges, if it [`is_big`].
+    Check(Plain),
+    CheckTwo(Plain, Plain),
+    /// The string gate; the check bits of the descriptor are set.
+    String {
+        desc: u32,
+        rsi: bool,
+        rdi: bool,
+    },
+    Vsib(VsibDesc),
+    /// It cannot be rewritten.
+    Refused(&'static str),
+}
+
+impl Decision {
+    /// Whether nothing is inserted, and nothing said of it.
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Decision::Nothing => true,
+            Decision::Unchecked(reason) => !reason.is_cover(),
+            _ => false,
+        }
+    }
+
+    /// The class that counts it.
+    pub fn class(&self) -> Option<Class> {
+        Some(match self {
+            Decision::Nothing | Decision::Refused(_) => return None,
+            Decision::Unchecked(reason) => match reason {
+                Reason::Stack => Class::Stack,
+                Reason::Global => Class::Global,
+                Reason::Tls => Class::Tls,
+                Reason::ImplicitStack => Class::ImplicitStack,
+                Reason::Addr32 => Class::Addr32,
+                Reason::NotRequested => Class::NotRequested,
+                Reason::Merged | Reason::Dominated => Class::Merged,
+                Reason::Strip => Class::Hoisted,
+            },
+            Decision::Check(p) if is_big(p) => Class::Range,
+            Decision::Check(p) | Decision::CheckTwo(p, _) => Class::of_check(p.store),
+            Decision::String { .. } => Class::String,
+            Decision::Vsib(_) => Class::Lanes,
+        })
+    }
+}
+
+/// Whether the access takes a test of ranges: it is too large for one of tags, or only its address may be looked at.
+pub fn is_big(p: &Plain) -> bool {
+    p.bytes > 64 || p.bytes == XSAVE_BYTES || p.gs
+}
+
+/// The decisions of a module.
+#[derive(Debug, Default)]
+pub struct Decisions {
+    /// By instruction: its [`Number`].
+    of: CompactIds,
+    /// What the accesses alone ask for.
+    pub distinct: Vec<Decision>,
+}
+
+/// What is decided for an instruction, in short: whether rsp is tested behind it; which cover leaves its check out; index into [`Decisions::distinct`].
+#[derive(Clone, Copy, Debug)]
+pub struct Number(u32);
+
+/// The covers, by number.
+const COVERS: [Option<Reason>; 4] = [None, Some(Reason::Merged), Some(Reason::Dominated), Some(Reason::Strip)];
+
+impl Number {
+    /// Whether rsp is tested behind the instruction.
+    #[inline]
+    pub fn tests_stack(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Why its check is left out, if it is.
+    #[inline]
+    pub fn cover(self) -> Option<Reason> {
+        COVERS[(self.0 / 2 % 4) as usize]
+    }
+
+    /// Index into [`Decisions::distinct`].
+    #[inline]
+    pub fn ix(self) -> usize {
+        (self.0 / 8) as usize
+    }
+
+    /// What is decided, from [`Decisions::distinct`].
+    #[inline]
+    pub fn decision(self, distinct: &[Decision]) -> Decision {
+        self.cover().map_or_else(|| distinct[self.ix()], Decision::Unchecked)
+    }
+}
+
+impl Decisions {
+    /// With room for so many instructions.
+    pub(super) fn with_capacity(count: usize) -> Decisions {
+        Decisions { of: CompactIds::with_capacity(count), ..Decisions::default() }
+    }
+
+    /// The index of a decision; it gets one.
+    pub(super) fn index(&mut self, decision: Decision) -> u32 {
+        let known = self.distinct.iter().position(|d| *d == decision);
+        known.unwrap_or_else(|| {
+            self.distinct.push(decision);
+            self.distinct.len() - 1
+        }) as u32
+    }
+
+    /// Decides for the next instruction.
+    #[inline]
+    pub(super) fn push(&mut self, index: u32, tests_stack: bool) {
+        self.of.push(8 * index + u32::from(tests_stack));
+    }
+
+    /// Leaves the check of an instruction out, because another one covers it.
+    pub(super) fn leave_out(&mut self, id: InsnId, cover: Reason) {
+        let cover = COVERS.iter().position(|c| *c == Some(cover)).expect("a cover") as u32;
+        self.of.set(id.ix(), self.number(id).0 | cover << 1);
+    }
+
+    /// What is decided for an instruction, in short.
+    #[inline]
+    pub fn number(&self, id: InsnId) -> Number {
+        Number(self.of.get(id.ix()))
+    }
+
+    /// What is decided for an instruction.
+    pub fn get(&self, id: InsnId) -> Decision {
+        self.number(id).decision(&self.distinct)
+    }
+
+    /// What its access alone asks for.
+    pub fn asked(&self, id: InsnId) -> Decision {
+        self.distinct[self.number(id).ix()]
+    }
+}
+
+/// What became of an access, or what else was inserted: the classes that reports count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Class {
+    // Accesses without a check of their own; see DESIGN.md for the proofs.
+    Stack,
+    Global,
+    Tls,
+    ImplicitStack,
+    Addr32,
+    NotRequested,
+    /// Another check covers it.
+    Merged,
+    /// Tests outside the loop, or at its head for several iterations, cover it.
+    Hoisted,
+    // Accesses with a check in front.
+    Load,
+    Store,
+    /// More than a block can hold: tested by range.
+    Range,
+    /// String instructions.
+    String,
+    /// Gathers and scatters.
+    Lanes,
+    // Not accesses.
+    /// A check that stands for accesses elsewhere.
+    Apart,
+    Poll,
+    /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
+    Strip,
+    /// Test of a stack pointer that was taken from something else.
+    StackTest,
+}
+
+impl Class {
+    /// That of a check with one tag test.
+    pub fn of_check(store: bool) -> Class {
+        if store { Class::Store } else { Class::Load }
+    }
+
+    pub const ALL: [Class; 17] = [
+        Class::Stack,
+        Class::Global,
+        Class::Tls,
+        Class::ImplicitStack,
+        Class::Addr32,
+        Class::NotRequested,
+        Class::Merged,
+        Class::Hoisted,
+        Class::Load,
+        Class::Store,
+        Class::Range,
+        Class::String,
+        Class::Lanes,
+        Class::Apart,
+        Class::Poll,
+        Class::Strip,
+        Class::StackTest,
+    ];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Stack => "exempt: stack",
+            Class::Global => "exempt: global",
+            Class::Tls => "exempt: thread-local",
+            Class::ImplicitStack => "exempt: push, pop, call, ret",
+            Class::Addr32 => "exempt: 32-bit address",
+            Class::NotRequested => "not asked for",
+            Class::Merged => "merged into another check",
+            Class::Hoisted => "checked for several iterations",
+            Class::Load => "load, checked inline",
+            Class::Store => "store, checked inline",
+            Class::Range => "large, checked by range",
+            Class::String => "string instruction, by range",
+            Class::Lanes => "gather or scatter",
+            Class::Apart => "checks for other places",
+            Class::Poll => "polls",
+            Class::Strip => "ends of what has been tested",
+            Class::StackTest => "tests of the stack pointer",
+        }
+    }
+
+    /// Whether an access of the program stands behind it.
+    pub fn is_access(self) -> bool {
+        !matches!(self, Class::Apart | Class::Poll | Class::Strip | Class::StackTest)
+    }
+
+    /// Whether a check is executed.
+    pub fn is_check(self) -> bool {
+        matches!(self, Class::Load | Class::Store | Class::Range | Class::String | Class::Lanes | Class::Apart)
+    }
+}

@@ -157,6 +157,7 @@ mod dispatched {
             assert!(pid >= 0);
             if pid == 0 {
                 let page = pages(code);
+                crate::system_calls::execution::stubs::set_child_entries(crate::gates::entries::child_entries());
                 need(100, arm(start, bytes).is_ok());
                 steps(page);
                 sys::exit_group(0);

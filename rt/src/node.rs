@@ -31,8 +31,6 @@ pub mod own_stack;
 #[cfg(any(feature = "planted", test))]
 pub mod planted;
 mod process;
-#[cfg(test)]
-mod shuffle;
 pub mod stats;
 
 use crate::kernel::own_memory::{KernelMemory, Queue};
@@ -44,7 +42,11 @@ use crate::messages::{self, Receiver, Rejection};
 use crate::shared_memory::heap::Arenas;
 use crate::sync::Sync;
 use crate::tempest::{self, Host};
-use crate::transport::{Message, Patience, Transport, Urgency};
+use crate::transport::endpoint::Transport;
+use crate::transport::interface::Urgency;
+use crate::transport::message::Message;
+use crate::transport::patience::Patience;
+use crate::transport::stage;
 use blizzard_contract::Counter;
 use blizzard_protocol::engine::access::Engine;
 use blizzard_protocol::ids::NodeId;
@@ -87,9 +89,6 @@ pub struct Node {
     requests: u64,
     /// Messages of `tempest.h` that came before the program had started that interface.
     pub early: Queue<Message>,
-    /// In a test that lets messages overtake each other.
-    #[cfg(test)]
-    bag: Option<shuffle::Bag>,
 }
 
 impl Node {
@@ -112,7 +111,7 @@ impl Node {
             home_table: HomeTable::new(migrates, &homes)?,
             homes,
             // SAFETY: passed on from the caller.
-            transport: unsafe { Transport::new(region, me) },
+            transport: unsafe { Transport::new(region, me) }?,
             forks: Forks::new(&region),
         };
         Ok(Node {
@@ -126,8 +125,6 @@ impl Node {
             answer: None,
             requests: 0,
             early: Queue::new(),
-            #[cfg(test)]
-            bag: None,
         })
     }
 
@@ -197,7 +194,7 @@ impl Node {
                 return Entered::Waited;
             }
         }
-        if !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel() {
+        if !self.holds_work() && !tempest::has_events() && self.transport.enter_kernel(tempest::timers::is_due) {
             Entered::Yes
         } else {
             Entered::Message
@@ -208,8 +205,7 @@ impl Node {
     pub fn serve(&mut self) {
         let mut message = Message::default();
         for _ in 0..POLL_BUDGET {
-            #[cfg(test)]
-            explore::look_is_optional();
+            stage::look_is_optional();
             let Some(from) = self.transport.receive_into(&mut message) else { return };
             self.transport.next_turn();
             self.handle(from, &message);
@@ -249,7 +245,7 @@ impl Node {
     /// Sends a message; one to this node itself is handled at once.
     pub fn send(&mut self, to: NodeId, mut message: Message) {
         if to == self.me {
-            message.source = to.index() as u8;
+            message.source = to.index() as u16;
             if let Some(handler) = messages::handler(message.handler) {
                 (handler.run)(self, to, &message);
             }
@@ -342,7 +338,7 @@ impl Node {
                 }
             }
         }
-        self.transport.end_wait(&patience);
+        self.transport.end_wait(&patience, tempest::wants_poll);
         if what.is_counted() {
             self.clock.waited(what, since);
         }

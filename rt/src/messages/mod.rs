@@ -12,7 +12,9 @@ use crate::shared_memory::heap;
 use crate::sync;
 use crate::sync::{collective, group, lock, remote, slots};
 use crate::tempest;
-use crate::transport::{Message, Urgency};
+use crate::transport::interface::Urgency;
+use crate::transport::message::FIRST_OTHER;
+use crate::transport::message::Message;
 use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::list::row_of;
@@ -69,13 +71,7 @@ pub mod id {
 }
 
 /// The first number that is no protocol's.
-pub const OWN: u16 = 64;
-
-/// Whether such a message belongs to a coherence protocol.
-#[inline]
-pub const fn is_coherence(handler: u16) -> bool {
-    handler < OWN
-}
+pub const OWN: u16 = FIRST_OTHER;
 
 /// Who may send a message to whom, and what its address must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,8 +204,14 @@ const _: () = assert!(HANDLERS.len() <= 64);
 /// Whether the receiver of such a message must be told of it.
 #[inline]
 pub const fn urgency(handler: u16) -> Urgency {
-    let (answers, place) = if handler < OWN { (PROTOCOL_ANSWERS, handler) } else { (ANSWERS, handler - OWN) };
-    if place < 64 && answers >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+    let Some(place) = handler.checked_sub(OWN) else { return urgency_about_block(handler) };
+    if place < 64 && ANSWERS >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+}
+
+/// The same of a message about a block.
+#[inline]
+pub const fn urgency_about_block(handler: u16) -> Urgency {
+    if PROTOCOL_ANSWERS >> (handler % OWN) & 1 == 1 { Urgency::Answer } else { Urgency::Call }
 }
 
 /// Why a message was dropped.

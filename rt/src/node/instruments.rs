@@ -8,7 +8,7 @@
 //! Source: gem5's Ruby tester (random delays); Reinhardt 1996, tables 3.1 and 4.1 (steps of a miss).
 
 use crate::memory::region::Context;
-use crate::transport::Message;
+use crate::transport::message::Message;
 
 /// The steps of a read miss of a block whose home is another node, in order. The time of a step is stamped when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

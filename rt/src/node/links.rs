@@ -9,7 +9,8 @@ use crate::memory::tags::Space;
 use crate::messages;
 use crate::node::forks::Forks;
 use crate::node::instruments::{self, Step};
-use crate::transport::{Message, Transport};
+use crate::transport::endpoint::Transport;
+use crate::transport::message::Message;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
 use blizzard_protocol::bugs::Bug;
@@ -117,7 +118,7 @@ impl Port for Links {
             Some(_) => instruments::stamp_answer(&self.context, &mut words),
             None => instruments::stamp(&self.context, Step::LookedUp),
         }
-        let kind = messages::urgency(number);
+        let kind = messages::urgency_about_block(number);
         if !self.transport.send_block(to, (number, block.addr(), words), data, kind) {
             self.queue(to, number, block, data);
         }
@@ -154,7 +155,7 @@ impl Links {
         let length = if data.is_some() { BLOCK_BYTES as u8 } else { 0 };
         let data = data.copied().unwrap_or_default();
         let message = Message { handler: number, addr: block.addr(), length, data, ..Message::default() };
-        if let Err(e) = self.transport.send(to, message, messages::urgency(number)) {
+        if let Err(e) = self.transport.send(to, message, messages::urgency_about_block(number)) {
             self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
         }
     }

@@ -21,8 +21,8 @@ use crate::shared_memory::api;
 use crate::shared_memory::single::Single;
 use crate::system_calls::{self, signals};
 use crate::tempest::{self, Host};
-use crate::transport;
-use blizzard_contract::{self as contract, Counter, node_phase};
+use crate::transport::control;
+use blizzard_contract::{self as contract, Counter};
 use blizzard_protocol::ids::NodeId;
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
@@ -49,15 +49,8 @@ pub(super) fn fail_run(region: &Region, context: Context, status: i32, message: 
     // A failing Display leaves what was written before it.
     let _ = write!(line, "{message}");
     context.set_message(line.as_bytes());
-    announce(region, context, status);
+    control::fail(region, &context, status);
     end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
-}
-
-/// Marks this node as failed and wakes all others.
-fn announce(region: &Region, context: Context, status: i32) {
-    context.exit_status().store(status as u32, Ordering::Relaxed);
-    context.phase().store(node_phase::FAILED, Ordering::SeqCst);
-    transport::abort(region);
 }
 
 /// Ends the process; a test, which has several nodes in one process, ends the node's thread.
@@ -251,8 +244,7 @@ pub unsafe fn start(boot: Option<Boot>) {
                 // `system_calls::enable` has installed one.
                 sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
-            context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
-            context.phase().store(node_phase::RUNNING, Ordering::Release);
+            control::join(&context, sys::getpid() as u32);
         }
     }
     GLOBAL.started.store(true, Ordering::Relaxed);
@@ -340,7 +332,7 @@ pub unsafe fn restart(region: Region, me: NodeId, space: Space) {
         let node = (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
         node.sync.collectives.continue_from(entered);
     }
-    region.context(me).phase().store(node_phase::RUNNING, Ordering::Release);
+    control::run(&region.context(me));
 }
 
 /// Releases created nodes before a system call that may block, or when they have waited for a while.
@@ -425,7 +417,7 @@ pub fn poll() {
         if tempest::may_run_here() {
             context.poll().store(0, Ordering::Relaxed);
         }
-        if region.abort().load(Ordering::Relaxed) != 0 {
+        if control::is_aborted(&region) {
             sys::exit_group(EXIT_FAILED);
         }
         if tempest::may_run_here() {
@@ -472,17 +464,16 @@ pub fn exiting(status: i32) {
         enter("exit", Node::fold_times);
     }
     if status != 0 {
-        return announce(&region, context, status);
+        return control::fail(&region, &context, status);
     }
-    context.exit_status().store(0, Ordering::Relaxed);
-    context.phase().store(node_phase::DONE, Ordering::SeqCst);
+    control::finish(&context);
     if several {
         enter("exit", |node| {
             node.begin();
             node.finish();
             node.fold_times();
             node.transport.make_sure();
-            node.transport.say_gone();
+            control::leave(&node.context);
         });
     }
 }

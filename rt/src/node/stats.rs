@@ -10,36 +10,11 @@ use crate::kernel::sys;
 use crate::memory::region::Context;
 use blizzard_contract::Counter;
 
-/// What is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    Miss,
-    Barrier,
-    Lock,
-    /// Allocation, lookup, the end of the other nodes: not counted.
-    Other,
-}
-
-impl Wait {
-    /// How many kinds there are.
-    pub const KINDS: usize = Wait::Other as usize + 1;
-
-    /// Whether anybody wants to know how long it takes.
-    #[inline]
-    pub fn is_counted(self) -> bool {
-        self != Wait::Other
-    }
-}
+pub use crate::kernel::sys::cycles;
+pub use crate::transport::patience::Wait;
 
 const COUNTED: [(Wait, Counter); 3] =
     [(Wait::Miss, Counter::MissWaitNs), (Wait::Barrier, Counter::BarrierWaitNs), (Wait::Lock, Counter::LockWaitNs)];
-
-/// The time-stamp counter.
-#[inline]
-pub fn cycles() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux leaves it enabled for user mode.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
 
 /// Both clocks at the same moment, as closely as a few tries give it: a process that loses its processor between the two
 /// readings would spoil the rate.

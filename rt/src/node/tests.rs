@@ -8,14 +8,16 @@ use super::*;
 use crate::memory::homes::{Attributes, PAGE_BYTES, Placement};
 use crate::memory::region::testing::TestRegion;
 use crate::node::access::Lane;
-use crate::node::shuffle::Bag;
 use crate::sync::Collective;
 use crate::sync::op::{Combine, Op, Reduction, Type};
-use crate::transport;
+use crate::tempest;
+use crate::transport::control;
+use crate::transport::delaying::network::{self, Settings};
+use crate::transport::delaying::schedule;
 use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::tag::Tag;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::vec::Vec;
@@ -23,7 +25,9 @@ use std::vec::Vec;
 mod failures;
 mod other_protocols;
 mod sync;
+mod transports;
 
+use self::sync::*;
 use failures::*;
 
 /// Numbers of protocols in the region's header, in the order of their list.
@@ -45,8 +49,23 @@ pub const PROTOCOLS: [u32; blizzard_protocol::list::COUNT] = {
 thread_local! {
     /// The protocol of the runs that this thread starts.
     static PROTOCOL: Cell<u32> = const { Cell::new(STACHE) };
-    /// Whether messages about blocks overtake each other in them.
-    static SHUFFLE: Cell<bool> = const { Cell::new(false) };
+    /// How their nodes go on.
+    static WAY: Cell<Way> = const { Cell::new(Way::Threads) };
+    /// The node that runs, where they go on one after the other.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+    /// How often a message overtook an older one of its pair, in all runs.
+    static OVERTAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How the nodes of a run go on, and what is between them.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Each on a thread of its own, over rings.
+    Threads,
+    /// All on one thread, from a seed, over rings.
+    Rings(u64),
+    /// The same, over the transport of tests.
+    Delaying(Settings),
 }
 
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -103,9 +122,21 @@ impl Program {
         unsafe { self.node.space.local(addr).cast::<u64>().write_unaligned(value) }
     }
 
+    /// Lets others go on.
+    pub fn pass(&mut self) {
+        if stage::is_directed() {
+            stage::pass(self.node.me);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
     /// A loop's back-edge.
     pub fn back_edge(&mut self) {
-        if self.node.context.poll().load(Ordering::Relaxed) != 0 {
+        if stage::is_directed() {
+            stage::pass(self.node.me);
+        }
+        if self.node.context.poll().load(Ordering::Relaxed) != 0 || stage::is_directed() && tempest::wants_poll() {
             self.node.poll();
         }
     }
@@ -175,28 +206,56 @@ fn run_in<R: Send>(
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
     let region = test.region;
-    let shuffle = SHUFFLE.get();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..nodes)
-            .map(|number| {
-                let main = &main;
-                scope.spawn(move || {
-                    let mut program = Program::new(region, number);
-                    program.node.bag = shuffle.then(|| Bag::new(0x5851_f42d_4c95_7f2d << number));
-                    catch_unwind(AssertUnwindSafe(|| {
-                        let result = main(&mut program);
-                        program.call(Node::finish);
-                        result
-                    }))
-                    .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
-                    .inspect_err(|_| transport::abort(&region))
-                })
-            })
-            .collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let ending = |(number, result)| Ending { result, message: message_of(&region, number) };
-        (0..).zip(results).map(ending).collect()
-    })
+    let run = |number: u32| {
+        let mut program = Program::new(region, number);
+        catch_unwind(AssertUnwindSafe(|| {
+            let result = main(&mut program);
+            program.call(Node::finish);
+            result
+        }))
+        .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+        .inspect_err(|_| control::abort(&region))
+    };
+    let results = match WAY.get() {
+        Way::Threads => std::thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..nodes).map(|number| scope.spawn(move || run(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        }),
+        Way::Rings(seed) => run_staged(region, seed, &run),
+        Way::Delaying(settings) => {
+            let network = network::Shared::new(nodes as usize, settings);
+            network::set_current(Some(network.clone()));
+            let results = run_staged(region, settings.seed, &run);
+            network::set_current(None);
+            OVERTAKEN.set(OVERTAKEN.get() + network.lock().overtaken());
+            results
+        }
+    };
+    let ending = |(number, result)| Ending { result, message: message_of(&region, number) };
+    (0..).zip(results).map(ending).collect()
+}
+
+/// Runs the nodes of a region on this thread; each has its state of `tempest.h`.
+fn run_staged<R>(region: Region, seed: u64, run: &dyn Fn(u32) -> Result<R, String>) -> Vec<Result<R, String>> {
+    let nodes = region.header().nodes as usize;
+    let settings = tempest::Settings { pages: 1, ..tempest::Settings::of(region.header()) };
+    let states: Vec<_> = (0..nodes).map(|_| RefCell::new(tempest::State::new(settings).unwrap())).collect();
+    let results: Vec<_> = (0..nodes).map(|_| RefCell::new(None)).collect();
+    let before = |number: usize| {
+        RUNNING.set(number);
+        // SAFETY: one node runs at a time, and the states stay until the end of the run.
+        unsafe { tempest::set_of_test(states[number].as_ptr()) };
+    };
+    let wrong = schedule::run(region, seed, &before, &|number| {
+        let result = run(number as u32);
+        *results[number].borrow_mut() = Some(result);
+    });
+    // SAFETY: no node runs any more.
+    unsafe { tempest::set_of_test(core::ptr::null_mut()) };
+    let results: Vec<_> = results.into_iter().map(|result| result.into_inner().expect("each node has ended")).collect();
+    assert_eq!(wrong, None);
+    results
 }
 
 /// A run in which each node has copies of at most `pages` pages (0: of any number); no node may fail.

@@ -11,7 +11,7 @@ use crate::messages::id;
 use crate::node::Node;
 use crate::node::stats::Wait;
 use crate::shared_memory::alloc::{Arena, Chunk, FreeError};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_contract::{BLOCK_SIZES, LOWER_ARENAS};
 use blizzard_protocol::ids::NodeId;

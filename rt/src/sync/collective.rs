@@ -18,7 +18,7 @@ use super::{Has, Names, Waits, bit};
 use crate::messages::id;
 use crate::node::Node;
 use crate::node::stats::Wait;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;
 

@@ -11,7 +11,7 @@ use crate::kernel::own_memory::Zeroed;
 use crate::messages::id;
 use crate::node::Node;
 use crate::node::stats::Wait;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 

@@ -25,7 +25,7 @@ use crate::kernel::sys;
 use crate::messages::id;
 use crate::node::Node;
 use crate::node::stats::Wait;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;
 pub use collective::Collective;

@@ -9,7 +9,7 @@ use crate::kernel::sys;
 use crate::messages::{id, is_publish_slot};
 use crate::node::Node;
 use crate::node::stats::Wait;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{Counter, PUBLISH_SLOTS};
 use blizzard_protocol::ids::NodeId;
 

@@ -25,7 +25,8 @@ use crate::memory::region::Context;
 use crate::messages::id;
 use crate::node::stats;
 use crate::node::{self, Node};
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::stage;
 use blizzard_contract::tempest::{ChannelHandler, MAX_CHANNEL_BYTES};
 use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
 use blizzard_protocol::ids::NodeId;
@@ -182,8 +183,7 @@ impl Bulk {
     }
 
     fn is_starving(&self) -> bool {
-        #[cfg(test)]
-        if let Some(has_passed) = node::explore::has_time_passed() {
+        if let Some(has_passed) = stage::has_time_passed() {
             return self.awaits_pieces() && has_passed;
         }
         self.awaits_pieces() && stats::cycles().saturating_sub(self.since) > staged::PATIENCE_CYCLES
@@ -497,8 +497,7 @@ fn complete(host: &mut Host<'_>, at: u64, mut d: Destination) {
 }
 
 fn count_bytes(bytes: u64) {
-    #[cfg(test)]
-    if node::explore::is_active() {
+    if stage::is_directed() {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.

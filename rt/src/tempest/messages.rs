@@ -15,13 +15,14 @@
 
 use super::blocks::{self, BlockSpec};
 use super::inbox::Inbox;
-use super::{Host, Invocation, Kind, invoke, require_node, running, timers, with};
+use super::{Host, Invocation, Kind, invoke, require_node_of, running, timers, with};
 use crate::gates::access;
 use crate::kernel::own_memory::Table;
 use crate::messages::{Rejection, id};
 use crate::node::instruments::{self, Step};
 use crate::node::{self, Node};
-use crate::transport::{Message, Urgency};
+use crate::transport::interface::Urgency;
+use crate::transport::message::Message;
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
 use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES, SLOT_BYTES};
 use blizzard_protocol::ids::NodeId;
@@ -370,7 +371,7 @@ fn require_message_handler(function: &str) {
 #[inline]
 pub fn send(host: &mut Host<'_>, dest: u32, function: u64, items: &[SendItem]) {
     const NAME: &str = "TPPI_send";
-    let dest = require_node(NAME, dest);
+    let dest = require_node_of(host, NAME, dest);
     let Some(name) = with(|t| t.names.of(function)) else { refuse_function(function) };
     if let Some([b, c, key]) = words_of(items)
         && send_in_line(host, dest, name, [(items.len() * WORD_BYTES) as u64, b, c, key])

@@ -38,7 +38,8 @@ use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
 use crate::node::{self, Node};
 use crate::system_calls::{guarded, signals};
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::stage;
 use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
 use blizzard_contract::{self as contract, Counter};
 use blizzard_protocol::ids::NodeId;
@@ -125,16 +126,42 @@ struct Global {
 // SAFETY: `state` is written by `start` before `active`, then used under `borrowed`.
 unsafe impl core::marker::Sync for Global {}
 
-static GLOBAL: Global = Global {
-    active: AtomicBool::new(false),
-    borrowed: AtomicBool::new(false),
-    threaded: AtomicBool::new(false),
-    by_gate: AtomicBool::new(false),
-    running: AtomicU8::new(Kind::None as u8),
-    thread: AtomicI32::new(0),
-    has_threads: AtomicBool::new(false),
-    state: UnsafeCell::new(MaybeUninit::uninit()),
-};
+#[cfg(not(test))]
+static GLOBAL: Global = Global::new();
+
+/// In a test each thread has its own: it may run several nodes, other tests run beside it.
+#[cfg(test)]
+static GLOBAL: OfThread = OfThread;
+
+#[cfg(test)]
+struct OfThread;
+
+#[cfg(test)]
+impl core::ops::Deref for OfThread {
+    type Target = Global;
+
+    fn deref(&self) -> &Global {
+        std::thread_local! {
+            static OF_THREAD: &'static Global = std::boxed::Box::leak(std::boxed::Box::new(Global::new()));
+        }
+        OF_THREAD.with(|global| *global)
+    }
+}
+
+impl Global {
+    const fn new() -> Global {
+        Global {
+            active: AtomicBool::new(false),
+            borrowed: AtomicBool::new(false),
+            threaded: AtomicBool::new(false),
+            by_gate: AtomicBool::new(false),
+            running: AtomicU8::new(Kind::None as u8),
+            thread: AtomicI32::new(0),
+            has_threads: AtomicBool::new(false),
+            state: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+}
 
 /// Kinds of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,11 +190,32 @@ impl fmt::Display for Kind {
     }
 }
 
+#[cfg(test)]
+std::thread_local! {
+    /// The state of the node that this thread runs, in a test that runs several.
+    static OF_TEST: core::cell::Cell<*mut State> = const { core::cell::Cell::new(core::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+fn of_test<'a>() -> Option<&'a mut State> {
+    // SAFETY: `set_of_test`'s caller keeps it; `with` does not nest.
+    unsafe { OF_TEST.get().as_mut() }
+}
+
+/// From here on this thread runs a node with that state, or none.
+///
+/// # Safety
+/// The state stays where it is, and nobody else uses it, until this is called again.
+#[cfg(test)]
+pub unsafe fn set_of_test(state: *mut State) {
+    OF_TEST.set(state);
+}
+
 /// Whether the program uses the interface.
 #[inline]
 pub fn is_active() -> bool {
     #[cfg(test)]
-    if node::explore::tempest().is_some() {
+    if of_test().is_some() {
         return true;
     }
     GLOBAL.active.load(Ordering::Relaxed)
@@ -257,7 +305,7 @@ fn refuse_threads() -> ! {
 #[inline]
 fn with<R>(run: impl FnOnce(&mut State) -> R) -> R {
     #[cfg(test)]
-    if let Some(state) = node::explore::tempest() {
+    if let Some(state) = of_test() {
         return run(state);
     }
     if !is_active() {
@@ -351,9 +399,20 @@ impl Host<'_> {
 
 /// The node with that number, or the end of the run.
 fn require_node(function: &str, number: u32) -> NodeId {
-    match NodeId::new(number).filter(|_| number < node::nodes()) {
+    require_node_among(node::nodes(), function, number)
+}
+
+/// The same for who has the host.
+#[inline]
+fn require_node_of(host: &mut Host<'_>, function: &str, number: u32) -> NodeId {
+    require_node_among(host.node().map_or(1, |node| node.region().header().nodes), function, number)
+}
+
+#[inline]
+fn require_node_among(nodes: u32, function: &str, number: u32) -> NodeId {
+    match NodeId::new(number).filter(|_| number < nodes) {
         Some(node) => node,
-        None => node::fail(format_args!("{function}: there is no node {number}, the run has {}", node::nodes())),
+        None => node::fail(format_args!("{function}: there is no node {number}, the run has {nodes}")),
     }
 }
 
@@ -461,8 +520,7 @@ pub fn wants_poll() -> bool {
 
 /// Makes the next poll enter the runtime.
 fn remind() {
-    #[cfg(test)]
-    if node::explore::is_active() {
+    if stage::is_directed() {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.

@@ -16,7 +16,7 @@ use crate::kernel::sys;
 use crate::kernel::unaliased::Unaliased;
 use crate::memory::region::Context;
 use crate::node;
-use crate::transport;
+use crate::transport::rings::ends::wake;
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -209,7 +209,7 @@ extern "C" fn watch() -> ! {
         if DEADLINE.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             DUE.store(true, Ordering::SeqCst);
             // The node says that it sleeps before it looks at DUE for the last time, so one of the two sees the other.
-            transport::wake(&context());
+            wake(&context());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The search: depth first, by repeating choices.
 
-use super::fiber::Fiber;
 use super::world::{self, Choice, Model, World};
+use crate::transport::delaying::fiber::Fiber;
 use std::collections::HashSet;
 use std::string::String;
 use std::vec::Vec;

@@ -1,7 +1,5 @@
 //! One execution: nodes, what they have to do, and what is right.
 
-use super::WORLD;
-use super::fiber::{self, Fiber};
 use super::search::Found;
 use crate::kernel::sys;
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
@@ -14,6 +12,8 @@ use crate::node::access::Lane;
 use crate::system_calls::pins;
 use crate::system_calls::table::Range;
 use crate::tempest::{self, Host, bulk};
+use crate::transport::delaying::fiber::{self, Fiber};
+use crate::transport::stage::{self, Director, Look};
 use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
 use blizzard_protocol::ids::Block;
@@ -182,6 +182,11 @@ struct Actor {
     calls_back: Cell<u32>,
 }
 
+thread_local! {
+    /// The nodes that this thread explores.
+    static WORLD: Cell<*const World> = const { Cell::new(core::ptr::null()) };
+}
+
 /// One execution.
 pub struct World {
     model: *const Model,
@@ -264,15 +269,32 @@ impl World {
     /// From here on this thread explores this world; each node goes to its first pause.
     pub fn enter(&self, fibers: &mut [Fiber]) {
         WORLD.set(self);
+        // SAFETY: the world is boxed, and stays until `leave` or the next one enters.
+        unsafe { stage::set_director(Some(core::ptr::from_ref::<dyn Director>(self))) };
         for (number, fiber) in fibers.iter_mut().enumerate() {
-            self.running.set(number);
             fiber.begin(run, number);
-            fiber.resume();
+            self.resume(number, fiber);
         }
     }
 
     pub fn leave() {
         WORLD.set(core::ptr::null());
+        // SAFETY: nobody directs.
+        unsafe {
+            stage::set_director(None);
+            tempest::set_of_test(core::ptr::null_mut());
+        }
+    }
+
+    /// Lets a node run until it pauses.
+    fn resume(&self, number: usize, fiber: &mut Fiber) {
+        self.running.set(number);
+        // SAFETY: one node runs at a time, and the state is the world's.
+        unsafe {
+            let state = (*self.actors[number].tempest.get()).as_mut();
+            tempest::set_of_test(state.map_or(core::ptr::null_mut(), |state| state));
+        }
+        fiber.resume();
     }
 
     fn model(&self) -> &Model {
@@ -286,17 +308,6 @@ impl World {
         unsafe { (*self.actors[number].copy.get()).as_ref().map(|copy| &*copy.node) }
     }
 
-    /// The state of `tempest.h` on the node that runs.
-    #[expect(clippy::mut_from_ref, reason = "each node has its own, and one runs at a time")]
-    pub fn tempest(&self) -> Option<&mut tempest::State> {
-        // SAFETY: as in `node`; `tempest::with` does not nest.
-        unsafe { (*self.actors[self.running.get()].tempest.get()).as_mut() }
-    }
-
-    pub fn has_time_passed(&self) -> bool {
-        self.actors[self.running.get()].naps_now.get()
-    }
-
     /// Node `me` pauses here; how it is to go on.
     pub fn pause(&self, me: NodeId, status: Status) -> Choice {
         let actor = &self.actors[me.index()];
@@ -308,11 +319,6 @@ impl World {
         actor.naps.set(actor.naps.get() - u32::from(naps));
         actor.calls_back.set(actor.calls_back.get() - u32::from(choice == Choice::TakenBack));
         choice
-    }
-
-    pub fn note(&self, me: NodeId, what: u64) {
-        let history = &self.actors[me.index()].history;
-        history.set(mix(history.get(), what + 1));
     }
 
     /// Whether everything before the exploration has happened.
@@ -367,8 +373,7 @@ impl World {
     pub fn step(&self, fibers: &mut [Fiber], (number, choice): (usize, Choice)) {
         self.note(NodeId::new(number as u32).unwrap(), choice.number());
         self.actors[number].choice.set(choice);
-        self.running.set(number);
-        fibers[number].resume();
+        self.resume(number, &mut fibers[number]);
     }
 
     /// What is wrong now.
@@ -421,6 +426,24 @@ impl World {
     }
 }
 
+impl Director for World {
+    fn look(&self, me: NodeId, is_optional: bool) -> Look {
+        match self.pause(me, if is_optional { Status::Looks } else { Status::Waits }) {
+            Choice::Take(from) => Look::At(from),
+            _ => Look::Nowhere,
+        }
+    }
+
+    fn has_time_passed(&self) -> bool {
+        self.actors[self.running.get()].naps_now.get()
+    }
+
+    fn note(&self, me: NodeId, what: u64) {
+        let history = &self.actors[me.index()].history;
+        history.set(mix(history.get(), what + 1));
+    }
+}
+
 fn word(node: &Node, addr: u64) -> u64 {
     // SAFETY: an aligned word of the node's own copy; one thread.
     unsafe { node.space.local(addr).cast::<u64>().read_volatile() }
@@ -428,7 +451,8 @@ fn word(node: &Node, addr: u64) -> u64 {
 
 /// A node from its beginning to its end, on its fiber.
 fn run(number: usize) {
-    let Some(world) = super::world() else { return };
+    // SAFETY: `enter` has set it, and the world stays until `leave`.
+    let Some(world) = (unsafe { WORLD.get().as_ref() }) else { return };
     let result = catch_unwind(AssertUnwindSafe(|| {
         let me = Program { world, number };
         let model = world.model();

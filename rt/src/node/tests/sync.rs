@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn reductions_of_vectors_go_through_a_tree() {
+pub(super) fn reductions_of_vectors_go_through_a_tree() {
     let endings = run(TREE_NODES, |program| {
         let me = program.me();
         let mut results = Vec::new();
@@ -47,7 +47,7 @@ fn reductions_of_vectors_go_through_a_tree() {
 }
 
 #[test]
-fn broadcasts_reach_every_node_from_any() {
+pub(super) fn broadcasts_reach_every_node_from_any() {
     for nodes in [2, 3, TREE_NODES] {
         run(nodes, |program| {
             let me = program.me() as u32;
@@ -67,7 +67,7 @@ fn broadcasts_reach_every_node_from_any() {
 }
 
 #[test]
-fn some_nodes_meet_at_a_barrier_while_the_others_compute() {
+pub(super) fn some_nodes_meet_at_a_barrier_while_the_others_compute() {
     const ROUNDS: u64 = 500;
     let endings = run(TREE_NODES, |program| {
         let data = program.shared(PAGE_BYTES);
@@ -94,7 +94,7 @@ fn some_nodes_meet_at_a_barrier_while_the_others_compute() {
 }
 
 #[test]
-fn events_wake_whoever_waits() {
+pub(super) fn events_wake_whoever_waits() {
     run(TREE_NODES, |program| {
         let data = program.shared(PAGE_BYTES);
         if program.me() == 3 {
@@ -121,7 +121,7 @@ fn events_wake_whoever_waits() {
 }
 
 #[test]
-fn counters_count_every_operation_once() {
+pub(super) fn counters_count_every_operation_once() {
     const ROUNDS: u64 = 500;
     let endings = run(TREE_NODES, |program| {
         if program.me() == 1 {
@@ -157,7 +157,7 @@ fn counters_count_every_operation_once() {
 }
 
 #[test]
-fn remote_writes_are_there_after_the_fence() {
+pub(super) fn remote_writes_are_there_after_the_fence() {
     use std::sync::atomic::AtomicU64 as Address;
     let at: [Address; 3] = Default::default();
     run(3, |program| {
@@ -186,7 +186,7 @@ fn remote_writes_are_there_after_the_fence() {
 }
 
 #[test]
-fn a_wrong_address_of_a_remote_write_is_an_error_at_the_receiver() {
+pub(super) fn a_wrong_address_of_a_remote_write_is_an_error_at_the_receiver() {
     let message = run_to_failure(2, |program| {
         if program.me() == 0 {
             let byte = 1u64;

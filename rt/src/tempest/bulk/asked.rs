@@ -7,7 +7,7 @@
 use super::super::{Host, with};
 use super::{Destination, complete, destination, reject, source};
 use crate::messages::id;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::BLOCK_BYTES;
 use blizzard_protocol::ids::NodeId;
 

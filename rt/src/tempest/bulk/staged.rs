@@ -12,7 +12,8 @@ use super::{Bulk, Destination, Staging, complete, destination, reject};
 use crate::messages::id;
 use crate::node::has_bug;
 use crate::node::stats;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::stage;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 
@@ -60,8 +61,7 @@ pub(super) fn stage(host: &mut Host<'_>, most: u32) {
                 return None;
             }
             let claimed = area.claim_next(staging.number, piece);
-            #[cfg(test)]
-            crate::node::explore::note(me, claimed.into());
+            stage::note(me, claimed.into());
             if !claimed && !claims_nothing {
                 return None;
             }
@@ -128,7 +128,6 @@ pub(super) fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64
 /// Takes over what the sources that keep this node waiting have not staged.
 pub(super) fn take_over(host: &mut Host<'_>) {
     let Some(region) = host.node().map(|node| node.region()) else { return };
-    #[cfg(test)]
     let me = host.me();
     with(|t| {
         t.bulk.since = stats::cycles();
@@ -136,8 +135,7 @@ pub(super) fn take_over(host: &mut Host<'_>) {
             let Some(mut d) = t.bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
             let Some(src) = NodeId::new(d.src.into()) else { continue };
             let claimed = Area::of(&region, src).claim_rest(d.number, d.pieces());
-            #[cfg(test)]
-            crate::node::explore::note(me, claimed.unwrap_or(u64::MAX - 1));
+            stage::note(me, claimed.unwrap_or(u64::MAX - 1));
             if let Some(limit) = claimed.filter(|&limit| limit >= d.got) {
                 (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
                 t.bulk.destinations.set(at, d);

@@ -54,7 +54,7 @@ mod destination {
 #[derive(Clone, Copy)]
 struct Source {
     state: u8,
-    dest: u8,
+    dest: u16,
     /// The destination has said so, since the last look or send.
     established: bool,
     reset: bool,
@@ -67,7 +67,7 @@ struct Source {
 #[derive(Clone, Copy)]
 struct Destination {
     state: u8,
-    src: u8,
+    src: u16,
     /// The data comes in messages.
     asking: bool,
     channel: u32,
@@ -248,7 +248,7 @@ pub fn set_source(dest: NodeId, callback: u64) -> i32 {
     with(|t| {
         let new = Source {
             state: source::IDLE,
-            dest: dest.index() as u8,
+            dest: dest.index() as u16,
             established: false,
             reset: false,
             callback,
@@ -289,7 +289,7 @@ pub fn set_destination(
         }
         let new = Destination {
             state: destination::EMPTY,
-            src: src.index() as u8,
+            src: src.index() as u16,
             asking: false,
             channel: number,
             callback,

@@ -1,6 +1,7 @@
 //! The bugs that tests plant: what `blizzard stress` and the exploration of real nodes must find.
 //!
-//! Purpose: each bug of the list breaks one rule, so that a test can show that the random tester notices the first ten, and the exploration all others. Only
+//! Purpose: each bug of the list breaks one rule, so that a test can show that the random tester notices the first ten, the tests of transports the last one, and the
+//! exploration all others. Only
 //! unit tests, and a runtime that tests build with the feature `planted`, contain any. For the first ten, blocks have 64 bytes. Those from
 //! [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`); those of system calls, created nodes and bulk transfers are in the runtime.
 
@@ -89,10 +90,14 @@ pub enum Bug {
     BulkEndsEarly,
     /// The source stages pieces that the destination has claimed.
     StagesWhatIsClaimed,
+
+    // Of the order between pairs of nodes.
+    /// A fence of remote writes takes what has been sent for what has arrived.
+    FenceDoesNotWait,
 }
 
 /// By number, from 1.
-pub const BUGS: [Bug; 32] = [
+pub const BUGS: [Bug; 33] = [
     Bug::LostInvalidation,
     Bug::EarlyReply,
     Bug::TagBeforeData,
@@ -125,6 +130,7 @@ pub const BUGS: [Bug; 32] = [
     Bug::StagesWhatIsClaimed,
     Bug::CallIsMadeAfterWait,
     Bug::OtherProtocolIsForgotten,
+    Bug::FenceDoesNotWait,
 ];
 
 /// Whether that bug is planted. Never in a runtime that Blizzard embeds.

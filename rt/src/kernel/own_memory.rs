@@ -2,14 +2,17 @@
 //!
 //! Purpose: the runtime may interrupt the program inside `malloc`, so its own memory comes from `mmap` alone. [`Table`] reserves
 //! a large array of which only touched pages cost memory; [`Queue`] is a queue on top of it. [`KernelMemory`] hands them to the coherence engine.
-//! **Invariant**: element types are plain data for which zero bytes are a value ([`Zeroed`]).
+//! [`Slice`] has as many values of any type as the run needs. **Invariant**: elements of tables and queues are plain data for which zero bytes are a value
+//! ([`Zeroed`]).
 
 use crate::kernel::limits;
 use crate::kernel::sys;
 use blizzard_protocol::storage::Storage;
 pub use blizzard_protocol::storage::Zeroed;
 use core::marker::PhantomData;
-use core::mem::size_of;
+use core::mem::{align_of, size_of};
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
 
 /// [`Table`]s from the kernel.
 pub struct KernelMemory;
@@ -122,6 +125,57 @@ impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
         Table::set(self, index, value);
     }
 }
+
+/// A number of values, known when they are made.
+pub struct Slice<T> {
+    base: NonNull<T>,
+    len: usize,
+}
+
+impl<T> Slice<T> {
+    /// Makes `len` values, one by one.
+    pub fn new(len: usize, mut make: impl FnMut(usize) -> T) -> sys::Result<Slice<T>> {
+        const { assert!(align_of::<T>() <= 64) };
+        let at = map((len * size_of::<T>()).max(1) as u64)?;
+        let base = NonNull::new(at as *mut T).unwrap_or(NonNull::dangling());
+        for index in 0..len {
+            // SAFETY: inside the new memory, which is aligned for any such type.
+            unsafe { base.add(index).write(make(index)) };
+        }
+        Ok(Slice { base, len })
+    }
+}
+
+impl<T> Deref for Slice<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `new` has made so many values there, which belong to the slice.
+        unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Slice<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; `self` is exclusive.
+        unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Slice<T> {
+    fn drop(&mut self) {
+        // SAFETY: the slice owns values and memory, and nobody else knows them.
+        unsafe {
+            core::ptr::drop_in_place(&raw mut **self);
+            unmap(self.base.as_ptr() as u64, (self.len * size_of::<T>()).max(1) as u64);
+        }
+    }
+}
+
+// SAFETY: the slice owns its memory like a boxed one.
+unsafe impl<T: Send> Send for Slice<T> {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
-//! Whose a static is: the process's or the node's.
+//! Whose a static is: the process's, the thread's or the node's.
 //!
-//! Purpose: a static says in its type who may use it. [`PerProcess`]: every thread of the process, so it is atomic or never changes. [`PerNode`]: the node's
-//! one thread of computation. There may be several nodes in one process only in tests, which give each its own ([`crate::kernel::explored`]).
+//! Purpose: a static says in its type who may use it. [`PerProcess`]: every thread of the process, so it is atomic or never changes. [`PerThread`]: the
+//! thread that computes, alone. [`PerNode`]: the same thread, as the node. There may be several nodes in one process only in tests, which give each its own
+//! ([`crate::kernel::explored`]).
 //! **Invariant**: one reference into all the [`PerNode`]s of a [`Turn`] at a time.
 
 use core::cell::UnsafeCell;
@@ -27,6 +28,62 @@ impl<T> Deref for PerProcess<T> {
         &self.0
     }
 }
+
+/// What the thread that computes has: the only one that uses it. [`per_thread`] makes one.
+pub struct PerThread<T: 'static> {
+    #[cfg(not(test))]
+    value: T,
+    /// In a test each thread has its own.
+    #[cfg(test)]
+    value: fn() -> &'static T,
+}
+
+// SAFETY: one thread uses it.
+unsafe impl<T> Sync for PerThread<T> {}
+
+impl<T> PerThread<T> {
+    #[cfg(not(test))]
+    pub const fn new(value: T) -> PerThread<T> {
+        PerThread { value }
+    }
+
+    #[cfg(test)]
+    pub const fn new(value: fn() -> &'static T) -> PerThread<T> {
+        PerThread { value }
+    }
+}
+
+impl<T> Deref for PerThread<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        #[cfg(not(test))]
+        return &self.value;
+        #[cfg(test)]
+        return (self.value)();
+    }
+}
+
+/// Makes a static of the thread that computes.
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $Type:ty = $value:expr;) => {
+        $(#[$attribute])*
+        #[cfg(not(test))]
+        static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::new($value);
+        #[cfg(test)]
+        static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::new({
+            fn of_thread() -> &'static $Type {
+                std::thread_local! {
+                    static OF_THREAD: &'static $Type = std::boxed::Box::leak(std::boxed::Box::new($value));
+                }
+                OF_THREAD.with(|value| *value)
+            }
+            of_thread
+        });
+    };
+}
+pub(crate) use per_thread;
 
 /// How a value of the node was misused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@
 use crate::kernel::print;
 use crate::kernel::sys;
 use crate::memory::region::{Context, Region};
-use crate::transport;
-use blizzard_contract::node_phase;
+use crate::transport::control;
 use core::fmt::{self, Write};
-use core::sync::atomic::Ordering;
 
 /// Exit status of a node that stops the run, or stops because another one has stopped it.
 pub const EXIT_FAILED: i32 = 1;
@@ -20,15 +18,8 @@ pub fn fail_run(region: &Region, context: Context, status: i32, message: fmt::Ar
     // A failing Display leaves what was written before it.
     let _ = write!(line, "{message}");
     context.set_message(line.as_bytes());
-    announce(region, context, status);
+    control::fail(region, &context, status);
     end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
-}
-
-/// Marks this node as failed and wakes all others.
-pub fn announce(region: &Region, context: Context, status: i32) {
-    context.exit_status().store(status as u32, Ordering::Relaxed);
-    context.phase().store(node_phase::FAILED, Ordering::SeqCst);
-    transport::abort(region);
 }
 
 /// Ends the process; a test, which has several nodes in one process, ends the node's thread.

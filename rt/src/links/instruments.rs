@@ -39,7 +39,7 @@ mod enabled {
     use crate::kernel::sys;
     use crate::links::instruments::Step;
     use crate::memory::region::Context;
-    use crate::transport::Message;
+    use crate::transport::message::Message;
     use blizzard_contract::instrument;
     use core::sync::atomic::Ordering;
 
@@ -111,7 +111,7 @@ pub use enabled::{boundary, stamp, stamp_answer, stamp_received};
 mod disabled {
     use crate::links::instruments::Step;
     use crate::memory::region::Context;
-    use crate::transport::Message;
+    use crate::transport::message::Message;
 
     /// Does nothing in this build.
     #[inline(always)]

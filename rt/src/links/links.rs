@@ -15,7 +15,9 @@ use crate::memory::homes::{HomeTable, Homes, Place};
 use crate::memory::region::{Context, Region};
 use crate::memory::tags::Space;
 use crate::messages::kinds;
-use crate::transport::{Message, Transport, Urgency};
+use crate::transport::endpoint::Transport;
+use crate::transport::interface::Urgency;
+use crate::transport::message::Message;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
 use blizzard_protocol::bugs::Bug;
@@ -106,7 +108,7 @@ impl Port for Links {
             Some(_) => instruments::stamp_answer(&self.context, &mut words),
             None => instruments::stamp(&self.context, Step::LookedUp),
         }
-        let kind = kinds::urgency(number);
+        let kind = kinds::urgency_about_block(number);
         if !self.transport.send_block(to, (number, block.addr(), words), data, kind) {
             self.queue(to, number, block, data);
         }
@@ -148,7 +150,7 @@ impl Links {
             home_table: HomeTable::new(migrates, &homes)?,
             homes,
             // SAFETY: passed on from the caller.
-            transport: unsafe { Transport::new(region, me) },
+            transport: unsafe { Transport::new(region, me) }?,
             members: Members::new(&region),
             to_self: Queue::new(),
         })
@@ -171,7 +173,8 @@ impl Links {
     }
 
     /// Sends a message; one to this node itself is handled soon.
-    pub fn post(&mut self, to: NodeId, message: Message) {
+    pub fn post(&mut self, to: NodeId, mut message: Message) {
+        message.source = self.me.index() as u16;
         if to != self.me {
             self.send_as(to, message, kinds::urgency(message.handler));
         } else if let Err(e) = self.to_self.push(message) {
@@ -211,7 +214,7 @@ impl Links {
         let length = if data.is_some() { BLOCK_BYTES as u8 } else { 0 };
         let data = data.copied().unwrap_or_default();
         let message = Message { handler: number, addr: block.addr(), length, data, ..Message::default() };
-        if let Err(e) = self.transport.send(to, message, kinds::urgency(number)) {
+        if let Err(e) = self.transport.send(to, message, kinds::urgency_about_block(number)) {
             self.fail(format_args!("no memory to buffer a message to node {}: {e}", to.index()));
         }
     }

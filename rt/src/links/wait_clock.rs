@@ -8,47 +8,20 @@
 
 use crate::kernel::sys;
 use crate::memory::region::Context;
+use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
-
-/// What is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    Miss,
-    Barrier,
-    Lock,
-    /// Allocation, lookup, the end of the other nodes: not counted.
-    Other,
-}
-
-impl Wait {
-    /// How many kinds there are.
-    pub const KINDS: usize = Wait::Other as usize + 1;
-
-    /// Whether anybody wants to know how long it takes.
-    #[inline]
-    pub fn is_counted(self) -> bool {
-        self != Wait::Other
-    }
-}
 
 const COUNTED: [(Wait, Counter); 3] =
     [(Wait::Miss, Counter::MissWaitNs), (Wait::Barrier, Counter::BarrierWaitNs), (Wait::Lock, Counter::LockWaitNs)];
-
-/// The time-stamp counter.
-#[inline]
-pub fn cycles() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux leaves it enabled for user mode.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
 
 /// Both clocks at the same moment, as closely as a few tries give it: a process that loses its processor between the two
 /// readings would spoil the rate.
 fn both_clocks() -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
     for _ in 0..4 {
-        let before = cycles();
+        let before = sys::cycles();
         let ns = sys::monotonic_ns();
-        let gap = cycles().saturating_sub(before);
+        let gap = sys::cycles().saturating_sub(before);
         if gap < best.0 {
             best = (gap, before + gap / 2, ns);
         }
@@ -78,7 +51,7 @@ impl WaitClock {
     #[inline]
     pub fn waited(&mut self, what: Wait, since: u64) {
         // Another processor's counter may be a little behind.
-        let spent = cycles().saturating_sub(since);
+        let spent = sys::cycles().saturating_sub(since);
         for (sum, (counted, _)) in self.pending.iter_mut().zip(COUNTED) {
             if counted == what {
                 *sum += spent;
@@ -89,7 +62,7 @@ impl WaitClock {
     /// Whether it is time for a fold.
     #[inline]
     pub fn is_due(&self) -> bool {
-        cycles().wrapping_sub(self.folded_at) > FOLD_CYCLES
+        sys::cycles().wrapping_sub(self.folded_at) > FOLD_CYCLES
     }
 
     /// Converts what has been summed.
@@ -119,7 +92,7 @@ mod tests {
         let mut clock = WaitClock::start();
         // The wait lies within the outer interval and contains the inner one, however often this thread is interrupted.
         let outer = sys::monotonic_ns();
-        let since = cycles();
+        let since = sys::cycles();
         let inner = sys::monotonic_ns();
         while sys::monotonic_ns() < inner + 3_000_000 {}
         let shortest = sys::monotonic_ns() - inner;

@@ -6,7 +6,7 @@
 use crate::memory::homes::{HomeTable, Homes};
 use crate::memory::tags::Space;
 use crate::messages::kinds::{self, ANY_DATA, Route};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::BLOCK_BYTES;
 use blizzard_protocol::ids::NodeId;
 

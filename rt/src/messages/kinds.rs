@@ -3,18 +3,13 @@
 //! Purpose: one row a kind. What a node does with a message is said where it is done: [`crate::node::handlers`].
 //! Source: design section 6 (wire).
 
-use crate::transport::Urgency;
+use crate::transport::interface::Urgency;
+use crate::transport::message::FIRST_OTHER;
 use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use blizzard_protocol::list::row_of;
 
 /// The first number that is no protocol's.
-pub const OWN: u16 = 64;
-
-/// Whether such a message belongs to a coherence protocol, or is a part of data that comes before one.
-#[inline]
-pub const fn is_coherence(number: u16) -> bool {
-    number < OWN
-}
+pub const OWN: u16 = FIRST_OTHER;
 
 /// Who may send a message to whom, and what its address must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +138,14 @@ const PROTOCOL_ANSWERS: u64 = blizzard_protocol::list::ANSWERS | 1 << id::BLOCK_
 /// Whether the receiver of such a message must be told of it.
 #[inline]
 pub const fn urgency(number: u16) -> Urgency {
-    let (answers, place) = if number < OWN { (PROTOCOL_ANSWERS, number) } else { (ANSWERS, number - OWN) };
-    if place < 64 && answers >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+    let Some(place) = number.checked_sub(OWN) else { return urgency_about_block(number) };
+    if place < 64 && ANSWERS >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+}
+
+/// The same of a message about a block.
+#[inline]
+pub const fn urgency_about_block(number: u16) -> Urgency {
+    if PROTOCOL_ANSWERS >> (number % OWN) & 1 == 1 { Urgency::Answer } else { Urgency::Call }
 }
 
 /// The row of that number; `None` when no message has it.

@@ -10,12 +10,14 @@
 //!   owner when an address is beyond what it knows.
 
 use crate::links::bugs::has_bug;
-use crate::links::wait_clock::Wait;
 use crate::memory::homes::{ArenaId, PAGE_BYTES};
 use crate::memory::segment;
 use crate::messages::kinds::id;
+use crate::node::alarm;
 use crate::node::node::Node;
-use crate::transport::{Message, Patience};
+use crate::transport::message::Message;
+use crate::transport::patience::Patience;
+use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
 use blizzard_protocol::engine::access::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
@@ -130,17 +132,11 @@ impl Node {
     #[inline]
     pub fn end_last_access(&mut self) {
         self.engine.end_last_access(&mut self.links);
-        #[cfg(test)]
-        self.deliver_from_bag();
     }
 
     /// Whether something waits for the access in progress to be executed.
     #[inline]
     pub fn holds_work(&self) -> bool {
-        #[cfg(test)]
-        if self.bag.as_ref().is_some_and(|bag| !bag.is_empty()) {
-            return true;
-        }
         self.engine.holds_work()
     }
 
@@ -148,9 +144,9 @@ impl Node {
     #[inline]
     pub fn idle(&mut self, patience: &mut Patience) {
         let most_looks = self.engine.patience();
-        if most_looks == u32::MAX && !cfg!(test) {
+        if most_looks == u32::MAX {
             // No protocol has anything to do without a message.
-            self.transport.idle(patience, most_looks, u64::MAX);
+            self.transport.idle(patience, most_looks, u64::MAX, alarm::is_due);
         } else {
             self.idle_with_work(patience, most_looks);
         }
@@ -159,11 +155,7 @@ impl Node {
     #[inline(never)]
     fn idle_with_work(&mut self, patience: &mut Patience, most_looks: u32) {
         let longest_ns = self.engine.longest_sleep();
-        #[cfg(test)]
-        let longest_ns = self.longest_sleep(longest_ns);
-        let idled = self.transport.idle(patience, most_looks, longest_ns);
-        #[cfg(test)]
-        self.deliver_from_bag();
+        let idled = self.transport.idle(patience, most_looks, longest_ns, alarm::is_due);
         self.engine.idle(&mut self.links, idled);
     }
 
@@ -376,16 +368,6 @@ pub fn on_home_query(node: &mut Node, from: NodeId, message: &Message) {
 /// Handler of all messages of protocols, and of the parts of data that come before them.
 #[inline]
 pub fn on_message(node: &mut Node, from: NodeId, message: &Message) {
-    #[cfg(test)]
-    if node.bag.is_some() {
-        return node.put_into_bag(message);
-    }
-    deliver(node, from, message);
-}
-
-/// Gives a message to the engine.
-#[inline]
-pub fn deliver(node: &mut Node, from: NodeId, message: &Message) {
     let data = (u64::from(message.length) == BLOCK_BYTES).then_some(&message.data);
     node.engine.message(&mut node.links, from, message.handler, message.addr, data);
 }

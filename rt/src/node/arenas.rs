@@ -8,7 +8,7 @@ use crate::memory::arena::{Arena, Chunk, FreeError};
 use crate::memory::homes::{ArenaId, Attributes, Homes, Placement};
 use crate::memory::partition::{IN_ZONE, LOWER};
 use crate::messages::kinds::id;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 

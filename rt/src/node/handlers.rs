@@ -9,7 +9,7 @@ use crate::node::arenas;
 use crate::node::node::Node;
 use crate::node::user_handlers;
 use crate::sync::{collective, group, lock, remote, slots, state};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 

@@ -6,8 +6,8 @@ pub mod arenas;
 /// What a node consists of.
 pub mod node;
 
-#[cfg(test)]
-pub mod shuffle;
+/// Whether a timer is due.
+pub mod alarm;
 
 /// Makes the blocks of an access accessible at once.
 pub mod access;

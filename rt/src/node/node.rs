@@ -11,7 +11,7 @@ use crate::memory::region::Region;
 use crate::memory::tags::Space;
 use crate::node::arenas::Arenas;
 use crate::sync::state::Sync;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::engine::access::Engine;
 use blizzard_protocol::ids::NodeId;
@@ -35,9 +35,6 @@ pub struct Node {
     pub requests: u64,
     /// Messages of `tempest.h` that came before the program had started that interface.
     pub early: Queue<Message>,
-    /// In a test that lets messages overtake each other.
-    #[cfg(test)]
-    pub bag: Option<crate::node::shuffle::Bag>,
 }
 
 impl Deref for Node {
@@ -76,8 +73,6 @@ impl Node {
             answer: None,
             requests: 0,
             early: Queue::new(),
-            #[cfg(test)]
-            bag: None,
         })
     }
 

@@ -3,12 +3,11 @@
 //! Purpose: the node runs them where it polls and where it waits, and gives them their messages; [`crate::tempest`] says which and how. It registers itself
 //! here when the program starts that interface. **Invariant**: one handler runs at a time, on the node's thread.
 
-use crate::kernel::owned::PerProcess;
-use crate::kernel::unaliased::Unaliased;
+use crate::kernel::owned::per_thread;
 use crate::messages::kinds::id;
 use crate::node::access::Lane;
 use crate::node::node::Node;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 use core::fmt;
@@ -70,24 +69,18 @@ struct Global {
     running: AtomicU8,
 }
 
-static GLOBAL: Global = Global {
-    interface: AtomicPtr::new(core::ptr::null_mut()),
-    by_gate: AtomicBool::new(false),
-    running: AtomicU8::new(HandlerKind::None as u8),
-};
-
-/// A deadline of the program's timers has passed.
-static TIMER_DUE: PerProcess<Unaliased<AtomicBool>> = PerProcess::new(Unaliased::new(AtomicBool::new(false)));
-
-/// Whether some timer's time has come.
-#[inline]
-pub fn is_timer_due() -> bool {
-    TIMER_DUE.load(Ordering::SeqCst)
+impl Global {
+    const fn new() -> Global {
+        Global {
+            interface: AtomicPtr::new(core::ptr::null_mut()),
+            by_gate: AtomicBool::new(false),
+            running: AtomicU8::new(HandlerKind::None as u8),
+        }
+    }
 }
 
-/// Says whether some timer's time has come.
-pub fn set_timer_due(is_due: bool) {
-    TIMER_DUE.store(is_due, Ordering::SeqCst);
+per_thread! {
+    static GLOBAL: Global = Global::new();
 }
 
 /// The program uses the interface from here on.

@@ -3,17 +3,21 @@
 //! Purpose: a [`Node`] receives messages only while one of its calls runs. [`crate::process::process`] has the one of this process, and the ways into the
 //! runtime. Input: misses, polls, calls, messages. Output: tags, messages, the end of the run.
 
+use crate::kernel::sys;
 use crate::links::bugs::has_bug;
 use crate::links::ending;
 use crate::links::instruments::{self, Step};
-use crate::links::wait_clock::{self, Wait};
 use crate::messages::judge::{self, Receiver, Rejection};
 use crate::messages::kinds;
 use crate::node::access;
+use crate::node::alarm;
 use crate::node::handlers;
 use crate::node::node::Node;
 use crate::node::user_handlers;
-use crate::transport::{Message, Patience};
+use crate::transport::message::Message;
+use crate::transport::patience::Patience;
+use crate::transport::patience::Wait;
+use crate::transport::stage;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 
@@ -82,7 +86,7 @@ impl Node {
                 return Entered::Waited;
             }
         }
-        if !self.holds_work() && !user_handlers::are_due() && self.transport.enter_kernel() {
+        if !self.holds_work() && !user_handlers::are_due() && self.transport.enter_kernel(alarm::is_due) {
             Entered::Yes
         } else {
             Entered::Message
@@ -93,8 +97,7 @@ impl Node {
     pub fn serve(&mut self) {
         let mut message = Message::default();
         for _ in 0..POLL_BUDGET {
-            #[cfg(test)]
-            crate::kernel::explored::look_is_optional();
+            stage::look_is_optional();
             let Some(from) = self.transport.receive_into(&mut message) else { return };
             self.transport.next_turn();
             self.handle(from, &message);
@@ -118,7 +121,7 @@ impl Node {
         match judge::validate(&receiver, from, message) {
             Ok(()) => {
                 self.transport.note_taken(from, message.taken);
-                if kinds::is_coherence(message.handler) {
+                if message.handler < kinds::OWN {
                     access::on_message(self, from, message);
                 } else {
                     handlers::run(self, from, message);
@@ -167,7 +170,7 @@ impl Node {
         }
         // Whoever waits may wait for a node that has been created and not released.
         self.release();
-        let since = if what.is_counted() { wait_clock::cycles() } else { 0 };
+        let since = if what.is_counted() { sys::cycles() } else { 0 };
         let mut patience = Patience::default();
         let mut message = Message::default();
         loop {
@@ -208,7 +211,7 @@ impl Node {
                 }
             }
         }
-        self.transport.end_wait(&patience);
+        self.transport.end_wait(&patience, user_handlers::wants_poll);
         if what.is_counted() {
             self.clock.waited(what, since);
         }

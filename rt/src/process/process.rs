@@ -22,7 +22,8 @@ use crate::node::user_handlers;
 use crate::node::waiting::Entered;
 use crate::process::host::Host;
 use crate::process::own_stack;
-use blizzard_contract::{self as contract, Counter, RegionHeader, node_phase};
+use crate::transport::control;
+use blizzard_contract::{self as contract, Counter, RegionHeader};
 use blizzard_protocol::ids::NodeId;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -262,8 +263,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
                 // `dispatch::enable` has installed one.
                 sys::set_signal_mask(sys::signal_mask() | 1 << (contract::CALL_SIGNAL - 1));
             }
-            context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
-            context.phase().store(node_phase::RUNNING, Ordering::Release);
+            control::join(&context, sys::getpid() as u32);
         }
     }
     GLOBAL.started.store(true, Ordering::Relaxed);
@@ -351,7 +351,7 @@ pub unsafe fn restart(region: Region, me: NodeId, space: Space) {
         let node = (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
         node.sync.collectives.continue_from(entered);
     }
-    region.context(me).phase().store(node_phase::RUNNING, Ordering::Release);
+    control::run(&region.context(me));
 }
 
 /// Releases created nodes before a system call that may block, or when they have waited for a while.
@@ -439,7 +439,7 @@ pub fn poll() {
         if user.is_some() || !user_handlers::is_active() {
             context.poll().store(0, Ordering::Relaxed);
         }
-        if region.abort().load(Ordering::Relaxed) != 0 {
+        if control::is_aborted(&region) {
             sys::exit_group(EXIT_FAILED);
         }
         if let Some(user) = user {
@@ -494,17 +494,16 @@ pub fn exiting(status: i32) {
         enter("exit", Node::fold_times);
     }
     if status != 0 {
-        return ending::announce(&region, context, status);
+        return control::fail(&region, &context, status);
     }
-    context.exit_status().store(0, Ordering::Relaxed);
-    context.phase().store(node_phase::DONE, Ordering::SeqCst);
+    control::finish(&context);
     if several {
         enter("exit", |node| {
             node.begin();
             node.finish();
             node.fold_times();
             node.transport.make_sure();
-            node.transport.say_gone();
+            control::leave(&node.context);
         });
     }
 }

@@ -17,7 +17,7 @@ use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::op::Reduction;
 use crate::sync::sets::{Has, Names, Waits, bit, members};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;
 

@@ -9,7 +9,7 @@ use crate::kernel::own_memory::{Queue, Zeroed};
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::sets::{Has, Waits, bit, members};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_protocol::ids::NodeId;
 
 /// A barrier at its home: who waits, and how many it takes.

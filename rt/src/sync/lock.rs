@@ -8,7 +8,7 @@ use crate::kernel::own_memory::{Queue, Zeroed};
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::sets::{Waits, bit};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::MAX_NODES;
 use blizzard_protocol::ids::NodeId;
 

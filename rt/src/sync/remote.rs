@@ -14,7 +14,7 @@ use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::op::Op;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::NodeId;
 

@@ -8,7 +8,7 @@ use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::{id, is_publish_slot};
 use crate::sync::sets::{Has, Waits, bit, members};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::{Counter, PUBLISH_SLOTS};
 use blizzard_protocol::ids::NodeId;
 

@@ -10,7 +10,7 @@ use crate::sync::group::{self, Groups};
 use crate::sync::lock::{self, Locks};
 use crate::sync::remote::Counters;
 use crate::sync::slots::{self, Slots};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_protocol::ids::NodeId;
 
 /// The synchronisation state of one node.

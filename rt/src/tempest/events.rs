@@ -2,17 +2,18 @@
 //!
 //! Purpose: [`run_events`] chooses the next handler: timers before messages (section 2). Input: what has arrived, timers. Output: calls of handlers.
 
-use crate::links::wait_clock::Wait;
 use crate::messages::kinds::id;
+use crate::node::alarm;
 use crate::node::node::Node;
-use crate::node::user_handlers::{in_handler, is_active, is_timer_due};
+use crate::node::user_handlers::{in_handler, is_active};
 use crate::process::host::Host;
 use crate::process::process;
 use crate::tempest::bulk::{channels, transfer};
 use crate::tempest::invocation::{Invocation, invoke, remind};
 use crate::tempest::messages::arrived;
 use crate::tempest::timers;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 use core::fmt;
@@ -23,7 +24,7 @@ const BUDGET: u32 = 256;
 /// Whether [`run_events`] has something to do.
 #[inline]
 pub fn has_events() -> bool {
-    is_active() && !in_handler() && (is_timer_due() || arrived::is_waiting() || channels::has_work())
+    is_active() && !in_handler() && (alarm::is_due() || arrived::is_waiting() || channels::has_work())
 }
 
 /// Runs handlers of timers, messages and channels until there is nothing to do, `enough` says so, or the budget is used up; then the
@@ -92,7 +93,7 @@ pub fn on_message(node: &mut Node, from: NodeId, message: &Message) {
 fn on_slot(node: &mut Node, from: NodeId, slot: &Message) {
     // Most messages are short and find nothing in front of them: no queue then.
     if !in_handler()
-        && !is_timer_due()
+        && !alarm::is_due()
         && let Some(message) = arrived::begin_in_line(from, slot)
     {
         arrived::run(&mut Host::Node(node), message);

@@ -9,7 +9,6 @@
 //!   pinned block while this node waits for a message of theirs.
 
 use crate::kernel::owned::{PerNode, PerProcess};
-use crate::links::wait_clock::Wait;
 use crate::node::access::{Lane, MAX_LANES};
 use crate::node::user_handlers::{in_handler, running};
 use crate::process::host::Host;
@@ -20,6 +19,7 @@ use crate::tempest::invocation::{Invocation, invoke};
 use crate::tempest::owner::{TURN, require_own_thread};
 use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table::{PAGES, is_user};
+use crate::transport::patience::Wait;
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::tag::Tag;

@@ -6,6 +6,7 @@ use crate::node::user_handlers::{HandlerKind, in_handler, is_by_gate, set_runnin
 use crate::process::host::Host;
 use crate::process::process;
 use crate::tempest::saved_state;
+use crate::transport::stage;
 use blizzard_contract as contract;
 use blizzard_contract::tempest::{BlockFaultHandler, ChannelHandler, MessageHandler, PageFaultHandler, TimerHandler};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -74,8 +75,7 @@ pub fn invoke(host: &mut Host<'_>, mut call: Invocation) {
 
 /// Makes the next poll enter the runtime.
 pub fn remind() {
-    #[cfg(test)]
-    if crate::kernel::explored::is_active() {
+    if stage::is_directed() {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.

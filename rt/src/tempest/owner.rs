@@ -8,6 +8,7 @@ use crate::kernel::owned::{Misuse, PerNode, PerProcess, Turn};
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
 use crate::node::user_handlers::is_active;
+use crate::process::host::Host;
 use crate::process::process;
 use blizzard_contract as contract;
 use blizzard_protocol::ids::NodeId;
@@ -19,7 +20,8 @@ static THREAD: PerProcess<AtomicI32> = PerProcess::new(AtomicI32::new(0));
 static HAS_THREADS: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// Of all statics of the interface.
 pub static TURN: Turn = Turn::new(refuse);
-static SETTINGS: PerNode<Settings> = PerNode::new(&TURN);
+/// What the run says.
+pub static SETTINGS: PerNode<Settings> = PerNode::new(&TURN);
 
 /// What a run says about this interface; see [`contract::RegionHeader`].
 #[derive(Clone, Copy, Debug)]
@@ -116,9 +118,20 @@ pub fn require_own_thread(what: &str) {
 
 /// The node with that number, or the end of the run.
 pub fn require_node(function: &str, number: u32) -> NodeId {
-    match NodeId::new(number).filter(|_| number < process::nodes()) {
+    require_node_among(process::nodes(), function, number)
+}
+
+/// The same for who has the host.
+#[inline]
+pub fn require_node_of(host: &mut Host<'_>, function: &str, number: u32) -> NodeId {
+    require_node_among(host.node().map_or(1, |node| node.region.header().nodes), function, number)
+}
+
+#[inline]
+fn require_node_among(nodes: u32, function: &str, number: u32) -> NodeId {
+    match NodeId::new(number).filter(|_| number < nodes) {
         Some(node) => node,
-        None => process::fail(format_args!("{function}: there is no node {number}, the run has {}", process::nodes())),
+        None => process::fail(format_args!("{function}: there is no node {number}, the run has {nodes}")),
     }
 }
 

@@ -4,7 +4,6 @@
 //! program's private memory. Output: a thread that runs on.
 //! **Invariant**: a handler never sleeps.
 
-use crate::links::wait_clock::Wait;
 use crate::node::user_handlers::{in_handler, running};
 use crate::process::host::Host;
 use crate::process::process;
@@ -12,6 +11,7 @@ use crate::process::tags;
 use crate::tempest::events::wait;
 use crate::tempest::faults::FAULTS;
 use crate::tempest::pages::blocks::BlockSpec;
+use crate::transport::patience::Wait;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// `TPPI_resume_va`.

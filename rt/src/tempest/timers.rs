@@ -14,10 +14,10 @@ use crate::kernel::own_memory::{Queue, Zeroed};
 use crate::kernel::owned::{PerNode, PerProcess};
 use crate::kernel::sys;
 use crate::memory::region::Context;
-use crate::node::user_handlers::{is_timer_due, set_timer_due};
+use crate::node::alarm;
 use crate::process::process;
 use crate::tempest::owner::TURN;
-use crate::transport;
+use crate::transport::rings::ends::wake;
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -138,7 +138,7 @@ fn publish_deadline() {
 
 /// Takes a handler whose time has come.
 pub fn take_due() -> Option<(TimerHandler, u64)> {
-    if !is_timer_due() {
+    if !alarm::is_due() {
         return None;
     }
     let now = sys::monotonic_ns();
@@ -146,7 +146,7 @@ pub fn take_due() -> Option<(TimerHandler, u64)> {
         // SAFETY: entry of the rewritten code of a function that the program gave as a timer handler.
         return Some((unsafe { core::mem::transmute::<u64, TimerHandler>(handler) }, user_ptr));
     }
-    set_timer_due(false);
+    alarm::set_due(false);
     publish_deadline();
     None
 }
@@ -161,7 +161,7 @@ pub fn sleep_until_due() -> bool {
     let doorbell = context.poll();
     doorbell.store(0, Ordering::SeqCst);
     context.activity().swap(activity::SLEEPING, Ordering::SeqCst);
-    if !is_timer_due() {
+    if !alarm::is_due() {
         // Woken, interrupted or timed out: the caller looks again.
         let _ = sys::futex_wait(doorbell, 0, Some(50_000_000));
     }
@@ -205,9 +205,9 @@ extern "C" fn watch() -> ! {
             continue;
         }
         if DEADLINE.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            set_timer_due(true);
+            alarm::set_due(true);
             // The node says that it sleeps before it looks at the word for the last time, so one of the two sees the other.
-            transport::wake(&context());
+            wake(&context());
         }
     }
 }

@@ -8,3 +8,6 @@ mod explore;
 
 /// Locks, barriers and events.
 mod sync_models;
+
+/// What a node has in place of the process's statics.
+mod statics;

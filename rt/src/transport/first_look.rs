@@ -22,8 +22,8 @@ const STEP: u64 = 16;
 const MARGIN: u64 = 8;
 const _: () = assert!(MARGIN < STEP);
 
-/// What is known of one kind of wait.
-#[derive(Clone, Copy, Debug)]
+/// What is known of one kind of wait; nothing at first: then the first look comes at once.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct FirstLook {
     /// Lower quartile of the waits that began with each pause, in cycles; 0: not tried yet.
     cycles: [u64; PAUSES.len()],
@@ -40,11 +40,6 @@ pub struct FirstLook {
 pub struct Timed(u8);
 
 impl FirstLook {
-    /// Nothing is known: the first look comes at once.
-    pub const fn new() -> FirstLook {
-        FirstLook { cycles: [0; PAUSES.len()], best: 0, tried: 0, settled: 0, waits: 0 }
-    }
-
     /// A wait begins: how many pauses come first, and whether the wait is to be timed.
     #[inline]
     pub fn begin(&mut self) -> (u8, Option<Timed>) {
@@ -94,7 +89,7 @@ mod tests {
 
     /// Waits whose length depends on the pause; the pause that most of them begin with in the end.
     fn learnt(waits: u32, length: impl Fn(u8, u32) -> u64) -> u8 {
-        let mut look = FirstLook::new();
+        let mut look = FirstLook::default();
         for n in 0..waits {
             let (pauses, timed) = look.begin();
             if let Some(timed) = timed {
@@ -133,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_settled_is_rarely_disturbed() {
-        let mut look = FirstLook::new();
+        let mut look = FirstLook::default();
         let mut odd = 0;
         for n in 0..60_000 {
             let (pauses, timed) = look.begin();

@@ -1,43 +1,32 @@
-//! Watching the peers while this node waits for them.
+//! What a node that waits sees of its peers.
 //!
-//! Purpose: a node that is asleep in code without polls is called, one that is dead or stopped is found. Input: what a peer says in its context page.
-//! Output: signals, and [`Transport::silent`] and [`Transport::damaged`] for the node to report.
+//! Purpose: a node that is asleep in code without polls is called, one that is dead or stopped is found. Input: what a peer shows of its life ([`PeerState`]), again
+//! and again. Output: a [`Verdict`].
 
-use super::{Peer, Transport, call};
-use crate::kernel::sys;
+use crate::transport::interface::PeerState;
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
-use core::sync::atomic::Ordering;
 
 /// A node calls a peer that leaves its doorbell unanswered at most so often.
-pub(super) const CALL_EVERY_NS: u64 = 2_000_000;
+pub const CALL_EVERY_NS: u64 = 2_000_000;
 
 /// More time than this between two looks counts as so much: the node did not run for the rest, nor its machine, perhaps.
 const MOST_BETWEEN_NS: u64 = 250_000_000;
 
 /// Time in which this node can have seen its peers run.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Attention {
+pub struct Attention {
     looked_ns: u64,
     sum_ns: u64,
 }
 
 impl Attention {
     /// A look at that time: how much has passed in all.
-    fn look(&mut self, now_ns: u64) -> u64 {
+    pub fn look(&mut self, now_ns: u64) -> u64 {
         let between = now_ns.saturating_sub(core::mem::replace(&mut self.looked_ns, now_ns));
         self.sum_ns += between.min(MOST_BETWEEN_NS);
         self.sum_ns
     }
-}
-
-/// What this node has seen of a peer's life, in times of its [`Attention`].
-#[derive(Clone, Copy, Default)]
-pub(super) struct Watch {
-    /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
-    beat: u32,
-    owed_since_ns: u64,
-    called_ns: u64,
 }
 
 /// A peer that has not answered for too long.
@@ -48,57 +37,52 @@ pub struct Silent {
     pub for_ms: u64,
 }
 
-impl Transport {
-    /// The peer that [`Transport::idle`] has found silent for too long.
-    pub const fn silent(&self) -> Option<Silent> {
-        self.silent
-    }
+/// What is to be done about a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Nothing,
+    /// Its doorbell is unanswered: look again soon and, if that is said, call it.
+    Unanswered {
+        call: bool,
+    },
+    /// It has not shown a sign of life for so long although it owes one.
+    Silent {
+        for_ms: u64,
+    },
+}
 
-    /// The peer to or from which [`Transport::idle`] has found a ring overwritten.
-    pub const fn damaged(&self) -> Option<NodeId> {
-        self.damaged
-    }
+/// What this node has seen of a peer's life, in times of its [`Attention`].
+#[derive(Clone, Copy, Default)]
+pub struct Watch {
+    /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
+    beat: u32,
+    owed_since_ns: u64,
+    called_ns: u64,
+}
 
-    /// Looks at the peers: calls those that leave their doorbell unanswered, and notes one that has not shown a sign of life for too long
-    /// although it owes one. A node owes a beat while it waits for messages itself, and while its doorbell is set. True when a peer's
-    /// doorbell is unanswered: then this node looks again soon.
-    #[cold]
-    pub(super) fn watch(&mut self) -> bool {
-        self.unwatched = 0;
-        let now = self.attention.look(sys::monotonic_ns());
-        let limit_ms = u64::from(self.region.header().peer_timeout_ms);
-        let mut unanswered = false;
-        for (number, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { watch, context, link, .. }) = peer else { continue };
-            if !link.is_sound() {
-                self.damaged = NodeId::new(number as u32);
-            }
-            let doing = context.activity().load(Ordering::Relaxed);
-            let rung = context.poll().load(Ordering::Relaxed) != 0;
-            let beat = context.beat().load(Ordering::Relaxed);
-            let pid = context.pid().load(Ordering::Relaxed);
-            let owes = rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
-            if !owes || beat != watch.beat || doing == activity::GONE || pid == 0 {
-                *watch = Watch { beat, owed_since_ns: now, ..*watch };
-                continue;
-            }
-            let for_ms = now.saturating_sub(watch.owed_since_ns) / 1_000_000;
-            if limit_ms != 0 && for_ms >= limit_ms {
-                self.silent = NodeId::new(number as u32).map(|node| Silent { node, pid, for_ms });
-            }
-            if rung && matches!(doing, activity::RUNNING | activity::KERNEL | activity::CALLED) {
-                unanswered = true;
-                // Less and less often: a node that computes answers at its next poll in any case.
-                let pause_ns = CALL_EVERY_NS.max(now.saturating_sub(watch.owed_since_ns) / 2);
-                if now.saturating_sub(watch.owed_since_ns) >= CALL_EVERY_NS
-                    && now.saturating_sub(watch.called_ns) >= pause_ns
-                {
-                    watch.called_ns = now;
-                    call(pid);
-                }
-            }
+impl Watch {
+    /// A look at the peer. A node owes a beat while it waits for messages itself, and while its doorbell is set. `limit_ms`: 0 for none.
+    pub fn look(&mut self, peer: PeerState, now: u64, limit_ms: u64) -> Verdict {
+        let PeerState { doing, is_rung, beat, pid } = peer;
+        let owes = is_rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
+        if !owes || beat != self.beat || doing == activity::GONE || pid == 0 {
+            *self = Watch { beat, owed_since_ns: now, ..*self };
+            return Verdict::Nothing;
         }
-        unanswered
+        let owed_for = now.saturating_sub(self.owed_since_ns);
+        if limit_ms != 0 && owed_for / 1_000_000 >= limit_ms {
+            return Verdict::Silent { for_ms: owed_for / 1_000_000 };
+        }
+        if !is_rung || !matches!(doing, activity::RUNNING | activity::KERNEL | activity::CALLED) {
+            return Verdict::Nothing;
+        }
+        // Less and less often: a node that computes answers at its next poll in any case.
+        let pause_ns = CALL_EVERY_NS.max(owed_for / 2);
+        let call = owed_for >= CALL_EVERY_NS && now.saturating_sub(self.called_ns) >= pause_ns;
+        if call {
+            self.called_ns = now;
+        }
+        Verdict::Unanswered { call }
     }
 }
 

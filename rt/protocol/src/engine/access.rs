@@ -80,7 +80,7 @@ impl<M: Storage> Engine<M> {
         Ok(Engine {
             protocols: Protocols::new(protocol, header.segment_bytes >> BLOCK_SHIFT)?,
             pins: Pins::NONE,
-            parts: Parts::new()?,
+            parts: Parts::new(header.nodes)?,
             held: Queue::new(),
             pages: Pages::new(header.stache_pages, header.segment_bytes)?,
             trail: Trail::new(header.look_ahead, header.ring_slots)?,

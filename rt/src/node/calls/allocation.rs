@@ -4,7 +4,6 @@
 //! **Invariant**: memory is zero when its address is returned: fresh memory is zero at its home from the start, recycled memory is zeroed by the node
 //! that asked, with ordinary coherent stores.
 
-use crate::links::wait_clock::Wait;
 use crate::memory::arena::FreeError;
 #[cfg(test)]
 use crate::memory::homes::Placement;
@@ -12,7 +11,8 @@ use crate::memory::homes::{Attributes, PAGE_BYTES};
 use crate::messages::kinds::id;
 use crate::node::arenas::{FREED_ALREADY, FREED_OK, Full, whole_blocks};
 use crate::node::node::Node;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::ids::Block;
 #[cfg(test)]

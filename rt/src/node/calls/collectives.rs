@@ -2,11 +2,11 @@
 //!
 //! Input: words, private memory. Output: the same on all nodes. [`crate::sync::collective`] says how.
 
-use crate::links::wait_clock::Wait;
 use crate::messages::kinds::id;
 use crate::node::node::Node;
 use crate::sync::collective::{CHUNK_BYTES, Collective, VECTOR_WORDS};
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 

@@ -14,12 +14,12 @@
 use crate::kernel::sys;
 use crate::kernel::unaliased::Unaliased;
 use crate::links::bugs::has_bug;
-use crate::links::wait_clock::Wait;
 use crate::memory::homes::PAGE_BYTES;
 use crate::memory::partition::LOWER;
 use crate::messages::kinds::id;
 use crate::node::node::Node;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::tag::Tag;
 use core::fmt;

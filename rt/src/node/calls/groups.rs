@@ -1,10 +1,10 @@
 //! Barriers of some nodes, and events: the calls of the program, which wait. [`crate::sync::group`] has the home's part.
 
-use crate::links::wait_clock::Wait;
 use crate::messages::kinds::id;
 use crate::node::node::Node;
 use crate::sync::handle::Kind;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
 
 impl Node {

@@ -1,9 +1,9 @@
 //! Publish and lookup: the calls of the program, which wait. [`crate::sync::slots`] has node 0's part.
 
-use crate::links::wait_clock::Wait;
 use crate::messages::kinds::{id, is_publish_slot};
 use crate::node::node::Node;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::patience::Wait;
 use blizzard_contract::PUBLISH_SLOTS;
 
 impl Node {

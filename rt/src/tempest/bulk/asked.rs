@@ -7,7 +7,7 @@
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::tempest::bulk::channels::{self, BULK, Destination, complete, destination, reject, source};
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::BLOCK_BYTES;
 use blizzard_protocol::ids::NodeId;
 

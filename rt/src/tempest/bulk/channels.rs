@@ -2,18 +2,17 @@
 //!
 //! Input: calls of the program. Output: changed endpoints, callbacks, messages.
 
-#[cfg(test)]
-use crate::kernel::explored;
 use crate::kernel::own_memory::{Queue, Zeroed};
 use crate::kernel::owned::PerNode;
-use crate::links::wait_clock;
+use crate::kernel::sys;
 use crate::memory::region::Context;
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::process::process;
 use crate::tempest::invocation::Invocation;
 use crate::tempest::owner::TURN;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::stage;
 use blizzard_contract::tempest::ChannelHandler;
 use blizzard_contract::{Counter, STAGE_PIECE_BYTES};
 use blizzard_protocol::ids::NodeId;
@@ -44,7 +43,7 @@ pub mod destination {
 #[derive(Clone, Copy)]
 pub struct Source {
     pub state: u8,
-    pub dest: u8,
+    pub dest: u16,
     /// The destination has said so, since the last look or send.
     pub established: bool,
     pub reset: bool,
@@ -57,7 +56,7 @@ pub struct Source {
 #[derive(Clone, Copy)]
 pub struct Destination {
     pub state: u8,
-    pub src: u8,
+    pub src: u16,
     /// The data comes in messages.
     pub asking: bool,
     pub channel: u32,
@@ -176,11 +175,10 @@ impl Bulk {
     }
 
     pub fn is_starving(&self) -> bool {
-        #[cfg(test)]
-        if let Some(has_passed) = explored::has_time_passed() {
+        if let Some(has_passed) = stage::has_time_passed() {
             return self.awaits_pieces() && has_passed;
         }
-        self.awaits_pieces() && wait_clock::cycles().saturating_sub(self.since) > PATIENCE_CYCLES
+        self.awaits_pieces() && sys::cycles().saturating_sub(self.since) > PATIENCE_CYCLES
     }
 
     /// The next callback to run.
@@ -226,7 +224,7 @@ pub fn set_source(dest: NodeId, callback: u64) -> i32 {
     BULK.with(|bulk| {
         let new = Source {
             state: source::IDLE,
-            dest: dest.index() as u8,
+            dest: dest.index() as u16,
             established: false,
             reset: false,
             callback,
@@ -363,8 +361,7 @@ pub fn complete(host: &mut Host<'_>, at: u64, mut d: Destination) {
 }
 
 fn count_bytes(bytes: u64) {
-    #[cfg(test)]
-    if explored::is_active() {
+    if stage::is_directed() {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.

@@ -6,15 +6,14 @@
 //! Input: offers, messages of the other end. Output: data in the destination's buffer.
 //! **Invariant**: each piece is either staged by the source or claimed by the destination, never both ([`Area`] says which).
 
-#[cfg(test)]
-use crate::kernel::explored;
+use crate::kernel::sys;
 use crate::links::bugs::has_bug;
-use crate::links::wait_clock;
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
 use crate::tempest::bulk::staging::Area;
-use crate::transport::Message;
+use crate::transport::message::Message;
+use crate::transport::stage;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 
@@ -58,8 +57,7 @@ pub fn stage(host: &mut Host<'_>, most: u32) {
                 return None;
             }
             let claimed = area.claim_next(staging.number, piece);
-            #[cfg(test)]
-            explored::note(me, claimed.into());
+            stage::note(me, claimed.into());
             if !claimed && !claims_nothing {
                 return None;
             }
@@ -110,7 +108,7 @@ pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, numbe
     d.got += 1;
     BULK.with(|bulk| {
         bulk.destinations.set(at, d);
-        bulk.since = wait_clock::cycles();
+        bulk.since = sys::cycles();
     });
     let ends_early = host.node().is_some_and(|node| has_bug!(node, BulkEndsEarly)) && d.got + 1 == d.pieces();
     if d.is_staged() && (d.has_all_pieces() || ends_early) {
@@ -130,16 +128,14 @@ pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, numbe
 /// Takes over what the sources that keep this node waiting have not staged.
 pub fn take_over(host: &mut Host<'_>) {
     let Some(region) = host.node().map(|node| node.region) else { return };
-    #[cfg(test)]
     let me = host.me();
     BULK.with(|bulk| {
-        bulk.since = wait_clock::cycles();
+        bulk.since = sys::cycles();
         for at in 0..bulk.destinations.len() {
             let Some(mut d) = bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
             let Some(src) = NodeId::new(d.src.into()) else { continue };
             let claimed = Area::of(&region, src).claim_rest(d.number, d.pieces());
-            #[cfg(test)]
-            explored::note(me, claimed.unwrap_or(u64::MAX - 1));
+            stage::note(me, claimed.unwrap_or(u64::MAX - 1));
             if let Some(limit) = claimed.filter(|&limit| limit >= d.got) {
                 (d.limit, d.done) = (limit, limit * STAGE_PIECE_BYTES);
                 bulk.destinations.set(at, d);

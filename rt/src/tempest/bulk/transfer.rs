@@ -4,7 +4,7 @@
 //! in their buffers, a part per [`step`] so that other events do not wait for long. Where the kernel refuses (`process_vm_readv`), [`asked`] goes on.
 
 use crate::kernel::sys::{self, Errno};
-use crate::links::wait_clock;
+
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::process::process;
@@ -12,7 +12,7 @@ use crate::tempest::bulk::channels::{self, BULK, Destination, NO_LIMIT, complete
 use crate::tempest::bulk::{asked, staged};
 use crate::tempest::invocation::remind;
 use crate::tempest::pages::table;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::tempest::MAX_CHANNEL_BYTES;
 use blizzard_protocol::ids::NodeId;
 
@@ -108,7 +108,7 @@ pub fn set_destination(
         }
         let new = Destination {
             state: destination::EMPTY,
-            src: src.index() as u8,
+            src: src.index() as u16,
             asking: false,
             channel: number,
             callback,
@@ -228,7 +228,7 @@ fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64, number: u64) {
             bulk.filling += 1;
         } else {
             bulk.awaiting += 1;
-            bulk.since = wait_clock::cycles();
+            bulk.since = sys::cycles();
         }
     });
 }

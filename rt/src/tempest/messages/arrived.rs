@@ -20,7 +20,7 @@ use crate::tempest::messages::names;
 use crate::tempest::owner::{TURN, settings};
 use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table;
-use crate::transport::Message;
+use crate::transport::message::Message;
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, WORD_BYTES};
 use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES};
 use blizzard_protocol::ids::NodeId;

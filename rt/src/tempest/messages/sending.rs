@@ -21,10 +21,11 @@ use crate::process::tags;
 use crate::tempest::invocation::remind;
 use crate::tempest::messages::arrived::{self, FIRST_LINE, FIRST_SLOT, MORE_LINE, MORE_SLOT};
 use crate::tempest::messages::names;
-use crate::tempest::owner::{require_node, settings};
+use crate::tempest::owner::{require_node_of, settings};
 use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table;
-use crate::transport::{Message, Urgency};
+use crate::transport::interface::Urgency;
+use crate::transport::message::Message;
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, SendItem, WORD_BYTES, item_kind};
 use blizzard_contract::{BLOCK_BYTES, SLOT_BYTES};
 use blizzard_protocol::ids::NodeId;
@@ -87,7 +88,7 @@ fn check_item(function: &str, item: &SendItem) -> usize {
 #[inline]
 pub fn send(host: &mut Host<'_>, dest: u32, function: u64, items: &[SendItem]) {
     const NAME: &str = "TPPI_send";
-    let dest = require_node(NAME, dest);
+    let dest = require_node_of(host, NAME, dest);
     let Some(name) = names::of(function) else { refuse_function(function) };
     if let Some([b, c, key]) = words_of(items)
         && send_in_line(host, dest, name, [(items.len() * WORD_BYTES) as u64, b, c, key])

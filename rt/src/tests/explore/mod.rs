@@ -7,7 +7,7 @@
 //!
 //! # How it works
 //!
-//! Each node runs on a [`fiber`]. Wherever it looks for a message ([`at_receive`](crate::kernel::explored::at_receive)) it pauses, and the search chooses: one of the peers whose message is there, or,
+//! Each node runs on a [fiber](crate::transport::delaying::fiber). Wherever it looks for a message ([`at_receive`](crate::kernel::explored::at_receive)) it pauses, and the search chooses: one of the peers whose message is there, or,
 //! where the node does not wait, none. A node's state cannot be copied, so the search goes back by starting again and repeating the choices (stateless
 //! search). A state is named by the choices that each node has made (a node does the same when it gets the same messages, and channels keep the order), and by the
 //! values of the variables. Choices of different nodes that do not influence each other thus lead to the same state, which is explored once.
@@ -19,9 +19,8 @@
 //! Source: Godefroid, Model Checking for Programming Languages using VeriSoft, 1997.
 //!
 //! **Invariants**: nothing that an explored node does depends on time or on addresses of this process: where time counts, the search chooses
-//! ([`has_time_passed`](crate::kernel::explored::has_time_passed)). What a node reads of memory that others write, besides its rings, is added to its history ([`note`](crate::kernel::explored::note)).
+//! ([`has_time_passed`](crate::transport::stage::has_time_passed)). What a node reads of memory that others write, besides its rings, is added to its history ([`note`](crate::transport::stage::note)).
 
-mod fiber;
 mod models;
 mod search;
 mod tests;

@@ -1,7 +1,7 @@
 //! The search: depth first, by repeating choices.
 
-use crate::tests::explore::fiber::Fiber;
 use crate::tests::explore::world::{self, Choice, Model, World};
+use crate::transport::delaying::fiber::Fiber;
 use std::collections::HashSet;
 use std::string::String;
 use std::vec::Vec;

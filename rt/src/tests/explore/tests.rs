@@ -234,7 +234,8 @@ fn each_planted_bug_is_found() {
     ];
     let mut unfound = vec![];
     let planted = rows.iter().map(|&(bug, ..)| bug);
-    let all = &BUGS[10..];
+    // The last one needs messages that are late: see `crate::tests::nodes::transports`.
+    let all = &BUGS[10..BUGS.len() - 1];
     assert!(all.iter().all(|&bug| planted.clone().filter(|&each| each == bug).count() == 2), "each bug at two sizes");
     for (bug, bytes, mut model, expected) in rows.clone() {
         model.bug = 1 + BUGS.iter().position(|&each| each == bug).unwrap() as u64;

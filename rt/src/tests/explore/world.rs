@@ -1,9 +1,7 @@
 //! One execution: nodes, what they have to do, and what is right.
 
-use crate::kernel::explored::{self, Explorer, Look};
 use crate::kernel::sys;
 use crate::links::bugs::has_bug;
-use crate::links::wait_clock::Wait;
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::memory::region::Region;
 use crate::memory::region::testing::TestRegion;
@@ -14,13 +12,14 @@ use crate::node::waiting::Entered;
 use crate::process::host::Host;
 use crate::system_calls::call_memory;
 use crate::system_calls::table::visitor::Range;
-use crate::tempest::bulk::channels::{self, Bulk};
+use crate::tempest::bulk::channels;
 use crate::tempest::bulk::transfer;
-use crate::tempest::interface::INTERFACE;
-use crate::tempest::messages::arrived::{MESSAGES, Messages};
-use crate::tempest::pages::table::{PAGES, Pages};
-use crate::tests::explore::fiber::{self, Fiber};
+use crate::tempest::owner::Settings;
 use crate::tests::explore::search::Found;
+use crate::tests::statics::Statics;
+use crate::transport::delaying::fiber::{self, Fiber};
+use crate::transport::patience::Wait;
+use crate::transport::stage::{self, Director, Look};
 use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
 use blizzard_protocol::ids::Block;
@@ -175,37 +174,6 @@ impl Drop for Copy {
     }
 }
 
-/// What a node has in place of the statics of `tempest.h`.
-struct Statics {
-    bulk: *mut Bulk,
-    pages: *mut Pages,
-    messages: *mut Messages,
-    list: [(*const (), *mut ()); 3],
-}
-
-impl Statics {
-    fn new() -> Statics {
-        let bulk = Box::into_raw(Box::new(Bulk::new(true)));
-        let pages = Box::into_raw(Box::new(Pages::new(1).unwrap()));
-        let messages = Box::into_raw(Box::new(Messages::new().unwrap()));
-        let list =
-            [(channels::BULK.key(), bulk.cast()), (PAGES.key(), pages.cast()), (MESSAGES.key(), messages.cast())];
-        Statics { bulk, pages, messages, list }
-    }
-
-    fn bulk(&self) -> &Bulk {
-        // SAFETY: made in `new`; the node that uses it by a unique reference is not running.
-        unsafe { &*self.bulk }
-    }
-}
-
-impl Drop for Statics {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`; nobody uses them any more.
-        unsafe { drop((Box::from_raw(self.bulk), Box::from_raw(self.pages), Box::from_raw(self.messages))) };
-    }
-}
-
 struct Actor {
     /// `None`: not created.
     copy: UnsafeCell<Option<Copy>>,
@@ -265,8 +233,8 @@ thread_local! {
     static WORLD: Cell<*const World> = const { Cell::new(core::ptr::null()) };
 }
 
-impl Explorer for World {
-    fn at_receive(&self, me: NodeId, optional: bool) -> Look {
+impl Director for World {
+    fn look(&self, me: NodeId, optional: bool) -> Look {
         match self.pause(me, if optional { Status::Looks } else { Status::Waits }) {
             Choice::Take(from) => Look::At(from),
             _ => Look::Nowhere,
@@ -294,7 +262,7 @@ impl World {
         let mut copies = copies.into_iter();
         let actors = (0..model.nodes).map(|_| Actor {
             copy: UnsafeCell::new(copies.next()),
-            statics: model.bulk.then(Statics::new),
+            statics: model.bulk.then(|| Statics::new(Settings { pages: 1, ..Settings::DEFAULT })),
             status: Cell::new(Status::Looks),
             choice: Cell::new(Choice::GoOn),
             history: Cell::new(0),
@@ -330,7 +298,7 @@ impl World {
     pub fn enter(&self, fibers: &mut [Fiber]) {
         WORLD.set(self);
         // SAFETY: the world stays where it is until `leave`.
-        unsafe { explored::set(Some(core::ptr::from_ref::<dyn Explorer>(self))) };
+        unsafe { stage::set_director(Some(core::ptr::from_ref::<dyn Director>(self))) };
         for (number, fiber) in fibers.iter_mut().enumerate() {
             self.set_running(number);
             fiber.begin(run, number);
@@ -342,8 +310,8 @@ impl World {
         WORLD.set(core::ptr::null());
         // SAFETY: nobody explores.
         unsafe {
-            explored::set(None);
-            explored::set_node(None, &[]);
+            stage::set_director(None);
+            Statics::set(None);
         }
     }
 
@@ -361,12 +329,8 @@ impl World {
     /// Node `number` runs from here on.
     fn set_running(&self, number: usize) {
         self.running.set(number);
-        let (user, list): (_, &[_]) = match &self.actors[number].statics {
-            Some(statics) => (Some(core::ptr::from_ref(&INTERFACE).cast()), &statics.list),
-            None => (None, &[]),
-        };
         // SAFETY: the statics are the node's own, and stay as long as the world.
-        unsafe { explored::set_node(user, list) };
+        unsafe { Statics::set(self.actors[number].statics.as_ref()) };
     }
 
     /// Node `me` pauses here; how it is to go on.

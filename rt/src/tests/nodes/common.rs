@@ -7,14 +7,19 @@
 use crate::memory::homes::{Attributes, PAGE_BYTES, Placement};
 use crate::memory::region::testing::TestRegion;
 use crate::node::access::Lane;
-use crate::node::shuffle::Bag;
+use crate::node::user_handlers;
 use crate::sync::op::{Combine, Op, Reduction, Type};
+use crate::tempest::owner;
 use crate::tests::nodes::prelude::*;
-use crate::transport;
+use crate::tests::statics::Statics;
+use crate::transport::control;
+use crate::transport::delaying::network::{self, Settings};
+use crate::transport::delaying::schedule;
+use crate::transport::stage;
 use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::tag::Tag;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::vec::Vec;
@@ -38,8 +43,23 @@ pub const PROTOCOLS: [u32; blizzard_protocol::list::COUNT] = {
 thread_local! {
     /// The protocol of the runs that this thread starts.
     pub static PROTOCOL: Cell<u32> = const { Cell::new(STACHE) };
-    /// Whether messages about blocks overtake each other in them.
-    pub static SHUFFLE: Cell<bool> = const { Cell::new(false) };
+    /// How their nodes go on.
+    pub static WAY: Cell<Way> = const { Cell::new(Way::Threads) };
+    /// The node that runs, where they go on one after the other.
+    pub static RUNNING: Cell<usize> = const { Cell::new(0) };
+    /// How often a message overtook an older one of its pair, in all runs.
+    pub static OVERTAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How the nodes of a run go on, and what is between them.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// Each on a thread of its own, over rings.
+    Threads,
+    /// All on one thread, from a seed, over rings.
+    Rings(u64),
+    /// The same, over the transport of tests.
+    Delaying(Settings),
 }
 
 pub const SEGMENT_BYTES: u64 = 16 << 20;
@@ -96,9 +116,22 @@ impl Program {
         unsafe { self.node.space.local(addr).cast::<u64>().write_unaligned(value) }
     }
 
+    /// Lets others go on.
+    pub fn pass(&mut self) {
+        if stage::is_directed() {
+            stage::pass(self.node.me);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
     /// A loop's back-edge.
     pub fn back_edge(&mut self) {
-        if self.node.context.poll().load(Ordering::Relaxed) != 0 {
+        if stage::is_directed() {
+            stage::pass(self.node.me);
+        }
+        if self.node.context.poll().load(Ordering::Relaxed) != 0 || stage::is_directed() && user_handlers::wants_poll()
+        {
             self.node.poll();
         }
     }
@@ -168,28 +201,56 @@ pub fn run_in<R: Send>(
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
     let region = test.region;
-    let shuffle = SHUFFLE.get();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..nodes)
-            .map(|number| {
-                let main = &main;
-                scope.spawn(move || {
-                    let mut program = Program::new(region, number);
-                    program.node.bag = shuffle.then(|| Bag::new(0x5851_f42d_4c95_7f2d << number));
-                    catch_unwind(AssertUnwindSafe(|| {
-                        let result = main(&mut program);
-                        program.call(Node::finish);
-                        result
-                    }))
-                    .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
-                    .inspect_err(|_| transport::abort(&region))
-                })
-            })
-            .collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let ending = |(number, result)| Ending { result, message: message_of(&region, number) };
-        (0..).zip(results).map(ending).collect()
-    })
+    let run = |number: u32| {
+        let mut program = Program::new(region, number);
+        catch_unwind(AssertUnwindSafe(|| {
+            let result = main(&mut program);
+            program.call(Node::finish);
+            result
+        }))
+        .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+        .inspect_err(|_| control::abort(&region))
+    };
+    let results = match WAY.get() {
+        Way::Threads => std::thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..nodes).map(|number| scope.spawn(move || run(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        }),
+        Way::Rings(seed) => run_staged(region, seed, &run),
+        Way::Delaying(settings) => {
+            let network = network::Shared::new(nodes as usize, settings);
+            network::set_current(Some(network.clone()));
+            let results = run_staged(region, settings.seed, &run);
+            network::set_current(None);
+            OVERTAKEN.set(OVERTAKEN.get() + network.lock().overtaken());
+            results
+        }
+    };
+    let ending = |(number, result)| Ending { result, message: message_of(&region, number) };
+    (0..).zip(results).map(ending).collect()
+}
+
+/// Runs the nodes of a region on this thread; each has its state of `tempest.h`.
+pub fn run_staged<R>(region: Region, seed: u64, run: &dyn Fn(u32) -> Result<R, String>) -> Vec<Result<R, String>> {
+    let nodes = region.header().nodes as usize;
+    let settings = owner::Settings { pages: 1, ..owner::Settings::of(region.header()) };
+    let statics: Vec<_> = (0..nodes).map(|_| Statics::new(settings)).collect();
+    let results: Vec<_> = (0..nodes).map(|_| RefCell::new(None)).collect();
+    let before = |number: usize| {
+        RUNNING.set(number);
+        // SAFETY: one node runs at a time, and the statics stay until the end of the run.
+        unsafe { Statics::set(Some(&statics[number])) };
+    };
+    let wrong = schedule::run(region, seed, &before, &|number| {
+        let result = run(number as u32);
+        *results[number].borrow_mut() = Some(result);
+    });
+    // SAFETY: no node runs any more.
+    unsafe { Statics::set(None) };
+    let results: Vec<_> = results.into_iter().map(|result| result.into_inner().expect("each node has ended")).collect();
+    assert_eq!(wrong, None);
+    results
 }
 
 /// A run in which each node has copies of at most `pages` pages (0: of any number); no node may fail.

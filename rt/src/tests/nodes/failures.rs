@@ -32,7 +32,7 @@ pub fn misuse_ends_the_run_with_one_clear_error() {
             while program.me() == 1
                 && program.node.region.context(NodeId::new(0).unwrap()).counter(Counter::Barriers) == 0
             {
-                std::thread::yield_now();
+                program.pass();
             }
             program.call(|node| node.collective_word(sum(Type::U64), 1));
         }),

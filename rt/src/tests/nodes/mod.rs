@@ -8,3 +8,4 @@ mod other_protocols;
 mod prelude;
 mod replace;
 mod sync;
+mod transports;

@@ -1,15 +1,15 @@
 //! All that is between this node and another one: two rings and the shuttle.
 //!
-//! Purpose: choose between them, and keep the order. A message goes by the [shuttle](super::shuttle) when it is this end's turn, which it is when the
-//! other end was the last to use it, as in a request and its answer; all others go by the [ring](super::ring). Each message says how many
+//! Purpose: choose between them, and keep the order. A message goes by the [`Shuttle`] when it is this end's turn, which it is when the
+//! other end was the last to use it, as in a request and its answer; all others go by the ring. Each message says how many
 //! messages of its sender went the other way before it: the receiver takes it when it has taken those.
 //! **Invariant**: messages arrive in the order of sending. A message that is seen was sent after those that it counts, so they can be seen, too.
 
-use super::message::{HEAD_WORDS, Message, ORDER};
-use super::ring::{Consumer, Mapped, Memory, Producer};
-use super::shuttle::Shuttle;
-use crate::messages::kinds;
-use blizzard_protocol::ids::BLOCK_WORDS;
+use crate::transport::interface::Head;
+use crate::transport::message::{Message, ORDER, Traffic};
+use crate::transport::rings::ring::{Consumer, Mapped, Memory, Producer};
+use crate::transport::rings::shuttle::Shuttle;
+use blizzard_protocol::ids::Data;
 
 /// One node's end of everything between it and another one.
 pub struct Link<M = Mapped> {
@@ -40,51 +40,30 @@ impl<M: Memory + Clone> Link<M> {
         Link { out: Producer::over(out, slots), into: Consumer::over(into, slots), shuttle, shuttled: 0, unshuttled: 0 }
     }
 
-    /// Writes and publishes the message; false when there is no room.
-    #[inline]
-    pub fn send(&mut self, message: &Message) -> bool {
-        let data = (message.length != 0).then_some(&message.data);
-        if kinds::is_coherence(message.handler) {
-            self.send_by_ring(message.incarnation, message.head(), data)
-        } else {
-            self.send_head(message.incarnation, message.head(), data)
-        }
-    }
-
-    /// [`Link::send`] of a message by its parts; the last word of the head does not matter.
+    /// Writes and publishes a message that is not about a block; false when there is no room.
     #[inline(always)]
-    pub fn send_head(
-        &mut self,
-        incarnation: u32,
-        mut head: [u64; HEAD_WORDS],
-        data: Option<&[u64; BLOCK_WORDS]>,
-    ) -> bool {
+    pub fn send(&mut self, incarnation: u32, mut head: Head, data: Option<&Data>) -> bool {
         if self.shuttle.may_send() {
-            head[ORDER] = self.out.sent().into();
+            head[ORDER] |= u64::from(self.out.sent());
             self.shuttle.send(incarnation, head, data);
             self.shuttled = self.shuttled.wrapping_add(1);
             return true;
         }
-        head[ORDER] = self.shuttled.into();
+        head[ORDER] |= u64::from(self.shuttled);
         self.out.send(incarnation, head, data, false)
     }
 
-    /// [`Link::send_head`], by the ring: of a message of the coherence protocol.
+    /// [`Link::send`], by the ring: of a message about a block.
     #[inline(always)]
-    pub fn send_by_ring(
-        &mut self,
-        incarnation: u32,
-        mut head: [u64; HEAD_WORDS],
-        data: Option<&[u64; BLOCK_WORDS]>,
-    ) -> bool {
-        head[ORDER] = self.shuttled.into();
+    pub fn send_by_ring(&mut self, incarnation: u32, mut head: Head, data: Option<&Data>) -> bool {
+        head[ORDER] |= u64::from(self.shuttled);
         self.out.send(incarnation, head, data, true)
     }
 
     /// A message of that kind was taken out: gets the lines for what will be sent next in advance, as far as that helps.
     #[inline]
     pub fn expect_to_send(&self, taken: &Message) {
-        if kinds::is_coherence(taken.handler) {
+        if taken.traffic() == Traffic::Blocks {
             // A request is answered with data more often than not, and data is followed by the next request.
             self.out.expect_to_send(taken.length == 0);
         }
@@ -107,13 +86,13 @@ impl<M: Memory + Clone> Link<M> {
     /// Whether everything that was sent by the ring before the message in the shuttle has been taken.
     #[inline]
     fn is_shuttles_turn(&self) -> bool {
-        self.shuttle.order() == u64::from(self.into.taken())
+        self.shuttle.order() == self.into.taken()
     }
 
     /// Whether everything that was sent by the shuttle before the message in the ring has been taken.
     #[inline]
     fn is_rings_turn(&self) -> bool {
-        self.into.order() == u64::from(self.unshuttled)
+        self.into.order() == self.unshuttled
     }
 
     /// Copies the next message out; false when there is none. Data that does not travel stays what it was.
@@ -159,9 +138,26 @@ impl<M: Memory + Clone> Link<M> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    //! Whole messages through a link.
+
+    use super::*;
+
+    impl<M: Memory + Clone> Link<M> {
+        pub fn send_message(&mut self, message: &Message) -> bool {
+            let data = (message.length != 0).then_some(&message.data);
+            match message.traffic() {
+                Traffic::Blocks => self.send_by_ring(message.incarnation, message.head(), data),
+                Traffic::Other => self.send(message.incarnation, message.head(), data),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::kinds::id;
+    use crate::transport::message::FIRST_OTHER;
 
     /// Both ends of a link, and the memory of their rings.
     fn pair(slots: u32) -> (Link, Link, [Vec<[u64; 16]>; 2]) {
@@ -175,7 +171,7 @@ mod tests {
         let length = if n.is_multiple_of(3) { 64 } else { 0 };
         let data = if length == 64 { [n; 8] } else { [0; 8] };
         // Two of three are such as may go by the shuttle.
-        let handler = if n % 3 == 2 { 1 } else { id::USER };
+        let handler = if n % 3 == 2 { 1 } else { FIRST_OTHER };
         Message { handler, addr: n, args: [n + 1, n + 2, n + 3], key: n + 4, length, data, ..Message::default() }
     }
 
@@ -189,10 +185,10 @@ mod tests {
     fn messages_in_turn_go_by_the_shuttle() {
         let (mut a, mut b, rings) = pair(2);
         for n in (0..100).filter(|n| n % 3 == 0) {
-            assert!(a.send(&message(n)) && !a.is_all_taken(b.taken()));
+            assert!(a.send_message(&message(n)) && !a.is_all_taken(b.taken()));
             assert_eq!(receive(&mut b), Some(message(n)));
             assert!(a.is_all_taken(b.taken()));
-            assert!(b.send(&message(n + 1)));
+            assert!(b.send_message(&message(n + 1)));
             assert_eq!(receive(&mut a), Some(message(n + 1)));
         }
         assert!(rings.iter().all(|ring| ring[2..].iter().all(|slot| *slot == [0; 16])));
@@ -211,7 +207,7 @@ mod tests {
             random ^= random << 17;
             let (from, to, side) = if random & 1 == 0 { (&mut a, &mut b, 0) } else { (&mut b, &mut a, 1) };
             if random & 6 < 4 {
-                sent[side] += u64::from(from.send(&message(sent[side])));
+                sent[side] += u64::from(from.send_message(&message(sent[side])));
             } else {
                 while let Some(got) = receive(to) {
                     assert_eq!(got, message(taken[side]));
@@ -249,14 +245,14 @@ mod tests {
                     }
                 };
                 assert_eq!(got, message(n));
-                while n % 3 == 0 && !b.send(&message(n)) {
+                while n % 3 == 0 && !b.send_message(&message(n)) {
                     std::thread::yield_now();
                 }
             }
         });
         let (mut next, mut answered) = (0, 0);
         while answered < COUNT.div_ceil(3) {
-            if next < COUNT && next < 3 * answered + 11 && a.send(&message(next)) {
+            if next < COUNT && next < 3 * answered + 11 && a.send_message(&message(next)) {
                 next += 1;
             }
             match receive(&mut a) {

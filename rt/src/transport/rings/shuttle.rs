@@ -3,7 +3,7 @@
 //! Purpose: a request and its answer without the cost of a ring. In a ring each message takes two transfers of a cache line: its line is at the
 //! receiver, who read it a lap ago or waits for it, so the sender must fetch it before it can write, and the receiver must fetch it back.
 //! The shuttle is written by the very node that has just read it, whose cache has it: one transfer for each message. Input of
-//! [`Shuttle::send`] and output of [`Shuttle::receive_into`]: a [`Message`], as in a [ring](super::ring).
+//! [`Shuttle::send`] and output of [`Shuttle::receive_into`]: a [`Message`], as in a [ring](crate::transport::rings::ring).
 //!
 //! ```text
 //! head line   sequence number (u32), header        written by both, in turn; the sequence number last
@@ -16,12 +16,13 @@
 //! write the next one, and nobody else may.
 //! **Invariants**: a node writes the slot only when it has taken the message out that was there; numbers only grow.
 
-use super::message::{HEAD_WORDS, LINE_BYTES, Message};
-use super::ring::{Memory, load_head, store_head};
-use blizzard_protocol::ids::BLOCK_WORDS;
+use crate::transport::interface::Head;
+use crate::transport::message::{HEAD_WORDS, LINE_BYTES, Message};
+use crate::transport::rings::ring::{Memory, load_head, store_head};
+use blizzard_protocol::ids::Data;
 use core::sync::atomic::Ordering;
 
-/// Where the two lines are: in front of the slots of the ring from the first node to the other, see [`super::ring`].
+/// Where the two lines are: in front of the slots of the ring from the first node to the other, see [`crate::transport::rings::ring`].
 pub const HEAD_LINE: u64 = 128;
 const DATA_LINE: u64 = HEAD_LINE + LINE_BYTES;
 
@@ -48,7 +49,7 @@ impl<M: Memory> Shuttle<M> {
 
     /// Writes and publishes a message; only when [`Shuttle::may_send`].
     #[inline(always)]
-    pub fn send(&mut self, incarnation: u32, head: [u64; HEAD_WORDS], data: Option<&[u64; BLOCK_WORDS]>) {
+    pub fn send(&mut self, incarnation: u32, head: Head, data: Option<&Data>) {
         if let Some(data) = data {
             for (word, &value) in (0..).zip(data) {
                 self.memory.store_u64(DATA_LINE + 8 * word, value, Ordering::Relaxed);
@@ -76,10 +77,10 @@ impl<M: Memory> Shuttle<M> {
         self.memory.load_u32(HEAD_LINE, Ordering::Acquire)
     }
 
-    /// The last word of the head of the message that is ready.
+    /// How many messages went the other way before the one that is ready, modulo 2^32.
     #[inline]
-    pub fn order(&self) -> u64 {
-        self.memory.load_u64(HEAD_LINE + 8 * HEAD_WORDS as u64, Ordering::Relaxed)
+    pub fn order(&self) -> u32 {
+        self.memory.load_u64(HEAD_LINE + 8 * HEAD_WORDS as u64, Ordering::Relaxed) as u32
     }
 
     /// Copies the message out that is ready; from then on it is this end's turn. The contents are whatever the peer wrote.

@@ -1,7 +1,7 @@
 //! Who wakes whom: the doorbell and the word that says what its owner is doing.
 //!
-//! Purpose: the parent module's protocol between the sender of a message and its receiver, on nothing but two words and a futex, so that the same
-//! code runs in nodes and in a model checker (`models`). Input: the two words, and a look at the rings. Output: a receiver that never
+//! Purpose: the protocol of [`crate::transport::interface`] between the sender of a message and its receiver, on nothing but two words and a futex, so that the same
+//! code runs in nodes and in a model checker (`tests`). Input: the two words, and a look at the rings. Output: a receiver that never
 //! sleeps, and never computes without its doorbell set, while a message that was published before it looked lies in a ring.
 //!
 //! | receiver's state | sender, after publishing | receiver, when entering the state |
@@ -21,6 +21,7 @@
 //! Source: Dekker's mutual exclusion; SDM volume 3, 9.2.3.9 (locked instructions order all loads and stores).
 
 use crate::kernel::sys;
+use crate::transport::interface::Urgency;
 use blizzard_contract::activity;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -79,18 +80,6 @@ impl Word for AtomicU32 {
     fn wake(&self) {
         let _ = sys::futex_wake(self, 1);
     }
-}
-
-/// Whether the receiver of a message must be told of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// It is to handle the message soon, whatever it does.
-    Call,
-    /// Answers its own request. Either it waits for the answer, or it needs it when it comes to the runtime next: only a sleeper is woken.
-    Answer,
-    /// Follows from a message that it sent, and may well be what it waits for. If it runs, it is told a moment later, unless it shows before that it has
-    /// taken the message.
-    Reply,
 }
 
 /// One node's doorbell.

@@ -6,7 +6,7 @@
 //! ```text
 //! line 0   consumer index (u64), written by the consumer after it has copied slots out: a quarter of a lap, or all there were
 //! line 1   unused: lines 0 and 1 may move together
-//! line 2   in the ring of the node with the lower number: the shuttle between the two, see [`super::shuttle`]
+//! line 2   in the ring of the node with the lower number: the shuttle between the two, see [`crate::transport::rings::shuttle`]
 //! line 3   its data
 //! line 4   slot 0: sequence number (u32), header        written by the producer, the sequence number last
 //! line 5   slot 0: data of one block, when there is any
@@ -18,9 +18,10 @@
 //! **Invariants**: a slot is rewritten only after the consumer's index has passed it; indexes only grow. A consumer index that is not
 //! between the producer's own - slots and the producer's own is treated as a full ring.
 
-use super::message::{HEAD_WORDS, Message};
+use crate::transport::interface::Head;
+use crate::transport::message::{HEAD_WORDS, Message};
 use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES};
-use blizzard_protocol::ids::BLOCK_WORDS;
+use blizzard_protocol::ids::Data;
 use core::arch::asm;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,7 +39,7 @@ const DATA_WORD: u64 = 8;
 
 /// The memory of a ring: words at byte offsets, each always used with the same size.
 ///
-/// A trait, so that the code below also runs in a model checker (`models`).
+/// A trait, so that the code below also runs in a model checker (`tests`).
 pub trait Memory {
     fn load_u32(&self, offset: u64, order: Ordering) -> u32;
     fn store_u32(&self, offset: u64, value: u32, order: Ordering);
@@ -125,7 +126,7 @@ impl Memory for Mapped {
 
 /// Writes the head of a slot at that offset, and publishes the slot by its sequence number.
 #[inline(always)]
-pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: [u64; HEAD_WORDS], sequence: u32) {
+pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: Head, sequence: u32) {
     // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
     memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
     for (word, value) in (1..).zip(head) {
@@ -173,7 +174,7 @@ pub struct Producer<M> {
     consumed: u64,
 }
 
-impl<M: Memory> Producer<M> {
+impl<M: Memory + Clone> Producer<M> {
     /// The only sending end of the fresh (zeroed) ring in that memory.
     pub fn over(memory: M, slots: u32) -> Producer<M> {
         Producer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, consumed: 0 }
@@ -182,12 +183,12 @@ impl<M: Memory> Producer<M> {
     /// Whether there is a free slot.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        let slots = self.ring.mask + 1;
-        if self.next.wrapping_sub(self.consumed) >= slots {
-            // Acquire: the consumer has copied the slot out before it moved its index.
-            self.consumed = self.ring.memory.load_u64(CONSUMER_LINE, Ordering::Acquire);
+        if self.next.wrapping_sub(self.consumed) <= self.ring.mask {
+            return true;
         }
-        self.next.wrapping_sub(self.consumed) < slots
+        // Acquire: the consumer has copied the slot out before it moved its index.
+        self.consumed = self.ring.memory.load_u64(CONSUMER_LINE, Ordering::Acquire);
+        self.next.wrapping_sub(self.consumed) <= self.ring.mask
     }
 
     /// The next message will soon be sent: gets the lines of its slot, which the consumer read a lap ago, in advance.
@@ -220,17 +221,13 @@ impl<M: Memory> Producer<M> {
 
     /// Writes and publishes a message; false when the ring is full. `is_alone`: the receiver will look at it before more are sent.
     #[inline(always)]
-    pub fn send(
-        &mut self,
-        incarnation: u32,
-        head: [u64; HEAD_WORDS],
-        data: Option<&[u64; BLOCK_WORDS]>,
-        is_alone: bool,
-    ) -> bool {
+    pub fn send(&mut self, incarnation: u32, head: Head, data: Option<&Data>, is_alone: bool) -> bool {
         if !self.has_room() {
             return false;
         }
-        let (memory, slot) = (&self.ring.memory, self.ring.slot(self.next));
+        let next = self.next;
+        // Of its own, because whatever is stored could change the producer as far as the compiler knows.
+        let (memory, slot) = (&self.ring.memory.clone(), self.ring.slot(next));
         if let Some(data) = data {
             for (word, &value) in (DATA_WORD..).zip(data) {
                 memory.store_u64(slot + 8 * word, value, Ordering::Relaxed);
@@ -239,12 +236,12 @@ impl<M: Memory> Producer<M> {
                 memory.demote(slot + 8 * DATA_WORD);
             }
         }
-        store_head(memory, slot, incarnation, head, (self.next as u32).wrapping_add(1));
+        store_head(memory, slot, incarnation, head, (next as u32).wrapping_add(1));
         if is_alone {
             memory.demote(slot);
         }
-        self.next += 1;
-        memory.prefetch_for_store(self.ring.slot(self.next + AHEAD));
+        self.next = next + 1;
+        memory.prefetch_for_store(self.ring.slot(next + 1 + AHEAD));
         true
     }
 }
@@ -253,8 +250,9 @@ impl<M: Memory> Producer<M> {
 pub struct Consumer<M> {
     ring: Ring<M>,
     next: u64,
-    /// The index that the producer can see.
+    /// The index that the producer can see, and after how many messages it is to see another.
     published: u64,
+    part: u64,
     /// Messages taken since the ring was empty last, and in the run before.
     run: u64,
     run_before: u64,
@@ -263,7 +261,8 @@ pub struct Consumer<M> {
 impl<M: Memory> Consumer<M> {
     /// The only receiving end of the ring in that memory.
     pub fn over(memory: M, slots: u32) -> Consumer<M> {
-        Consumer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, published: 0, run: 0, run_before: 0 }
+        let (ring, part) = (Ring { memory, mask: u64::from(slots) - 1 }, u64::from(slots).div_ceil(PUBLISHED_PARTS));
+        Consumer { ring, next: 0, published: 0, part, run: 0, run_before: 0 }
     }
 
     /// Whether a message is there.
@@ -282,10 +281,10 @@ impl<M: Memory> Consumer<M> {
         found == ready || found == if self.next < slots { 0 } else { ready.wrapping_sub(slots as u32) }
     }
 
-    /// The last word of the head of the message that is ready.
+    /// How many messages went the other way before the one that is ready, modulo 2^32.
     #[inline]
-    pub fn order(&self) -> u64 {
-        self.ring.load(self.next, HEAD_WORDS as u64)
+    pub fn order(&self) -> u32 {
+        self.ring.load(self.next, HEAD_WORDS as u64) as u32
     }
 
     /// The producer gets all slots; when nothing is ready.
@@ -317,7 +316,7 @@ impl<M: Memory> Consumer<M> {
         }
         // A producer that waits for room looks at the index, and takes its line away each time. It needs only a part of the slots, and all
         // when the ring is empty: so it never waits while every message has been taken.
-        if self.next - self.published >= (self.ring.mask + 1).div_ceil(PUBLISHED_PARTS) {
+        if self.next - self.published >= self.part {
             self.publish();
         }
     }
@@ -337,12 +336,12 @@ impl<M: Memory> Consumer<M> {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! Whole messages through one ring alone.
 
     use super::*;
 
-    impl<M: Memory> Producer<M> {
+    impl<M: Memory + Clone> Producer<M> {
         pub fn send_message(&mut self, message: &Message) -> bool {
             self.send(message.incarnation, message.head(), (message.length != 0).then_some(&message.data), false)
         }

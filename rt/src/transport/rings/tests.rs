@@ -1,16 +1,16 @@
 //! Rings and doorbells under loom: every interleaving, and every value that a load may see under C11's memory model.
 //!
-//! Purpose: the code of [`ring`](super::ring) and [`doorbell`](super::doorbell) itself, over loom's atomics, with few messages and slots. Each
+//! Purpose: the code of [`crate::transport::rings::ring`] and [`crate::transport::rings::doorbell`] itself, over loom's atomics, with few messages and slots. Each
 //! model also runs with planted bugs, orders and fences left out one at a time, and must find each of them.
 //! **Limits**: loom executes loads and stores of a thread in program order, so it cannot see a store that overtakes an earlier load (the
 //! release of a slot); futexes have no time limit here, so a lost wake-up is a deadlock, which loom reports.
 
-use super::doorbell::{Doorbell, Urgency, Word};
-use super::link::Link;
-use super::message::{HEAD_WORDS, LINE_BYTES, Message};
-use super::ring::{Consumer, Memory, Producer};
-use super::shuttle::HEAD_LINE;
-use crate::messages::kinds::id;
+use crate::transport::interface::Urgency;
+use crate::transport::message::{FIRST_OTHER, HEAD_WORDS, LINE_BYTES, Message};
+use crate::transport::rings::doorbell::{Doorbell, Word};
+use crate::transport::rings::link::Link;
+use crate::transport::rings::ring::{Consumer, Memory, Producer};
+use crate::transport::rings::shuttle::HEAD_LINE;
 use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES, activity};
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -107,7 +107,7 @@ impl Memory for Shared {
 fn message(n: u64) -> Message {
     Message {
         incarnation: 7 + n as u32,
-        handler: id::USER + n as u16,
+        handler: FIRST_OTHER + n as u16,
         args: [n, !n, n << 7],
         key: n + 100,
         ..Message::default()
@@ -188,15 +188,15 @@ fn link(bug: Bug, preemptions: usize) {
             for n in 0..4 {
                 assert_eq!(next(&mut end), message(n));
                 if n == 0 {
-                    assert!(end.send(&message(9)), "it is the turn of whoever has taken a message");
+                    assert!(end.send_message(&message(9)), "it is the turn of whoever has taken a message");
                 }
             }
         });
         let mut end = Link::over(forth, back, 2, true);
-        assert!(end.send(&message(0)) && end.send(&message(1)));
+        assert!(end.send_message(&message(0)) && end.send_message(&message(1)));
         assert_eq!(next(&mut end), message(9));
         for n in 2..4 {
-            while !end.send(&message(n)) {
+            while !end.send_message(&message(n)) {
                 loom::thread::yield_now();
             }
         }

@@ -1,6 +1,6 @@
 //! Stacks that are left in the middle of a call and gone on with later: each explored node runs on one.
 //!
-//! Purpose: [`Node`](crate::node::Node) waits inside a call, so several nodes on one thread need several stacks. The scheduler [resumes](Fiber::resume) one,
+//! Purpose: a node waits inside a call, so several nodes on one thread need several stacks. The scheduler [resumes](Fiber::resume) one,
 //! which runs until it [pauses](pause). Input: a function and its argument. Output: nothing but what the function does.
 //! Source: `makecontext(3)`.
 //!

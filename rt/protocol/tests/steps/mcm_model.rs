@@ -7,7 +7,7 @@ use blizzard_protocol::mcm::directory::Entry;
 use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
 use blizzard_protocol::tag::Tag;
 
-use crate::mcm_mutants::Rules;
+use crate::mcm_mutants::{self as mutants, Mutation};
 use crate::model::{Access, Channel, Config, Fault, LocalCopy, Machine, Service, node};
 
 /// `N` nodes, `B` blocks.
@@ -27,26 +27,28 @@ pub struct World<const N: usize, const B: usize> {
 impl<const N: usize, const B: usize> World<N, B> {
     fn home_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
         data: Option<bool>,
     ) -> Result<(), Fault> {
         let home = config.homes[block];
-        let (entry, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        let (entry, actions) =
+            mutants::home_step(config.mutation, self.dir[block], self.copies[home][block].tag, event)?;
         self.dir[block] = entry;
         self.perform(home, home, block, data, &actions)
     }
 
     fn node_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         at: usize,
         block: usize,
         event: NodeEvent,
         data: Option<bool>,
     ) -> Result<(), Fault> {
-        let (bits, actions) = config.rules.node_step(self.bits[at][block], self.copies[at][block].tag, event)?;
+        let (bits, actions) =
+            mutants::node_step(config.mutation, self.bits[at][block], self.copies[at][block].tag, event)?;
         self.bits[at][block] = bits;
         self.perform(at, config.homes[block], block, data, &actions)
     }
@@ -98,7 +100,12 @@ impl<const N: usize, const B: usize> World<N, B> {
         self.from_home[to][block].put(msg, data)
     }
 
-    fn deliver(&mut self, config: &Config<Rules, B>, [from, to, block]: [usize; 3], slot: usize) -> Result<(), Fault> {
+    fn deliver(
+        &mut self,
+        config: &Config<Mutation, B>,
+        [from, to, block]: [usize; 3],
+        slot: usize,
+    ) -> Result<(), Fault> {
         if config.homes[block] == to {
             let (msg, data) = self.to_home[from][block].take(slot).expect("the caller saw a message");
             let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
@@ -112,9 +119,9 @@ impl<const N: usize, const B: usize> World<N, B> {
 }
 
 impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
-    type Rules = Rules;
+    type Mutation = Mutation;
 
-    fn new(config: &Config<Rules, B>) -> Self {
+    fn new(config: &Config<Mutation, B>) -> Self {
         let away = LocalCopy { data: false, tag: Tag::Invalid, miss: None };
         let mut world = World {
             copies: [[away; B]; N],
@@ -138,7 +145,7 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
         &mut self.copies[at][block]
     }
 
-    fn miss(&mut self, config: &Config<Rules, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
+    fn miss(&mut self, config: &Config<Mutation, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
         self.copies[at][block].miss = Some(access);
         if config.homes[block] == at {
             return self.home_event(config, block, World::<N, B>::local_event(access), None);
@@ -155,16 +162,16 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
         self.copies[at][block].miss == Some(Access::Load)
     }
 
-    fn can_evict(&self, config: &Config<Rules, B>, at: usize, block: usize) -> bool {
+    fn can_evict(&self, config: &Config<Mutation, B>, at: usize, block: usize) -> bool {
         let copy = &self.copies[at][block];
         config.homes[block] != at && self.bits[at][block].is_empty() && copy.tag != Tag::Invalid
     }
 
-    fn evict(&mut self, config: &Config<Rules, B>, at: usize, block: usize) -> Result<(), Fault> {
+    fn evict(&mut self, config: &Config<Mutation, B>, at: usize, block: usize) -> Result<(), Fault> {
         self.node_event(config, at, block, NodeEvent::Evict, None)
     }
 
-    fn services(&self, config: &Config<Rules, B>) -> Vec<Service> {
+    fn services(&self, config: &Config<Mutation, B>) -> Vec<Service> {
         let mut services = Vec::new();
         for block in 0..B {
             let home = config.homes[block];
@@ -192,7 +199,7 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
         }
     }
 
-    fn serve(&mut self, config: &Config<Rules, B>, service: Service) -> Result<(), Fault> {
+    fn serve(&mut self, config: &Config<Mutation, B>, service: Service) -> Result<(), Fault> {
         match service {
             Service::Deliver { channel, slot } => self.deliver(config, channel, slot),
             Service::Local { at, block } if config.homes[block] == at => {

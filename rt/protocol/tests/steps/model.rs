@@ -110,12 +110,27 @@ pub struct LocalCopy {
     pub miss: Option<Access>,
 }
 
-/// Who is the home of each block, and whether the protocol is the real one or has a planted error.
+/// Who is the home of each block, and the planted error, if the protocol is not the real one.
 #[derive(Clone, Copy, Debug)]
-pub struct Config<R, const B: usize> {
+pub struct Config<M, const B: usize> {
     pub homes: [usize; B],
-    pub rules: R,
+    pub mutation: Option<M>,
 }
+
+/// Planted errors of a protocol, and the property by which each must be found.
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident => $property:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutation {
+            const ALL: &[(Mutation, &str)] = &[$((Mutation::$name, $property)),*];
+        }
+    };
+}
+pub(crate) use mutations;
 
 /// Something that follows from earlier steps, whatever the programs do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,36 +143,42 @@ pub enum Service {
 
 /// `N` nodes and `B` blocks under some protocol.
 pub trait Machine<const N: usize, const B: usize>: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    type Rules: Copy + Debug + Send + Sync + 'static;
+    type Mutation: Copy + Debug + Send + Sync + 'static;
 
     /// All blocks at home and Writable there; what other nodes' memory holds is not the latest value.
-    fn new(config: &Config<Self::Rules, B>) -> Self;
+    fn new(config: &Config<Self::Mutation, B>) -> Self;
 
     fn copy(&self, at: usize, block: usize) -> &LocalCopy;
 
     fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy;
 
     /// Node `at`'s program misses on `block`.
-    fn miss(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize, access: Access) -> Result<(), Fault>;
+    fn miss(
+        &mut self,
+        config: &Config<Self::Mutation, B>,
+        at: usize,
+        block: usize,
+        access: Access,
+    ) -> Result<(), Fault>;
 
     /// Whether the protocol lets a node store to a block that it has asked for to load from, before the answer.
     fn can_raise_miss(&self, _at: usize, _block: usize) -> bool {
         false
     }
 
-    fn can_evict(&self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> bool;
+    fn can_evict(&self, config: &Config<Self::Mutation, B>, at: usize, block: usize) -> bool;
 
-    fn evict(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> Result<(), Fault>;
+    fn evict(&mut self, config: &Config<Self::Mutation, B>, at: usize, block: usize) -> Result<(), Fault>;
 
     /// What can be served now.
-    fn services(&self, config: &Config<Self::Rules, B>) -> Vec<Service>;
+    fn services(&self, config: &Config<Self::Mutation, B>) -> Vec<Service>;
 
     /// Whether this sends a refused request again, which may be refused again.
     fn is_retry(&self, _service: Service) -> bool {
         false
     }
 
-    fn serve(&mut self, config: &Config<Self::Rules, B>, service: Service) -> Result<(), Fault>;
+    fn serve(&mut self, config: &Config<Self::Mutation, B>, service: Service) -> Result<(), Fault>;
 
     /// Calls `change` with the data of all messages about the block.
     fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut bool));
@@ -186,32 +207,29 @@ pub trait Machine<const N: usize, const B: usize>: Clone + Debug + Eq + Hash + S
     }
 }
 
-/// A protocol: its machines, and its rules without an error.
+/// A protocol: its machines, and its planted errors.
 pub trait Protocol: Copy + Debug + Send + Sync + 'static {
-    type Rules: Copy + Debug + Send + Sync + 'static;
-    type World<const N: usize, const B: usize>: Machine<N, B, Rules = Self::Rules>;
+    type Mutation: Copy + Debug + Send + Sync + 'static;
+    type World<const N: usize, const B: usize>: Machine<N, B, Mutation = Self::Mutation>;
     const NAME: &'static str;
-    const REAL: Self::Rules;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Stache;
 
 impl Protocol for Stache {
-    type Rules = crate::stache_mutants::Rules;
+    type Mutation = crate::stache_mutants::Mutation;
     type World<const N: usize, const B: usize> = crate::stache_model::World<N, B>;
     const NAME: &'static str = "stache";
-    const REAL: Self::Rules = crate::stache_mutants::Rules::REAL;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Mcm;
 
 impl Protocol for Mcm {
-    type Rules = crate::mcm_mutants::Rules;
+    type Mutation = crate::mcm_mutants::Mutation;
     type World<const N: usize, const B: usize> = crate::mcm_model::World<N, B>;
     const NAME: &'static str = "mcm";
-    const REAL: Self::Rules = crate::mcm_mutants::Rules::REAL;
 }
 
 pub fn node(index: usize) -> NodeId {

@@ -9,7 +9,7 @@ use blizzard_protocol::stache::vocabulary::{Action, Actions, CacheEvent, CacheSt
 use blizzard_protocol::tag::Tag;
 
 use crate::model::{Access, Channel, Config, Fault, LocalCopy, Machine, Service, node};
-use crate::stache_mutants::Rules;
+use crate::stache_mutants::{self as mutants, Mutation};
 
 /// `N` nodes, `B` blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,12 @@ pub struct World<const N: usize, const B: usize> {
 
 impl<const N: usize, const B: usize> World<N, B> {
     /// Handles message number `slot` of the channel (0 is the oldest, the only one that a FIFO channel delivers).
-    fn deliver(&mut self, config: &Config<Rules, B>, [from, to, block]: [usize; 3], slot: usize) -> Result<(), Fault> {
+    fn deliver(
+        &mut self,
+        config: &Config<Mutation, B>,
+        [from, to, block]: [usize; 3],
+        slot: usize,
+    ) -> Result<(), Fault> {
         let (msg, data) = self.channels[from][to][block].take(slot).expect("the caller saw a message");
         if config.homes[block] == to {
             let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
@@ -40,7 +45,7 @@ impl<const N: usize, const B: usize> World<N, B> {
     }
 
     /// Steps the oldest deferred event of the block, for which `replay` must be set.
-    fn replay(&mut self, config: &Config<Rules, B>, block: usize) -> Result<(), Fault> {
+    fn replay(&mut self, config: &Config<Mutation, B>, block: usize) -> Result<(), Fault> {
         let home = config.homes[block];
         let event = self.deferred[home].pop(block as u64).expect("the caller saw replay set");
         self.step_home(config, block, event, None, true)?;
@@ -55,7 +60,7 @@ impl<const N: usize, const B: usize> World<N, B> {
 
     fn home_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
         data: Option<bool>,
@@ -70,14 +75,15 @@ impl<const N: usize, const B: usize> World<N, B> {
 
     fn step_home(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
         data: Option<bool>,
         replayed: bool,
     ) -> Result<(), Fault> {
         let home = config.homes[block];
-        let (state, tag, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        let (state, tag, actions) =
+            mutants::home_step(config.mutation, self.dir[block], self.copies[home][block].tag, event)?;
         self.dir[block] = state;
         if actions.is_defer() {
             if replayed || !event.is_request() {
@@ -92,13 +98,13 @@ impl<const N: usize, const B: usize> World<N, B> {
 
     fn cache_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         at: usize,
         block: usize,
         event: CacheEvent,
         data: Option<bool>,
     ) -> Result<(), Fault> {
-        let (state, actions) = config.rules.cache_step(self.states[at][block], event)?;
+        let (state, actions) = mutants::cache_step(config.mutation, self.states[at][block], event)?;
         self.states[at][block] = state;
         self.perform(at, config.homes[block], block, data, &actions)?;
         if self.copies[at][block].tag != state.tag() { Err(Fault::WrongTag) } else { Ok(()) }
@@ -149,9 +155,9 @@ impl<const N: usize, const B: usize> World<N, B> {
 }
 
 impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
-    type Rules = Rules;
+    type Mutation = Mutation;
 
-    fn new(config: &Config<Rules, B>) -> Self {
+    fn new(config: &Config<Mutation, B>) -> Self {
         let away = LocalCopy { data: false, tag: Tag::Invalid, miss: None };
         let mut world = World {
             copies: [[away; B]; N],
@@ -177,7 +183,7 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
         &mut self.copies[at][block]
     }
 
-    fn miss(&mut self, config: &Config<Rules, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
+    fn miss(&mut self, config: &Config<Mutation, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
         self.copies[at][block].miss = Some(access);
         if config.homes[block] == at {
             let event = match access {
@@ -194,26 +200,26 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
         }
     }
 
-    fn can_evict(&self, config: &Config<Rules, B>, at: usize, block: usize) -> bool {
+    fn can_evict(&self, config: &Config<Mutation, B>, at: usize, block: usize) -> bool {
         let copy = &self.copies[at][block];
         config.homes[block] != at && copy.miss.is_none() && copy.tag != Tag::Invalid
     }
 
-    fn evict(&mut self, config: &Config<Rules, B>, at: usize, block: usize) -> Result<(), Fault> {
+    fn evict(&mut self, config: &Config<Mutation, B>, at: usize, block: usize) -> Result<(), Fault> {
         self.cache_event(config, at, block, CacheEvent::Evict, None)
     }
 
-    fn services(&self, config: &Config<Rules, B>) -> Vec<Service> {
+    fn services(&self, config: &Config<Mutation, B>) -> Vec<Service> {
         let deliveries = self.deliverable().flat_map(|channel @ [from, to, block]| {
             let waiting = self.channels[from][to][block].len();
-            let deliverable = if config.rules.reorders_messages() { waiting } else { 1 };
+            let deliverable = if config.mutation == Some(Mutation::Reorder) { waiting } else { 1 };
             (0..deliverable).map(move |slot| Service::Deliver { channel, slot })
         });
         let replays = (0..B).filter(|&block| self.replay[block]);
         deliveries.chain(replays.map(|block| Service::Local { at: config.homes[block], block })).collect()
     }
 
-    fn serve(&mut self, config: &Config<Rules, B>, service: Service) -> Result<(), Fault> {
+    fn serve(&mut self, config: &Config<Mutation, B>, service: Service) -> Result<(), Fault> {
         match service {
             Service::Deliver { channel, slot } => self.deliver(config, channel, slot),
             Service::Local { block, .. } => self.replay(config, block),

@@ -156,6 +156,8 @@ int main(int argc, char **argv) {
             stacks[k].run();
     if (!strcmp(how, "exit-status") && me == last)
         return 7;
+    if (!strcmp(how, "leave") && me == last)
+        _exit(0);
     if (!strcmp(how, "segfault") && me == last)
         *(volatile int *)(uintptr_t)64 = 1;
     if (!strcmp(how, "abort") && me == last)
@@ -262,7 +264,9 @@ int main(int argc, char **argv) {
                 printf("%s\n", bz_alloc(half / 2) ? "got it" : "NULL");
         return 0;
     }
-    /* The others wait for ever. */
+    /* The others wait for ever, or compute. */
+    if (me == 1)
+        for (volatile unsigned i = 0;; i++) {}
     bz_barrier();
     if (me == 0)
         puts("not reached");

@@ -47,7 +47,7 @@ fn fails(how: &str) -> Outcome {
     outcome
 }
 
-fn says(how: &str, words: &[&str]) {
+fn says(how: &str, words: &[&str]) -> Outcome {
     let outcome = fails(how);
     let text = outcome.stderr_text();
     for word in words {
@@ -57,6 +57,7 @@ fn says(how: &str, words: &[&str]) {
     for words in ["panicked", "has not answered"] {
         assert!(!text.contains(words), "{how}: {}", outcome.describe());
     }
+    outcome
 }
 
 #[test]
@@ -68,15 +69,16 @@ fn a_node_that_ends_first_still_serves_its_blocks() {
 }
 
 #[test]
-fn a_failing_node_gives_its_status() {
-    assert_eq!(fails("exit-status").ending, Ending::Exit(7));
-}
-
-#[test]
-fn a_node_that_dies_by_a_signal_is_named_with_it() {
-    says("segfault", &["node 2", "SIGSEGV"]);
-    says("abort", &["node 2", "SIGABRT"]);
-    says("kill", &["node 2", "SIGKILL"]);
+fn a_node_that_ends_by_itself_or_by_a_signal_gives_its_status_and_is_named() {
+    for (how, status, words) in [
+        ("exit-status", 7, "node 2 exited with status 7"),
+        ("leave", 1, "node 2 "),
+        ("segfault", 128 + 11, "node 2 was killed by signal 11 (SIGSEGV)"),
+        ("abort", 128 + 6, "node 2 was killed by signal 6 (SIGABRT)"),
+        ("kill", 128 + 9, "node 2 was killed by signal 9 (SIGKILL)"),
+    ] {
+        assert_eq!(says(how, &["blizzard: error: ", words]).ending, Ending::Exit(status), "{how}");
+    }
 }
 
 #[test]

@@ -15,25 +15,14 @@ fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
         "#define _GNU_SOURCE
         #include \"blizzard.h\"
         #include <errno.h>
-        #include <fcntl.h>
-        #include <poll.h>
         #include <pthread.h>
         #include <signal.h>
         #include <stdio.h>
         #include <stdlib.h>
         #include <string.h>
-        #include <sys/epoll.h>
-        #include <sys/ioctl.h>
         #include <sys/mman.h>
-        #include <sys/prctl.h>
-        #include <sys/select.h>
-        #include <sys/socket.h>
-        #include <sys/stat.h>
         #include <sys/syscall.h>
-        #include <sys/uio.h>
-        #include <sys/un.h>
         #include <sys/wait.h>
-        #include <time.h>
         #include <unistd.h>
         static void *nothing(void *p) {{ return p; }}
         int main(void) {{
@@ -150,139 +139,6 @@ fn a_futex_word_in_shared_memory_is_seen_to_change() {
 fn exit_statuses_pass() {
     let outcome = run_on("exit", 2, "bz_barrier(); return node == 1 ? 5 : 0;");
     assert_eq!(outcome.ending, Ending::Exit(5), "{}", outcome.describe());
-}
-
-/// Every structure that these calls take lies in memory that the other node wrote last, so that nothing of it is valid here; what they
-/// leave there is read by the other node.
-#[test]
-fn calls_work_on_shared_memory() {
-    let body = r#"
-        struct area {
-            char text[300], copy[300], path[64];
-            struct iovec out[2], in[2];
-            char in0[100], in1[200];
-            struct msghdr send, receive;
-            struct iovec send_part, receive_part;
-            char received[300], control[64], received_control[64];
-            struct mmsghdr many[2];
-            struct iovec many_parts[2];
-            char many_text[2][80];
-            int value; socklen_t length; struct timeval timeout, timeout_back;
-            struct pollfd poll[2]; fd_set set; sigset_t mask; struct { void *mask; size_t bytes; } pair;
-            struct epoll_event event, events[4];
-            int ready; struct winsize size, size_back;
-            struct flock lock; struct stat status; struct timespec now, pause; char name[16];
-            struct sockaddr_un address, peer; socklen_t address_length;
-            int fds[2]; off_t offset; char random[64];
-        } *a;
-        if (node == 0) bz_publish(1, bz_alloc(sizeof *a));
-        a = bz_lookup(1);
-        int pipes[2], sockets[2], local[2];
-        #define NEED(c) do { if (!(c)) { printf("line %d: %s: errno %d\n", __LINE__, #c, errno); fflush(stdout); exit(1); } } while (0)
-        NEED(!pipe(pipes) && !socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) && !pipe(local));
-        if (node == 0) {
-            for (int i = 0; i < 300; i++) a->text[i] = (char)(i * 7 + 1);
-            memcpy(a->path, "/proc/self/comm", 16);
-            a->out[0] = (struct iovec){a->text, 100}; a->out[1] = (struct iovec){a->text + 100, 200};
-            a->in[0] = (struct iovec){a->in0, 100}; a->in[1] = (struct iovec){a->in1, 200};
-            a->send_part = (struct iovec){a->text, 300}; a->receive_part = (struct iovec){a->received, 300};
-            a->send.msg_iov = &a->send_part; a->send.msg_iovlen = 1;
-            a->receive.msg_iov = &a->receive_part; a->receive.msg_iovlen = 1;
-            a->receive.msg_control = a->received_control; a->receive.msg_controllen = sizeof a->received_control;
-            for (int i = 0; i < 2; i++) {
-                a->many_parts[i] = (struct iovec){a->many_text[i], 80};
-                a->many[i].msg_hdr.msg_iov = &a->many_parts[i]; a->many[i].msg_hdr.msg_iovlen = 1;
-                a->many_text[i][5] = (char)(40 + i);
-            }
-            a->length = sizeof a->value; a->timeout.tv_sec = 77;
-            a->event.events = EPOLLIN; a->event.data.u64 = 0x1234567890;
-            a->size.ws_row = 33; a->size.ws_col = 44;
-            a->lock.l_type = F_WRLCK; a->pause.tv_nsec = 1000;
-            a->pair.mask = &a->mask; a->pair.bytes = 8;
-            a->address.sun_family = AF_UNIX; a->address_length = sizeof a->address;
-        }
-        bz_barrier();
-        if (node == 1) {
-            char buffer[300];
-            /* Plain buffers, vectors, positions. */
-            NEED(syscall(SYS_write, pipes[1], a->text, 300) == 300 && read(pipes[0], buffer, 300) == 300);
-            for (int i = 0; i < 300; i++) NEED(buffer[i] == (char)(i * 7 + 1));
-            NEED(write(pipes[1], buffer, 300) == 300 && syscall(SYS_read, pipes[0], a->copy, 300) == 300);
-            NEED(syscall(SYS_writev, pipes[1], a->out, 2) == 300 && syscall(SYS_readv, pipes[0], a->in, 2) == 300);
-            int file = (int)syscall(SYS_openat, AT_FDCWD, a->path, O_RDONLY, 0);
-            NEED(file >= 0 && syscall(SYS_fstat, file, &a->status) == 0);
-            int memory = (int)syscall(SYS_memfd_create, a->path, 0);
-            NEED(memory >= 0 && syscall(SYS_pwrite64, memory, a->text, 300, 8) == 300);
-            NEED(syscall(SYS_pipe2, a->fds, 0) == 0 && syscall(SYS_getrandom, a->random, 64, 0) == 64);
-            a->offset = 8;
-            NEED(syscall(SYS_sendfile, pipes[1], memory, &a->offset, 10) == 10 && read(pipes[0], buffer, 10) == 10);
-            NEED(buffer[3] == (char)22);
-            /* Messages, with a descriptor in the control part. */
-            a->send.msg_control = a->control; a->send.msg_controllen = CMSG_SPACE(sizeof(int));
-            struct cmsghdr *c = (struct cmsghdr *)a->control;
-            c->cmsg_level = SOL_SOCKET; c->cmsg_type = SCM_RIGHTS; c->cmsg_len = CMSG_LEN(sizeof(int));
-            *(int *)CMSG_DATA(c) = pipes[1];
-            NEED(syscall(SYS_sendmsg, sockets[0], &a->send, 0) == 300);
-            NEED(syscall(SYS_recvmsg, sockets[1], &a->receive, 0) == 300);
-            int passed = *(int *)CMSG_DATA((struct cmsghdr *)a->received_control);
-            NEED(write(passed, "p", 1) == 1 && read(pipes[0], buffer, 1) == 1 && buffer[0] == 'p');
-            NEED(syscall(SYS_sendmmsg, sockets[0], a->many, 2, 0) == 2 && a->many[1].msg_len == 80);
-            a->many_text[0][5] = a->many_text[1][5] = 0;
-            NEED(syscall(SYS_recvmmsg, sockets[1], a->many, 2, 0, 0) == 2);
-            /* Options and names of sockets. */
-            NEED(syscall(SYS_getsockopt, sockets[0], SOL_SOCKET, SO_TYPE, &a->value, &a->length) == 0);
-            NEED(syscall(SYS_setsockopt, sockets[0], SOL_SOCKET, SO_RCVTIMEO, &a->timeout, sizeof a->timeout) == 0);
-            a->length = sizeof a->timeout_back;
-            NEED(syscall(SYS_getsockopt, sockets[0], SOL_SOCKET, SO_RCVTIMEO, &a->timeout_back, &a->length) == 0);
-            int bound = socket(AF_UNIX, SOCK_DGRAM, 0);
-            NEED(syscall(SYS_bind, bound, &a->address, sizeof(sa_family_t)) == 0);
-            NEED(syscall(SYS_getsockname, bound, &a->peer, &a->address_length) == 0);
-            /* Waiting. */
-            NEED(write(pipes[1], "abcde", 5) == 5);
-            a->poll[0].fd = pipes[0]; a->poll[0].events = POLLIN; a->poll[1].fd = local[0]; a->poll[1].events = POLLIN;
-            NEED(syscall(SYS_poll, a->poll, 2, 0) == 1);
-            NEED(syscall(SYS_ppoll, a->poll, 2, &a->pause, &a->mask, 8) == 1);
-            FD_ZERO(&a->set); FD_SET(pipes[0], &a->set); FD_SET(local[0], &a->set);
-            NEED(syscall(SYS_pselect6, 64, &a->set, 0, 0, 0, &a->pair) == 1 && FD_ISSET(pipes[0], &a->set) && !FD_ISSET(local[0], &a->set));
-            int epoll = epoll_create1(0);
-            NEED(syscall(SYS_epoll_ctl, epoll, EPOLL_CTL_ADD, pipes[0], &a->event) == 0);
-            NEED(syscall(SYS_epoll_pwait, epoll, a->events, 4, 0, &a->mask, 8) == 1);
-            /* Commands. */
-            NEED(syscall(SYS_ioctl, pipes[0], FIONREAD, &a->ready) == 0);
-            int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-            NEED(terminal >= 0 && syscall(SYS_ioctl, terminal, TIOCSWINSZ, &a->size) == 0);
-            NEED(syscall(SYS_ioctl, terminal, TIOCGWINSZ, &a->size_back) == 0);
-            NEED(syscall(SYS_fcntl, memory, F_GETLK, &a->lock) == 0);
-            NEED(syscall(SYS_prctl, PR_GET_NAME, a->name) == 0);
-            NEED(syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &a->now) == 0);
-            NEED(syscall(SYS_nanosleep, &a->pause, 0) == 0);
-            /* A pointer that leads nowhere is an error of the call, as ever. */
-            NEED(syscall(SYS_readv, pipes[0], 8, 1) == -1 && errno == EFAULT);
-            NEED(syscall(SYS_sendmsg, sockets[0], 8, 0) == -1 && errno == EFAULT);
-        }
-        bz_barrier();
-        if (node == 0) {
-            for (int i = 0; i < 300; i++) {
-                char c = (char)(i * 7 + 1);
-                NEED(a->copy[i] == c && a->received[i] == c && (i < 100 ? a->in0[i] : a->in1[i - 100]) == c);
-            }
-            NEED(S_ISREG(a->status.st_mode) && a->fds[0] > 2 && a->fds[1] > 2 && a->offset == 18);
-            int sum = 0;
-            for (int i = 0; i < 64; i++) sum |= a->random[i];
-            NEED(sum != 0);
-            NEED(a->many_text[0][5] == 40 && a->many_text[1][5] == 41 && a->many[0].msg_len == 80);
-            NEED(a->value == SOCK_DGRAM && a->timeout_back.tv_sec == 77 && a->length == sizeof a->timeout_back);
-            NEED(a->peer.sun_family == AF_UNIX && a->address_length > sizeof(sa_family_t) && a->address_length < 20);
-            NEED(a->poll[0].revents == POLLIN && a->poll[1].revents == 0);
-            NEED(a->events[0].data.u64 == 0x1234567890 && a->events[0].events == EPOLLIN);
-            NEED(a->ready == 5 && a->size_back.ws_row == 33 && a->size_back.ws_col == 44);
-            NEED(a->lock.l_type == F_UNLCK && a->name[0] != 0 && (a->now.tv_sec || a->now.tv_nsec));
-            puts("all well");
-        }
-        bz_barrier();
-        return 0;"#;
-    let outcome = run_on("shared-memory", 2, body).success().unwrap();
-    assert_eq!(outcome.stdout_text(), "all well\n", "{}", outcome.describe());
 }
 
 /// A new program's arguments, the longest beyond what a path may have: only its first 4096 bytes were once made readable. The node

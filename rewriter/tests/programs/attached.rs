@@ -1,6 +1,7 @@
 //! Programs that keep data in their own files, behind all that an ELF header names: self-extracting archives, and interpreters with their
 //! scripts. unzipsfx did not find its archive, because the output ended with section headers.
 
+use crate::sources;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
@@ -38,11 +39,7 @@ int main(void) {
 const TEXT: &str = "an archive";
 
 fn build(folder: &Path) -> Vec<u8> {
-    let (source, program) = (folder.join("a.c"), folder.join("a"));
-    std::fs::write(&source, SOURCE).unwrap();
-    let status = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(&source).status().unwrap();
-    assert!(status.success());
-    let mut file = std::fs::read(&program).unwrap();
+    let mut file = sources::compile(SOURCE, &folder.join("a"), &["-O1", "-static"]);
     let start = file.len() as u64;
     file.extend(TEXT.bytes());
     file.extend(start.to_le_bytes());

@@ -1,5 +1,6 @@
 //! Shapes of real code on which the audit and the rewriter did not agree: each is rewritten, and the audit finds nothing open.
 
+use crate::sources;
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
@@ -29,12 +30,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
 
 /// What the audit finds in a rewritten library of assembly.
 fn findings(source: &str) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
-    std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
-    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
-    assert!(status.success(), "{source}");
-    let input = std::fs::read(&library).unwrap();
+    let input = sources::assemble(source, &[]);
     let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();
     let audit = verify_with(&output.bytes, "shape", Some(&input)).unwrap();
     audit.open.iter().map(|f| f.reason.clone()).collect()

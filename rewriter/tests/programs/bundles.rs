@@ -1,5 +1,6 @@
 //! Bundles: a folder with a rewritten program and its libraries runs where nothing else is, with libraries opened by name, too.
 
+use crate::sources::said;
 use blizzard_test_harness::{needs, tool};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -102,10 +103,6 @@ impl Bench {
         assert!(output.status.success(), "{}", said(&output));
         self.at("there/bundle")
     }
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn run(program: &Path, arguments: &[&str]) -> Output {

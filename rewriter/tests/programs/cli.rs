@@ -1,18 +1,17 @@
 //! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
 
+use crate::sources::{compile, finished};
 use blizzard_test_harness::needs;
 use object::{Object, ObjectSection};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {
     blizzard_test_harness::list![
         misuse_is_status_2_and_names_the_option,
-        bad_input_is_one_clear_error_and_nothing_is_written,
-        an_output_that_cannot_be_written_leaves_nothing,
         the_output_runs_and_keeps_the_permissions,
         rewriting_replaces_an_older_output_even_while_it_runs,
         verify_and_inspect_report,
@@ -24,7 +23,6 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
         statistics_count_exactly_in_a_counting_rewrite,
         config_compiles_a_program_that_runs_plain_and_on_nodes,
         several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
-        nodes_that_wait_for_a_dead_one_are_ended,
         output_that_cannot_be_written_fails_the_run,
         limits_that_a_run_meets_are_named,
         a_program_with_a_small_stack_starts,
@@ -57,9 +55,7 @@ int main(int argc, char **argv) {
 impl Bench {
     fn new() -> Self {
         let bench = Bench { folder: tempfile::tempdir().unwrap() };
-        fs::write(bench.at("prog.c"), PROGRAM).unwrap();
-        let status = Command::new("cc").arg("-O2").arg(bench.at("prog.c")).arg("-o").arg(bench.at("prog")).status();
-        assert!(status.unwrap().success(), "the tests need a C compiler");
+        compile(PROGRAM, &bench.at("prog"), &["-O2"]);
         bench
     }
 
@@ -90,28 +86,12 @@ impl Bench {
     }
 
     fn run(&self, args: &[&str]) -> (String, String, i32) {
-        text(self.blizzard().args(args).output().unwrap())
+        finished(self.blizzard().args(args).output().unwrap())
     }
-
-    /// Everything in the folder, with sizes: to see that a command changed nothing.
-    fn contents(&self) -> Vec<(String, u64)> {
-        let mut all: Vec<_> = fs::read_dir(self.folder.path())
-            .unwrap()
-            .map(|e| e.unwrap())
-            .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len()))
-            .collect();
-        all.sort();
-        all
-    }
-}
-
-fn text(output: Output) -> (String, String, i32) {
-    let utf8 = |bytes| String::from_utf8(bytes).unwrap();
-    (utf8(output.stdout), utf8(output.stderr), output.status.code().expect("blizzard exits by itself"))
 }
 
 fn plain(program: &Path, args: &[&str]) -> (String, String, i32) {
-    text(Command::new(program).args(args).output().unwrap())
+    finished(Command::new(program).args(args).output().unwrap())
 }
 
 fn misuse_is_status_2_and_names_the_option() {
@@ -123,52 +103,6 @@ fn misuse_is_status_2_and_names_the_option() {
     }
     let (_, err, _) = bench.run(&["run", "-n", "65", "--", "./prog"]);
     assert!(err.contains("1 to 64"), "{err}");
-}
-
-fn bad_input_is_one_clear_error_and_nothing_is_written() {
-    let bench = Bench::new();
-    let prog = fs::read(bench.at("prog")).unwrap();
-    fs::write(bench.at("empty"), b"").unwrap();
-    fs::write(bench.at("text"), b"just some text, longer than an ELF header, to be sure of that, and more\n").unwrap();
-    fs::write(bench.at("script"), b"#!/bin/sh\n").unwrap();
-    fs::write(bench.at("head"), &prog[..40]).unwrap();
-    fs::write(bench.at("half"), &prog[..prog.len() / 2]).unwrap();
-    let with = |at: usize, value: u8| {
-        let mut bytes = prog.clone();
-        bytes[at] = value;
-        bytes
-    };
-    fs::write(bench.at("arm"), with(18, 183)).unwrap();
-    fs::write(bench.at("elf32"), with(4, 1)).unwrap();
-    assert_eq!(bench.run(&["rewrite", "prog", "-o", "again"]).2, 0);
-    let before = bench.contents();
-    for name in ["absent", "empty", "text", "script", "head", "half", "arm", "elf32", "again", ".", "/dev/null"] {
-        for args in [&["rewrite", name, "-o", "out"][..], &["inspect", name]] {
-            if name == "again" && args[0] == "inspect" {
-                continue;
-            }
-            let (out, err, status) = bench.run(args);
-            assert_eq!((out.as_str(), status), ("", 1), "{args:?}: {err}");
-            assert!(err.starts_with("blizzard: error: "), "{args:?}: {err}");
-            assert!(err.contains(name), "{args:?}: {err}");
-            assert_eq!(err.matches("error:").count(), 1, "{args:?}: {err}");
-        }
-    }
-    assert_eq!(bench.contents(), before);
-}
-
-fn an_output_that_cannot_be_written_leaves_nothing() {
-    let bench = Bench::new();
-    fs::create_dir(bench.at("dir")).unwrap();
-    let before = bench.contents();
-    for out in ["prog", "./prog", "dir", "absent/out", "/dev/null"] {
-        let (_, err, status) = bench.run(&["rewrite", "prog", "-o", out]);
-        assert_eq!(status, 1, "{out}: {err}");
-        assert!(err.starts_with("blizzard: error: ") && err.contains(out), "{out}: {err}");
-    }
-    // The libraries are good all the same.
-    let _ = fs::remove_dir_all(bench.at("cache"));
-    assert_eq!(bench.contents(), before);
 }
 
 fn the_output_runs_and_keeps_the_permissions() {
@@ -355,7 +289,7 @@ fn a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once() {
     };
     let runs: Vec<_> = (0..8).map(|_| start()).collect();
     for run in runs {
-        assert_eq!(text(run.wait_with_output().unwrap()), expected);
+        assert_eq!(finished(run.wait_with_output().unwrap()), expected);
     }
     assert_eq!(bench.cached("prog"), 1);
     assert_eq!(bench.cached("libc"), 1);
@@ -471,44 +405,6 @@ fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line(
     }
 }
 
-fn nodes_that_wait_for_a_dead_one_are_ended() {
-    let bench = Bench::new();
-    // Node 1 ends in the way that the argument names; the others wait for it, in the runtime and in a computation.
-    fs::write(
-        bench.at("wait.c"),
-        r#"
-#include <blizzard.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-    bz_barrier();
-    if (bz_node() == 1) {
-        if (argv[1][0] == 'e') exit(7);
-        if (argv[1][0] == 'k') kill(getpid(), SIGKILL);
-        if (argv[1][0] == '_') _exit(0);
-        *(volatile int *)8 = 1;
-    }
-    if (bz_node() == 2) for (volatile unsigned i = 0;; i++) {}
-    bz_barrier();
-    return 0;
-}
-"#,
-    )
-    .unwrap();
-    bench.compile_shared("wait");
-    for (how, status, says) in [
-        ("exit", 7, "node 1 exited with status 7"),
-        ("kill", 128 + 9, "node 1 was killed by signal 9 (SIGKILL)"),
-        ("_exit", 1, "node 1"),
-        ("segv", 128 + 11, "node 1 was killed by signal 11 (SIGSEGV)"),
-    ] {
-        let (out, err, got) = bench.run(&["run", "-n", "4", "--", "./wait", how]);
-        assert_eq!((out.as_str(), got), ("", status), "{how}: {err}");
-        assert!(err.starts_with("blizzard: error: ") && err.contains(says), "{how}: {err}");
-    }
-}
-
 /// Runs `blizzard run` on the program under limits that a shell sets.
 fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i32) {
     let blizzard = bench.blizzard();
@@ -519,7 +415,7 @@ fn run_limited(bench: &Bench, limits: &str, args: &[&str]) -> (String, String, i
         .arg("run")
         .args(args);
     shell.current_dir(bench.folder.path()).env("BLIZZARD_CACHE", bench.at("cache")).stdin(Stdio::null());
-    text(shell.output().unwrap())
+    finished(shell.output().unwrap())
 }
 
 /// What a node printed was lost without a word when the disk was full: only a reader that has gone away was thought of.
@@ -528,7 +424,7 @@ fn output_that_cannot_be_written_fails_the_run() {
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let run = |stdout: Stdio, args: &[&str]| {
         let output = bench.blizzard().args(["run", "-n", "2", "--", "./prog"]).args(args).stdout(stdout).output();
-        text(output.unwrap())
+        finished(output.unwrap())
     };
     let (_, err, status) = run(full().into(), &[]);
     assert_eq!(status, 1, "{err}");
@@ -572,7 +468,7 @@ fn a_program_with_a_small_stack_starts() {
     assert_eq!(bench.run(&["rewrite", "./prog", "-o", "small"]).2, 0);
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -s 128 && exec ./small 7"]).current_dir(bench.folder.path()).stdin(Stdio::null());
-    let (out, err, status) = text(shell.output().unwrap());
+    let (out, err, status) = finished(shell.output().unwrap());
     assert_eq!((out.starts_with("small "), status), (true, 7), "{err}");
 }
 
@@ -580,7 +476,7 @@ fn help_that_cannot_be_written_is_an_error() {
     for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = Bench::new().blizzard().args(args).stdout(full).output().unwrap();
-        let (_, err, status) = text(output);
+        let (_, err, status) = finished(output);
         assert!(status == 1 && err.contains("cannot write to standard output"), "{args:?}: {status}: {err}");
     }
 }
@@ -604,7 +500,7 @@ fn the_demonstration_shows_equal_checksums_and_misses() {
 fn without_a_compiler_the_demonstration_says_so_in_one_line() {
     let bench = Bench::new();
     let output = bench.blizzard().arg("demo").env("PATH", bench.at("nowhere")).env_remove("CC").output().unwrap();
-    let (out, err, status) = text(output);
+    let (out, err, status) = finished(output);
     assert_eq!((out.as_str(), status, err.lines().count()), ("", 1, 1), "{err}");
     assert!(err.contains("C compiler"), "{err}");
 }

@@ -1,6 +1,7 @@
 //! Words of data that name functions by their new addresses: which ones do, that each function and label keeps one address, and that the audit finds
 //! what would give it two.
 
+use crate::sources;
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
@@ -94,12 +95,7 @@ const EXPECTED: &str = "2 4 2\n3 5 6\n3 7\n1 1\n1 1\n1\n1122334455667788 1\n5 ";
 const TABLES: [&str; 2] = ["-Wl,-z,nopack-relative-relocs", "-Wl,-z,pack-relative-relocs"];
 
 fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
-    let file = to.with_extension("c");
-    std::fs::write(&file, source).unwrap();
-    let mut gcc = Command::new("cc");
-    gcc.args(["-O2", "-fcf-protection=none", "-o"]).arg(to).arg(&file).args(flags);
-    assert!(gcc.status().unwrap().success(), "{gcc:?}");
-    std::fs::read(to).unwrap()
+    sources::compile(source, to, &[&["-O2", "-fcf-protection=none"], flags].concat())
 }
 
 fn library(folder: &Path, table: &str) -> Vec<u8> {

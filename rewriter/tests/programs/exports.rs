@@ -1,6 +1,7 @@
 //! Exported functions that are known by their new addresses: which ones are, that pointers to a function are equal wherever they come from, and that
 //! the audit finds what would let them differ.
 
+use crate::sources;
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
@@ -60,17 +61,13 @@ int main(void) {
 }
 ";
 
-fn compile(source: &str, to: &Path, flags: &[&str]) {
-    let file = to.with_extension("c");
-    std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc").arg("-O2").arg("-o").arg(to).arg(&file).args(flags).status().unwrap();
-    assert!(status.success(), "{source}");
+fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
+    sources::compile(source, to, &[&["-O2"], flags].concat())
 }
 
 fn library(folder: &Path) -> (PathBuf, Vec<u8>) {
     let path = folder.join("libexports.so");
-    compile(LIBRARY, &path, &["-shared", "-fPIC", "-fcf-protection=none"]);
-    let bytes = std::fs::read(&path).unwrap();
+    let bytes = compile(LIBRARY, &path, &["-shared", "-fPIC", "-fcf-protection=none"]);
     (path, bytes)
 }
 

@@ -1,5 +1,6 @@
 //! No traps on hot paths: what a program does all the time goes through springboards and new tables, never through a trap byte.
 
+use crate::sources;
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::decode::insn::Flow;
@@ -37,11 +38,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
 }
 
 fn build(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
-    let (file, program) = (folder.join("hot.c"), folder.join("hot"));
-    std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status().unwrap();
-    assert!(status.success());
-    std::fs::read(&program).unwrap()
+    sources::compile(source, &folder.join("hot"), flags)
 }
 
 /// The jump at the end compares the function pointer first, so that its load and the jump are in different blocks.
@@ -172,16 +169,7 @@ struct Assembled {
 
 impl Assembled {
     fn new(source: &str) -> Assembled {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
-        std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
-        let build = |more: &[&str]| {
-            let arguments = ["-shared", "-nostdlib", "-o"];
-            let status = Command::new("cc").args(more).args(arguments).arg(&library).arg(&file).status().unwrap();
-            assert!(status.success(), "{source}");
-            std::fs::read(&library).unwrap()
-        };
-        Assembled { named: build(&[]), stripped: build(&["-s"]) }
+        Assembled { named: sources::assemble(source, &[]), stripped: sources::assemble(source, &["-s"]) }
     }
 
     fn analysed(&self) -> pipeline::Analysed<'_> {

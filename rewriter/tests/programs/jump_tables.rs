@@ -1,6 +1,7 @@
 //! How long recognised jump tables are. Tables stand behind one another; without a proof of its length each goes on through all that
 //! follow, every jump leads to all their targets, and the new tables of a compiler with 3,447 switches took 224 MB.
 
+use crate::sources;
 use blizzard::pipeline;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,10 +114,8 @@ int main(void) {
 
 /// Builds a program from `source`; its path.
 fn build(folder: &Path, source: &str) -> PathBuf {
-    let (file, program) = (folder.join("tables.c"), folder.join("tables"));
-    std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap();
-    assert!(status.success());
+    let program = folder.join("tables");
+    sources::compile(source, &program, &["-O1"]);
     assert!(Command::new(&program).status().unwrap().success());
     program
 }

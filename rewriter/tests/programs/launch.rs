@@ -3,6 +3,7 @@
 //! Each launch happens in a process of its own, as in real use (the launcher owns the process's signals and children): this test
 //! executable starts itself again with [`CONFIG_ENV`] set, and then is the launcher.
 
+use crate::sources::finished;
 use blizzard::launch::launcher;
 use blizzard::launch::options::LaunchOptions;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +11,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {
@@ -80,13 +81,6 @@ fn launcher(nodes: u32, tag: bool, command: &[&str]) -> Command {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     launcher
-}
-
-/// What a finished launcher has left: standard output, standard error, status.
-fn finished(output: Output) -> (String, String, i32) {
-    let out = String::from_utf8(output.stdout).unwrap();
-    let status = output.status.code().expect("the launcher exits");
-    (out, String::from_utf8(output.stderr).unwrap(), status)
 }
 
 fn launch(nodes: u32, command: &[&str]) -> (String, String, i32) {

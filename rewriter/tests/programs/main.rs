@@ -29,6 +29,7 @@ mod rights;
 mod runtime_entry;
 mod screens;
 mod self_rewrite;
+mod sources;
 mod system_libraries;
 mod taken_traps;
 mod terminal;

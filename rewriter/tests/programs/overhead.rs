@@ -1,5 +1,6 @@
 //! `blizzard overhead` as users meet it: the table, the JSON, and each kind of program that is hard to measure.
 
+use crate::sources::{compile, finished};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -39,10 +40,7 @@ impl Bench {
             "#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\
              #include <unistd.h>\n{body}\n"
         );
-        fs::write(bench.at("prog.c"), source).unwrap();
-        let mut cc = Command::new("cc");
-        let status = cc.args(["-O1", "-g"]).arg(bench.at("prog.c")).arg("-o").arg(bench.at("prog")).status();
-        assert!(status.unwrap().success(), "the tests need a C compiler");
+        compile(&source, &bench.at("prog"), &["-O1", "-g"]);
         bench
     }
 
@@ -59,9 +57,7 @@ impl Bench {
 
     /// What it prints, and its exit status.
     fn run(&self, args: &[&str]) -> (String, String, i32) {
-        let output = self.command(args).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+        finished(self.command(args).output().unwrap())
     }
 
     /// As [`Bench::run`], for what must succeed: the JSON.

@@ -1,10 +1,10 @@
 //! Padding that no way leads to, and circles that no known way leads into: what is known behind them.
 
+use crate::sources;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use blizzard::reports::inspect::inspect;
-use std::process::Command;
 
 pub fn tests() -> Vec<blizzard_test_harness::Test> {
     blizzard_test_harness::list![
@@ -17,13 +17,8 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
 
 /// Accesses of `f`: checked ones, and those that another check covers. The audit has to agree.
 fn checks(body: &str) -> (u64, u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
     let frame = format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}\n.cfi_endproc\n.size f, .-f");
-    std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{frame}\n")).unwrap();
-    let status = Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).status().unwrap();
-    assert!(status.success(), "{body}");
-    let input = std::fs::read(&library).unwrap();
+    let input = sources::assemble(&frame, &[]);
     let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();
     let audit = verify_with(&output.bytes, "shape", Some(&input)).unwrap();
     assert!(audit.open.is_empty(), "{body}: {:?}", audit.open);

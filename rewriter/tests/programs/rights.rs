@@ -3,6 +3,7 @@
 //! The cache is its owner's alone, and glibc itself opens libgcc_s when a thread ends before its function returns. Only root can become another
 //! user; the tests that need that say so where they are run by somebody else.
 
+use crate::sources::said;
 use blizzard_test_harness::executable;
 use blizzard_test_harness::{needs, tool};
 use std::fs::{self, Permissions};
@@ -145,10 +146,6 @@ fn library(name: &str) -> PathBuf {
 
 fn run(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// A user that nobody is, and the folder of its cache; the folder is removed at the end.

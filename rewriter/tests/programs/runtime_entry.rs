@@ -4,6 +4,7 @@
 //! executable: dynamic (PIE and not), static, static-PIE. The appended file has the two program-header tables of DESIGN.md: the
 //! kernel's without PT_INTERP, the loader's with PT_PHDR and PT_INTERP.
 
+use crate::sources;
 use blizzard::base::addresses::Vaddr;
 use blizzard::write::runtime_blob::{Blob, module_info_bytes};
 use blizzard_contract::{self as contract, ModuleInfo};
@@ -184,11 +185,7 @@ struct Program {
 impl Program {
     fn compile(source: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("prog.c");
-        std::fs::write(&file, source).unwrap();
-        let status =
-            Command::new("cc").args(flags).arg(&file).arg("-o").arg(folder.path().join("plain")).status().unwrap();
-        assert!(status.success(), "cc {flags:?}");
+        sources::compile(source, &folder.path().join("plain"), flags);
         Program { folder }
     }
 

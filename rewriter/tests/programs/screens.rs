@@ -1,5 +1,6 @@
 //! Checks that ask first whether an address can be shared memory: where they are used, and that nothing shared passes them.
 
+use crate::sources;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard::read::rewritten;
@@ -19,11 +20,7 @@ pub fn tests() -> Vec<blizzard_test_harness::Test> {
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
 
 fn compile(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {
-    let (file, program) = (folder.join("p.c"), folder.join("p"));
-    std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&file).args(flags).status().unwrap();
-    assert!(status.success(), "{source}");
-    std::fs::read(&program).unwrap()
+    sources::compile(source, &folder.join("p"), &[&["-O2"], flags].concat())
 }
 
 /// What a program that shares memory is compiled with.

@@ -45,3 +45,6 @@ pub mod sequential;
 pub mod list;
 
 pub mod engine;
+
+#[cfg(test)]
+mod tests;

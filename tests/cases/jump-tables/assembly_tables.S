@@ -1,22 +1,5 @@
         .text
-        .macro  FUNCTION name
-        .globl  \name
-        .type   \name, @function
-        .balign 16
-\name:
-        .endm
-        .macro  TARGETS
-10:     lea     1(%rsi), %rax
-        ret
-11:     lea     (%rsi,%rsi,2), %rax
-        ret
-12:     mov     %rsi, %rax
-        not     %rax
-        ret
-13:     mov     %rsi, %rax
-        rol     $7, %rax
-        ret
-        .endm
+#include "targets.inc"
 
         FUNCTION absolute8
         cmp     $5, %rdi

@@ -3,15 +3,8 @@
 //# nodes: 2 3 4
 /* What blizzard.h promises: node numbers, zeroed and aligned memory that any node frees and that comes back zeroed, slots that wait
  * and can be published again, locks, trylock, fetch-and-add with the old value, reductions with the same bits everywhere. */
-#include <blizzard.h>
-#include <stdio.h>
+#include "check.h"
 #include <string.h>
-
-static int failures;
-#define EXPECT(c)                                                                     \
-    do {                                                                              \
-        if (!(c)) failures++, printf("WRONG on node %u: %s\n", bz_node(), #c);        \
-    } while (0)
 
 static int all_zero(const volatile unsigned char *p, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -20,25 +13,25 @@ static int all_zero(const volatile unsigned char *p, size_t n) {
 }
 
 int main(void) {
-    unsigned me = bz_node(), nodes = bz_nodes();
-    EXPECT(me < nodes && nodes >= 1);
+    const unsigned me = node = bz_node(), nodes = bz_nodes();
+    CHECK(me < nodes && nodes >= 1);
 
     /* Each node allocates, its neighbour checks, writes and frees, round and round: always zeroed. */
     for (unsigned round = 0; round < 12; round++) {
         size_t bytes = (size_t)1 << (6 + round % 9);
         volatile unsigned char *mine = round % 2 ? bz_alloc(bytes) : bz_alloc_on((me + round) % nodes, bytes);
-        EXPECT(mine && ((uintptr_t)mine & 63) == 0);
-        EXPECT(all_zero(mine, bytes));
+        CHECK(mine && ((uintptr_t)mine & 63) == 0);
+        CHECK(all_zero(mine, bytes));
         mine[0] = (unsigned char)(me + 1), mine[bytes - 1] = (unsigned char)round;
         bz_publish(10 + me, (void *)mine);
         bz_barrier();
         unsigned char expected = (unsigned char)((me + 1) % nodes + 1);
         volatile unsigned char *other = bz_lookup(10 + (me + 1) % nodes);
-        EXPECT(other[0] == expected && other[bytes - 1] == (bytes == 1 ? expected : round));
+        CHECK(other[0] == expected && other[bytes - 1] == (bytes == 1 ? expected : round));
         for (size_t i = 0; i < bytes; i++)
             other[i] = 0xff;
         bz_barrier();
-        EXPECT(mine[bytes / 2] == 0xff);
+        CHECK(mine[bytes / 2] == 0xff);
         bz_barrier();
         bz_free((void *)other);
         bz_barrier();
@@ -53,7 +46,7 @@ int main(void) {
     if (me == 0)
         bz_publish(0, (void *)head);
     head = bz_lookup(0);
-    EXPECT(bz_lookup(0) == (void *)head);
+    CHECK(bz_lookup(0) == (void *)head);
     bz_lock_t *lock = me == nodes - 1 ? bz_lock_new() : 0;
     if (lock)
         bz_publish(1023, lock);
@@ -71,7 +64,7 @@ int main(void) {
     for (struct item *i = *head; i; i = i->next)
         sum += i->value, count++;
     uint64_t n = 50 * (uint64_t)nodes;
-    EXPECT(count == n && sum == n * (n - 1) / 2);
+    CHECK(count == n && sum == n * (n - 1) / 2);
 
     /* trylock: exactly one holder. */
     volatile uint64_t *holders = me == 0 ? bz_alloc(128) : 0;
@@ -80,15 +73,15 @@ int main(void) {
     holders = bz_lookup(1);
     for (int i = 0; i < 200; i++)
         if (bz_trylock(lock)) {
-            EXPECT(holders[0] == 0);
+            CHECK(holders[0] == 0);
             holders[0] = me + 1;
             holders[8]++;
-            EXPECT(holders[0] == me + 1);
+            CHECK(holders[0] == me + 1);
             holders[0] = 0;
             bz_unlock(lock);
         }
     bz_barrier();
-    EXPECT(holders[8] >= 1 && holders[8] <= 200ull * nodes);
+    CHECK(holders[8] >= 1 && holders[8] <= 200ull * nodes);
 
     /* Fetch-and-add: every old value exactly once. */
     uint64_t *counter = me == 0 ? bz_alloc(64) : 0;
@@ -99,8 +92,8 @@ int main(void) {
     for (int i = 0; i < 500; i++)
         old_sum += bz_fetch_add_u64(counter, 1);
     uint64_t total = 500 * (uint64_t)nodes;
-    EXPECT(bz_reduce_sum_u64(old_sum) == total * (total - 1) / 2);
-    EXPECT(*(volatile uint64_t *)counter == total);
+    CHECK(bz_reduce_sum_u64(old_sum) == total * (total - 1) / 2);
+    CHECK(*(volatile uint64_t *)counter == total);
 
     /* Reductions: the same bits on all nodes, whatever the order of arrival. */
     uint64_t *bits = me == 0 ? bz_alloc(64 * 64) : 0;
@@ -114,8 +107,8 @@ int main(void) {
         ((volatile uint64_t *)bits)[me * 8] = image;
         bz_barrier();
         for (unsigned k = 0; k < nodes; k++)
-            EXPECT(((volatile uint64_t *)bits)[k * 8] == image);
-        EXPECT(bz_reduce_sum_u64(me + 1) == (uint64_t)nodes * (nodes + 1) / 2);
+            CHECK(((volatile uint64_t *)bits)[k * 8] == image);
+        CHECK(bz_reduce_sum_u64(me + 1) == (uint64_t)nodes * (nodes + 1) / 2);
         bz_barrier();
     }
     /* Publishing again. */
@@ -123,11 +116,8 @@ int main(void) {
         if (me == 0)
             bz_publish(7, (void *)(uintptr_t)(i * 64));
         bz_barrier();
-        EXPECT(bz_lookup(7) == (void *)(uintptr_t)(i * 64));
+        CHECK(bz_lookup(7) == (void *)(uintptr_t)(i * 64));
         bz_barrier();
     }
-    uint64_t wrong = bz_reduce_sum_u64((uint64_t)failures);
-    if (me == 0)
-        printf("%llu wrong\n", (unsigned long long)wrong);
-    return wrong != 0;
+    return failed();
 }

@@ -5,18 +5,15 @@
  * that lie themselves in shared memory and that another node moves between two switches. Then a timer's handler takes them off the
  * processor wherever they are, in the middle of loops and of functions of the C library, while other nodes take their blocks. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
 enum { COUNT = 4, STACK = 128 * 1024, WORDS = 300, ROUNDS = 20, SWITCHES = 80, NODES = 8 };
-static unsigned node, nodes, next, failures;
+static unsigned nodes, next;
 static unsigned char stacks[COUNT][STACK] __attribute__((aligned(64)));
 
 /* Of each node and coroutine; a row begins and ends inside blocks. */
@@ -27,14 +24,6 @@ static volatile uint64_t *mixed;
 
 static ucontext_t scheduler, *contexts[COUNT];
 static int finished[COUNT], current = -1;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            failures++;                                                                    \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #condition, errno); \
-        }                                                                                  \
-    } while (0)
 
 static void begin(int who, void (*body)(void)) {
     CHECK(getcontext(contexts[who]) == 0);
@@ -197,7 +186,5 @@ int main(void) {
     mixed = bz_lookup(2);
     cooperatively(bz_lookup(1));
     by_timer();
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

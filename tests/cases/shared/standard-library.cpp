@@ -5,7 +5,7 @@
 /* The C++ standard library on shared memory: algorithms, strings, streams and containers that read what another node wrote last, and containers that live
  * in shared memory and that the nodes change in turn. Much of this is code of libstdc++ itself: the insertion into a tree, the hook of a list,
  * the growth of a table, the extraction of numbers, the hash of a string. */
-#include "blizzard.h"
+#include "check.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,15 +24,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-static unsigned node, failures;
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            failures++; \
-            fprintf(stderr, "node %u line %d: %s\n", node, __LINE__, #what); \
-        } \
-    } while (0)
 
 /* Memory of the run for containers. */
 template <class T>
@@ -245,7 +236,5 @@ int main() {
         std::cout.write(areas[0].text, 300);
         std::cout << std::string_view(areas[0].line, 100) << areas[0].hashed + BYTES - 201 << '\n';
     }
-    unsigned long total = bz_reduce_sum_u64(failures);
-    if (node == 0) std::cout << "failures " << total << std::endl;
-    return total != 0;
+    return failed();
 }

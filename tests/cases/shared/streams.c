@@ -5,26 +5,14 @@
  * in shared memory, and what reads and converts strings. What they store there is checked by the other node. Each function has blocks of its own,
  * so nothing has fetched them for it. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <search.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <wchar.h>
 
 enum { AREA = 32768, PART = 1024, LONG = 12000, LINE = 50 };
-static unsigned node, failures;
-
-#define CHECK(what)                                                                             \
-    do {                                                                                        \
-        if (!(what)) {                                                                          \
-            failures++;                                                                         \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #what, errno);  \
-        }                                                                                       \
-    } while (0)
 
 /* The bytes that the other node leaves: lines of letters, a string in each part. */
 static char letter(unsigned i, unsigned seed) {
@@ -252,7 +240,5 @@ int main(void) {
             steps[i].check(theirs, round * 5 + next);
             bz_barrier();
         }
-    unsigned long total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", total);
-    return total != 0;
+    return failed();
 }

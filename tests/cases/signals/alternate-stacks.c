@@ -5,19 +5,16 @@
  * blocks, for one signal on top of another, for a page that the handler makes accessible, for a stack that has run over its
  * limit, left by siglongjmp. Between them the alternate stack is replaced and taken away. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <setjmp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 
 enum { STACK = 128 * 1024, NODES = 8, WORDS = 512, BYTES = 4000, OTHERS = 2000 };
-static unsigned node, nodes, failures;
+static unsigned nodes;
 static volatile uint64_t *words; /* each node's alternate */
 static char *text;               /* one node writes it, the others read it in handlers */
 static char stacks[2][STACK] __attribute__((aligned(4096)));
@@ -26,14 +23,6 @@ static sigjmp_buf back;
 static volatile sig_atomic_t ticks, nested, faults, overflows, depth;
 static volatile char *page;
 static volatile char wanted;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            failures++;                                                                    \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #condition, errno); \
-        }                                                                                  \
-    } while (0)
 
 /* Whether the caller runs on the stack that it should, and the kernel says so. */
 static int on_its_stack(void) {
@@ -176,7 +165,5 @@ int main(void) {
     bz_barrier();
     const unsigned next = (node + 1) % nodes;
     CHECK(words[WORDS * NODES + next] == words[WORDS * NODES + NODES + next]);
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

@@ -5,13 +5,10 @@
  * same time, a recursion, functions of the C library, waiting system calls. What was done in order must then be done up to one point and
  * not beyond; the mask must be what sigsetjmp has saved, or the handler's; and all must go on as before. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -19,7 +16,7 @@
 #include <unistd.h>
 
 enum { CELLS = 64, NODES = 8, BYTES = 3000, REAL_TIME = 1, QUEUED = 4711, TURNS = 8 };
-static unsigned node, nodes, failures;
+static unsigned nodes;
 /* Each node has one word of each cell, and the cells are blocks. */
 static volatile uint64_t *cells;
 /* Each node has BYTES of its own, which begin and end inside blocks. */
@@ -32,14 +29,6 @@ static volatile uint64_t progress;
 static volatile unsigned filling;
 static int pipe_ends[2];
 static timer_t timer;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            failures++;                                                                    \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #condition, errno); \
-        }                                                                                  \
-    } while (0)
 
 static volatile uint64_t *word(uint64_t cell) { return cells + cell % CELLS * NODES + node; }
 
@@ -211,7 +200,5 @@ int main(void) {
     for (unsigned c = 0; c < CELLS; c++) sum += cells[c * NODES + next];
     CHECK(sum == counts[NODES + next] && counts[next] == TURNS * WORKS * 2);
     bz_barrier();
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

@@ -5,11 +5,8 @@
 /* Functions that the C library has the vDSO do, which looks at no tags: their results go to shared memory that another node wrote last, and are read
  * there. The clocks are those of the machine, so the times of all nodes have one order. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/time.h>
@@ -17,15 +14,6 @@
 #include <unistd.h>
 
 enum { ROUNDS = 12, CLOCKS = 6 };
-static unsigned node, failures;
-
-#define CHECK(condition)                                                                          \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
-            failures++;                                                                           \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #condition, errno); \
-        }                                                                                         \
-    } while (0)
 
 static const clockid_t clocks[CLOCKS] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME, CLOCK_REALTIME_COARSE, CLOCK_MONOTONIC_COARSE};
 
@@ -100,7 +88,5 @@ int main(void) {
     }
     /* With several nodes nobody finds a vDSO, not even who looks for it. */
     CHECK(nodes == 1 || getauxval(AT_SYSINFO_EHDR) == 0);
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

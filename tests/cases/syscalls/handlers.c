@@ -6,28 +6,17 @@
 /* Timer signals whose handler uses shared memory, while the program uses the same blocks: the handler must never run between a check
  * and its access, nor inside the runtime. Masks, waits and interrupted calls keep their meaning. */
 #define _GNU_SOURCE
-#include "blizzard.h"
-#include <errno.h>
+#include "check.h"
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-static unsigned node, nodes, failures;
+static unsigned nodes;
 static volatile long *shared;
 static volatile long ticks;
 static int pipe_in = -1;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            failures++;                                                                    \
-            fprintf(stderr, "node %u line %d: %s (errno %d)\n", node, __LINE__, #condition, errno); \
-        }                                                                                  \
-    } while (0)
 
 static void tick(int signal) {
     (void)signal;
@@ -118,7 +107,5 @@ int main(void) {
     CHECK(raise(SIGALRM) == 0 && ticks == before + 1);
     bz_barrier();
     CHECK(shared[64 + node] == ticks);
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

@@ -6,25 +6,14 @@
 /* Processes that a node starts: fork, vfork, posix_spawn, system, popen. A child has the node's private memory, takes no part in the run,
  * and the node goes on sharing memory while it waits. */
 #define _GNU_SOURCE
-#include "blizzard.h"
+#include "check.h"
 #include <spawn.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
-static unsigned node, failures;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            failures++;                                                                    \
-            fprintf(stderr, "node %u line %d: %s\n", node, __LINE__, #condition);          \
-        }                                                                                  \
-    } while (0)
 
 static int ended(pid_t pid) {
     int status = -1;
@@ -93,7 +82,5 @@ int main(void) {
         CHECK(ended(child) == 12);
     }
     bz_barrier();
-    uint64_t total = bz_reduce_sum_u64(failures);
-    if (node == 0) printf("failures %lu\n", (unsigned long)total);
-    return total != 0;
+    return failed();
 }

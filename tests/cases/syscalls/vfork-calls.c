@@ -5,8 +5,8 @@
 //# nodes: 2 3
 //# timeout: 120
 /* Every call of the gate's table that has a pointer (calls.inc), made by two children of vfork: one with all that it points to in private memory, one with
- * the same in shared memory that another node has just written. Result, errno, what the files then are and every byte must be the same. Sequences of calls
- * are in vfork-arguments.c. */
+ * the same in shared memory that another node has just written. Result, errno, what the files then are and every byte must be the same, and another node
+ * must see the same bytes. Sequences of calls are in vfork-arguments.c. */
 #define _GNU_SOURCE
 #include "blizzard.h"
 #include <errno.h>
@@ -584,8 +584,12 @@ int main(int count, char **arguments) {
     static struct given private, untouched;
     unsigned nodes = bz_nodes();
     node = bz_node();
-    if (node == 0) bz_publish(0, bz_alloc(COUNT * sizeof(struct given)));
+    if (node == 0) {
+        bz_publish(0, bz_alloc(COUNT * sizeof(struct given)));
+        bz_publish(2, bz_alloc(COUNT * sizeof(long)));
+    }
     struct given *shared = bz_lookup(0);
+    long *seen = bz_lookup(2);
     strcpy(scratch, "/tmp/blizzard-calls-XXXXXX");
     if (node == 0) {
         if (!mkdtemp(scratch)) return 2;
@@ -624,7 +628,15 @@ int main(int count, char **arguments) {
                         is.status, right.status, is.result, right.result, is.after, right.after, is.files, right.files, difference(g, &private));
                 wrong++;
             }
+            seen[row] = sum(g, sizeof *g);
         }
+        bz_barrier();
+        /* What the kernel wrote is what another node reads. */
+        for (unsigned row = 0; node == writer && row < COUNT; row++)
+            if (count == 1 && sum(&shared[row], sizeof *shared) != seen[row]) {
+                fprintf(stderr, "node %u, %s: another node sees other bytes\n", me, ROWS[row].name);
+                wrong++;
+            }
         bz_barrier();
     }
     wrong = bz_reduce_sum_u64(wrong);

@@ -1,22 +1,5 @@
         .text
-        .macro  FUNCTION name
-        .globl  \name
-        .type   \name, @function
-        .balign 16
-\name:
-        .endm
-        .macro  TARGETS
-10:     lea     1(%rsi), %rax
-        ret
-11:     lea     (%rsi,%rsi,4), %rax
-        ret
-12:     mov     %rsi, %rax
-        not     %rax
-        ret
-13:     mov     %rsi, %rax
-        ror     $11, %rax
-        ret
-        .endm
+#include "targets.inc"
         .macro  JUMP
         movslq  (%rdx,%rdi,4), %rax
         add     %rdx, %rax

@@ -123,11 +123,6 @@ impl End {
         }
     }
 
-    /// The address of the instruction that faulted.
-    pub fn faulted_at(&self) -> Option<u64> {
-        self.fault().map(|_| self.word(SIGNAL_GPRS + 8 * 16))
-    }
-
     /// The flags register.
     pub fn flags(&self) -> u64 {
         self.word(if self.fault().is_some() { SIGNAL_GPRS + 8 * 17 } else { OUT + 128 })

@@ -96,14 +96,6 @@ pub fn need_cpu<S: AsRef<str>>(wanted: &[S]) {
     }
 }
 
-/// Skips the running test where there are fewer processors.
-pub fn need_processors(wanted: usize) {
-    let there = std::thread::available_parallelism().map_or(1, usize::from);
-    if there < wanted {
-        skip(format!("needs {wanted} processors, and has {there}"));
-    }
-}
-
 /// A command that runs a shell's script as the root of a user namespace with mounts of its own, `$0` and `$@` being what the caller appends.
 /// Skips the running test where the system does not let the user make one, or where `probe` fails in one.
 pub fn in_mount_namespace(probe: &str, script: &str) -> Command {

@@ -253,7 +253,7 @@ fn finds_what_tests_do_not_tell_of() {
 
 #[test]
 fn finds_faults_in_copies() {
-    for (from, to, words) in [
+    copied().finds(&[
         // The blocks.
         ("d1: add rdi, 1\n", "d1: ", "not an instruction of the loop"),
         ("d1: add rdi, 1\n", "d1: add rdi, 2\n", "not an instruction of the loop"),
@@ -300,14 +300,7 @@ fn finds_faults_in_copies() {
             "no instruction of a copy",
         ),
         (".long f, m1, keep\n", ".long f, m1, keep\n .long m2, u1, MOVED + m2\n", "no instruction of a copy"),
-    ] {
-        let p = copied().with(from, to);
-        if words.is_empty() {
-            assert!(!p.audit().is_clean(), "{from} -> {to}");
-        } else {
-            p.found(words);
-        }
-    }
+    ]);
     // Steps that the copy does not step onto.
     let mut p = copied();
     p.cold = p.cold.replacen("[rdi+128]", "[rdi+127]", 1);
@@ -326,7 +319,7 @@ fn kept(p: &Program) -> Program {
 fn finds_registers_that_do_not_hold_the_limit() {
     let p = kept(&copied());
     p.accepted();
-    for (from, to, words) in [
+    p.finds(&[
         ("j1: cmp rdi, r8\n", "j1: cmp rdi, r9\n", "does not hold the limit"),
         ("j1: cmp rdi, r8\n", "j1: cmp rdi, rdx\n", "does not hold the limit"),
         ("j1: cmp rdi, r8\n", "j1: cmp r8, rdi\n", "does not compare"),
@@ -335,14 +328,7 @@ fn finds_registers_that_do_not_hold_the_limit() {
         ("j1: cmp rdi, r8\n jae s1", "j1: cmp rdi, r8\n jae t1", ""),
         ("[UP], r8\n jmp c1", "[UP], r8\n lea r8, [rdi+256]\n jmp c1", "does not hold the limit"),
         ("[UP], r8\n jmp c1", "[UP], r8\n mov r8, rsi\n jmp c1", "does not hold the limit"),
-    ] {
-        let p = p.with(from, to);
-        if words.is_empty() {
-            assert!(!p.audit().is_clean(), "{from} -> {to}");
-        } else {
-            p.found(words);
-        }
-    }
+    ]);
     // Something in the copy changes it: an instruction of the loop, or a check.
     everywhere(&p, ": nop\n", ": mov r8, rdx\n").found("the limit's register changes");
     kept(&with_checks()).found("the limit's register changes");
@@ -350,15 +336,13 @@ fn finds_registers_that_do_not_hold_the_limit() {
 
 #[test]
 fn finds_faults_in_the_checks_of_copies() {
-    for (from, to, words) in [
+    with_checks().finds(&[
         ("e1: lea r8, [rsi+rcx*4]\n", "e1: lea r8, [rsi+rcx*4+4]\n", "not an instruction of the loop"),
         ("v1: add", "v1: nop\n add", "not an instruction of the loop"),
         ("e2: lea r8, [rsi+rcx*4]\n shr r8, 6\n", "e2: lea r8, [rsi+rcx*4]\n shr r8, 5\n", "is not that of the loop"),
         ("jne s2\nv2", "jne s1\nv2", "is not that of the loop"),
         ("jne s2\nv2", "je s2\nv2", "is not that of the loop"),
-    ] {
-        with_checks().with(from, to).found(words);
-    }
+    ]);
     // Without the check.
     let mut p = with_checks();
     let check = " lea r8, [rsi+rcx*4]\n shr r8, 6\n test dword ptr [r8+T], 0x101\n jne s2\nv2:";

@@ -109,7 +109,7 @@ fn registers_that_change_by_constants_are_followed() {
 
 #[test]
 fn finds_faults_in_claims() {
-    for (from, to, words) in [
+    covered().finds(&[
         (".long u1, a1, 1", "", "unchecked access"),
         ("a1, 1", "a1, 4", "unknown reason"),
         ("a1, 1", "a2, 1", "another check covers it"),
@@ -118,14 +118,12 @@ fn finds_faults_in_claims() {
         (".long u1", ".long u1 + 1", "no instruction begins"),
         (".long u1", ".long c2", "inserted code"),
         ("a1, 1", "a1, 1\n .long u1, a1, 1", "claimed twice"),
-    ] {
-        covered().with(from, to).found(words);
-    }
+    ]);
 }
 
 #[test]
 fn finds_faults_in_what_covers() {
-    for (from, to, words) in [
+    covered().finds(&[
         // The covering check is gone, of another kind, of another address, or too narrow.
         ("c1: mov rax, rdi\n shr rax, 6\n test dword ptr [rax+T], 0x202\n jnz s1\n", "", "claimed to be covered"),
         ("c1: mov rax, rdi", "c1: mov rax, rsi", "another address"),
@@ -144,9 +142,7 @@ fn finds_faults_in_what_covers() {
         // Nothing needs what is acquired.
         ("u1: mov rax, [rdi+16]", "u1: mov rax, [rdi+8]", "certainly executed"),
         ("m1: nop", "m1: jz u1_end", "certainly executed"),
-    ] {
-        covered().with(from, to).found(words);
-    }
+    ]);
 }
 
 /// What a stub asked the gate for on the way that was looked at last counted for all its ways.
@@ -169,7 +165,7 @@ s2: mov rax, rcx";
 
 #[test]
 fn finds_what_may_take_blocks_away() {
-    for (from, to, words) in [
+    covered().finds(&[
         ("m1: nop", "m1: call f", "claimed to be covered"),
         ("m1: nop", "m1: call rcx", "claimed to be covered"),
         ("m1: nop", "m1: int3", "control leaves"),
@@ -206,9 +202,7 @@ fn finds_what_may_take_blocks_away() {
         ("u1_end, keep", "u1, keep", "whoever continues"),
         (".long c2, u1_end, keep", "", "whoever continues"),
         ("u1_end, keep", "c2, keep", "out of order"),
-    ] {
-        covered().with(from, to).found(words);
-    }
+    ]);
     // Polls, and checks of other kinds.
     for sequence in
         ["p1: cmp dword ptr [POLL], 0\n jne zs\n", "p1: mov rax, rdi\n shr rax, 40\n cmp eax, 0x20\n je zs\n"]

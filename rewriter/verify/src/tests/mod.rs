@@ -235,15 +235,21 @@ f:
         audit
     }
 
-    /// Asserts that a fault is found, with these words in the reason.
+    /// Asserts that a fault is found, with these words in the reason, or others: `one|another`.
     pub fn found(&self, words: &str) {
         let audit = self.audit();
-        assert!(
-            audit.open.iter().any(|o| o.reason.contains(words)),
-            "not found: {words}\n{audit}\n{}\n{}",
-            self.text,
-            self.cold
-        );
+        let hit = audit.open.iter().any(|o| words.split('|').any(|w| o.reason.contains(w)));
+        assert!(hit, "not found: {words}\n{audit}\n{}\n{}", self.text, self.cold);
+    }
+
+    /// Asserts of each change (what, into what) that it is found, with the words of its row; or accepted, if they are `accept`.
+    pub fn finds(&self, changes: &[(&str, &str, &str)]) {
+        for (from, to, words) in changes {
+            match *words {
+                "accept" => _ = self.with(from, to).accepted(),
+                words => self.with(from, to).found(words),
+            }
+        }
     }
 }
 
@@ -280,10 +286,8 @@ r1: lea rsp, [rsp-128]
     )
 }
 
-/// The same with a stub that shares its tail with another.
-pub fn shared_tail() -> Program {
-    let stub = |k: u32| format!("s{k}: add rsp, -128\n lea rax, [rdi+8]\n call t1\n jmp a{k}\n");
-    let tail = "t1: push rax
+/// A tail that stubs share.
+const TAIL: &str = "t1: push rax
  and eax, 63
  cmp eax, 56
  ja r1
@@ -298,6 +302,10 @@ r1: push 8 + LOAD
  call qword ptr [GATE_MISS]
  ret 128
 ";
+
+/// The same with a stub that shares its tail with another.
+pub fn shared_tail() -> Program {
+    let stub = |k: u32| format!("s{k}: add rsp, -128\n lea rax, [rdi+8]\n call t1\n jmp a{k}\n");
     let check = |k: u32| {
         format!(
             "c{k}: lea rax, [rdi+8]
@@ -308,7 +316,7 @@ a{k}: mov rax, [rdi+8]
 "
         )
     };
-    Program::new(&(check(1) + &check(2) + " ret"), &(tail.to_owned() + &stub(1) + &stub(2)))
+    Program::new(&(check(1) + &check(2) + " ret"), &(TAIL.to_owned() + &stub(1) + &stub(2)))
 }
 
 /// A byte store with a scratch register that is the copy of the base.

@@ -2,7 +2,7 @@
 //! would pass unchecked.
 
 use super::covered::covered;
-use super::{Program, load};
+use super::{Program, TAIL, load};
 
 /// A load whose base has no index, and a store with a formed address.
 fn screened() -> Program {
@@ -15,7 +15,7 @@ c2: lea rcx, [rdi+rsi*8+16]
  jnc s2
 a2: mov [rdi+rsi*8+16], al
 out: ret",
-        "s1: lea rax, [rdi+8]
+        &("s1: lea rax, [rdi+8]
  shr rax, 6
  test dword ptr [rax+T], 0x202
  jz a1
@@ -34,20 +34,9 @@ s2: shr rcx, 6
  call qword ptr [GATE_MISS]
  lea rsp, [rsp+128]
  jmp a2
-t1: push rax
- and eax, 63
- cmp eax, 56
- ja r1
- pop rax
- push rax
- shr rax, 6
- test byte ptr [rax+T], 2
- jnz r1
- pop rax
- ret 128
-r1: push 8 + LOAD
- call qword ptr [GATE_MISS]
- ret 128",
+"
+        .to_owned()
+            + TAIL),
     )
 }
 
@@ -57,20 +46,6 @@ fn leaning() -> Program {
 }
 
 fn leaning_at(operand: &str) -> Program {
-    let tail = "t1: push rax
- and eax, 63
- cmp eax, 56
- ja r1
- pop rax
- push rax
- shr rax, 6
- test byte ptr [rax+T], 2
- jnz r1
- pop rax
- ret 128
-r1: push 8 + LOAD
- call qword ptr [GATE_MISS]
- ret 128";
     let stub = format!(
         "s1: lea rax, {operand}
  shr rax, 6
@@ -82,7 +57,7 @@ r1: push 8 + LOAD
  jmp a1"
     );
     let hot = format!("mov ecx, esi\nc1: bt rdi, 46\n jnc s1\na1: mov rax, {operand}\nout: ret");
-    Program::new(&hot, &format!("{stub}\n{tail}"))
+    Program::new(&hot, &format!("{stub}\n{TAIL}"))
 }
 
 /// No register is free: the cold code keeps one below rsp.
@@ -145,7 +120,7 @@ fn the_program_may_test_that_bit() {
 
 #[test]
 fn finds_what_passes_a_screen() {
-    for (from, to, words) in [
+    screened().finds(&[
         ("bt rdi, 46", "bt rdi, 45", ""),
         ("bt rdi, 46", "bt rdi, 47", ""),
         ("bt rdi, 46", "bt edi, 46", ""),
@@ -176,9 +151,7 @@ fn finds_what_passes_a_screen() {
         ("out: ret", "add rax, rcx\nout: ret", "live here"),
         ("out: ret", "jz a1\nout: ret", "lands between"),
         ("out: ret", "jz a2-6\nout: ret", "lands between"),
-    ] {
-        check(&screened(), from, to, words);
-    }
+    ]);
 }
 
 #[test]
@@ -239,28 +212,26 @@ fn finds_an_index_that_may_lead_anywhere() {
         "test edx, edx\n jz c1\n mov ecx, esi",
         "mov ecx, esi\n1: test edx, edx\n jz c1\n mov rcx, rdx",
     ] {
-        check(&leaning(), "mov ecx, esi", made, far);
+        leaning().with("mov ecx, esi", made).found(far);
     }
     // An unresolved jump may lead to the screen itself.
     let jump = "test edx, edx\n jz 1f\n JUMP\n1: mov ecx, esi";
     let framed = Program { flags: 3, ..leaning() };
     framed.with("mov ecx, esi", &jump.replace("JUMP", "ret")).accepted();
-    check(&framed, "mov ecx, esi", &jump.replace("JUMP", "jmp rdx"), far);
-    for (from, to, words) in [
+    framed.with("mov ecx, esi", &jump.replace("JUMP", "jmp rdx")).found(far);
+    leaning().finds(&[
         ("bt rdi, 46", "bt rcx, 46", "another address"),
         ("bt rdi, 46", "bt rsi, 46", "another address"),
         ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rdi+rdx*8+16]", ""),
         ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rsi+rcx*8+16]", "another address"),
         ("a1: mov rax, [rdi+rcx*8+16]", "a1: mov rax, [rdi+rcx*4+16]", ""),
         ("s1: lea rax, [rdi+rcx*8+16]", "s1: mov rax, rdi", ""),
-    ] {
-        check(&leaning(), from, to, words);
-    }
+    ]);
 }
 
 #[test]
 fn finds_what_is_wrong_behind_a_screen() {
-    for (from, to, words) in [
+    screened().finds(&[
         ("s1: lea rax, [rdi+8]", "s1: lea rax, [rdi+16]", "another address"),
         ("s1: lea rax, [rdi+8]", "s1: jmp a1\n lea rax, [rdi+8]", "without a test of its tag"),
         ("s1: lea rax, [rdi+8]", "s1: lea rdx, [rdi+8]", ""),
@@ -277,28 +248,16 @@ fn finds_what_is_wrong_behind_a_screen() {
         ("s2: shr rcx, 6", "s2: shr rsi, 6", ""),
         ("test byte ptr [rcx+T], 1", "test byte ptr [rcx+T], 2", "another address"),
         ("push 1 + STORE", "push 1 + LOAD", ""),
-    ] {
-        check(&screened(), from, to, words);
-    }
-    for (from, to, words) in [
+    ]);
+    spilled().finds(&[
         (" mov rcx, [rsp-8]\n", "", "rcx"),
         (" mov rcx, [rsp-8]\n jz a1\n", " jz a1\n mov rcx, [rsp-8]\n", "rcx"),
         ("out: ret", "mov [rsp-24], rax\nout: ret", "below rsp"),
-    ] {
-        check(&spilled(), from, to, words);
-    }
-    for (from, to, words) in [
+    ]);
+    covering().finds(&[
         ("push 24 + LOAD", "push 16 + LOAD", ""),
         // A miss of the second check may give away what the first one tested.
         ("keep: .long 16", "keep: .long 24", ""),
         ("c2: bt rcx, 46", "c2: bt rdi, 46", "another address"),
-    ] {
-        check(&covering(), from, to, words);
-    }
-}
-
-fn check(p: &Program, from: &str, to: &str, words: &str) {
-    let audit = p.with(from, to).audit();
-    let hit = audit.open.iter().any(|o| words.split('|').any(|w| o.reason.contains(w)));
-    assert!(hit, "{from:?} -> {to:?} not found as {words:?}:\n{audit}");
+    ]);
 }

@@ -6,38 +6,17 @@ use super::steps::*;
 use super::vocabulary::*;
 use crate::ids::NodeId;
 use crate::tag::Tag;
+use crate::tests::{documented, name, names, node, table, x, y, z};
 
 const DOC: &str = include_str!("steps.rs");
-
-fn node(number: u32) -> NodeId {
-    NodeId::new(number).unwrap()
-}
-
-fn x() -> NodeId {
-    node(1)
-}
-fn y() -> NodeId {
-    node(2)
-}
-fn z() -> NodeId {
-    node(3)
-}
-
-fn name(node: NodeId) -> &'static str {
-    ["home", "X", "Y", "Z"][node.index()]
-}
-
-fn set_name(set: Sharers) -> String {
-    set.iter().map(name).collect::<Vec<_>>().join(" ")
-}
 
 fn state_name(state: HomeState) -> String {
     match state {
         HomeState::Unshared => "Unshared".into(),
-        HomeState::Shared(set) => format!("Shared {}", set_name(set)),
+        HomeState::Shared(set) => format!("Shared {}", names(set.iter())),
         HomeState::Exclusive(owner) => format!("Exclusive {}", name(owner)),
         HomeState::Transitioning { waiting, owes, requester } => {
-            let waiting = if waiting.is_empty() { "nobody".into() } else { set_name(waiting) };
+            let waiting = if waiting.is_empty() { "nobody".into() } else { names(waiting.iter()) };
             let owes = owes.map(|owner| format!(", owes {}", name(owner))).unwrap_or_default();
             let requester = match requester {
                 Requester::Home => "home".into(),
@@ -72,7 +51,7 @@ fn actions_name(actions: Actions) -> String {
             // To whoever asks.
             Action::Send(_, Msg::NackReadOnly | Msg::NackExclusive) => "NACK".into(),
             Action::Send(to, msg) => format!("{msg:?} to {}", name(*to)),
-            Action::Invalidate(set) => format!("Invalidate to {}", set_name(*set)),
+            Action::Invalidate(set) => format!("Invalidate to {}", names(set.iter())),
             Action::SendHome(msg) => format!("send {msg:?}"),
             Action::Resume => "resume".into(),
             Action::Refused => "refused".into(),
@@ -89,23 +68,6 @@ fn events_from(from: NodeId) -> [HomeEvent; 5] {
         HomeEvent::YankedFull(from),
         HomeEvent::ReturnDirty(from),
     ]
-}
-
-/// Rows with the same state, next state and actions become one, with all their events.
-fn table(rows: Vec<[String; 4]>) -> String {
-    let mut merged: Vec<[String; 4]> = Vec::new();
-    for row in rows {
-        match merged.iter_mut().find(|other| other[0] == row[0] && other[2..] == row[2..]) {
-            Some(other) => other[1] += &format!(", {}", row[1]),
-            None => merged.push(row),
-        }
-    }
-    let mut text = String::from("//! | state | event | next state | actions |\n//! |---|---|---|---|\n");
-    for [state, event, next, actions] in merged {
-        let next = if next == state { "same".into() } else { next };
-        text += &format!("//! | {state} | {event} | {next} | {actions} |\n");
-    }
-    text
 }
 
 fn home_table() -> String {
@@ -180,24 +142,16 @@ fn node_table() -> String {
     table(rows)
 }
 
-/// The lines between the markers of a table.
-fn documented(which: &str) -> String {
-    let (begin, end) = (format!("//! <!-- {which} table: begin -->\n"), format!("//! <!-- {which} table: end -->\n"));
-    let from = DOC.find(&begin).unwrap() + begin.len();
-    let to = DOC.find(&end).unwrap();
-    DOC[from..to].to_owned()
-}
-
 #[test]
 fn documented_home_table_is_what_the_function_does() {
     let expected = home_table();
-    assert!(documented("home") == expected, "the table must be:\n{expected}");
+    assert!(documented(DOC, "home") == expected, "the table must be:\n{expected}");
 }
 
 #[test]
 fn documented_node_table_is_what_the_function_does() {
     let expected = node_table();
-    assert!(documented("node") == expected, "the table must be:\n{expected}");
+    assert!(documented(DOC, "node") == expected, "the table must be:\n{expected}");
 }
 
 /// Every state of the home over four other nodes.

@@ -6,30 +6,9 @@ use super::steps::*;
 use super::vocabulary::*;
 use crate::ids::NodeId;
 use crate::tag::Tag;
+use crate::tests::{documented, name, names, node, table, x, y, z};
 
 const DOC: &str = include_str!("steps.rs");
-
-fn node(number: u32) -> NodeId {
-    NodeId::new(number).unwrap()
-}
-
-fn x() -> NodeId {
-    node(1)
-}
-fn y() -> NodeId {
-    node(2)
-}
-fn z() -> NodeId {
-    node(3)
-}
-
-fn name(node: NodeId) -> &'static str {
-    ["home", "X", "Y", "Z"][node.index()]
-}
-
-fn set_name(set: NodeSet) -> String {
-    set.iter().map(name).collect::<Vec<_>>().join(" ")
-}
 
 fn requester_name(requester: Requester) -> &'static str {
     match requester {
@@ -41,11 +20,11 @@ fn requester_name(requester: Requester) -> &'static str {
 fn state_name(state: DirState) -> String {
     match state {
         DirState::Idle => "Idle".into(),
-        DirState::Shared(set) => format!("Shared {}", set_name(set)),
+        DirState::Shared(set) => format!("Shared {}", names(set.iter())),
         DirState::Exclusive(owner) => format!("Exclusive {}", name(owner)),
         DirState::AwaitAcks { waiting, requester, upgrade } => {
             let upgrade = if upgrade { ", upgrade" } else { "" };
-            format!("AwaitAcks {} for {}{upgrade}", set_name(waiting), requester_name(requester))
+            format!("AwaitAcks {} for {}{upgrade}", names(waiting.iter()), requester_name(requester))
         }
         DirState::RecallRead { owner, requester } => {
             format!("RecallRead {} for {}", name(owner), requester_name(requester))
@@ -77,7 +56,7 @@ fn actions_name(actions: Actions) -> String {
             Action::CopyIn => "copy in".into(),
             Action::SetTag(tag) => format!("tag {tag:?}"),
             Action::Send(to, msg) => format!("{msg:?} to {}", name(*to)),
-            Action::Invalidate(set) => format!("Invalidate to {}", set_name(*set)),
+            Action::Invalidate(set) => format!("Invalidate to {}", names(set.iter())),
             Action::SendHome(msg) => format!("send {msg:?}"),
             Action::Resume => "resume".into(),
             Action::Replay => "replay".into(),
@@ -96,23 +75,6 @@ fn events_from(from: NodeId) -> [HomeEvent; 6] {
         HomeEvent::WriteBack(from),
         HomeEvent::Downgraded(from),
     ]
-}
-
-/// Rows with the same state, next state and actions become one, with all their events.
-fn table(rows: Vec<[String; 4]>) -> String {
-    let mut merged: Vec<[String; 4]> = Vec::new();
-    for row in rows {
-        match merged.iter_mut().find(|other| other[0] == row[0] && other[2..] == row[2..]) {
-            Some(other) => other[1] += &format!(", {}", row[1]),
-            None => merged.push(row),
-        }
-    }
-    let mut text = String::from("//! | state | event | next state | actions |\n//! |---|---|---|---|\n");
-    for [state, event, next, actions] in merged {
-        let next = if next == state { "same".into() } else { next };
-        text += &format!("//! | {state} | {event} | {next} | {actions} |\n");
-    }
-    text
 }
 
 fn home_table() -> String {
@@ -157,24 +119,16 @@ fn cache_table() -> String {
     table(rows)
 }
 
-/// The lines between the markers of a table.
-fn documented(which: &str) -> String {
-    let (begin, end) = (format!("//! <!-- {which} table: begin -->\n"), format!("//! <!-- {which} table: end -->\n"));
-    let from = DOC.find(&begin).unwrap() + begin.len();
-    let to = DOC.find(&end).unwrap();
-    DOC[from..to].to_owned()
-}
-
 #[test]
 fn documented_home_table_is_what_the_function_does() {
     let expected = home_table();
-    assert!(documented("home") == expected, "the table must be:\n{expected}");
+    assert!(documented(DOC, "home") == expected, "the table must be:\n{expected}");
 }
 
 #[test]
 fn documented_cache_table_is_what_the_function_does() {
     let expected = cache_table();
-    assert!(documented("cache") == expected, "the table must be:\n{expected}");
+    assert!(documented(DOC, "cache") == expected, "the table must be:\n{expected}");
 }
 
 /// Every directory state over four remote nodes.

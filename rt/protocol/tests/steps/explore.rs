@@ -7,14 +7,15 @@
 
 use std::time::Instant;
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::graph;
 use crate::model::{Access, Config, Fault, Machine, Mcm, Protocol, Service, Stache};
+use crate::{mcm_mutants, stache_mutants};
 
 #[derive(Clone, Debug)]
 pub struct Free<P: Protocol, const N: usize, const B: usize> {
-    pub config: Config<P::Rules, B>,
+    pub config: Config<P::Mutation, B>,
     /// Each node waits for one block at a time.
     pub one_miss: bool,
 }
@@ -54,11 +55,22 @@ impl Step {
 
 impl<P: Protocol, const N: usize, const B: usize> Free<P, N, B> {
     /// Block `b` at home on node `b`.
-    pub fn new(rules: P::Rules) -> Self {
-        Free { config: Config { homes: std::array::from_fn(|block| block % N), rules }, one_miss: false }
+    fn new() -> Self {
+        Free { config: Config { homes: std::array::from_fn(|block| block % N), mutation: None }, one_miss: false }
     }
 
-    fn may_miss(&self, world: &P::World<bool, N, B>, at: usize, block: usize, access: Access) -> bool {
+    fn with(mutation: P::Mutation) -> Self {
+        let mut free = Self::new();
+        free.config.mutation = Some(mutation);
+        free
+    }
+
+    /// All blocks at home on node 0.
+    fn of_node_0() -> Self {
+        Free { config: Config { homes: [0; B], mutation: None }, one_miss: false }
+    }
+
+    fn may_miss(&self, world: &P::World<N, B>, at: usize, block: usize, access: Access) -> bool {
         if world.allows(at, block, access) {
             return false;
         }
@@ -70,11 +82,11 @@ impl<P: Protocol, const N: usize, const B: usize> Free<P, N, B> {
 }
 
 impl<P: Protocol, const N: usize, const B: usize> Model for Free<P, N, B> {
-    type State = State<P::World<bool, N, B>>;
+    type State = State<P::World<N, B>>;
     type Action = Step;
 
     fn init_states(&self) -> Vec<Self::State> {
-        vec![State { world: P::World::new(&self.config, true, false), fault: None }]
+        vec![State { world: P::World::new(&self.config), fault: None }]
     }
 
     fn actions(&self, state: &Self::State, steps: &mut Vec<Self::Action>) {
@@ -107,7 +119,7 @@ impl<P: Protocol, const N: usize, const B: usize> Model for Free<P, N, B> {
             Step::Miss { at, block, access } => world.miss(&self.config, at, block, access),
             Step::Store { at, block } => {
                 store(world, at, block);
-                Ok(false)
+                Ok(())
             }
             Step::Evict { at, block } => world.evict(&self.config, at, block),
             Step::Serve(service) => world.serve(&self.config, service),
@@ -142,14 +154,14 @@ pub const NOT_STUCK: &str = "nothing waits for a message that nobody sends";
 const SHARED_BY_ALL: &str = "a block is shared by all";
 const KEPT_WAITING: &str = "a request is kept waiting or refused";
 
-pub fn store<W: Machine<bool, N, B>, const N: usize, const B: usize>(world: &mut W, at: usize, block: usize) {
+fn store<W: Machine<N, B>, const N: usize, const B: usize>(world: &mut W, at: usize, block: usize) {
     for from in 0..N {
         world.copy_mut(from, block).data = from == at;
     }
     world.for_data_on_its_way(block, |latest| *latest = false);
 }
 
-pub fn readable_copies_are_the_latest<W: Machine<bool, N, B>, const N: usize, const B: usize>(world: &W) -> bool {
+fn readable_copies_are_the_latest<W: Machine<N, B>, const N: usize, const B: usize>(world: &W) -> bool {
     (0..N).all(|at| (0..B).all(|block| !world.allows(at, block, Access::Load) || world.copy(at, block).data))
 }
 
@@ -179,81 +191,107 @@ fn explore<P: Protocol, const N: usize, const B: usize>(model: Free<P, N, B>, mo
     assert!(checker.unique_state_count() >= floor, "{}", checker.unique_state_count());
 }
 
+/// Each planted error is found by its property.
+pub fn finds_each<P: Protocol>(mutations: &[(P::Mutation, &str)]) {
+    for &(mutation, property) in mutations {
+        let checker = Free::<P, 3, 1>::with(mutation).checker().finish_when(HasDiscoveries::AnyFailures);
+        let checker = checker.spawn_bfs().join();
+        let found = checker.discoveries();
+        let names: Vec<&str> = found.keys().copied().collect();
+        println!("{mutation:?}: {} states, {names:?}", checker.unique_state_count());
+        assert!(found.contains_key(property), "{mutation:?} was not found by `{property}`, but: {names:?}");
+    }
+}
+
 #[test]
 fn three_nodes_one_block() {
-    explore(Free::<Stache, 3, 1>::new(Stache::REAL), None, 13_000);
-    explore(Free::<Mcm, 3, 1>::new(Mcm::REAL), None, 80_000);
+    explore(Free::<Stache, 3, 1>::new(), None, 13_000);
+    explore(Free::<Mcm, 3, 1>::new(), None, 80_000);
 }
 
 #[test]
 fn two_nodes_two_blocks() {
-    explore(Free::<Stache, 2, 2>::new(Stache::REAL), None, 15_000);
-    explore(Free::<Mcm, 2, 2>::new(Mcm::REAL), None, 250_000);
+    explore(Free::<Stache, 2, 2>::new(), None, 15_000);
+    explore(Free::<Mcm, 2, 2>::new(), None, 250_000);
+    explore(Free::<Stache, 2, 2>::of_node_0(), None, 15_000);
+    explore(Free::<Mcm, 2, 2>::of_node_0(), None, 250_000);
 }
 
 #[test]
 fn four_nodes_one_block() {
-    explore(Free::<Stache, 4, 1>::new(Stache::REAL), None, 1_200_000);
+    explore(Free::<Stache, 4, 1>::new(), None, 1_200_000);
 }
 
-/// All of it would be hundreds of millions of states: the two blocks have nothing to do with each other here. What accesses to two blocks can
-/// show is explored in full in [`crate::consistency`].
+/// All of it would be hundreds of millions of states: the two blocks have nothing to do with each other here.
 #[test]
 fn three_nodes_two_blocks_in_part() {
     let one_miss = true;
-    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new(Stache::REAL) }, Some(3_000_000), 500_000);
-    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new(Mcm::REAL) }, Some(3_000_000), 500_000);
+    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new() }, Some(3_000_000), 500_000);
+    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new() }, Some(3_000_000), 500_000);
 }
 
 #[test]
 #[ignore = "takes minutes and several GB of memory"]
 fn more_of_three_nodes_two_blocks() {
     let one_miss = true;
-    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new(Stache::REAL) }, Some(20_000_000), 3_000_000);
-    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new(Mcm::REAL) }, Some(20_000_000), 3_000_000);
-    explore(Free::<Mcm, 4, 1>::new(Mcm::REAL), Some(20_000_000), 3_000_000);
+    explore(Free::<Stache, 3, 2> { one_miss, ..Free::new() }, Some(20_000_000), 3_000_000);
+    explore(Free::<Mcm, 3, 2> { one_miss, ..Free::new() }, Some(20_000_000), 3_000_000);
+    explore(Free::<Mcm, 4, 1>::new(), Some(20_000_000), 3_000_000);
 }
 
 /// From every reachable state, whatever the order in which messages are handled, and if no program starts anything new, all misses
 /// are served after a bounded number of steps.
+fn service_ends<P: Protocol, const N: usize, const B: usize>(model: Free<P, N, B>) {
+    let (states, longest) =
+        graph::assert_service_ends(&model, |_, step| step.is_service(), |state| state.world.is_quiet());
+    println!("{states} states, at most {longest} steps until all is quiet");
+    assert!(states >= 13_000 && longest > 5);
+}
+
 #[test]
 fn every_miss_is_served() {
-    for (states, longest) in [
-        graph::assert_service_ends(
-            &Free::<Stache, 3, 1>::new(Stache::REAL),
-            |_, step| step.is_service(),
-            |s| s.world.is_quiet(),
-        ),
-        graph::assert_service_ends(
-            &Free::<Stache, 2, 2>::new(Stache::REAL),
-            |_, step| step.is_service(),
-            |s| s.world.is_quiet(),
-        ),
-    ] {
-        println!("{states} states, at most {longest} steps until all is quiet");
-        assert!(states >= 13_000 && longest > 5);
-    }
+    service_ends(Free::<Stache, 3, 1>::new());
+    service_ends(Free::<Stache, 2, 2>::new());
+    service_ends(Free::<Stache, 2, 2>::of_node_0());
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn a_forgotten_replay_is_seen() {
+    service_ends(Free::<Stache, 3, 1>::with(stache_mutants::Mutation::ForgetReplay));
+}
+
+#[test]
+#[should_panic(expected = "endless service")]
+fn refusals_may_go_on_for_ever() {
+    service_ends(Free::<Mcm, 3, 1>::new());
 }
 
 /// With refusals a request may be sent again and again. But from every reachable state, if no program starts anything new, some order
 /// of the steps serves all misses; and between two retries there are boundedly many steps. So a run in which every
 /// message arrives at some time serves all misses with probability one.
+fn can_be_served<const N: usize, const B: usize>(model: Free<Mcm, N, B>) {
+    let states = graph::assert_can_always_finish(&model, |step| step.is_service(), |state| state.world.is_quiet());
+    let proceeds = |state: &State<_>, step: &Step| match *step {
+        Step::Serve(service) => !<Mcm as Protocol>::World::<N, B>::is_retry(&state.world, service),
+        _ => false,
+    };
+    let (_, longest) = graph::assert_service_ends(&model, proceeds, |state: &State<_>| {
+        let services = state.world.services(&model.config);
+        state.world.is_quiet() || services.iter().all(|&service| state.world.is_retry(service))
+    });
+    println!("{states} states, at most {longest} steps between two retries");
+    assert!(states >= 10_000 && longest > 5);
+}
+
 #[test]
 fn every_refused_miss_can_be_served() {
-    fn check<const N: usize, const B: usize>() {
-        let model = Free::<Mcm, N, B>::new(Mcm::REAL);
-        let states = graph::assert_can_always_finish(&model, |step| step.is_service(), |state| state.world.is_quiet());
-        let proceeds = |state: &State<_>, step: &Step| match *step {
-            Step::Serve(service) => !<Mcm as Protocol>::World::<bool, N, B>::is_retry(&state.world, service),
-            _ => false,
-        };
-        let (_, longest) = graph::assert_service_ends(&model, proceeds, |state: &State<_>| {
-            let services = state.world.services(&model.config);
-            state.world.is_quiet() || services.iter().all(|&service| state.world.is_retry(service))
-        });
-        println!("{states} states, at most {longest} steps between two retries");
-        assert!(states >= 10_000 && longest > 5);
-    }
-    check::<3, 1>();
-    check::<2, 2>();
+    can_be_served(Free::<Mcm, 3, 1>::new());
+    can_be_served(Free::<Mcm, 2, 2>::new());
+}
+
+#[test]
+#[should_panic(expected = "cannot finish")]
+fn a_request_that_is_not_sent_again_is_seen() {
+    can_be_served(Free::<Mcm, 3, 1>::with(mcm_mutants::Mutation::NoRetry));
 }

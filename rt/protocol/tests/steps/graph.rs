@@ -29,7 +29,7 @@ impl Graph {
 }
 
 /// Calls `visit` with each reachable state and, of each step from it that `follow` accepts, the number of its end.
-pub fn visit_states<M>(
+fn visit_states<M>(
     model: &M,
     follow: impl Fn(&M::State, &M::Action) -> bool,
     mut visit: impl FnMut(&M::State, Vec<u32>),

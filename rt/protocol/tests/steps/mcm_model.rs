@@ -7,46 +7,48 @@ use blizzard_protocol::mcm::directory::Entry;
 use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
 use blizzard_protocol::tag::Tag;
 
-use crate::mcm_mutants::Rules;
-use crate::model::{Access, Channel, Config, Datum, Fault, LocalCopy, Machine, Service, node};
+use crate::mcm_mutants::{self as mutants, Mutation};
+use crate::model::{Access, Channel, Config, Fault, LocalCopy, Machine, Service, node};
 
 /// `N` nodes, `B` blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World<D, const N: usize, const B: usize> {
-    copies: [[LocalCopy<D>; B]; N],
+pub struct World<const N: usize, const B: usize> {
+    copies: [[LocalCopy; B]; N],
     /// The event tables. Not used at a block's home.
     bits: [[Bits; B]; N],
     dir: [Entry; B],
     /// The home's own program was refused.
     refused: [bool; B],
     /// By the node at the other end.
-    to_home: [[Channel<Msg, D>; B]; N],
-    from_home: [[Channel<Msg, D>; B]; N],
+    to_home: [[Channel<Msg>; B]; N],
+    from_home: [[Channel<Msg>; B]; N],
 }
 
-impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
+impl<const N: usize, const B: usize> World<N, B> {
     fn home_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
+        data: Option<bool>,
+    ) -> Result<(), Fault> {
         let home = config.homes[block];
-        let (entry, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        let (entry, actions) =
+            mutants::home_step(config.mutation, self.dir[block], self.copies[home][block].tag, event)?;
         self.dir[block] = entry;
         self.perform(home, home, block, data, &actions)
     }
 
     fn node_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         at: usize,
         block: usize,
         event: NodeEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
-        let (bits, actions) = config.rules.node_step(self.bits[at][block], self.copies[at][block].tag, event)?;
+        data: Option<bool>,
+    ) -> Result<(), Fault> {
+        let (bits, actions) =
+            mutants::node_step(config.mutation, self.bits[at][block], self.copies[at][block].tag, event)?;
         self.bits[at][block] = bits;
         self.perform(at, config.homes[block], block, data, &actions)
     }
@@ -63,10 +65,9 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
         at: usize,
         home: usize,
         block: usize,
-        data: Option<D>,
+        data: Option<bool>,
         actions: &Actions,
-    ) -> Result<bool, Fault> {
-        let mut resumed = false;
+    ) -> Result<(), Fault> {
         for &action in actions.as_slice() {
             match action {
                 Action::CopyIn => self.copies[at][block].data = data.ok_or(Fault::NoData)?,
@@ -85,14 +86,13 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
                     let allowed = self.copies[at][block].miss.is_some_and(|access| self.allows(at, block, access));
                     if allowed {
                         self.copies[at][block].miss = None;
-                        resumed = true;
                     }
                 }
                 Action::Refused if at == home => self.refused[block] = true,
                 _ => return Err(Fault::WrongAction),
             }
         }
-        Ok(resumed)
+        Ok(())
     }
 
     fn send_from_home(&mut self, home: usize, to: usize, block: usize, msg: Msg) -> Result<(), Fault> {
@@ -102,10 +102,10 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
 
     fn deliver(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         [from, to, block]: [usize; 3],
         slot: usize,
-    ) -> Result<bool, Fault> {
+    ) -> Result<(), Fault> {
         if config.homes[block] == to {
             let (msg, data) = self.to_home[from][block].take(slot).expect("the caller saw a message");
             let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
@@ -118,11 +118,11 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
     }
 }
 
-impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, B> {
-    type Rules = Rules;
+impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
+    type Mutation = Mutation;
 
-    fn new(config: &Config<Rules, B>, initial: D, rubbish: D) -> Self {
-        let away = LocalCopy { data: rubbish, tag: Tag::Invalid, miss: None };
+    fn new(config: &Config<Mutation, B>) -> Self {
+        let away = LocalCopy { data: false, tag: Tag::Invalid, miss: None };
         let mut world = World {
             copies: [[away; B]; N],
             bits: [[Bits::NONE; B]; N],
@@ -132,23 +132,23 @@ impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, 
             from_home: [[Channel::EMPTY; B]; N],
         };
         for (block, &home) in config.homes.iter().enumerate() {
-            world.copies[home][block] = LocalCopy { data: initial, tag: Tag::Writable, miss: None };
+            world.copies[home][block] = LocalCopy { data: true, tag: Tag::Writable, miss: None };
         }
         world
     }
 
-    fn copy(&self, at: usize, block: usize) -> &LocalCopy<D> {
+    fn copy(&self, at: usize, block: usize) -> &LocalCopy {
         &self.copies[at][block]
     }
 
-    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy<D> {
+    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy {
         &mut self.copies[at][block]
     }
 
-    fn miss(&mut self, config: &Config<Rules, B>, at: usize, block: usize, access: Access) -> Result<bool, Fault> {
+    fn miss(&mut self, config: &Config<Mutation, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
         self.copies[at][block].miss = Some(access);
         if config.homes[block] == at {
-            return self.home_event(config, block, World::<D, N, B>::local_event(access), None);
+            return self.home_event(config, block, World::<N, B>::local_event(access), None);
         }
         let event = match access {
             Access::Load => NodeEvent::Load,
@@ -162,16 +162,16 @@ impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, 
         self.copies[at][block].miss == Some(Access::Load)
     }
 
-    fn can_evict(&self, config: &Config<Rules, B>, at: usize, block: usize) -> bool {
+    fn can_evict(&self, config: &Config<Mutation, B>, at: usize, block: usize) -> bool {
         let copy = &self.copies[at][block];
         config.homes[block] != at && self.bits[at][block].is_empty() && copy.tag != Tag::Invalid
     }
 
-    fn evict(&mut self, config: &Config<Rules, B>, at: usize, block: usize) -> Result<bool, Fault> {
+    fn evict(&mut self, config: &Config<Mutation, B>, at: usize, block: usize) -> Result<(), Fault> {
         self.node_event(config, at, block, NodeEvent::Evict, None)
     }
 
-    fn services(&self, config: &Config<Rules, B>) -> Vec<Service> {
+    fn services(&self, config: &Config<Mutation, B>) -> Vec<Service> {
         let mut services = Vec::new();
         for block in 0..B {
             let home = config.homes[block];
@@ -199,22 +199,22 @@ impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, 
         }
     }
 
-    fn serve(&mut self, config: &Config<Rules, B>, service: Service) -> Result<bool, Fault> {
+    fn serve(&mut self, config: &Config<Mutation, B>, service: Service) -> Result<(), Fault> {
         match service {
             Service::Deliver { channel, slot } => self.deliver(config, channel, slot),
             Service::Local { at, block } if config.homes[block] == at => {
                 self.refused[block] = false;
                 match self.copies[at][block].miss {
-                    Some(access) => self.home_event(config, block, World::<D, N, B>::local_event(access), None),
+                    Some(access) => self.home_event(config, block, World::<N, B>::local_event(access), None),
                     // Served meanwhile.
-                    None => Ok(false),
+                    None => Ok(()),
                 }
             }
             Service::Local { at, block } => self.node_event(config, at, block, NodeEvent::Serve, None),
         }
     }
 
-    fn for_data_on_its_way(&mut self, block: usize, mut change: impl FnMut(&mut D)) {
+    fn for_data_on_its_way(&mut self, block: usize, mut change: impl FnMut(&mut bool)) {
         for channels in self.to_home.iter_mut().chain(&mut self.from_home) {
             channels[block].data_mut().for_each(&mut change);
         }

@@ -1,143 +1,107 @@
 //! Planted errors in the M-Machine's protocol: the exploration is seen to fail.
 //!
-//! As in [`crate::stache_mutants`]: [`Rules`] alters what the step functions return. Two of the errors are in the source itself:
+//! As in [`crate::stache_mutants`]: a [`Mutation`] alters what the step functions return. Two of the errors are in the source itself:
 //! see "What differs, and why" in the documentation of [`mcm`].
 
 use blizzard_protocol::mcm::directory::{Entry, HomeState, Requester, Sharers};
 use blizzard_protocol::mcm::steps;
 use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, MAX_ACTIONS, Msg, NodeEvent, Violation};
 use blizzard_protocol::tag::Tag;
-use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::explore::{Free, LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER};
-use crate::model::Mcm;
+use crate::explore::{LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER, finds_each};
+use crate::model::{Mcm, mutations};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
+mutations! {
     /// The home leaves one of several sharers out when it invalidates, but waits for it.
-    InvalidateTooFew,
+    InvalidateTooFew => NOT_STUCK,
     /// The home grants an exclusive copy while others have copies.
-    GrantWithoutInvalidation,
+    GrantWithoutInvalidation => ONE_WRITER,
     /// The first of several answers counts as the last.
-    GrantBeforeLastAnswer,
+    GrantBeforeLastAnswer => ONE_WRITER,
     /// The home does not note the node it sends a ReadOnly copy to.
-    ForgetSharer,
+    ForgetSharer => ONE_WRITER,
     /// The home keeps its own copy Writable when it gives a ReadOnly one away.
-    HomeKeepsWritable,
+    HomeKeepsWritable => ONE_WRITER,
     /// The home keeps its own copy ReadOnly when it gives the exclusive one away.
-    HomeKeepsReadOnly,
+    HomeKeepsReadOnly => ONE_WRITER,
     /// As in the source: a plain answer counts although the data is still on its way.
-    GrantBeforeDirtyData,
+    GrantBeforeDirtyData => LATEST_VALUE,
     /// As in the source: the owner's request, faster than its dirty data, is answered with the home's copy.
-    AnswerOwnerWithStaleCopy,
+    AnswerOwnerWithStaleCopy => LATEST_VALUE,
     /// Dirty data that comes back is noted, but not kept.
-    LoseDirtyData,
+    LoseDirtyData => LATEST_VALUE,
     /// Dirty data is passed on before it is copied in.
-    ForwardBeforeCopyIn,
+    ForwardBeforeCopyIn => LATEST_VALUE,
     /// A request that cannot be served is dropped instead of refused.
-    SwallowRequest,
+    SwallowRequest => NOT_STUCK,
     /// The home does not try its own refused request again.
-    ForgetOwnRequest,
+    ForgetOwnRequest => NOT_STUCK,
     /// The home refuses a request of the other kind.
-    NackOfOtherKind,
+    NackOfOtherKind => NO_FAULT,
     /// The home grants a store as if it were a load.
-    GrantWrongKind,
+    GrantWrongKind => NO_FAULT,
     /// The tag is raised without copying the data in.
-    RaiseWithoutData,
+    RaiseWithoutData => LATEST_VALUE,
     /// The tag is raised when the request is sent, before the data is here.
-    RaiseBeforeData,
+    RaiseBeforeData => LATEST_VALUE,
     /// An Invalidate that comes while an answer is outstanding is done at once.
-    InvalidateAtOnce,
+    InvalidateAtOnce => ONE_WRITER,
     /// An Invalidate that comes after the exclusive copy but before the late ReadOnly one is done at once.
-    InvalidateBeforeLateCopy,
+    InvalidateBeforeLateCopy => ONE_WRITER,
     /// An Invalidate that was noted is forgotten when the data comes.
-    ForgetInvalidate,
+    ForgetInvalidate => NOT_STUCK,
     /// An Invalidate is answered but the copy kept.
-    AnswerWithoutInvalidating,
+    AnswerWithoutInvalidating => ONE_WRITER,
     /// An Invalidate for a dropped copy is not answered.
-    NoAnswerForDroppedCopy,
+    NoAnswerForDroppedCopy => NOT_STUCK,
     /// A ReadOnly copy that comes after the exclusive one is installed.
-    InstallLateCopy,
+    InstallLateCopy => LATEST_VALUE,
     /// A refused request for the exclusive copy is not sent again.
-    NoRetry,
+    NoRetry => NOT_STUCK,
     /// A refused request is sent again, but the old answer is still waited for.
-    RetryWithoutState,
+    RetryWithoutState => NO_FAULT,
     /// A Writable copy is dropped without sending it home.
-    EvictWithoutReturn,
+    EvictWithoutReturn => NOT_STUCK,
     /// A Writable copy is given up without its data.
-    YankWithoutData,
+    YankWithoutData => NOT_STUCK,
     /// A Writable copy whose data is returned stays readable.
-    YankKeepsReadOnly,
+    YankKeepsReadOnly => ONE_WRITER,
 }
 
-const ALL: [(Mutation, &str); 27] = [
-    (Mutation::InvalidateTooFew, NOT_STUCK),
-    (Mutation::GrantWithoutInvalidation, ONE_WRITER),
-    (Mutation::GrantBeforeLastAnswer, ONE_WRITER),
-    (Mutation::ForgetSharer, ONE_WRITER),
-    (Mutation::HomeKeepsWritable, ONE_WRITER),
-    (Mutation::HomeKeepsReadOnly, ONE_WRITER),
-    (Mutation::GrantBeforeDirtyData, LATEST_VALUE),
-    (Mutation::AnswerOwnerWithStaleCopy, LATEST_VALUE),
-    (Mutation::LoseDirtyData, LATEST_VALUE),
-    (Mutation::ForwardBeforeCopyIn, LATEST_VALUE),
-    (Mutation::SwallowRequest, NOT_STUCK),
-    (Mutation::ForgetOwnRequest, NOT_STUCK),
-    (Mutation::NackOfOtherKind, NO_FAULT),
-    (Mutation::GrantWrongKind, NO_FAULT),
-    (Mutation::RaiseWithoutData, LATEST_VALUE),
-    (Mutation::RaiseBeforeData, LATEST_VALUE),
-    (Mutation::InvalidateAtOnce, ONE_WRITER),
-    (Mutation::InvalidateBeforeLateCopy, ONE_WRITER),
-    (Mutation::ForgetInvalidate, NOT_STUCK),
-    (Mutation::AnswerWithoutInvalidating, ONE_WRITER),
-    (Mutation::NoAnswerForDroppedCopy, NOT_STUCK),
-    (Mutation::InstallLateCopy, LATEST_VALUE),
-    (Mutation::NoRetry, NOT_STUCK),
-    (Mutation::RetryWithoutState, NO_FAULT),
-    (Mutation::EvictWithoutReturn, NOT_STUCK),
-    (Mutation::YankWithoutData, NOT_STUCK),
-    (Mutation::YankKeepsReadOnly, ONE_WRITER),
-];
-
-/// The protocol that a model runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub fn home_step(
     mutation: Option<Mutation>,
+    entry: Entry,
+    tag: Tag,
+    event: HomeEvent,
+) -> Result<(Entry, Actions), Violation> {
+    let (next, actions) = match (mutation, event) {
+        // The data is believed to come with every answer.
+        (Some(Mutation::GrantBeforeDirtyData), HomeEvent::Yanked(from)) => {
+            match steps::home_step(entry, tag, HomeEvent::YankedFull(from)) {
+                Ok((next, actions)) => (next, without(&actions, Action::CopyIn)),
+                Err(_) => steps::home_step(entry, tag, event)?,
+            }
+        }
+        _ => steps::home_step(entry, tag, event)?,
+    };
+    let (Some(mutation), Some(before), Some(after)) = (mutation, entry.decode(), next.decode()) else {
+        return Ok((next, actions));
+    };
+    let (after, actions) = mutate_home(mutation, before, event, (after, actions));
+    Ok((Entry::encode(after), actions))
 }
 
-impl Rules {
-    pub const REAL: Rules = Rules { mutation: None };
-
-    pub fn with(mutation: Mutation) -> Rules {
-        Rules { mutation: Some(mutation) }
-    }
-
-    pub fn home_step(self, entry: Entry, tag: Tag, event: HomeEvent) -> Result<(Entry, Actions), Violation> {
-        let (next, actions) = match (self.mutation, event) {
-            // The data is believed to come with every answer.
-            (Some(Mutation::GrantBeforeDirtyData), HomeEvent::Yanked(from)) => {
-                match steps::home_step(entry, tag, HomeEvent::YankedFull(from)) {
-                    Ok((next, actions)) => (next, without(&actions, Action::CopyIn)),
-                    Err(_) => steps::home_step(entry, tag, event)?,
-                }
-            }
-            _ => steps::home_step(entry, tag, event)?,
-        };
-        let (Some(mutation), Some(before), Some(after)) = (self.mutation, entry.decode(), next.decode()) else {
-            return Ok((next, actions));
-        };
-        let (after, actions) = mutate_home(mutation, before, event, (after, actions));
-        Ok((Entry::encode(after), actions))
-    }
-
-    pub fn node_step(self, bits: Bits, tag: Tag, event: NodeEvent) -> Result<(Bits, Actions), Violation> {
-        let real = steps::node_step(bits, tag, event)?;
-        Ok(match self.mutation {
-            Some(mutation) => mutate_node(mutation, bits, tag, event, real),
-            None => real,
-        })
-    }
+pub fn node_step(
+    mutation: Option<Mutation>,
+    bits: Bits,
+    tag: Tag,
+    event: NodeEvent,
+) -> Result<(Bits, Actions), Violation> {
+    let real = steps::node_step(bits, tag, event)?;
+    Ok(match mutation {
+        Some(mutation) => mutate_node(mutation, bits, tag, event, real),
+        None => real,
+    })
 }
 
 /// The list with `change` applied to each action.
@@ -272,12 +236,5 @@ fn mutate_node(
 
 #[test]
 fn every_planted_error_is_found() {
-    for (mutation, property) in ALL {
-        let model = Free::<Mcm, 3, 1>::new(Rules::with(mutation));
-        let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-        let found = checker.discoveries();
-        let names: Vec<&str> = found.keys().copied().collect();
-        println!("{mutation:?}: {} states, {names:?}", checker.unique_state_count());
-        assert!(found.contains_key(property), "{mutation:?} was not found by `{property}`, but: {names:?}");
-    }
+    finds_each::<Mcm>(Mutation::ALL);
 }

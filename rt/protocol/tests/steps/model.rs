@@ -5,7 +5,7 @@
 //! choose, so is the model's caller, and it is given more freedom than a runtime has: what a node puts off is a step of
 //! its own, at any later time.
 //!
-//! `D` is what a block holds: a bit (is it the latest value?), a number, or real words.
+//! A block's data are one bit: is it the latest value?
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -20,11 +20,6 @@ pub enum Access {
     Load,
     Store,
 }
-
-/// What a block holds.
-pub trait Datum: Copy + Debug + Ord + Hash + Send + Sync + 'static {}
-
-impl<T: Copy + Debug + Ord + Hash + Send + Sync + 'static> Datum for T {}
 
 /// What went wrong in a step. A correct protocol never causes any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,13 +58,13 @@ pub const CHANNEL_SLOTS: usize = 4;
 
 /// The messages `M` about one block on their way from one node to another, with their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Channel<M, D> {
-    slots: [Option<(M, Option<D>)>; CHANNEL_SLOTS],
+pub struct Channel<M> {
+    slots: [Option<(M, Option<bool>)>; CHANNEL_SLOTS],
 }
 
-impl<M: Copy + Ord, D: Datum> Channel<M, D> {
+impl<M: Copy + Ord> Channel<M> {
     /// As [`Channel::push`] for a channel without an order: equal contents are equal states.
-    pub fn put(&mut self, msg: M, data: Option<D>) -> Result<(), Fault> {
+    pub fn put(&mut self, msg: M, data: Option<bool>) -> Result<(), Fault> {
         self.push(msg, data)?;
         let used = self.len();
         self.slots[..used].sort_unstable();
@@ -77,24 +72,19 @@ impl<M: Copy + Ord, D: Datum> Channel<M, D> {
     }
 }
 
-impl<M: Copy, D: Datum> Channel<M, D> {
-    pub const EMPTY: Channel<M, D> = Channel { slots: [None; CHANNEL_SLOTS] };
+impl<M: Copy> Channel<M> {
+    pub const EMPTY: Channel<M> = Channel { slots: [None; CHANNEL_SLOTS] };
 
-    pub fn push(&mut self, msg: M, data: Option<D>) -> Result<(), Fault> {
+    pub fn push(&mut self, msg: M, data: Option<bool>) -> Result<(), Fault> {
         *self.slots.iter_mut().find(|slot| slot.is_none()).ok_or(Fault::ChannelFull)? = Some((msg, data));
         Ok(())
     }
 
     /// Takes the message at `at`, counted from the oldest.
-    pub fn take(&mut self, at: usize) -> Option<(M, Option<D>)> {
+    pub fn take(&mut self, at: usize) -> Option<(M, Option<bool>)> {
         let taken = self.slots[at].take();
         self.slots[at..].rotate_left(1);
         taken
-    }
-
-    /// The message that is delivered next.
-    pub fn oldest(&self) -> Option<M> {
-        self.slots[0].map(|(msg, _)| msg)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -106,26 +96,41 @@ impl<M: Copy, D: Datum> Channel<M, D> {
     }
 
     /// The data of all messages.
-    pub fn data_mut(&mut self) -> impl Iterator<Item = &mut D> {
+    pub fn data_mut(&mut self) -> impl Iterator<Item = &mut bool> {
         self.slots.iter_mut().flatten().filter_map(|(_, data)| data.as_mut())
     }
 }
 
 /// One node's copy of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LocalCopy<D> {
-    pub data: D,
+pub struct LocalCopy {
+    pub data: bool,
     pub tag: Tag,
     /// The outstanding miss.
     pub miss: Option<Access>,
 }
 
-/// Who is the home of each block, and whether the protocol is the real one or has a planted error.
+/// Who is the home of each block, and the planted error, if the protocol is not the real one.
 #[derive(Clone, Copy, Debug)]
-pub struct Config<R, const B: usize> {
+pub struct Config<M, const B: usize> {
     pub homes: [usize; B],
-    pub rules: R,
+    pub mutation: Option<M>,
 }
+
+/// Planted errors of a protocol, and the property by which each must be found.
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident => $property:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutation {
+            const ALL: &[(Mutation, &str)] = &[$((Mutation::$name, $property)),*];
+        }
+    };
+}
+pub(crate) use mutations;
 
 /// Something that follows from earlier steps, whatever the programs do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,53 +141,47 @@ pub enum Service {
     Local { at: usize, block: usize },
 }
 
-impl Service {
-    /// The node that does it, and the block.
-    pub fn target(self) -> (usize, usize) {
-        match self {
-            Service::Deliver { channel: [_, to, block], .. } => (to, block),
-            Service::Local { at, block } => (at, block),
-        }
-    }
-}
-
 /// `N` nodes and `B` blocks under some protocol.
-pub trait Machine<D: Datum, const N: usize, const B: usize>: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    type Rules: Copy + Debug + Send + Sync + 'static;
+pub trait Machine<const N: usize, const B: usize>: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    type Mutation: Copy + Debug + Send + Sync + 'static;
 
-    /// All blocks at home and Writable there with value `initial`; what other nodes' memory holds is `rubbish`.
-    fn new(config: &Config<Self::Rules, B>, initial: D, rubbish: D) -> Self;
+    /// All blocks at home and Writable there; what other nodes' memory holds is not the latest value.
+    fn new(config: &Config<Self::Mutation, B>) -> Self;
 
-    fn copy(&self, at: usize, block: usize) -> &LocalCopy<D>;
+    fn copy(&self, at: usize, block: usize) -> &LocalCopy;
 
-    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy<D>;
+    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy;
 
-    /// Node `at`'s program misses on `block`. Returns whether the miss was served at once.
-    fn miss(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize, access: Access)
-    -> Result<bool, Fault>;
+    /// Node `at`'s program misses on `block`.
+    fn miss(
+        &mut self,
+        config: &Config<Self::Mutation, B>,
+        at: usize,
+        block: usize,
+        access: Access,
+    ) -> Result<(), Fault>;
 
     /// Whether the protocol lets a node store to a block that it has asked for to load from, before the answer.
     fn can_raise_miss(&self, _at: usize, _block: usize) -> bool {
         false
     }
 
-    fn can_evict(&self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> bool;
+    fn can_evict(&self, config: &Config<Self::Mutation, B>, at: usize, block: usize) -> bool;
 
-    fn evict(&mut self, config: &Config<Self::Rules, B>, at: usize, block: usize) -> Result<bool, Fault>;
+    fn evict(&mut self, config: &Config<Self::Mutation, B>, at: usize, block: usize) -> Result<(), Fault>;
 
     /// What can be served now.
-    fn services(&self, config: &Config<Self::Rules, B>) -> Vec<Service>;
+    fn services(&self, config: &Config<Self::Mutation, B>) -> Vec<Service>;
 
     /// Whether this sends a refused request again, which may be refused again.
     fn is_retry(&self, _service: Service) -> bool {
         false
     }
 
-    /// Does it; returns whether that served an outstanding miss of the node that did it.
-    fn serve(&mut self, config: &Config<Self::Rules, B>, service: Service) -> Result<bool, Fault>;
+    fn serve(&mut self, config: &Config<Self::Mutation, B>, service: Service) -> Result<(), Fault>;
 
     /// Calls `change` with the data of all messages about the block.
-    fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut D));
+    fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut bool));
 
     /// No miss outstanding, no message on its way, nothing put off, no entry busy.
     fn is_quiet(&self) -> bool;
@@ -208,32 +207,29 @@ pub trait Machine<D: Datum, const N: usize, const B: usize>: Clone + Debug + Eq 
     }
 }
 
-/// A protocol: its machines, and its rules without an error.
+/// A protocol: its machines, and its planted errors.
 pub trait Protocol: Copy + Debug + Send + Sync + 'static {
-    type Rules: Copy + Debug + Send + Sync + 'static;
-    type World<D: Datum, const N: usize, const B: usize>: Machine<D, N, B, Rules = Self::Rules>;
+    type Mutation: Copy + Debug + Send + Sync + 'static;
+    type World<const N: usize, const B: usize>: Machine<N, B, Mutation = Self::Mutation>;
     const NAME: &'static str;
-    const REAL: Self::Rules;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Stache;
 
 impl Protocol for Stache {
-    type Rules = crate::stache_mutants::Rules;
-    type World<D: Datum, const N: usize, const B: usize> = crate::stache_model::World<D, N, B>;
+    type Mutation = crate::stache_mutants::Mutation;
+    type World<const N: usize, const B: usize> = crate::stache_model::World<N, B>;
     const NAME: &'static str = "stache";
-    const REAL: Self::Rules = crate::stache_mutants::Rules::REAL;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Mcm;
 
 impl Protocol for Mcm {
-    type Rules = crate::mcm_mutants::Rules;
-    type World<D: Datum, const N: usize, const B: usize> = crate::mcm_model::World<D, N, B>;
+    type Mutation = crate::mcm_mutants::Mutation;
+    type World<const N: usize, const B: usize> = crate::mcm_model::World<N, B>;
     const NAME: &'static str = "mcm";
-    const REAL: Self::Rules = crate::mcm_mutants::Rules::REAL;
 }
 
 pub fn node(index: usize) -> NodeId {

@@ -8,33 +8,32 @@ use blizzard_protocol::stache::directory::DirState;
 use blizzard_protocol::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use blizzard_protocol::tag::Tag;
 
-use crate::model::{Access, Channel, Config, Datum, Fault, LocalCopy, Machine, Service, node};
-use crate::stache_mutants::Rules;
+use crate::model::{Access, Channel, Config, Fault, LocalCopy, Machine, Service, node};
+use crate::stache_mutants::{self as mutants, Mutation};
 
 /// `N` nodes, `B` blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World<D, const N: usize, const B: usize> {
-    pub copies: [[LocalCopy<D>; B]; N],
+pub struct World<const N: usize, const B: usize> {
+    copies: [[LocalCopy; B]; N],
     /// Not used at a block's home.
-    pub states: [[CacheState; B]; N],
-    pub dir: [DirState; B],
+    states: [[CacheState; B]; N],
+    dir: [DirState; B],
     /// One queue per node, for the blocks it is the home of.
-    pub deferred: [Deferred<8>; N],
+    deferred: [Deferred<8>; N],
     /// `Replay` has been demanded for the block and not yet been finished.
-    pub replay: [bool; B],
+    replay: [bool; B],
     /// `channels[from][to][block]`.
-    pub channels: [[[Channel<Msg, D>; B]; N]; N],
+    channels: [[[Channel<Msg>; B]; N]; N],
 }
 
-impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
-    /// Handles message number `slot` of the channel (0 is the oldest, the only one that a FIFO channel delivers). Returns
-    /// whether it served the receiver's outstanding miss.
-    pub fn deliver(
+impl<const N: usize, const B: usize> World<N, B> {
+    /// Handles message number `slot` of the channel (0 is the oldest, the only one that a FIFO channel delivers).
+    fn deliver(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         [from, to, block]: [usize; 3],
         slot: usize,
-    ) -> Result<bool, Fault> {
+    ) -> Result<(), Fault> {
         let (msg, data) = self.channels[from][to][block].take(slot).expect("the caller saw a message");
         if config.homes[block] == to {
             let event = HomeEvent::from_msg(msg, node(from)).ok_or(Fault::WrongReceiver)?;
@@ -46,12 +45,12 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
     }
 
     /// Steps the oldest deferred event of the block, for which `replay` must be set.
-    pub fn replay(&mut self, config: &Config<Rules, B>, block: usize) -> Result<bool, Fault> {
+    fn replay(&mut self, config: &Config<Mutation, B>, block: usize) -> Result<(), Fault> {
         let home = config.homes[block];
         let event = self.deferred[home].pop(block as u64).expect("the caller saw replay set");
-        let resumed = self.step_home(config, block, event, None, true)?;
+        self.step_home(config, block, event, None, true)?;
         self.stop_replay_if_over(home, block);
-        Ok(resumed)
+        Ok(())
     }
 
     fn stop_replay_if_over(&mut self, home: usize, block: usize) {
@@ -61,53 +60,54 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
 
     fn home_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
+        data: Option<bool>,
+    ) -> Result<(), Fault> {
         let queue = &mut self.deferred[config.homes[block]];
         if event.is_request() && queue.is_waiting(block as u64) {
             queue.push(block as u64, event).map_err(|_| Fault::DeferredFull)?;
-            return Ok(false);
+            return Ok(());
         }
         self.step_home(config, block, event, data, false)
     }
 
     fn step_home(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         block: usize,
         event: HomeEvent,
-        data: Option<D>,
+        data: Option<bool>,
         replayed: bool,
-    ) -> Result<bool, Fault> {
+    ) -> Result<(), Fault> {
         let home = config.homes[block];
-        let (state, tag, actions) = config.rules.home_step(self.dir[block], self.copies[home][block].tag, event)?;
+        let (state, tag, actions) =
+            mutants::home_step(config.mutation, self.dir[block], self.copies[home][block].tag, event)?;
         self.dir[block] = state;
         if actions.is_defer() {
             if replayed || !event.is_request() {
                 return Err(Fault::WrongAction);
             }
             self.deferred[home].push(block as u64, event).map_err(|_| Fault::DeferredFull)?;
-            return Ok(false);
+            return Ok(());
         }
-        let resumed = self.perform(home, home, block, data, &actions)?;
-        if self.copies[home][block].tag != tag { Err(Fault::WrongTag) } else { Ok(resumed) }
+        self.perform(home, home, block, data, &actions)?;
+        if self.copies[home][block].tag != tag { Err(Fault::WrongTag) } else { Ok(()) }
     }
 
     fn cache_event(
         &mut self,
-        config: &Config<Rules, B>,
+        config: &Config<Mutation, B>,
         at: usize,
         block: usize,
         event: CacheEvent,
-        data: Option<D>,
-    ) -> Result<bool, Fault> {
-        let (state, actions) = config.rules.cache_step(self.states[at][block], event)?;
+        data: Option<bool>,
+    ) -> Result<(), Fault> {
+        let (state, actions) = mutants::cache_step(config.mutation, self.states[at][block], event)?;
         self.states[at][block] = state;
-        let resumed = self.perform(at, config.homes[block], block, data, &actions)?;
-        if self.copies[at][block].tag != state.tag() { Err(Fault::WrongTag) } else { Ok(resumed) }
+        self.perform(at, config.homes[block], block, data, &actions)?;
+        if self.copies[at][block].tag != state.tag() { Err(Fault::WrongTag) } else { Ok(()) }
     }
 
     fn perform(
@@ -115,10 +115,9 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
         at: usize,
         home: usize,
         block: usize,
-        data: Option<D>,
+        data: Option<bool>,
         actions: &Actions,
-    ) -> Result<bool, Fault> {
-        let mut resumed = false;
+    ) -> Result<(), Fault> {
         for &action in actions.as_slice() {
             match action {
                 Action::CopyIn => self.copies[at][block].data = data.ok_or(Fault::NoData)?,
@@ -132,7 +131,6 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
                 Action::SendHome(msg) if at != home => self.send([at, home, block], msg)?,
                 Action::Resume => {
                     self.copies[at][block].miss.take().ok_or(Fault::ResumeOfNothing)?;
-                    resumed = true;
                 }
                 Action::Replay if at == home => {
                     self.replay[block] = true;
@@ -141,7 +139,7 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
                 _ => return Err(Fault::WrongAction),
             }
         }
-        Ok(resumed)
+        Ok(())
     }
 
     fn send(&mut self, [from, to, block]: [usize; 3], msg: Msg) -> Result<(), Fault> {
@@ -150,17 +148,17 @@ impl<D: Datum, const N: usize, const B: usize> World<D, N, B> {
     }
 
     /// Channels that hold a message.
-    pub fn deliverable(&self) -> impl Iterator<Item = [usize; 3]> {
+    fn deliverable(&self) -> impl Iterator<Item = [usize; 3]> {
         let all = (0..N).flat_map(|from| (0..N).flat_map(move |to| (0..B).map(move |block| [from, to, block])));
         all.filter(|&[from, to, block]| !self.channels[from][to][block].is_empty())
     }
 }
 
-impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, B> {
-    type Rules = Rules;
+impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
+    type Mutation = Mutation;
 
-    fn new(config: &Config<Rules, B>, initial: D, rubbish: D) -> Self {
-        let away = LocalCopy { data: rubbish, tag: Tag::Invalid, miss: None };
+    fn new(config: &Config<Mutation, B>) -> Self {
+        let away = LocalCopy { data: false, tag: Tag::Invalid, miss: None };
         let mut world = World {
             copies: [[away; B]; N],
             states: [[CacheState::Invalid; B]; N],
@@ -171,21 +169,21 @@ impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, 
         };
         for (block, &home) in config.homes.iter().enumerate() {
             let copy = &mut world.copies[home][block];
-            copy.data = initial;
+            copy.data = true;
             copy.tag = Tag::Writable;
         }
         world
     }
 
-    fn copy(&self, at: usize, block: usize) -> &LocalCopy<D> {
+    fn copy(&self, at: usize, block: usize) -> &LocalCopy {
         &self.copies[at][block]
     }
 
-    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy<D> {
+    fn copy_mut(&mut self, at: usize, block: usize) -> &mut LocalCopy {
         &mut self.copies[at][block]
     }
 
-    fn miss(&mut self, config: &Config<Rules, B>, at: usize, block: usize, access: Access) -> Result<bool, Fault> {
+    fn miss(&mut self, config: &Config<Mutation, B>, at: usize, block: usize, access: Access) -> Result<(), Fault> {
         self.copies[at][block].miss = Some(access);
         if config.homes[block] == at {
             let event = match access {
@@ -202,33 +200,33 @@ impl<D: Datum, const N: usize, const B: usize> Machine<D, N, B> for World<D, N, 
         }
     }
 
-    fn can_evict(&self, config: &Config<Rules, B>, at: usize, block: usize) -> bool {
+    fn can_evict(&self, config: &Config<Mutation, B>, at: usize, block: usize) -> bool {
         let copy = &self.copies[at][block];
         config.homes[block] != at && copy.miss.is_none() && copy.tag != Tag::Invalid
     }
 
-    fn evict(&mut self, config: &Config<Rules, B>, at: usize, block: usize) -> Result<bool, Fault> {
+    fn evict(&mut self, config: &Config<Mutation, B>, at: usize, block: usize) -> Result<(), Fault> {
         self.cache_event(config, at, block, CacheEvent::Evict, None)
     }
 
-    fn services(&self, config: &Config<Rules, B>) -> Vec<Service> {
+    fn services(&self, config: &Config<Mutation, B>) -> Vec<Service> {
         let deliveries = self.deliverable().flat_map(|channel @ [from, to, block]| {
             let waiting = self.channels[from][to][block].len();
-            let deliverable = if config.rules.reorders_messages() { waiting } else { 1 };
+            let deliverable = if config.mutation == Some(Mutation::Reorder) { waiting } else { 1 };
             (0..deliverable).map(move |slot| Service::Deliver { channel, slot })
         });
         let replays = (0..B).filter(|&block| self.replay[block]);
         deliveries.chain(replays.map(|block| Service::Local { at: config.homes[block], block })).collect()
     }
 
-    fn serve(&mut self, config: &Config<Rules, B>, service: Service) -> Result<bool, Fault> {
+    fn serve(&mut self, config: &Config<Mutation, B>, service: Service) -> Result<(), Fault> {
         match service {
             Service::Deliver { channel, slot } => self.deliver(config, channel, slot),
             Service::Local { block, .. } => self.replay(config, block),
         }
     }
 
-    fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut D)) {
+    fn for_data_on_its_way(&mut self, block: usize, change: impl FnMut(&mut bool)) {
         self.channels.iter_mut().flatten().flat_map(|blocks| blocks[block].data_mut()).for_each(change);
     }
 

@@ -1,6 +1,6 @@
 //! Planted errors in Stache: the explorations are seen to fail.
 //!
-//! [`Rules`] stands between a model and the step functions and, for a [`Mutation`], alters what they return, once in each place
+//! A [`Mutation`] stands between a model and the step functions and alters what they return, once in each place
 //! where somebody might get the protocol wrong. Each must be found, and by the property that names the damage.
 
 use blizzard_protocol::stache::directory::{DirState, Requester};
@@ -9,121 +9,80 @@ use blizzard_protocol::stache::vocabulary::{
     Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation,
 };
 use blizzard_protocol::tag::Tag;
-use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::explore::{Free, LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER};
-use crate::model::Stache;
+use crate::explore::{LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER, finds_each};
+use crate::model::{Stache, mutations};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
+mutations! {
     /// The home leaves one of several sharers out when it invalidates, but waits for it.
-    InvalidateTooFew,
+    InvalidateTooFew => NOT_STUCK,
     /// The home lets a node store while others have copies.
-    GrantWithoutInvalidation,
+    GrantWithoutInvalidation => ONE_WRITER,
     /// The first of several acknowledgements counts as the last.
-    ReplyBeforeLastAck,
+    ReplyBeforeLastAck => ONE_WRITER,
     /// The home does not note the node it sends a ReadOnly copy to.
-    ForgetSharer,
+    ForgetSharer => ONE_WRITER,
     /// The home does not note that the former owner keeps a ReadOnly copy.
-    ForgetDowngradedOwner,
+    ForgetDowngradedOwner => ONE_WRITER,
     /// The home keeps its own copy Writable when it gives a ReadOnly one away.
-    HomeKeepsWritable,
+    HomeKeepsWritable => ONE_WRITER,
     /// The home keeps its own copy ReadOnly when it gives a Writable one away.
-    HomeKeepsReadOnly,
+    HomeKeepsReadOnly => ONE_WRITER,
     /// An upgrade is acknowledged although the requester's copy was invalidated meanwhile.
-    UpgradeWithoutCopy,
+    UpgradeWithoutCopy => NO_FAULT,
     /// A WriteBack's data is passed on before it is copied in.
-    ForwardBeforeCopyIn,
+    ForwardBeforeCopyIn => LATEST_VALUE,
     /// A voluntary WriteBack is noted, but its data not kept.
-    LoseWriteBack,
+    LoseWriteBack => LATEST_VALUE,
     /// Deferred requests are not replayed.
-    ForgetReplay,
+    ForgetReplay => NOT_STUCK,
     /// The home passes on a store before the owner has answered the recall.
-    GrantBeforeRecallAnswer,
+    GrantBeforeRecallAnswer => ONE_WRITER,
     /// The home does not raise its own tag after its own store miss.
-    ResumeWithoutTag,
+    ResumeWithoutTag => NO_FAULT,
     /// The tag is raised without copying the data in.
-    RaiseWithoutData,
+    RaiseWithoutData => LATEST_VALUE,
     /// An owner that is asked for its data for a reader keeps its Writable copy.
-    NoDowngrade,
+    NoDowngrade => ONE_WRITER,
     /// An owner that is asked for its data for a writer keeps a ReadOnly copy.
-    DowngradeInsteadOfInvalidate,
+    DowngradeInsteadOfInvalidate => ONE_WRITER,
     /// An Invalidate is acknowledged but the copy kept.
-    AckWithoutInvalidating,
+    AckWithoutInvalidating => ONE_WRITER,
     /// An Invalidate that crosses an UpgradeRequest is taken for one of a copy that the node no longer needs.
-    UpgradeIgnoresInvalidate,
+    UpgradeIgnoresInvalidate => NO_FAULT,
     /// An Invalidate for a dropped copy is not acknowledged.
-    NoAckForDroppedCopy,
+    NoAckForDroppedCopy => NOT_STUCK,
     /// A Writable copy is dropped without a WriteBack.
-    EvictWithoutWriteBack,
+    EvictWithoutWriteBack => NOT_STUCK,
     /// A recall that crossed a WriteBack is answered once more.
-    AnswerCrossedRecall,
+    AnswerCrossedRecall => NO_FAULT,
     /// The two steps are right, but messages about one block overtake each other.
-    Reorder,
+    Reorder => NO_FAULT,
 }
 
-const ALL: [(Mutation, &str); 22] = [
-    (Mutation::InvalidateTooFew, NOT_STUCK),
-    (Mutation::GrantWithoutInvalidation, ONE_WRITER),
-    (Mutation::ReplyBeforeLastAck, ONE_WRITER),
-    (Mutation::ForgetSharer, ONE_WRITER),
-    (Mutation::ForgetDowngradedOwner, ONE_WRITER),
-    (Mutation::HomeKeepsWritable, ONE_WRITER),
-    (Mutation::HomeKeepsReadOnly, ONE_WRITER),
-    (Mutation::UpgradeWithoutCopy, NO_FAULT),
-    (Mutation::ForwardBeforeCopyIn, LATEST_VALUE),
-    (Mutation::LoseWriteBack, LATEST_VALUE),
-    (Mutation::ForgetReplay, NOT_STUCK),
-    (Mutation::GrantBeforeRecallAnswer, ONE_WRITER),
-    (Mutation::ResumeWithoutTag, NO_FAULT),
-    (Mutation::RaiseWithoutData, LATEST_VALUE),
-    (Mutation::NoDowngrade, ONE_WRITER),
-    (Mutation::DowngradeInsteadOfInvalidate, ONE_WRITER),
-    (Mutation::AckWithoutInvalidating, ONE_WRITER),
-    (Mutation::UpgradeIgnoresInvalidate, NO_FAULT),
-    (Mutation::NoAckForDroppedCopy, NOT_STUCK),
-    (Mutation::EvictWithoutWriteBack, NOT_STUCK),
-    (Mutation::AnswerCrossedRecall, NO_FAULT),
-    (Mutation::Reorder, NO_FAULT),
-];
-
-/// The protocol that a model runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub fn home_step(
     mutation: Option<Mutation>,
+    before: DirState,
+    tag: Tag,
+    event: HomeEvent,
+) -> Result<(DirState, Tag, Actions), Violation> {
+    let real = steps::home_step(before, tag, event)?;
+    Ok(match mutation {
+        Some(mutation) => mutate_home(mutation, before, event, real),
+        None => real,
+    })
 }
 
-impl Rules {
-    pub const REAL: Rules = Rules { mutation: None };
-
-    pub fn with(mutation: Mutation) -> Rules {
-        Rules { mutation: Some(mutation) }
-    }
-
-    pub fn reorders_messages(self) -> bool {
-        self.mutation == Some(Mutation::Reorder)
-    }
-
-    pub fn home_step(
-        self,
-        before: DirState,
-        tag: Tag,
-        event: HomeEvent,
-    ) -> Result<(DirState, Tag, Actions), Violation> {
-        let real = steps::home_step(before, tag, event)?;
-        Ok(match self.mutation {
-            Some(mutation) => mutate_home(mutation, before, event, real),
-            None => real,
-        })
-    }
-
-    pub fn cache_step(self, state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {
-        let real = steps::cache_step(state, event)?;
-        Ok(match self.mutation {
-            Some(mutation) => mutate_cache(mutation, state, event, real),
-            None => real,
-        })
-    }
+pub fn cache_step(
+    mutation: Option<Mutation>,
+    state: CacheState,
+    event: CacheEvent,
+) -> Result<(CacheState, Actions), Violation> {
+    let real = steps::cache_step(state, event)?;
+    Ok(match mutation {
+        Some(mutation) => mutate_cache(mutation, state, event, real),
+        None => real,
+    })
 }
 
 /// The list with `change` applied to each action.
@@ -252,12 +211,5 @@ fn mutate_cache(
 
 #[test]
 fn every_planted_error_is_found() {
-    for (mutation, property) in ALL {
-        let model = Free::<Stache, 3, 1>::new(Rules::with(mutation));
-        let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-        let found = checker.discoveries();
-        let names: Vec<&str> = found.keys().copied().collect();
-        println!("{mutation:?}: {} states, {names:?}", checker.unique_state_count());
-        assert!(found.contains_key(property), "{mutation:?} was not found by `{property}`, but: {names:?}");
-    }
+    finds_each::<Stache>(Mutation::ALL);
 }

@@ -1,0 +1,36 @@
+//! Compiles and assembles the sources of tests, and shows what a process said.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Compiles a program in C, or what the flags say, to `to`; its bytes.
+pub fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
+    let file = to.with_extension("c");
+    std::fs::write(&file, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(to).arg(&file).args(flags);
+    assert!(cc.status().unwrap().success(), "{cc:?}\n{source}");
+    std::fs::read(to).unwrap()
+}
+
+/// Assembles instructions in Intel's syntax to a library; its bytes.
+pub fn assemble(source: &str, flags: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+    std::fs::write(&file, format!(".intel_syntax noprefix\n.text\n{source}\n")).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).args(flags);
+    assert!(cc.status().unwrap().success(), "{source}");
+    std::fs::read(&library).unwrap()
+}
+
+/// What a process wrote to its standard output and its standard error.
+pub fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The same apart, and the exit status.
+pub fn finished(output: Output) -> (String, String, i32) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), output.status.code().expect("it exits by itself"))
+}

@@ -24,7 +24,7 @@ use blizzard_protocol::port::ProtocolId;
 use core::sync::atomic::AtomicU64;
 
 /// The one table of this process.
-pub static TABLE: BzApi = BzApi {
+pub const TABLE: &BzApi = &BzApi {
     version: API_VERSION,
     bytes: size_of::<BzApi>() as u32,
     node: aligned!(bz_node),
@@ -60,7 +60,7 @@ pub static TABLE: BzApi = BzApi {
     broadcast: aligned!(bz_broadcast),
     remote_write: aligned!(bz_remote_write),
     remote_fence: aligned!(bz_remote_fence),
-    tempest: &crate::tempest::api::TABLE,
+    tempest: crate::tempest::api::TABLE,
     alloc_with: aligned!(bz_alloc_with),
 };
 

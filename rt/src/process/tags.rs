@@ -2,11 +2,12 @@
 //!
 //! Input: addresses. Output: whether an access may go on; nothing changes.
 
+use crate::kernel::owned::PerProcess;
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-static COUNTERS_READY: AtomicBool = AtomicBool::new(false);
-static DETACHED: AtomicBool = AtomicBool::new(false);
+static COUNTERS_READY: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+static DETACHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// The context pages are mapped: from here on events are counted.
 pub fn enable_counters() {

@@ -43,7 +43,7 @@ impl Statics {
     /// They stay where they are, and no other node uses them, until this is called again.
     pub unsafe fn set(statics: Option<&Statics>) {
         let (user, list): (_, &[_]) = match statics {
-            Some(statics) => (Some(core::ptr::from_ref(&INTERFACE).cast()), &statics.list),
+            Some(statics) => (Some(core::ptr::from_ref(INTERFACE).cast()), &statics.list),
             None => (None, &[]),
         };
         // SAFETY: passed on from the caller.

@@ -56,8 +56,9 @@ impl<T: Table<Waiting>> Deferred<T> {
     }
 
     /// Whether an event of that block waits. Then a new request for it must be pushed without being stepped.
+    #[inline]
     pub fn is_waiting(&self, block: u64) -> bool {
-        self.position(block).is_some()
+        !self.is_empty() && self.position(block).is_some()
     }
 
     /// Takes the oldest event of that block.
@@ -77,6 +78,8 @@ impl<T: Table<Waiting>> Deferred<T> {
         (0..self.len).map(|at| self.events.get(at).block)
     }
 
+    /// Out of line: mostly nothing waits.
+    #[inline(never)]
     fn position(&self, block: u64) -> Option<u64> {
         (0..self.len).find(|&at| self.events.get(at).block == block)
     }

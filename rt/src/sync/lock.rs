@@ -16,7 +16,7 @@ use blizzard_protocol::ids::{NodeId, NodeSet};
 /// A lock at its home. The nodes that wait for it are a list: the first and the last are here, the others in a [`Line`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
-    /// Node number + 1; 0: nobody. The last one only counts when there is a first.
+    /// Node number + 1; 0: nobody.
     holder: u16,
     first: u16,
     last: u16,
@@ -70,7 +70,7 @@ impl Lock {
             Some(_) if line[from.index()] != 0 => Acquired::Waits,
             Some(_) => {
                 line[from.index()] = LAST;
-                match node(self.first).and(node(self.last)) {
+                match node(self.last) {
                     None => self.first = name(from),
                     Some(last) => line[last.index()] = name(from),
                 }

@@ -58,5 +58,9 @@ fn the_glossary_is_short_and_has_the_words_of_the_code() {
     let unknown = |word: &&String| !all.contains(word.as_str()) && !all.contains(&word.replace(' ', "_"));
     let unknown: Vec<_> = words.iter().filter(unknown).collect();
     assert!(unknown.is_empty(), "words that the code does not use: {unknown:?}");
-    assert!(glossary("\n## Glossary\n| word | meaning | word | meaning |\n|---|---|---|---|\n| gate | x | ring, shuttle | y |\n") == ["gate", "ring"]);
+    assert!(
+        glossary(
+            "\n## Glossary\n| word | meaning | word | meaning |\n|---|---|---|---|\n| gate | x | ring, shuttle | y |\n"
+        ) == ["gate", "ring"]
+    );
 }

@@ -32,7 +32,9 @@ use crate::read::image::{Image, Kind};
 use crate::read::rewritten::is_rewritten;
 use crate::write::file::{self, LibraryRecord, Program};
 use crate::write::new_addresses;
+use crate::write::new_code::emit::Pass;
 use crate::write::new_code::script::{self, Script};
+use crate::write::new_code::versions::Versions;
 use crate::write::new_code::{emit, layout};
 use crate::write::runtime_blob::Blob;
 use iced_x86::Register;
@@ -312,6 +314,14 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let registers = analysed.registers(options.inserts());
     let mut plan = analysed.plan(&registers, options);
     let script = analysed.script(&registers, &mut plan, options);
+    let (versions, plain) = match options.plain_version() {
+        None => (Versions::one(&analysed.insns), None),
+        Some(options) => {
+            let is_tested = |id| plan.decisions.get(id).is_tested();
+            let versions = Versions::two(&analysed.insns, &analysed.frames, is_tested);
+            (versions, Some(analysed.script(&registers, &mut analysed.plan(&registers, &options), &options)))
+        }
+    };
     drop(registers);
     let Analysed { image, insns, cfg, computed, facts, .. } = analysed;
     drop(facts);
@@ -322,7 +332,10 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let Plan { decisions, checks: _, strips, ranges, claims, regions, polls, counts, fuel } = plan;
     drop((decisions, polls));
     let recorder = Recorder::new(options.blocks, false);
-    let code = emit::emit(image, insns, script, &strips, options, (fuel, recorder));
+    let full = plain.is_some();
+    let passes = plain.into_iter().map(|script| Pass { script, strips: &[], full: false });
+    let passes = passes.chain([Pass { script, strips: &strips, full }]).collect();
+    let code = emit::emit((image, insns), &versions, passes, tables.len(), options, (fuel, recorder));
     drop(strips);
     refuse(image, insns, &code)?;
     let blocks = code.recorder.encode(insns, || loops, &image.name);
@@ -330,7 +343,7 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let sites = code.sites;
     let mut fuel = code.fuel;
     let direct = new_addresses::choose(image, insns, &computed, options, &mut fuel);
-    let (mut placed, code) = layout::place(code, insns, &tables, &proofs, file::new_code_at(image))?;
+    let (mut placed, code) = layout::place(code, insns, versions, &tables, &proofs, file::new_code_at(image))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);

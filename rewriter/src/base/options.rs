@@ -16,6 +16,15 @@ pub enum Checks {
     None,
 }
 
+/// Who keeps accesses from shared memory that may not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Access {
+    /// A test in front of each access.
+    Tests,
+    /// Memory that faults: code has no tests until it touches shared memory.
+    Guard,
+}
+
 /// Where polls go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Poll {
@@ -28,6 +37,7 @@ pub enum Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     pub checks: Checks,
+    pub access: Access,
     pub poll: Poll,
     /// Inserted checks and polls count themselves (exact, slower).
     pub count: bool,
@@ -61,6 +71,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checks: Checks::All,
+            access: Access::Tests,
             poll: Poll::Backedge,
             count: false,
             blocks: false,
@@ -85,23 +96,28 @@ impl Options {
         self.checks != Checks::None || self.poll != Poll::None || self.blocks
     }
 
+    /// Those of the plain version of guarded code.
+    pub fn plain_version(&self) -> Option<Options> {
+        (self.access == Access::Guard).then_some(Options { checks: Checks::None, ..*self })
+    }
+
     /// The options as one word, for names of files.
     pub fn word(&self) -> String {
         let bit = u8::from;
         let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
             *self;
-        let Options { checks, poll, count, blocks, fuel, .. } = *self;
+        let Options { checks, access, poll, count, blocks, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
         let bits =
             [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
-        format!("{}-{}-{bits}-{fuel}", name(checks), name(poll))
+        format!("{}-{}-{}-{bits}-{fuel}", name(checks), name(access), name(poll))
     }
 
     /// The inverse of [`Options::word`].
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
-        let [checks, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
+        let [checks, access, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
         let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words] = passes else {
             return None;
         };
@@ -112,6 +128,7 @@ impl Options {
         };
         Some(Options {
             checks: Checks::from_str(checks, false).ok()?,
+            access: Access::from_str(access, false).ok()?,
             poll: Poll::from_str(poll, false).ok()?,
             count: bit(count)?,
             blocks: bit(blocks)?,

@@ -96,6 +96,15 @@ impl JumpTable {
         &self.targets[self.own..]
     }
 
+    /// The targets, those of the jump in other code: `there` says where an instruction is.
+    pub fn targets_in(&self, there: impl Fn(InsnId) -> InsnId) -> Vec<Goal> {
+        let goal = |(i, goal): (usize, &Goal)| match *goal {
+            Goal::Insn(id) if i < self.own => Goal::Insn(there(id)),
+            goal => goal,
+        };
+        self.targets.iter().enumerate().map(goal).collect()
+    }
+
     /// What the entries of the new table lead to: `new` says where an instruction has got to, `old` where it was.
     pub fn words(&self, new: impl Fn(InsnId) -> Vaddr, old: impl Fn(InsnId) -> Vaddr) -> Vec<Vaddr> {
         let word = |(i, goal): (usize, &Goal)| match *goal {

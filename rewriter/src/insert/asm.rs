@@ -161,6 +161,12 @@ pub fn test8(out: &mut Vec<u8>, mem: Mem, imm: u8) {
     out.push(imm);
 }
 
+/// `cmp byte ptr mem, imm8`
+pub fn cmp8(out: &mut Vec<u8>, mem: Mem, imm: u8) {
+    narrow(out, 0x80, 7, mem);
+    out.push(imm);
+}
+
 /// `test dword ptr mem, imm32`
 pub fn test32(out: &mut Vec<u8>, mem: Mem, imm: u32) {
     narrow(out, 0xf7, 0, mem);

@@ -12,6 +12,7 @@ use crate::base::error::Refusal;
 use crate::decode::insn::InsnId;
 use crate::insert::block_recorder::Recorder;
 use crate::plan::checks::Fuel;
+use crate::plan::decision::Decision;
 use blizzard_contract::VsibDesc;
 use gimli::{EndianSlice, LittleEndian, leb128};
 
@@ -273,6 +274,8 @@ pub struct Code {
     pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,
+    /// Of guarded code: the accesses that its full version tests.
+    pub accesses: Accesses,
     /// The accesses with checks of their own, and where those begin.
     pub restarts: Restarts,
     /// What the blocks contain, where they are counted.
@@ -298,6 +301,32 @@ impl Code {
             let target = self.hot.target(f);
             self.cold.fix_before((to + f.pos - part.start) as usize, f.tail, target);
         }
+    }
+}
+
+/// The accesses that full code tests, and where they stand in plain code.
+#[derive(Debug, Default)]
+pub struct Accesses {
+    /// In the order of the instructions.
+    tested: Vec<InsnId>,
+    /// Those of plain code in front of which something is inserted: how many bytes. Sorted.
+    behind: Vec<(InsnId, u32)>,
+}
+
+impl Accesses {
+    /// Notes what was emitted for an instruction that has two versions; `bytes`: what stands in front of it.
+    pub(crate) fn note(&mut self, id: InsnId, full: bool, decision: Decision, bytes: u32) {
+        if full && decision.is_tested() {
+            self.tested.push(id);
+        } else if !full && bytes > 0 {
+            self.behind.push((id, bytes));
+        }
+    }
+
+    /// Each with the bytes that stand in front of it in plain code.
+    pub fn all(&self) -> impl Iterator<Item = (InsnId, u32)> {
+        let behind = |id: InsnId| self.behind.binary_search_by_key(&id, |b| b.0).map_or(0, |k| self.behind[k].1);
+        self.tested.iter().map(move |&id| (id, behind(id)))
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) mod stack_test;
 
 pub(crate) mod screen;
 
+pub(crate) mod guard;
+
 pub(crate) mod sequences;
 
 pub(crate) mod instruments;

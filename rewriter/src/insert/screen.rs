@@ -9,7 +9,7 @@ use crate::facts::access::{Place, Plain};
 use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{Code, Target};
 use crate::insert::site::{RED_ZONE, Saved, Site, address, check_counter, count, in_red_zone, place_regs};
-use crate::insert::stubs::{chained_stub, miss_call, shared_tail, short_stub, test_tag};
+use crate::insert::stubs::{chained_stub, denies, miss_call, shared_tail, short_stub, test_tag};
 use blizzard_contract as contract;
 use iced_x86::Register;
 
@@ -43,7 +43,7 @@ pub(super) fn access(code: &mut Code, site: &Site, p: &Plain) -> Result<bool, &'
         spilled(code, site, p, behind)?;
         return Ok(true);
     };
-    let tail = chain.is_none().then(|| shared_tail(code, s, p));
+    let tail = chain.is_none().then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
     code.hot.fix(shared, Target::Cold(code.cold.pos()));
     if !formed {
         address(&mut code.cold, site, p.at, s, 0)?;

@@ -6,17 +6,22 @@ use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::Plain;
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Code, Target};
-use crate::insert::screen;
 use crate::insert::site::{
     Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
 };
-use crate::insert::stubs::{bit_string, chained_stub, miss_call, shared_tail, short_stub, straddle_test, test_tag};
+use crate::insert::stubs::{
+    bit_string, chained_stub, denies, miss_call, shared_tail, short_stub, straddle_test, test_tag,
+};
+use crate::insert::{guard, screen};
 use crate::plan::checks::Planned;
 use crate::plan::decision::{Decision, is_big};
 use blizzard_contract::{self as contract, VsibDesc};
 
 /// Emits what is decided for the access of the instruction.
 pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
+    if let Some(plain) = site.plain {
+        return guard::check(code, site, decision, plain);
+    }
     match decision {
         Decision::Nothing | Decision::Unchecked(_) => Ok(()),
         Decision::Refused(reason) => Err(reason),
@@ -65,7 +70,8 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let chain = site.planned.and_then(|p| p.chain);
     // The short ways form the address in one register.
     let short = saved.is_empty() && bits.is_none();
-    let tail = (short && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p));
+    let tail =
+        (short && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
     let cold = code.cold.pos();
     code.hot.fix(miss, Target::Cold(cold));
     saved.undo_hot(code, site);
@@ -91,7 +97,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
 }
 
 /// `mov/lea s, address; shr s, 40; cmp s32, 0x20; je cold`
-fn in_segment(code: &mut Code, s: u8) -> usize {
+pub(super) fn in_segment(code: &mut Code, s: u8) -> usize {
     let out = &mut code.hot.bytes;
     asm::shr(out, s, contract::SEGMENT_SHIFT as u8);
     asm::cmp32(out, s, (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i8);
@@ -117,7 +123,7 @@ fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
     Ok(())
 }
 
-fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done {
+pub(super) fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done {
     code.sites.strings += 1;
     const RSI: u8 = 6;
     const RDI: u8 = 7;

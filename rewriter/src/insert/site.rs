@@ -18,6 +18,10 @@ use iced_x86::{Instruction, Register};
 pub struct Site<'x> {
     pub id: InsnId,
     pub insn: &'x Instruction,
+    /// Its bytes.
+    pub bytes: &'x [u8],
+    /// In the full version of guarded code: the instruction in the plain version.
+    pub plain: Option<InsnId>,
     /// Live before the instruction.
     pub live: RegSet,
     /// Hot position where the instruction's new code begins.

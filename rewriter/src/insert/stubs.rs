@@ -75,8 +75,9 @@ pub(super) fn group_call(code: &mut Code, s: Option<u8>, chain: u32) {
 }
 
 /// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red
-/// zone, may change `s` and the flags, and gives the red zone back. Then the access is possible.
-pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
+/// zone, may change `s` and the flags, and gives the red zone back. Then the access is possible. `own_block`: a test of the tag of the block that the shifted
+/// address in `s` names, and a short jump where it denies the access.
+pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain, own_block: impl Fn(&mut Vec<u8>) -> usize) -> u32 {
     let desc = miss_descriptor(p);
     let known = &code.tails[usize::from(s)];
     if let Some(t) = known.iter().find(|t| t.0 == desc) {
@@ -93,8 +94,7 @@ pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
         asm::pop(out, s);
         asm::push(out, s);
         asm::shr(out, s, contract::BLOCK_SHIFT as u8);
-        asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
-        let denied = asm::jcc8(out, asm::CC_NE);
+        let denied = own_block(out);
         asm::pop(out, s);
         asm::ret_pop(out, RED_ZONE as u16);
         asm::land8(out, straddles);
@@ -104,6 +104,12 @@ pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain) -> u32 {
     asm::call_abs(out, contract::GATE_MISS);
     asm::ret_pop(out, RED_ZONE as u16);
     at
+}
+
+/// Of [`shared_tail`]: that of accesses that are tested always.
+pub(super) fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
+    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
+    asm::jcc8(out, asm::CC_NE)
 }
 
 fn tag_bit(p: &Plain) -> u8 {

@@ -34,7 +34,8 @@ pub fn decide(input: &Input) -> Decisions {
     let Input { image, insns, cfg, facts, stack, options, .. } = *input;
     let mut out = Decisions::with_capacity(insns.len());
     let kinds: Vec<OfKind> = facts.kinds().iter().map(|k| of_kind(k, options, &mut out)).collect();
-    let tests_stack = options.checks != options::Checks::None;
+    // In guarded code a stack in shared memory faults.
+    let tests_stack = options.checks != options::Checks::None && options.access == options::Access::Tests;
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     let mut factory = InstructionInfoFactory::new();

@@ -98,6 +98,11 @@ impl Decision {
         }
     }
 
+    /// Whether something in front of the access decides whether it may go on.
+    pub fn is_tested(&self) -> bool {
+        matches!(self, Decision::Check(_) | Decision::CheckTwo(..) | Decision::String { .. } | Decision::Vsib(_))
+    }
+
     /// The class that counts it.
     pub fn class(&self) -> Option<Class> {
         Some(match self {

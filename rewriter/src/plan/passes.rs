@@ -2,7 +2,7 @@
 //!
 //! Input: facts and graph ([`Input`]). Output: [`Plan`]. Why a pass runs where it does: the table of [`crate::plan`].
 
-use crate::base::options::Poll;
+use crate::base::options::{Access, Poll};
 use crate::plan::checks::{Counts, Fuel, Input, Plan, Polls};
 use crate::plan::{across, ahead, collect, covered, decide, merge, polls, strips};
 
@@ -16,7 +16,9 @@ pub fn run(input: &Input) -> Plan {
     let mut decisions = decide::decide(input);
     input.image.give_back();
     let checks = options.checks.loads() || options.checks.stores();
-    if !checks || !options.merge && !options.across && !options.strips {
+    // Full versions are entered anywhere, so each access has a test of its own.
+    let apart = !checks || options.access == Access::Guard;
+    if apart || !options.merge && !options.across && !options.strips {
         return Plan { decisions, polls, counts, fuel, ..Plan::default() };
     }
     let mut code = collect::collect(input, &decisions, &polls);

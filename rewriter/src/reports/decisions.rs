@@ -16,7 +16,8 @@ use crate::pipeline::{Analysed, analyse};
 use crate::plan::checks::{Plan, Planned, PollReason};
 use crate::plan::decision::{Class, Decision, Reason};
 use crate::reports::inspect::word;
-use crate::write::new_code::emit;
+use crate::write::new_code::emit::{self, Pass};
+use crate::write::new_code::versions::Versions;
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, Instruction, InstructionInfoFactory, IntelFormatter, Mnemonic, Register,
 };
@@ -182,7 +183,9 @@ pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&
     let script = analysed.script(&registers, &mut plan, options);
     let recorder = Recorder::new(options.blocks, true);
     let Analysed { image, insns, .. } = &analysed;
-    let code = emit::emit(image, insns, script, &plan.strips, options, (plan.fuel, recorder));
+    let pass = Pass { script, strips: &plan.strips, full: false };
+    let (versions, tables) = (Versions::one(insns), analysed.cfg.tables.len());
+    let code = emit::emit((image, insns), &versions, vec![pass], tables, options, (plan.fuel, recorder));
     let mut marks: HashMap<InsnId, Vec<&Mark>> = HashMap::new();
     code.recorder.hot_marks().for_each(|m| marks.entry(m.insn).or_default().push(m));
     let refused = code.refusals.iter().map(|r| (r.at, r.reason.as_str())).collect();

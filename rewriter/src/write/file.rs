@@ -7,7 +7,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::options::{Options, Poll};
+use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::Sink;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
@@ -43,26 +43,34 @@ pub struct Written {
 }
 
 /// Old to new addresses for the frame tables.
+#[derive(Clone, Copy)]
 struct Map<'x> {
     image: &'x Image<'x>,
     insns: &'x Insns,
     placed: &'x Placed,
+    /// To full versions, where there are any.
+    full: bool,
 }
 
 impl Map<'_> {
     fn last_before(&self, old_end: Vaddr) -> Option<InsnId> {
         self.insns.main_before(old_end).checked_sub(1).map(|i| InsnId(i as u32))
     }
+
+    /// Its label in the version that the map is of.
+    fn label(&self, id: InsnId) -> InsnId {
+        if self.full { self.placed.versions.full(id) } else { id }
+    }
 }
 
 impl CodeMap for Map<'_> {
     fn begin(&self, old: Vaddr) -> Option<Vaddr> {
         // Overlapping instructions are emitted behind everything else, outside their frame's new range.
-        self.insns.at(old).filter(|id| id.ix() < self.insns.main).map(|id| self.placed.begin(id))
+        self.insns.at(old).filter(|id| id.ix() < self.insns.main).map(|id| self.placed.begin(self.label(id)))
     }
 
     fn end(&self, old_end: Vaddr) -> Option<Vaddr> {
-        self.last_before(old_end).map(|id| self.placed.end(id))
+        self.last_before(old_end).map(|id| self.placed.end(self.label(id)))
     }
 
     fn in_order(&self, _from: Vaddr, _to: Vaddr) -> bool {
@@ -71,7 +79,17 @@ impl CodeMap for Map<'_> {
         true
     }
 
+    fn has(&self, old: Range<Vaddr>) -> bool {
+        !self.full
+            || (old.start.0..old.end.0)
+                .find_map(|a| self.insns.at(Vaddr(a)))
+                .is_some_and(|id| self.placed.versions.has_full(id))
+    }
+
     fn copies(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        if self.full {
+            return Vec::new();
+        }
         let copies = &self.placed.copies;
         let place = |va: Vaddr| copies.partition_point(|c| self.insns.va(c.0) < va);
         copies[place(old.start)..place(old.end)].iter().map(|c| (self.insns.va(c.0), c.1.clone())).collect()
@@ -229,7 +247,9 @@ pub fn write(
     let left = springboards::patch(&mut file, image, insns, computed, placed);
     new_addresses::write(&mut file, image, insns, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
-    let map = Map { image, insns, placed };
+    let map = Map { image, insns, placed, full: false };
+    let full = Map { full: true, ..map };
+    let maps: &[&dyn CodeMap] = if placed.versions.are_two() { &[&map, &full] } else { &[&map] };
 
     // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
     let ro_off = append_page(&mut file, placed.rodata_va, &placed.rodata);
@@ -250,6 +270,10 @@ pub fn write(
     let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
     debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
     let restarts = tables::write_restarts(&mut ro, placed.restarts());
+    let versions = match placed.versions.are_two() {
+        true => tables::write_trap_map(&mut ro, placed.to_full.iter().copied()),
+        false => Table::none(),
+    };
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
         [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
@@ -258,7 +282,7 @@ pub fn write(
     for r in &placed.regions {
         [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
     }
-    let built = frame_input.map(|input| build::build(input, &map, ro.next(16))).transpose()?;
+    let built = frame_input.map(|input| build::build(input, maps, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
     if let Some(f) = &built {
         for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
@@ -299,6 +323,11 @@ pub fn write(
         restart_code_bytes: restarts.code_bytes,
         restart_heads_va: restarts.heads.0,
         restart_count: restarts.rows,
+        full_at: placed.full_at().map_or(0, u64::from),
+        version_codes_va: versions.codes.0,
+        version_code_bytes: versions.code_bytes,
+        version_heads_va: versions.heads.0,
+        version_count: versions.rows,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);
@@ -394,7 +423,8 @@ fn flags(o: &Options) -> u64 {
         | bit(o.poll == Poll::Backedge, module_flags::POLLS)
         | bit(o.count, module_flags::COUNTING)
         | bit(o.blocks, module_flags::BLOCKS)
-        | bit(o.strips, module_flags::STRIPS)
+        | bit(o.strips && o.access == Access::Tests, module_flags::STRIPS)
+        | bit(o.access == Access::Guard, module_flags::GUARD)
 }
 
 #[allow(clippy::too_many_arguments)]

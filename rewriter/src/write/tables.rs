@@ -55,6 +55,13 @@ pub(super) struct Written {
     pub rows: u64,
 }
 
+impl Written {
+    /// There is no such table.
+    pub(super) fn none() -> Written {
+        Written { codes: Vaddr(0), code_bytes: 0, heads: Vaddr(0), end: Vaddr(0), rows: 0 }
+    }
+}
+
 /// Writes the restart table: `rows` by rising address. Its form is that of [`blizzard_contract::restarts`].
 pub(super) fn write_restarts(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item = Restart>) -> Written {
     let codes = ro.reserve(4, 0);

@@ -38,6 +38,9 @@ pub const SEGMENT_DEFAULT_BYTES: u64 = 64 << 30;
 pub const PRIVATE_BIT: u32 = 46;
 /// What is less than so many bytes from an address with [`PRIVATE_BIT`] set lies outside the window, whatever that address's other bits are.
 pub const PRIVATE_REACH: u64 = 1 << 40;
+/// Guarded code: what a program knows at an address of the window is mapped there without any rights, and readable and writable so many bytes
+/// higher. This is the base of `%gs`.
+pub const ALIAS_DISTANCE: u64 = 1 << 44;
 /// Base of the user-managed virtual segment of `tempest.h`, the same on every node. It exists in programs that use that interface.
 /// Source: Tempest 1.2.1, section 3.1.
 pub const USER_BASE: u64 = SEGMENT_BASE + SEGMENT_WINDOW_BYTES / 4 * 3;
@@ -59,4 +62,22 @@ const _: () = {
     assert!(SEGMENT_BASE + SEGMENT_WINDOW_BYTES + PRIVATE_REACH <= 1 << PRIVATE_BIT && PRIVATE_REACH <= SEGMENT_BASE);
     assert!(USER_BASE >= SEGMENT_BASE + SEGMENT_MAX_BYTES + USER_BYTES);
     assert!(USER_BASE + USER_BYTES < SEGMENT_BASE + SEGMENT_WINDOW_BYTES);
+    assert!(SEGMENT_BASE + ALIAS_DISTANCE + SEGMENT_WINDOW_BYTES + PRIVATE_REACH <= 1 << PRIVATE_BIT);
 };
+
+/// Tags of guarded code. A tag tells what holds for its own block, and what holds for it and the block behind it: so one comparison does for an access that
+/// may touch two. Private memory reads 0 from the zero page.
+pub mod guard_tags {
+    /// Own block: nobody may use it.
+    pub const INVALID: u8 = 1;
+    /// Own block: a request is on its way.
+    pub const BUSY: u8 = 2;
+    /// Own block: loads may go on.
+    pub const READONLY: u8 = 4;
+    /// Own block: all may.
+    pub const WRITABLE: u8 = 8;
+    /// Own block and the next: loads may go on. Not less than this: loads may.
+    pub const BOTH_READABLE: u8 = 0x40;
+    /// Own block and the next: all may; with [`BOTH_READABLE`]. Not less than this: stores may.
+    pub const BOTH_WRITABLE: u8 = 0x80;
+}

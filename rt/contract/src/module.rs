@@ -3,8 +3,8 @@
 //! Written by the rewriter (`elf_write`), read by the runtime (`modules`) and by the audit. Nothing here executes.
 //! Source: gABI, "Program Header" (the range of types for operating systems).
 
-/// First bytes of [`ModuleInfo`] ("BLZMODI4").
-pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI4");
+/// First bytes of [`ModuleInfo`] ("BLZMODI5").
+pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI5");
 /// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
 pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
 /// Name of the runtime blob's entry point.
@@ -91,6 +91,14 @@ module_info! {
     restart_code_bytes,
     restart_heads_va,
     restart_count,
+    /// Where the full versions of functions begin in the hot code, relative to [`ModuleInfo::new_base_va`]; 0: accesses are tested, there is one version.
+    full_at,
+    /// From plain code to full code: a table of the form of [`crate::trap_map`], with a row for each access that full code tests. Rows lead from the access to
+    /// where the same instruction begins with its test, both relative to [`ModuleInfo::new_base_va`].
+    version_codes_va,
+    version_code_bytes,
+    version_heads_va,
+    version_count,
 }
 
 /// Name of the output section that holds [`Claim`]s and [`Region`]s.
@@ -164,6 +172,8 @@ pub mod module_flags {
     pub const BLOCKS: u64 = 16;
     /// Loops may test for several iterations: they share [`LIMIT_UP`](crate::LIMIT_UP) and [`LIMIT_DOWN`](crate::LIMIT_DOWN), so only one thread may depend on tags.
     pub const STRIPS: u64 = 32;
+    /// Guarded code: only full versions test, and shared memory is reached by its alias.
+    pub const GUARD: u64 = 64;
 }
 
 /// Most jumps of a springboard: short ones, each to the next, and a long one to the new code.

@@ -2,7 +2,7 @@
 //!
 //! Input: words of the command line. Output: values, checked for what a rewrite or a run can do.
 
-use crate::base::options::{Checks, Options, Poll};
+use crate::base::options::{Access, Checks, Options, Poll};
 use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
@@ -14,6 +14,9 @@ pub(crate) struct RewriteOptions {
     /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
     pub(crate) checks: Option<Checks>,
+    /// Who keeps accesses from shared memory that may not go on [default: tests]
+    #[arg(long, value_name = "HOW", value_enum, hide_default_value = true)]
+    pub(crate) access: Option<Access>,
     /// Where the program looks for messages of other nodes [default: backedge]
     #[arg(long, value_name = "WHERE", value_enum)]
     pub(crate) poll: Option<Poll>,
@@ -70,6 +73,7 @@ impl RewriteOptions {
         let default = Options::default();
         Options {
             checks: self.checks.unwrap_or(default.checks),
+            access: self.access.unwrap_or(default.access),
             poll: self.poll.unwrap_or(default.poll),
             count: self.count,
             blocks: self.count_blocks,

@@ -49,18 +49,18 @@ struct Mapped {
 /// a large program comes near.
 const MAX_REPEATS: usize = 1 << 22;
 
-/// Builds the frames of the new code, to be placed at `at` (rounded up to 8).
+/// Builds the frames of the new code, of each version, to be placed at `at` (rounded up to 8).
 ///
 /// # Errors
 /// Every record that cannot be understood or whose code went where tables cannot follow, as refusals of one error.
-pub fn build(input: &Input, map: &dyn CodeMap, at: Vaddr) -> Result<Frames> {
+pub fn build(input: &Input, maps: &[&dyn CodeMap], at: Vaddr) -> Result<Frames> {
     let mut first = Report::default();
     let mut refused = Refused::default();
     let units = read(input, &mut first, &mut refused);
     refused.into_result("unwind tables that cannot be read")?;
     let at = Vaddr(at.0.next_multiple_of(8));
 
-    let mut mapped = map_units(input, &units, map, at);
+    let mut mapped = map_units(input, &units, maps, at);
     mapped.pieces.sort_by_key(|p| p.start);
     for pair in mapped.pieces.windows(2).filter(|pair| pair[0].end > pair[1].start) {
         let fde = &units[pair[1].unit].fde;
@@ -121,13 +121,14 @@ fn read<'a>(input: &Input<'a>, report: &mut Report, refused: &mut Refused) -> Ve
     units
 }
 
-fn map_units(input: &Input, units: &[Unit], map: &dyn CodeMap, tables_at: Vaddr) -> Mapped {
+fn map_units(input: &Input, units: &[Unit], maps: &[&dyn CodeMap], tables_at: Vaddr) -> Mapped {
     let mut out = Mapped::default();
     let mut steps = Vec::new();
     for (index, unit) in units.iter().enumerate() {
         steps.clear();
+        let mut maps = maps.iter().filter(|map| map.has(unit.fde.start..unit.fde.end));
         let done = cfi::steps(input, &unit.fde, &mut steps)
-            .and_then(|()| map_unit(input, index, unit, &steps, map, tables_at, &mut out));
+            .and_then(|()| maps.try_for_each(|map| map_unit(input, index, unit, &steps, *map, tables_at, &mut out)));
         if let Err(reason) = done {
             out.refused.add(unit.fde.record, format!("frame of the code at {}", unit.fde.start), reason);
         }
@@ -272,7 +273,7 @@ pub(super) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
     let mut refused = Refused::default();
     let units = read(input, &mut Report::default(), &mut refused);
     refused.into_result("call-frame information that cannot be read")?;
-    let mut mapped = map_units(input, &units, map, Vaddr(0));
+    let mut mapped = map_units(input, &units, &[map], Vaddr(0));
     mapped.refused.into_result("call-frame information that cannot be moved")?;
     mapped.pieces.sort_by_key(|p| p.start);
     let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr)?;

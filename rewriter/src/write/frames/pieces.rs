@@ -49,6 +49,11 @@ pub trait CodeMap {
         true
     }
 
+    /// Whether the code of a frame is in what the map leads to.
+    fn has(&self, _old: Range<Vaddr>) -> bool {
+        true
+    }
+
     /// Further places of old code that begins in the range, in which nothing is called and rsp does not move: where it begins in the old
     /// code, and the new code.
     fn copies(&self, _old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {

@@ -1,6 +1,6 @@
 //! Plan -> [`Code`]: the new code, before addresses are known.
 //!
-//! Input: the image, its instructions, the [`Script`], planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative
+//! Input: the image, its instructions, for each version its [`Script`] and planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative
 //! are copied as they are, redundant prefixes included.
 
 use crate::base::addresses::Vaddr;
@@ -16,123 +16,173 @@ use crate::insert::block_recorder::Recorder;
 use crate::insert::code::{Code, Item, ItemKind, Target};
 use crate::insert::instruments::{self, Instrument};
 use crate::insert::site::Site;
-use crate::insert::{asm, sequences, strip};
+use crate::insert::{asm, guard, sequences, strip};
 use crate::plan::checks::Fuel;
 use crate::plan::loop_tests::Strip;
 use crate::read::image::Image;
 use crate::write::new_code::script::{Part, Script, parts};
+use crate::write::new_code::versions::Versions;
 use blizzard_contract::{self as contract};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
 
-/// Emits all code.
+/// What is emitted in one pass over the instructions.
+pub struct Pass<'x> {
+    pub script: Script,
+    pub strips: &'x [Strip],
+    /// Of guarded code: the full version.
+    pub full: bool,
+}
+
+/// What all passes share.
+struct Emission<'x> {
+    image: &'x Image<'x>,
+    insns: &'x Insns,
+    versions: &'x Versions,
+    options: &'x Options,
+    /// How many jump tables there are: those of the full version are numbered behind them.
+    tables: u32,
+}
+
+/// Emits all code: the plain version, or the only one, and the full one.
 pub fn emit(
-    image: &Image,
-    insns: &Insns,
-    script: Script,
-    strips: &[Strip],
+    (image, insns): (&Image, &Insns),
+    versions: &Versions,
+    passes: Vec<Pass>,
+    tables: usize,
     options: &Options,
     (fuel, recorder): (Fuel, Recorder),
 ) -> Code {
-    let mut code = Code { begin: CompactOffsets::with_capacity(insns.len() + 1), fuel, recorder, ..Code::default() };
+    let mut code =
+        Code { begin: CompactOffsets::with_capacity(versions.labels() + 1), fuel, recorder, ..Code::default() };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
-    let Script { cued, moved, cues, decisions, checks, places, loads, lengths } = script;
-    let mut reader = Reader::new(image, insns);
-    let mut run = Run::default();
-    let mut insn = Instruction::default();
-    let mut planned = checks.into_iter().peekable();
-    let mut strips = strips.iter().peekable();
-    let mut starts = places.iter().peekable();
-    let mut loads = loads.iter().peekable();
-    let mut lengths = lengths.iter();
-    // The loop whose block is being emitted.
-    let mut strip: Option<&Strip> = None;
-    let mut open = None;
-    for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
-        let id = InsnId(i as u32);
-        if let Some(&(_, place)) = starts.next_if(|s| s.0 == id) {
-            run.copy(&mut code, image);
-            let reached = falls_into(insns, id);
-            code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
-            code.cold_starts.push((id, code.cold.pos()));
-        }
-        let begin = code.hot.pos() + run.bytes();
-        code.begin.push(begin);
-        let cue = match part {
-            Part::Copied => {
-                // Nothing is inserted, and nothing in it depends on where it stands.
-                run.add(&mut code, image, reader.place(id), insns.length(id));
-                continue;
-            }
-            Part::Moved => {
-                run.copy(&mut code, image);
-                shift(&mut code, image, insns, &mut reader, id, &mut insn);
-                continue;
-            }
-            Part::Cued(cue) => cue,
-        };
-        run.copy(&mut code, image);
-        let bytes = reader.decode(id, &mut insn);
-        let table = loads.next_if(|l| l.0 == id).map(|l| l.1);
-        let planned = planned.next_if(|c| c.id == id);
-        let decision = cue.decision.decision(&decisions);
-        let (live, red_zone) = (cue.live(), cue.has_red_zone());
-        let site = Site {
-            id,
-            insn: &insn,
-            live,
-            begin,
-            count: options.count,
-            table,
-            planned: planned.as_ref(),
-            red_zone,
-            screens: options.screens,
-            anchor: cue.anchor(&insn),
-        };
-        let insert = |code: &mut Code, instrument| {
-            if let Err(reason) = instruments::insert(code, &site, instrument) {
-                let at = insns.va(id);
-                code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
-            }
-        };
-        if cue.is_first() {
-            strip = strips.next_if(|s| s.first == id);
-            open = strip.map(|strip| strip::head(&mut code, &site, strip));
-            if let Some(&insns) = lengths.next() {
-                insert(&mut code, Instrument::Counter { insns });
-            }
-            if let Some(open) = &mut open {
-                open.begins(&code, &site);
-            }
-        }
-        if strip.is_none() && cue.polls() {
-            insert(&mut code, Instrument::Poll);
-        }
-        let from = code.hot.pos();
-        insert(&mut code, Instrument::Check(decision));
-        let access = code.hot.pos();
-        if cue.decision.cover().is_some() || planned.as_ref().is_some_and(|p| p.named) {
-            code.guarded.push((id, access - begin));
-        }
-        if access > from {
-            code.restarts.push(id, from - begin, access - from);
-        }
-        relocate(&mut code, image, insns, &Original { id, insn: &insn, bytes, reader: &reader, strip }, table);
-        sequences::land_behind(&mut code, &site);
-        if cue.decision.tests_stack() {
-            insert(&mut code, Instrument::StackTest);
-        }
-        fall_through(&mut code, insns, id);
-        if cue.is_last() {
-            strip = None;
-            if let Some(open) = open.take() {
-                strip::tests(&mut code, &open, &mut reader, options);
-            }
-        }
+    let emission = Emission { image, insns, versions, options, tables: tables as u32 };
+    for pass in passes {
+        emission.pass(&mut code, pass);
     }
-    run.copy(&mut code, image);
     code.begin.push(code.hot.pos());
     code
+}
+
+impl Emission<'_> {
+    fn pass(&self, code: &mut Code, Pass { script, strips, full }: Pass) {
+        let Emission { image, insns, versions, options, tables } = *self;
+        let Script { cued, moved, cues, decisions, checks, places, loads, lengths } = script;
+        let mut reader = Reader::new(image, insns);
+        let mut run = Run::default();
+        let mut insn = Instruction::default();
+        let mut planned = checks.into_iter().peekable();
+        let mut strips = strips.iter().peekable();
+        let mut starts = places.iter().peekable();
+        let mut loads = loads.iter().peekable();
+        let mut lengths = lengths.iter();
+        // The loop whose block is being emitted.
+        let mut strip: Option<&Strip> = None;
+        let mut open = None;
+        // The instruction in front is part of what this pass emits.
+        let mut emitting = false;
+        for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
+            let id = InsnId(i as u32);
+            let label = if full { versions.full_label(id) } else { id };
+            let start = starts.next_if(|s| s.0 == id);
+            let table = loads.next_if(|l| l.0 == id).map(|l| l.1 + if full { tables } else { 0 });
+            let was_emitting = std::mem::replace(&mut emitting, !full || versions.has_full(id));
+            if !emitting {
+                run.copy(code, image);
+                if was_emitting && falls_into(insns, id) {
+                    branch(code, None, id, 0);
+                }
+                code.begin.push(code.hot.pos());
+                continue;
+            }
+            if let Some(&(_, place)) = start {
+                run.copy(code, image);
+                let reached = was_emitting && falls_into(insns, id);
+                code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+                code.cold_starts.push((label, code.cold.pos()));
+            }
+            let begin = code.hot.pos() + run.bytes();
+            code.begin.push(begin);
+            let cue = match part {
+                Part::Copied => {
+                    // Nothing is inserted, and nothing in it depends on where it stands.
+                    run.add(code, image, reader.place(id), insns.length(id));
+                    continue;
+                }
+                Part::Moved => {
+                    run.copy(code, image);
+                    self.shift(code, &mut reader, (id, label), &mut insn);
+                    continue;
+                }
+                Part::Cued(cue) => cue,
+            };
+            run.copy(code, image);
+            let bytes = reader.decode(id, &mut insn);
+            let planned = planned.next_if(|c| c.id == id);
+            let decision = cue.decision.decision(&decisions);
+            let (live, red_zone) = (cue.live(), cue.has_red_zone());
+            let site = Site {
+                id: label,
+                insn: &insn,
+                bytes,
+                plain: full.then_some(id),
+                live,
+                begin,
+                count: options.count,
+                table,
+                planned: planned.as_ref(),
+                red_zone,
+                screens: options.screens,
+                anchor: cue.anchor(&insn),
+            };
+            let insert = |code: &mut Code, instrument| {
+                if let Err(reason) = instruments::insert(code, &site, instrument) {
+                    let at = insns.va(id);
+                    code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
+                }
+            };
+            if cue.is_first() {
+                strip = strips.next_if(|s| s.first == id);
+                open = strip.map(|strip| strip::head(code, &site, strip));
+                if let Some(&insns) = lengths.next() {
+                    insert(code, Instrument::Counter { insns });
+                }
+                if let Some(open) = &mut open {
+                    open.begins(code, &site);
+                }
+            }
+            if strip.is_none() && cue.polls() {
+                insert(code, Instrument::Poll);
+            }
+            let from = code.hot.pos();
+            insert(code, Instrument::Check(decision));
+            let access = code.hot.pos();
+            if cue.decision.cover().is_some() || planned.as_ref().is_some_and(|p| p.named) {
+                code.guarded.push((label, access - begin));
+            }
+            if access > from {
+                code.restarts.push(label, from - begin, access - from);
+            }
+            if versions.has_full(id) {
+                code.accesses.note(id, full, decision, access - begin);
+            }
+            let alias = full && guard::is_aliased(&insn, &decision, table, bytes);
+            let original = Original { id, label, insn: &insn, bytes, reader: &reader, strip, alias };
+            self.relocate(code, &original, table);
+            sequences::land_behind(code, &site);
+            if cue.decision.tests_stack() {
+                insert(code, Instrument::StackTest);
+            }
+            self.fall_through(code, (id, label));
+            if cue.is_last() {
+                strip = None;
+                if let Some(open) = open.take() {
+                    strip::tests(code, &open, &mut reader, options);
+                }
+            }
+        }
+        run.copy(code, image);
+    }
 }
 
 /// Bytes of the input that follow each other there and in the output.
@@ -169,105 +219,134 @@ impl Run {
     }
 }
 
-/// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
-fn shift(code: &mut Code, image: &Image, insns: &Insns, reader: &mut Reader, id: InsnId, insn: &mut Instruction) {
-    let bytes = reader.tail(id);
-    let condition = match bytes {
-        [op @ 0x70..=0x7f, ..] | [0x0f, op @ 0x80..=0x8f, ..] => Some(op & 15),
-        _ => None,
-    };
-    let (flow, target) = (insns.flow(id), insns.target(id));
-    match (flow, target, condition) {
-        (Flow::Jmp, Some(to), _) => return branch(code, None, to, 0),
-        (Flow::Cond, Some(to), Some(_)) => branch(code, condition, to, 0),
-        (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
-        _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
-            Some(Skeleton { len, disp32, .. }) => {
-                let at = usize::from(disp32);
-                let distance = i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-                let start = code.hot.bytes.len();
-                code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
-                let to = insns.end(id) + i64::from(distance) as u64;
-                code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
-            }
-            None => {
-                let bytes = reader.decode(id, insn);
-                relocate(code, image, insns, &Original { id, insn, bytes, reader, strip: None }, None);
-            }
-        },
+impl Emission<'_> {
+    /// Where a jump leads: it stays in its version, where there is one.
+    #[inline]
+    fn jump(&self, from: InsnId, to: InsnId) -> InsnId {
+        if from.ix() < self.insns.len() { to } else { self.versions.full(to) }
     }
-    fall_through(code, insns, id);
+
+    /// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
+    fn shift(&self, code: &mut Code, reader: &mut Reader, (id, label): (InsnId, InsnId), insn: &mut Instruction) {
+        let insns = self.insns;
+        let bytes = reader.tail(id);
+        let condition = match bytes {
+            [op @ 0x70..=0x7f, ..] | [0x0f, op @ 0x80..=0x8f, ..] => Some(op & 15),
+            _ => None,
+        };
+        let (flow, target) = (insns.flow(id), insns.target(id));
+        match (flow, target, condition) {
+            (Flow::Jmp, Some(to), _) => return branch(code, None, self.jump(label, to), 0),
+            (Flow::Cond, Some(to), Some(_)) => branch(code, condition, self.jump(label, to), 0),
+            (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
+            _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
+                Some(Skeleton { len, disp32, .. }) => {
+                    let at = usize::from(disp32);
+                    let distance = i32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                    let start = code.hot.bytes.len();
+                    code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
+                    let to = insns.end(id) + i64::from(distance) as u64;
+                    code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
+                }
+                None => {
+                    let bytes = reader.decode(id, insn);
+                    self.relocate(code, &Original { id, label, insn, bytes, reader, strip: None, alias: false }, None);
+                }
+            },
+        }
+        self.fall_through(code, (id, label));
+    }
+
+    /// Emits the instruction itself.
+    fn relocate(&self, code: &mut Code, original: &Original, table: Option<u32>) {
+        let insns = self.insns;
+        let Original { id, label, insn, bytes, strip, .. } = *original;
+        // The loop's own jump passes by what runs when it is entered.
+        let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
+        let (flow, target) = (insns.flow(id), insns.target(id));
+        let jump = |to: InsnId| self.jump(label, to);
+        let hot = &mut code.hot;
+        match (flow, direct_target(insn)) {
+            (Flow::Jmp, Some(to)) => match target {
+                Some(to) => branch(code, None, jump(to), delta(to)),
+                None => {
+                    let at = asm::jmp32(&mut hot.bytes);
+                    hot.fix(at, Target::Old(to));
+                }
+            },
+            (Flow::Call, Some(to)) if to == insns.end(id) => {
+                // call of the next instruction: the code wants its own old address.
+                asm::push(&mut hot.bytes, asm::RAX);
+                let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
+                hot.fix(at, Target::Old(to));
+                asm::xchg_rsp_rax(&mut hot.bytes);
+            }
+            (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
+            (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
+                hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
+                let at = hot.bytes.len() - 4;
+                hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id: jump(id), delta: 0 }));
+            }
+            (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
+                // iced numbers the conditions from 1 in the order of their encodings.
+                let cc = insn.condition_code() as u8 - 1;
+                match target {
+                    Some(to) => branch(code, Some(cc), jump(to), delta(to)),
+                    None => {
+                        let at = asm::jcc32(&mut hot.bytes, cc);
+                        hot.fix(at, Target::Old(to));
+                    }
+                }
+            }
+            (Flow::Cond, Some(to)) => {
+                // loop and jrcxz reach 127 bytes: they jump over a jump over a long jump.
+                hot.bytes.extend(&bytes[..bytes.len() - 1]);
+                hot.bytes.extend([2, 0xeb, 5]);
+                let at = asm::jmp32(&mut hot.bytes);
+                hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id: jump(id), delta: 0 }));
+            }
+            // What it would access could not be checked; where it exists, it fails as it does elsewhere.
+            _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
+            // Compilers leave it where a program would write through a null pointer. What it fails on in the original holds tags here.
+            _ if is_constant_store(insn) && names_memory_of_runtime(insn) => hot.bytes.push(asm::HLT),
+            _ if insn.mnemonic() == Mnemonic::Syscall => {
+                sequences::syscall(&mut hot.bytes);
+                let at = hot.bytes.len() - sequences::SYSCALL_TO_FIELD;
+                let delta = code.hot.pos() - code.begin.get(label.ix());
+                code.hot.fix(at, Target::Insn { id: label, delta });
+            }
+            _ if original.alias => hot.bytes.extend(guard::prefixed(bytes)),
+            _ => copy(code, self.image, original, table),
+        }
+    }
+
+    /// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
+    #[inline]
+    fn fall_through(&self, code: &mut Code, (id, label): (InsnId, InsnId)) {
+        let flow = self.insns.flow(id);
+        if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
+            return;
+        }
+        match self.insns.next(id) {
+            Some(n) if n.0 == id.0 + 1 => {}
+            Some(n) => branch(code, None, self.jump(label, n), 0),
+            None => code.hot.bytes.extend(asm::UD2),
+        }
+    }
 }
 
 /// An instruction of the input.
 struct Original<'x, 'a> {
     id: InsnId,
+    label: InsnId,
     insn: &'x Instruction,
     bytes: &'x [u8],
     /// Has just decoded it.
     reader: &'x Reader<'x, 'a>,
     /// The loop that it is in tests tags once for several iterations.
     strip: Option<&'x Strip>,
-}
-
-/// Emits the instruction itself.
-fn relocate(code: &mut Code, image: &Image, insns: &Insns, original: &Original, table: Option<u32>) {
-    let Original { id, insn, bytes, strip, .. } = *original;
-    // The loop's own jump passes by what runs when it is entered.
-    let delta = |to: InsnId| if strip.is_some_and(|s| s.first == to) { strip::ENTRY_BYTES } else { 0 };
-    let (flow, target) = (insns.flow(id), insns.target(id));
-    let hot = &mut code.hot;
-    match (flow, direct_target(insn)) {
-        (Flow::Jmp, Some(to)) => match target {
-            Some(to) => branch(code, None, to, delta(to)),
-            None => {
-                let at = asm::jmp32(&mut hot.bytes);
-                hot.fix(at, Target::Old(to));
-            }
-        },
-        (Flow::Call, Some(to)) if to == insns.end(id) => {
-            // call of the next instruction: the code wants its own old address.
-            asm::push(&mut hot.bytes, asm::RAX);
-            let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
-            hot.fix(at, Target::Old(to));
-            asm::xchg_rsp_rax(&mut hot.bytes);
-        }
-        (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
-        (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
-            hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
-            let at = hot.bytes.len() - 4;
-            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
-        }
-        (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
-            // iced numbers the conditions from 1 in the order of their encodings.
-            let cc = insn.condition_code() as u8 - 1;
-            match target {
-                Some(to) => branch(code, Some(cc), to, delta(to)),
-                None => {
-                    let at = asm::jcc32(&mut hot.bytes, cc);
-                    hot.fix(at, Target::Old(to));
-                }
-            }
-        }
-        (Flow::Cond, Some(to)) => {
-            // loop and jrcxz reach 127 bytes: they jump over a jump over a long jump.
-            hot.bytes.extend(&bytes[..bytes.len() - 1]);
-            hot.bytes.extend([2, 0xeb, 5]);
-            let at = asm::jmp32(&mut hot.bytes);
-            hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 }));
-        }
-        // What it would access could not be checked; where it exists, it fails as it does elsewhere.
-        _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
-        // Compilers leave it where a program would write through a null pointer. What it fails on in the original holds tags here.
-        _ if is_constant_store(insn) && names_memory_of_runtime(insn) => hot.bytes.push(asm::HLT),
-        _ if insn.mnemonic() == Mnemonic::Syscall => {
-            sequences::syscall(&mut hot.bytes);
-            let at = hot.bytes.len() - sequences::SYSCALL_TO_FIELD;
-            let delta = code.hot.pos() - code.begin.get(id.ix());
-            code.hot.fix(at, Target::Insn { id, delta });
-        }
-        _ => copy(code, image, original, table),
-    }
+    /// It goes to the alias of shared memory.
+    alias: bool,
 }
 
 #[inline]
@@ -329,20 +408,6 @@ fn falls_into(insns: &Insns, id: InsnId) -> bool {
         let ends = matches!(insns.flow(p), Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop);
         !ends && insns.next(p) == Some(id)
     })
-}
-
-/// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
-#[inline]
-fn fall_through(code: &mut Code, insns: &Insns, id: InsnId) {
-    let flow = insns.flow(id);
-    if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
-        return;
-    }
-    match insns.next(id) {
-        Some(n) if n.0 == id.0 + 1 => {}
-        Some(n) => branch(code, None, n, 0),
-        None => code.hot.bytes.extend(asm::UD2),
-    }
 }
 
 /// Whether the operand, a constant address, lies where the runtime has its pages and the tags, and a program nothing.

@@ -14,8 +14,9 @@ use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Resta
 use crate::insert::strip;
 use crate::plan::checks;
 use crate::write::frames::pieces::StackMove;
+use crate::write::new_code::versions::Versions;
 use blizzard_contract::restarts::Restart;
-use blizzard_contract::{Claim, GroupRange, Region, VsibDesc};
+use blizzard_contract::{Claim, GroupRange, Region, TrapEntry, VsibDesc};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -40,6 +41,10 @@ pub struct Placed {
     pub stack: Vec<StackMove>,
     /// Bytes of the blocks' counters, in pages of their own in front of the code.
     pub counter_bytes: u64,
+    /// Which code exists twice.
+    pub versions: Versions,
+    /// From accesses of plain code to full code, relative to the new code's beginning, ascending.
+    pub to_full: Vec<TrapEntry>,
     /// The section that says what the blocks contain.
     pub blocks: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
@@ -105,6 +110,11 @@ impl Placed {
         let (from, to) = (self.cold_starts.get(place(first))?, self.cold_starts.get(place(stop)));
         let end = to.map_or(self.code_va + self.code_bytes, |s| cold + u64::from(s.1));
         (from.0 == first).then(|| cold + u64::from(from.1)..end)
+    }
+
+    /// Where the full versions begin in the hot code; none if no code exists twice.
+    pub fn full_at(&self) -> Option<u32> {
+        self.versions.are_two().then(|| self.begin.get(self.versions.full_label(InsnId(0)).ix()))
     }
 
     /// End of the hot code.
@@ -226,6 +236,7 @@ const TRAP: u8 = 0xcc;
 pub fn place(
     mut code: Code,
     insns: &Insns,
+    versions: Versions,
     tables: &[JumpTable],
     proofs: &Proofs,
     at: Vaddr,
@@ -236,6 +247,8 @@ pub fn place(
     if code.hot.bytes.len() + code.cold.bytes.len() > 1 << 30 {
         return Err(too_large());
     }
+    let full = full_tables(&versions, tables);
+    let tables = &[tables, &full].concat()[..];
     let counter_bytes = code.recorder.counter_bytes();
     let counters_at = at;
     let at = at + counter_bytes.next_multiple_of(PAGE_BYTES);
@@ -269,7 +282,7 @@ pub fn place(
         };
         (to - ip) as i64 as i32
     };
-    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, .. } = code;
+    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, accesses, .. } = code;
     let mut passed = 0;
     fill(
         &mut hot,
@@ -293,7 +306,12 @@ pub fn place(
     let moved = moved.iter().map(|&(from, to, id)| (id, stretch(from..to))).collect();
     let stack = stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
     let stack = stack.collect();
-    debug_assert!(insns.len() + 1 == begin.len());
+    let to_full = accesses.all().map(|(id, behind)| TrapEntry {
+        old: begin.get(id.ix()) + behind,
+        new: begin.get(versions.full_label(id).ix()),
+    });
+    let to_full = to_full.collect();
+    debug_assert!(versions.labels() + 1 == begin.len());
     let new = NewCode { hot: hot.bytes, cold: cold.bytes, items, long, shift, cold_at };
     let placed = Placed {
         code_va: at,
@@ -308,6 +326,8 @@ pub fn place(
         moved,
         stack,
         counter_bytes,
+        versions,
+        to_full,
         blocks: Vec::new(),
         begin,
         padding,
@@ -428,6 +448,19 @@ fn proven(
         group: ranges + 16 * r.chain,
     };
     (proofs.claims.iter().map(claim).collect(), proofs.regions.iter().map(region).collect())
+}
+
+/// The tables that full versions read: they lead to full versions.
+fn full_tables(versions: &Versions, tables: &[JumpTable]) -> Vec<JumpTable> {
+    if !versions.are_two() {
+        return Vec::new();
+    }
+    let full = |t: &JumpTable| JumpTable {
+        load: versions.full_label(t.load),
+        targets: t.targets_in(|id| versions.full(id)),
+        ..t.clone()
+    };
+    tables.iter().map(full).collect()
 }
 
 /// Where each table goes, and where the last one ends. Jumps that share a load share its table.

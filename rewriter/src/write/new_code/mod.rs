@@ -5,6 +5,8 @@
 
 pub(crate) mod script;
 
+pub(crate) mod versions;
+
 pub(crate) mod emit;
 
 pub(crate) mod layout;

@@ -1,0 +1,169 @@
+//! The tests of full versions of guarded code: three answers instead of two.
+//!
+//! Input: as [`crate::insert::sequences::check`]. Output: in the hot buffer a test of the tag, behind which the access goes to the alias (`%gs`); in the cold one
+//! the access as it stands in the program, for private memory, and the call of the gate. **Invariant**: who comes from the test to the access with the prefix
+//! has an address of shared memory that allows it. What has no test has no prefix: in shared memory it faults.
+//! Source: design section 9.
+
+use crate::decode::classify::flow_of;
+use crate::decode::insn::{Flow, InsnId};
+use crate::facts::access::{Place, Plain};
+use crate::insert::asm::{self, Mem};
+use crate::insert::code::{Code, Target};
+use crate::insert::sequences::{in_segment, string};
+use crate::insert::site::{
+    Done, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
+};
+use crate::insert::stubs::{bit_string, miss_call, shared_tail, short_stub};
+use crate::plan::decision::{Decision, is_big};
+use blizzard_contract::{self as contract, guard_tags as tags};
+use iced_x86::{Instruction, Mnemonic, Register};
+
+/// `%gs:`
+const GS: u8 = 0x65;
+/// Longest instruction (SDM volume 2, 2.3.11).
+const LONGEST: usize = 15;
+
+/// Whether full code reaches what the instruction accesses by the alias, behind a test of tags.
+pub fn is_aliased(insn: &Instruction, decision: &Decision, table: Option<u32>, bytes: &[u8]) -> bool {
+    matches!(decision, Decision::Check(p) if !is_big(p)) && takes_prefix(insn) && table.is_none() && has_room(bytes)
+}
+
+/// Whether a prefix reaches the operand that is checked. (That of `clzero` is not described as one of a segment.)
+fn takes_prefix(insn: &Instruction) -> bool {
+    insn.mnemonic() != Mnemonic::Clzero && !matches!(insn.memory_base(), Register::RIP | Register::EIP)
+}
+
+fn has_room(bytes: &[u8]) -> bool {
+    prefixed(bytes).len() <= LONGEST
+}
+
+/// The instruction with the prefix, which takes the place of other ones for segments.
+pub fn prefixed(bytes: &[u8]) -> Vec<u8> {
+    let is_prefix = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3);
+    let prefixes = bytes.iter().take_while(|b| is_prefix(b)).count();
+    let segment = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65);
+    let kept = bytes[..prefixes].iter().filter(|b| !segment(b)).copied();
+    [GS].into_iter().chain(kept).chain(bytes[prefixes..].iter().copied()).collect()
+}
+
+/// Emits what is decided for the access of the instruction.
+pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision, plain: InsnId) -> Done {
+    match decision {
+        Decision::Refused(reason) => Err(reason),
+        Decision::Check(p) if p.gs => Err("an operand with %gs, by which guarded code reaches shared memory"),
+        Decision::Check(p) if is_aliased(site.insn, decision, site.table, site.bytes) => access(code, site, p, plain),
+        Decision::Check(p) if is_big(p) && has_room(site.bytes) => big(code, site, p),
+        Decision::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
+        _ => Ok(()),
+    }
+}
+
+fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
+    code.sites.checks += 1;
+    let bits = bit_string(p);
+    let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
+    if let Some((offset, word)) = bits {
+        bit_offset(&mut code.hot.bytes, offset, word, t);
+    }
+    address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
+    save_flags(code, &saved);
+    let out = &mut code.hot.bytes;
+    if let Some((_, word)) = bits {
+        bit_word(out, word, s, t);
+    }
+    asm::shr(out, s, contract::BLOCK_SHIFT as u8);
+    count(out, site.count, check_counter(p.store));
+    let tag = Mem::base(s, contract::TAG_TABLE_BASE as i32);
+    let away = match (p.bytes, p.store) {
+        (1, false) => {
+            asm::test8(out, tag, tags::READONLY | tags::WRITABLE);
+            asm::jcc32(out, asm::CC_E)
+        }
+        (1, true) => {
+            asm::test8(out, tag, tags::WRITABLE);
+            asm::jcc32(out, asm::CC_E)
+        }
+        (_, store) => {
+            asm::cmp8(out, tag, if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
+            asm::jcc32(out, asm::CC_B)
+        }
+    };
+    let short = saved.is_empty() && bits.is_none();
+    let tail = short.then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
+    code.hot.fix(away, Target::Cold(code.cold.pos()));
+    saved.undo_hot(code, site);
+    let behind = code.hot.pos() - site.begin;
+
+    asm::cmp8(&mut code.cold.bytes, tag, 0);
+    let shared = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
+    saved.undo_cold(code);
+    private(code, site, plain);
+    asm::land8(&mut code.cold.bytes, shared);
+    if let Some(tail) = tail {
+        return short_stub(code, site, p, s, tail, behind);
+    }
+    saved.undo_cold(code);
+    miss_call(code, site, p)?;
+    let back = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(back, Target::Insn { id: site.id, delta: behind });
+    Ok(())
+}
+
+/// In a cold stub: the instruction as the program has it, and on behind it. A call would leave an address of the stub to return to, which no frame
+/// describes: it is made by plain code.
+fn private(code: &mut Code, site: &Site, plain: InsnId) {
+    let to_plain = flow_of(site.insn) == Flow::IndirectCall;
+    if !to_plain {
+        code.cold.bytes.extend(site.bytes);
+    }
+    if flow_of(site.insn) == Flow::IndirectJmp {
+        return;
+    }
+    let jump = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(jump, Target::Insn { id: if to_plain { plain } else { site.id }, delta: 0 });
+    if !to_plain {
+        code.behind.push(code.cold.fixups.len() - 1);
+    }
+}
+
+/// A test of the tag of the access's own block, and a short jump where it denies the access.
+fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
+    let allowed = if p.store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE };
+    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), allowed);
+    asm::jcc8(out, asm::CC_E)
+}
+
+/// More than 64 bytes: if the area is in shared memory, the gate makes all of it accessible, and the stub accesses it.
+fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
+    if !matches!(p.at, Place::Operand) {
+        return Ok(());
+    }
+    code.sites.checks += 1;
+    let Scratch { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
+    address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
+    save_flags(code, &saved);
+    count(&mut code.hot.bytes, site.count, check_counter(p.store));
+    let found = in_segment(code, s);
+    code.hot.fix(found, Target::Cold(code.cold.pos()));
+    saved.undo_hot(code, site);
+    saved.undo_cold(code);
+    miss_call(code, site, p)?;
+    code.cold.bytes.extend(prefixed(site.bytes));
+    let back = asm::jmp32(&mut code.cold.bytes);
+    code.cold.fix(back, Target::Insn { id: site.id, delta: 0 });
+    code.behind.push(code.cold.fixups.len() - 1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_takes_the_place_of_other_segments() {
+        assert_eq!(prefixed(&[0x48, 0x8b, 0x07]), [0x65, 0x48, 0x8b, 0x07]);
+        assert_eq!(prefixed(&[0xf0, 0x3e, 0x66, 0x0f, 0xb1, 0x0f]), [0x65, 0xf0, 0x66, 0x0f, 0xb1, 0x0f]);
+        assert_eq!(prefixed(&[0xc5, 0xf8, 0x10, 0x07]), [0x65, 0xc5, 0xf8, 0x10, 0x07]);
+    }
+}

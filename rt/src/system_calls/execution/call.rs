@@ -3,7 +3,7 @@
 use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::row::Row;
+use crate::system_calls::table::row::{Arg, Row};
 
 /// A call as the program makes it.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,12 @@ pub const ARGUMENTS: [usize; 6] = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, R
 /// The arguments of the call that a context makes.
 pub fn arguments(context: &Ucontext) -> [u64; 6] {
     ARGUMENTS.map(|register| context.gregs[register])
+}
+
+/// The arguments that the kernel is given: of pointers into shared memory, what `of` says. Pointers inside structures stay.
+pub fn kernel_arguments(row: &Row, args: &[u64; 6], of: impl Fn(u64) -> u64) -> [u64; 6] {
+    let is_pointer = |i: usize| !matches!(row.args[i], Arg::Num | Arg::Never | Arg::Mapped(..));
+    core::array::from_fn(|i| if is_pointer(i) { of(args[i]) } else { args[i] })
 }
 
 /// What becomes of a call.

@@ -13,6 +13,7 @@
 //! of bytes written"; Linux `fs/pipe.c`, `fs/splice.c`, `net/core/sock.c`.
 
 use crate::kernel::sys;
+use crate::memory::access_control::program::runtime_address;
 use crate::system_calls::table::row::{Row, Transfer};
 use core::cell::UnsafeCell;
 
@@ -60,8 +61,9 @@ fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
 /// # Safety
 /// So many can be read there.
 unsafe fn parts(at: u64, count: u64) -> impl Iterator<Item = [u64; 2]> {
+    let parts = runtime_address(at).cast::<[u64; 2]>();
     // SAFETY: passed on from the caller.
-    (0..count.min(PARTS as u64)).map(move |k| unsafe { (at as *const [u64; 2]).add(k as usize).read_unaligned() })
+    (0..count.min(PARTS as u64)).map(move |k| unsafe { parts.add(k as usize).read_unaligned() })
 }
 
 /// A message's words.
@@ -70,7 +72,7 @@ unsafe fn parts(at: u64, count: u64) -> impl Iterator<Item = [u64; 2]> {
 /// It can be read there.
 unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
     // SAFETY: passed on from the caller.
-    unsafe { (at as *const [u64; MESSAGE_WORDS]).read_unaligned() }
+    unsafe { runtime_address(at).cast::<[u64; MESSAGE_WORDS]>().read_unaligned() }
 }
 
 /// Whether a call that has returned `result` is to go on.

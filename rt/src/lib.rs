@@ -16,6 +16,8 @@
 //! | [`gates`] | the ways in from the program: misses, polls, strings, gathers, traps, and `blizzard.h` |
 //! | [`start`] | how the runtime gets in first |
 #![cfg_attr(not(test), no_std)]
+#![allow(clippy::module_inception, reason = "the main file of a folder has its name")]
+#![allow(clippy::new_without_default, reason = "each state is made in one place")]
 
 pub mod kernel;
 

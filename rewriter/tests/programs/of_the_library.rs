@@ -38,7 +38,7 @@ const NEED_CPU: &[(&str, &[&str])] = &[
 ];
 
 /// Minutes, of the runtime: started by hand, as rt/DESIGN.md says.
-const EXPLORATION: &str = "node::explore::tests::more_of_each";
+const EXPLORATION: &str = "tests::explore::tests::more_of_each";
 
 /// The library in Debian's package libstdc++6.
 const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";

@@ -22,9 +22,10 @@ macro_rules! protocols {
         pub struct Protocols<M: Storage> {
             /// The number of the only one that has served anything, to which questions go that are about no block; [`COUNT`] when there are several.
             only: u8,
-            /// Those that have memory for their blocks, a bit each; and for how many minimum blocks.
+            /// Those that have memory for their blocks, a bit each; and for how many minimum blocks and nodes.
             ready: u32,
             blocks: u64,
+            nodes: u32,
             $($name: $State,)*
         }
 
@@ -32,14 +33,15 @@ macro_rules! protocols {
         pub const ROWS: &[&[Row]] = &[$($rows),*];
 
         impl<M: Storage> Protocols<M> {
-            /// For so many minimum blocks, most of them served by that one.
-            pub(crate) fn new(first: ProtocolId, blocks: u64) -> Result<Self, M::Error> {
+            /// For so many minimum blocks, most of them served by that one, and so many nodes.
+            pub(crate) fn new(first: ProtocolId, blocks: u64, nodes: u32) -> Result<Self, M::Error> {
                 let ready = 1 << first.0;
                 Ok(Protocols {
                     only: first.0,
                     ready,
                     blocks,
-                    $($name: <$State>::new(if first.0 == $number { blocks } else { 0 })?,)*
+                    nodes,
+                    $($name: <$State>::new(if first.0 == $number { blocks } else { 0 }, nodes)?,)*
                 })
             }
 
@@ -59,7 +61,7 @@ macro_rules! protocols {
                 if self.ready & 1 << protocol.0 == 0 {
                     self.ready |= 1 << protocol.0;
                     let made = match protocol.0 {
-                        $($number => <$State>::new(self.blocks).map(|state| self.$name = state),)*
+                        $($number => <$State>::new(self.blocks, self.nodes).map(|state| self.$name = state),)*
                         _ => Ok(()),
                     };
                     if made.is_err() {

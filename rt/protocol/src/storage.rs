@@ -30,6 +30,20 @@ pub trait Table<T: Zeroed> {
     fn set(&mut self, index: u64, value: T);
 }
 
+impl<T: Zeroed, const N: usize> Table<T> for [T; N] {
+    fn capacity(&self) -> u64 {
+        N as u64
+    }
+
+    fn get(&self, index: u64) -> T {
+        self[index as usize]
+    }
+
+    fn set(&mut self, index: u64, value: T) {
+        self[index as usize] = value;
+    }
+}
+
 /// Makes tables.
 pub trait Storage {
     type Error: fmt::Display + fmt::Debug;

@@ -25,7 +25,7 @@ use blizzard_protocol::port::ProtocolId;
 use core::sync::atomic::AtomicU64;
 
 /// The one table of this process.
-pub static TABLE: BzApi = BzApi {
+pub const TABLE: &BzApi = &BzApi {
     version: API_VERSION,
     bytes: size_of::<BzApi>() as u32,
     node: aligned!(bz_node),
@@ -61,7 +61,7 @@ pub static TABLE: BzApi = BzApi {
     broadcast: aligned!(bz_broadcast),
     remote_write: aligned!(bz_remote_write),
     remote_fence: aligned!(bz_remote_fence),
-    tempest: &crate::tempest::api::TABLE,
+    tempest: crate::tempest::api::TABLE,
     alloc_with: aligned!(bz_alloc_with),
 };
 
@@ -298,6 +298,7 @@ extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) ->
         Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
         // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
         Call::Single(_) => {
+            // SAFETY: an aligned word of the segment, which stays mapped; every use of it is atomic.
             single::apply(unsafe { AtomicU64::from_ptr(runtime_address(word as u64).cast()) }, op, value, expected)
         }
     })

@@ -7,6 +7,7 @@
 //! a one-node run that come at the same time wait for the end that the first one brings.
 //! Source: `rewriter/DESIGN.md`, "What the private stack rests on".
 
+use crate::kernel::owned::PerProcess;
 use crate::process::private_stack;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -21,8 +22,8 @@ struct Stack(UnsafeCell<[u8; BYTES]>);
 // SAFETY: `TAKEN` gives it to one thread, for ever.
 unsafe impl Sync for Stack {}
 
-static STACK: Stack = Stack(UnsafeCell::new([0; BYTES]));
-static TAKEN: AtomicU32 = AtomicU32::new(0);
+static STACK: PerProcess<Stack> = PerProcess::new(Stack(UnsafeCell::new([0; BYTES])));
+static TAKEN: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 
 /// The gate.
 ///

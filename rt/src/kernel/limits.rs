@@ -12,6 +12,7 @@
 //!
 //! Source: getrlimit(2), prlimit(2); Linux `mm/mmap.c`: `may_expand_vm`, `is_data_mapping`.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,12 +24,12 @@ const NONE: u64 = libc::RLIM64_INFINITY;
 const KINDS: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 
 /// Bytes of the runtime's that count towards each of [`KINDS`].
-static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static OWN: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
 /// Some limit is finite, or has been.
-static FINITE: AtomicBool = AtomicBool::new(false);
-static STARTED: AtomicBool = AtomicBool::new(false);
+static FINITE: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+static STARTED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// Soft limits may still be as [`lower`] left them.
-static LOWERED: AtomicBool = AtomicBool::new(false);
+static LOWERED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// The kernel's `struct rlimit64`.
 #[repr(C)]
@@ -109,7 +110,7 @@ pub fn make_room_for_data(bytes: u64) {
 }
 
 fn make_room_in(counted: impl Fn(u32) -> bool, bytes: u64) {
-    for (&kind, own) in KINDS.iter().zip(&OWN).filter(|(kind, _)| counted(**kind)) {
+    for (&kind, own) in KINDS.iter().zip(OWN.iter()).filter(|(kind, _)| counted(**kind)) {
         own.fetch_add(bytes, Ordering::Relaxed);
         if FINITE.load(Ordering::Relaxed) {
             change(kind, |limit| Some(limit.with_room(bytes)));
@@ -190,7 +191,7 @@ pub fn are_finite() -> bool {
 /// Gives the process the soft limits that the program has set, for another program that it executes.
 pub fn lower() {
     LOWERED.store(true, Ordering::Relaxed);
-    for (&kind, own) in KINDS.iter().zip(&OWN) {
+    for (&kind, own) in KINDS.iter().zip(OWN.iter()) {
         let own = own.load(Ordering::Relaxed);
         change(kind, |limit| limit.lowered(own).map(|lowered| [lowered, limit]));
     }
@@ -200,7 +201,7 @@ pub fn lower() {
 #[cold]
 pub fn restore() {
     LOWERED.store(false, Ordering::Relaxed);
-    for (&kind, own) in KINDS.iter().zip(&OWN) {
+    for (&kind, own) in KINDS.iter().zip(OWN.iter()) {
         let own = own.load(Ordering::Relaxed);
         change(kind, |limit| limit.restored(own).map(|restored| [restored, limit]));
     }

@@ -10,16 +10,16 @@ pub mod print;
 
 pub mod entry;
 
+#[cfg(test)]
+pub mod explored;
+
+pub mod owned;
+
 pub mod limits;
 
 pub mod own_memory;
 
 pub mod unaliased;
-
-#[cfg(test)]
-pub mod explored;
-
-pub mod owned;
 
 pub mod xsave;
 

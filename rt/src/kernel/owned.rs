@@ -1,9 +1,10 @@
 //! Whose a static is: the process's, the thread's or the node's.
 //!
-//! Purpose: a static says in its type who may use it. [`PerProcess`]: every thread of the process, so it is atomic or never changes. [`PerThread`]: the
-//! thread that computes, alone. [`PerNode`]: the same thread, as the node. There may be several nodes in one process only in tests, which give each its own
-//! ([`crate::kernel::explored`]).
-//! **Invariant**: one reference into all the [`PerNode`]s of a [`Turn`] at a time.
+//! Purpose: a static says in its type who may use it. [`PerProcess`]: every thread of the process, so it is atomic, never changes once the program runs, or has a
+//! guard of its own. [`PerThread`]: the thread that computes, alone, and handlers that interrupt it. [`PerNode`]: the same thread, as the node. There may be
+//! several nodes in one process only in tests, which give each its own ([`crate::kernel::explored`]).
+//! **Invariants**: one reference into all the [`PerNode`]s of a [`Turn`] at a time. Each static of the crate has one of these types (`tests/statics.rs`); what
+//! never changes at all is a constant. The first two types are where their value is, so that assembly finds it.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -30,26 +31,31 @@ impl<T> Deref for PerProcess<T> {
 }
 
 /// What the thread that computes has: the only one that uses it. [`per_thread`] makes one.
+#[cfg_attr(not(test), repr(transparent))]
+#[cfg_attr(test, repr(C))]
 pub struct PerThread<T: 'static> {
-    #[cfg(not(test))]
     value: T,
     /// In a test each thread has its own.
     #[cfg(test)]
-    value: fn() -> &'static T,
+    of_thread: Option<fn() -> &'static T>,
 }
 
 // SAFETY: one thread uses it.
 unsafe impl<T> Sync for PerThread<T> {}
 
 impl<T> PerThread<T> {
-    #[cfg(not(test))]
+    /// What assembly names: there is one value also in a test.
     pub const fn new(value: T) -> PerThread<T> {
-        PerThread { value }
+        PerThread {
+            value,
+            #[cfg(test)]
+            of_thread: None,
+        }
     }
 
     #[cfg(test)]
-    pub const fn new(value: fn() -> &'static T) -> PerThread<T> {
-        PerThread { value }
+    pub const fn of_each(value: T, of_thread: fn() -> &'static T) -> PerThread<T> {
+        PerThread { value, of_thread: Some(of_thread) }
     }
 }
 
@@ -58,30 +64,33 @@ impl<T> Deref for PerThread<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        #[cfg(not(test))]
-        return &self.value;
         #[cfg(test)]
-        return (self.value)();
+        if let Some(of_thread) = self.of_thread {
+            return of_thread();
+        }
+        &self.value
     }
 }
 
-/// Makes a static of the thread that computes.
+/// Makes statics of the thread that computes.
 macro_rules! per_thread {
-    ($(#[$attribute:meta])* static $name:ident: $Type:ty = $value:expr;) => {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $Type:ty = $value:expr;)*) => {$(
         $(#[$attribute])*
         #[cfg(not(test))]
-        static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::new($value);
+        $visibility static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::new($value);
         #[cfg(test)]
-        static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::new({
+        $visibility static $name: $crate::kernel::owned::PerThread<$Type> = $crate::kernel::owned::PerThread::of_each($value, {
             fn of_thread() -> &'static $Type {
+                // Nothing is allocated: the gate may be where no call of the test's can be made.
                 std::thread_local! {
-                    static OF_THREAD: &'static $Type = std::boxed::Box::leak(std::boxed::Box::new($value));
+                    static OF_THREAD: $Type = const { $value };
                 }
-                OF_THREAD.with(|value| *value)
+                // SAFETY: there as long as the thread, which alone uses it.
+                OF_THREAD.with(|value| unsafe { &*core::ptr::from_ref(value) })
             }
             of_thread
         });
-    };
+    )*};
 }
 pub(crate) use per_thread;
 

@@ -3,19 +3,20 @@
 //! Purpose: [`init`] finds out where the processor puts each register in that area; [`Vectors`] reads one. Input: the processor's identification, an area.
 //! Output: bytes, masks, registers. Source: SDM volume 1, chapter 13 (standard format: section 13.4).
 
+use crate::kernel::owned::PerProcess;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of the XSAVE area that the gate reserves; 0 on a processor without XSAVE.
-pub static XSAVE_BYTES: AtomicU32 = AtomicU32::new(0);
+pub static XSAVE_BYTES: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// State components that the gate stores: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM as far as the system enables them.
-pub static XSAVE_MASK: AtomicU32 = AtomicU32::new(0);
+pub static XSAVE_MASK: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// Nonzero: the processor has XSAVEC.
-pub static XSAVE_COMPACT: AtomicU32 = AtomicU32::new(0);
+pub static XSAVE_COMPACT: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// Bytes of the XSAVE area that the program's XCR0 describes: what an `xsave` or `xrstor` of the program touches at most.
-static STATE_BYTES: AtomicU32 = AtomicU32::new(0);
+static STATE_BYTES: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// Offsets of components in the area, 0: not there.
-static OFFSETS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+static OFFSETS: PerProcess<[AtomicU32; 8]> = PerProcess::new([const { AtomicU32::new(0) }; 8]);
 
 /// State-component numbers.
 const SSE: u32 = 1;

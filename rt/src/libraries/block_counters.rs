@@ -9,6 +9,7 @@
 //! anonymous mapping at a fixed address.
 
 use crate::kernel::limits;
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, Errno, Result};
 use blizzard_contract::{self as contract, BLOCKS_PAGE_BYTES, BlocksHeader, BlocksRecord, ModuleInfo};
 use core::mem::offset_of;
@@ -18,11 +19,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const MAX_PENDING: usize = 16;
 
 /// The file's mapping; 0: blocks are not counted.
-static BASE: AtomicU64 = AtomicU64::new(0);
-static TOTAL: AtomicU64 = AtomicU64::new(0);
+static BASE: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+static TOTAL: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
 /// Counters that are not mapped yet: where they will be (0: free), and the record's offset in the file.
-static PENDING: [[AtomicU64; 2]; MAX_PENDING] = [const { [const { AtomicU64::new(0) }; 2] }; MAX_PENDING];
+static PENDING: PerProcess<[[AtomicU64; 2]; MAX_PENDING]> =
+    PerProcess::new([const { [const { AtomicU64::new(0) }; 2] }; MAX_PENDING]);
 
 /// Maps the launcher's file and closes `fd`.
 ///
@@ -106,7 +108,7 @@ pub unsafe fn add(info: &ModuleInfo, bias: u64, path: &[u8]) -> Result<()> {
 pub fn expect(info: &ModuleInfo, bias: u64, path: &[u8]) -> Result<()> {
     let Some(at) = record(info, path)? else { return Ok(()) };
     let to = info.blocks_va.wrapping_add(bias);
-    for slot in &PENDING {
+    for slot in PENDING.iter() {
         if slot[0].compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             slot[1].store(at, Ordering::Relaxed);
             slot[0].store(to, Ordering::Release);

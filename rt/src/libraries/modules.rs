@@ -8,6 +8,7 @@
 //! may have holes between segments, where the kernel puts others: of those that cover an address, the innermost counts.
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
+use crate::kernel::owned::PerProcess;
 use blizzard_contract::restarts::{Restart, Restarts};
 use blizzard_contract::trap_map::{Place, TrapMap};
 use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
@@ -227,7 +228,7 @@ pub struct Modules {
 }
 
 /// The process's modules.
-pub static MODULES: Modules = Modules::new();
+pub static MODULES: PerProcess<Modules> = PerProcess::new(Modules::new());
 
 /// There is no room for another module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,7 @@
 use crate::memory::homes::Homes;
 use crate::memory::partition::LOWER;
 use crate::memory::region::Region;
-use blizzard_contract::MAX_NODES;
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 use core::sync::atomic::Ordering;
 
 /// What one node knows of the others' beginnings and ends.
@@ -25,8 +24,8 @@ pub struct Members {
     /// By lower arena: pages below this address began at node 0.
     limits: [u64; LOWER],
     /// Nodes that have exited.
-    pub exited: u64,
-    /// All nodes that will have exited in the end, once it is known.
+    pub exited: NodeSet,
+    /// How many nodes will have exited in the end, once it is known.
     everyone: Option<u64>,
 }
 
@@ -34,7 +33,16 @@ impl Members {
     pub fn new(region: &Region) -> Members {
         let are_created = region.header().forks != 0;
         let limits = core::array::from_fn(|arena| region.fork_limit(arena).load(Ordering::Relaxed));
-        Members { are_created, created: 0, holding: false, last_ns: 0, awaited: 0, limits, exited: 0, everyone: None }
+        Members {
+            are_created,
+            created: 0,
+            holding: false,
+            last_ns: 0,
+            awaited: 0,
+            limits,
+            exited: NodeSet::EMPTY,
+            everyone: None,
+        }
     }
 
     /// How many nodes there are, if node `me` knows better than the run's header.
@@ -51,20 +59,18 @@ impl Members {
 
     /// A node has exited; node 0 says how many nodes there are.
     pub fn note_exit(&mut self, node: NodeId, participants: Option<u64>) {
-        self.exited |= 1 << node.index();
-        if let Some(participants) = participants {
-            self.everyone = Some(u64::MAX >> (64 - participants.clamp(1, MAX_NODES as u64)));
-        }
+        self.exited = self.exited.with(node);
+        self.everyone = participants.or(self.everyone);
     }
 
     /// Whether every node of the run has exited.
     pub fn all_exited(&self) -> bool {
-        self.everyone.is_some_and(|everyone| self.exited & everyone == everyone)
+        self.everyone.is_some_and(|everyone| self.exited.len() as u64 >= everyone)
     }
 
     /// How many nodes other than node 0 have exited.
     pub fn ended(&self) -> u32 {
-        (self.exited & !1).count_ones()
+        self.exited.without(NodeId::FIRST).len() as u32
     }
 }
 

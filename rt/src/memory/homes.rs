@@ -15,9 +15,9 @@
 
 use crate::kernel::own_memory::{Table, Zeroed};
 use crate::kernel::sys;
-pub use crate::memory::partition::{ArenaId, Attributes, BlockSize, MAX_ARENAS, PAGE_BYTES, Partition, Placement};
-use blizzard_contract::{MAX_NODES, SEGMENT_BASE};
-use blizzard_protocol::ids::NodeId;
+pub use crate::memory::partition::{ArenaId, Attributes, BlockSize, PAGE_BYTES, Partition, Placement};
+use blizzard_contract::SEGMENT_BASE;
+use blizzard_protocol::ids::{NAMED_NODES, NodeId};
 use blizzard_protocol::port::ProtocolId;
 use core::cell::Cell;
 
@@ -75,7 +75,7 @@ impl Homes {
     #[inline]
     const fn key_of(&self, addr: u64) -> u64 {
         const PAGE_BITS: u32 = 64 - PAGE_BYTES.trailing_zeros();
-        const { assert!((MAX_NODES as u64) < 1 << (64 - PAGE_BITS)) };
+        const { assert!((NAMED_NODES as u64) < 1 << (64 - PAGE_BITS)) };
         (addr / PAGE_BYTES) | (self.present << PAGE_BITS)
     }
 
@@ -112,6 +112,11 @@ impl Homes {
         self.partition.arena_range(arena)
     }
 
+    /// How many arenas the run has; their numbers are below.
+    pub fn arenas(&self) -> usize {
+        ArenaId::count(self.partition.nodes()) as usize
+    }
+
     /// The arena with that number, if the run has it.
     pub fn arena(&self, number: u64) -> Option<ArenaId> {
         ArenaId::new(number, self.partition.nodes())
@@ -120,7 +125,7 @@ impl Homes {
 
 /// Node number + 1; zero is "not known", and at the entry's keeper "none yet".
 #[derive(Clone, Copy, Default)]
-struct PageHome(u8);
+struct PageHome(u16);
 
 // SAFETY: an integer.
 unsafe impl Zeroed for PageHome {}
@@ -225,7 +230,7 @@ impl HomeTable {
     /// Notes a home, for ever.
     pub fn learn(&mut self, addr: u64, home: NodeId) {
         if let Some(pages) = &mut self.pages {
-            pages.set((addr - SEGMENT_BASE) / PAGE_BYTES, PageHome(home.index() as u8 + 1));
+            pages.set((addr - SEGMENT_BASE) / PAGE_BYTES, PageHome(home.index() as u16 + 1));
         }
     }
 

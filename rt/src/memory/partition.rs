@@ -15,10 +15,8 @@
 //! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
 //! nothing. A segment too small for slices of a page has none.
 
-use blizzard_contract::{
-    BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, MAX_NODES, SEGMENT_BASE, SEGMENT_MAX_BYTES,
-};
-use blizzard_protocol::ids::NodeId;
+use blizzard_contract::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, SEGMENT_BASE, SEGMENT_MAX_BYTES};
+use blizzard_protocol::ids::{NAMED_NODES, NodeId};
 use blizzard_protocol::list::COUNT;
 use blizzard_protocol::port::ProtocolId;
 
@@ -28,8 +26,6 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const LOWER: usize = COUNT * 2 * BLOCK_SIZES;
 /// Arenas of a node's zone.
 pub const IN_ZONE: usize = COUNT * BLOCK_SIZES;
-/// Most arenas of a run.
-pub const MAX_ARENAS: usize = LOWER + MAX_NODES * IN_ZONE;
 /// What a reserved slice has at most: a part of the half, or of a zone.
 const LOWER_SLICES: u64 = 128;
 const ZONE_SLICES: u64 = 64;
@@ -106,9 +102,15 @@ impl ArenaId {
         } as u16)
     }
 
+    /// How many arenas a run of so many nodes has.
+    pub const fn count(nodes: u64) -> u64 {
+        const { assert!(LOWER + NAMED_NODES * IN_ZONE <= 1 << u16::BITS) };
+        LOWER as u64 + nodes * IN_ZONE as u64
+    }
+
     /// The arena with that number, if a run of so many nodes has it.
     pub const fn new(number: u64, nodes: u64) -> Option<ArenaId> {
-        if number < LOWER as u64 + nodes * IN_ZONE as u64 { Some(ArenaId(number as u16)) } else { None }
+        if number < ArenaId::count(nodes) { Some(ArenaId(number as u16)) } else { None }
     }
 
     pub const fn index(self) -> usize {

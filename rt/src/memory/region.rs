@@ -394,7 +394,7 @@ mod tests {
             ("staging areas", |h| h.stage_off = h.total_bytes),
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
-            ("number of nodes", |h| h.nodes = 65),
+            ("number of nodes", |h| h.nodes = contract::MAX_NODES as u32 + 1),
             ("shorter", |h| h.total_bytes = 1 << 40),
             ("ring is wrong", |h| h.ring_slots = 100),
             ("ring is wrong", |h| h.ring_bytes += 64),

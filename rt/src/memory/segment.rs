@@ -6,6 +6,7 @@
 //! reason and the usual remedy in one line.
 
 use crate::kernel::limits;
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, Errno};
 use blizzard_contract::{self as contract, CONTEXT_BYTES, RegionHeader};
 use blizzard_protocol::ids::NodeId;
@@ -129,7 +130,7 @@ pub unsafe fn hide_tags_of_tags() -> sys::Result<()> {
 }
 
 /// Start and end of the tags that can be changed: of the segment, and of the user-managed one.
-static CHANGEABLE: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+static CHANGEABLE: PerProcess<[[AtomicU64; 2]; 2]> = PerProcess::new([const { [const { AtomicU64::new(0) }; 2] }; 2]);
 
 /// The rights that a page of the tag table outside [`HIDDEN_TAGS`] has.
 pub fn tag_rights(page: u64) -> i32 {

@@ -49,7 +49,7 @@ macro_rules! kinds {
         }
 
         /// The kinds that are no protocol's, by number from [`OWN`].
-        static ROWS: &[Row] = &[$(Row {
+        const ROWS: &[Row] = &[$(Row {
             name: stringify!($name),
             route: Route::$route,
             data_bytes: $data,
@@ -116,7 +116,7 @@ kinds! {
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
-static OF_PROTOCOLS: [Option<Row>; OWN as usize] = {
+const OF_PROTOCOLS: &[Option<Row>; OWN as usize] = &{
     let mut all = [const { None }; OWN as usize];
     let mut number = 0;
     while number < OWN {

@@ -244,7 +244,7 @@ impl Node {
 
     fn is_below_limit(&self, arena: ArenaId, block: Block, store: bool) -> bool {
         let limit = self.handed_out[arena.index()];
-        block.addr() < if store { limit } else { limit.next_multiple_of(PAGE_BYTES) }
+        block.addr() < limit || !store && block.addr() < limit.next_multiple_of(PAGE_BYTES)
     }
 
     /// Asks the arena's owner how much has been handed out; false if it has none.

@@ -2,11 +2,10 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
-use crate::kernel::own_memory::{KernelMemory, Queue};
+use crate::kernel::own_memory::{KernelMemory, Queue, Slice};
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::links::wait_clock::WaitClock;
-use crate::memory::homes::MAX_ARENAS;
 use crate::memory::region::Region;
 use crate::memory::tags::Space;
 use crate::node::arenas::Arenas;
@@ -14,7 +13,7 @@ use crate::sync::state::Sync;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::engine::access::Engine;
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 
@@ -25,9 +24,9 @@ pub struct Node {
     pub arenas: Arenas,
     pub sync: Sync,
     /// By arena: the first address that was never handed out, as far as this node knows.
-    pub handed_out: [u64; MAX_ARENAS],
-    /// Nodes that this one has written to since its last fence, a bit each.
-    pub written: u64,
+    pub handed_out: Slice<u64>,
+    /// Nodes that this one has written to since its last fence.
+    pub written: NodeSet,
     pub clock: WaitClock,
     /// The answer that [`Node::call`] waits for: its kind, who sends it, and its key.
     pub awaited: Option<(u16, NodeId, u64)>,
@@ -63,11 +62,11 @@ impl Node {
         let links = unsafe { Links::new(region, me, space) }?;
         Ok(Node {
             arenas: Arenas::new(&links.homes, me)?,
+            handed_out: Slice::new(links.homes.arenas(), |_| 0)?,
             links,
             engine: Engine::new(region.protocol(), region.header())?,
-            sync: Sync::new()?,
-            handed_out: [0; MAX_ARENAS],
-            written: 0,
+            sync: Sync::new(region.header().nodes)?,
+            written: NodeSet::EMPTY,
             clock: WaitClock::start(),
             awaited: None,
             answer: None,

@@ -6,6 +6,7 @@
 //! **Invariant**: one call at a time runs on it: the node has one thread, and is never entered twice.
 
 use crate::kernel::limits;
+use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,10 @@ const BYTES: u64 = 8 << 20;
 /// Bytes without access below it.
 const GUARD_BYTES: u64 = 1 << 16;
 
-/// Its end; 0: there is none.
-static TOP: AtomicU64 = AtomicU64::new(0);
+per_thread! {
+    /// Its end; 0: there is none.
+    static TOP: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Makes the stack; before the program runs.
 ///

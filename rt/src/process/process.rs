@@ -8,6 +8,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use crate::kernel::limits;
+use crate::kernel::owned::{PerProcess, PerThread};
 use crate::kernel::print;
 use crate::kernel::sys;
 use crate::links::ending::{self, EXIT_FAILED};
@@ -80,25 +81,25 @@ struct Identity {
 struct Global {
     mode: AtomicU32,
     /// Some call is inside [`Node`].
-    inside: AtomicBool,
+    inside: PerThread<AtomicBool>,
     /// The node, while a handler of the program runs inside it.
-    lent: AtomicPtr<Node>,
+    lent: PerThread<AtomicPtr<Node>>,
     /// The program runs: errors are its own.
     started: AtomicBool,
     identity: UnsafeCell<Identity>,
     gates: UnsafeCell<Gates>,
-    node: UnsafeCell<MaybeUninit<Node>>,
+    node: PerThread<UnsafeCell<MaybeUninit<Node>>>,
     single: UnsafeCell<MaybeUninit<Single>>,
 }
 
-// SAFETY: `identity`, `node` and `single` are written by `start` before any other use; `node` is then used under `inside`, the others
-// by shared reference.
+// SAFETY: `identity`, `gates` and `single` are written by `start` before any other use, then used by shared reference. The node's thread uses `node` under
+// `inside`.
 unsafe impl core::marker::Sync for Global {}
 
-static GLOBAL: Global = Global {
+static GLOBAL: PerProcess<Global> = PerProcess::new(Global {
     mode: AtomicU32::new(mode::NONE),
-    inside: AtomicBool::new(false),
-    lent: AtomicPtr::new(core::ptr::null_mut()),
+    inside: PerThread::new(AtomicBool::new(false)),
+    lent: PerThread::new(AtomicPtr::new(core::ptr::null_mut())),
     started: AtomicBool::new(false),
     identity: UnsafeCell::new(Identity { node: 0, nodes: 1, launched: None }),
     gates: UnsafeCell::new(Gates {
@@ -107,9 +108,9 @@ static GLOBAL: Global = Global {
         required: |_, _| (),
         guard_thread: || (),
     }),
-    node: UnsafeCell::new(MaybeUninit::uninit()),
+    node: PerThread::new(UnsafeCell::new(MaybeUninit::uninit())),
     single: UnsafeCell::new(MaybeUninit::uninit()),
-};
+});
 
 /// Gives the node to the program's handler that `run` calls: until it returns, the functions of `tempest.h` find the node here.
 pub fn lend<R>(node: &mut Node, run: impl FnOnce() -> R) -> R {

@@ -14,6 +14,7 @@
 //! restorer, whose call passes the gate.
 //! Source: design section 5 (atomicity); Linux `arch/x86/kernel/signal_64.c` (the return address lies below the context).
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{GREGS, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
@@ -24,7 +25,7 @@ use blizzard_contract as contract;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Where handlers for raised signals return to; 0: nowhere of its own.
-static RETURN: AtomicU64 = AtomicU64::new(0);
+static RETURN: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
 /// `mov rax, 15; syscall; ud2`: `rt_sigreturn`, in the bytes by which unwinders know a signal frame. Outside the runtime's text, so that
 /// the call is dispatched.

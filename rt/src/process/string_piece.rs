@@ -5,6 +5,7 @@
 //! Input: the gate's frame; the context of a signal. Output: a changed context.
 //! **Invariant**: [`PIECE`] describes a piece only while that is executed, on the thread that may lose blocks.
 
+use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{GREGS, REG_EFL, REG_RAX, REG_RCX, REG_RDI, REG_RIP, REG_RSI, REG_RSP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::memory::access_control::program::program_address;
@@ -23,12 +24,14 @@ pub struct Piece {
     pub elements: AtomicU64,
 }
 
-pub static PIECE: Piece = Piece {
-    frame: AtomicPtr::new(core::ptr::null_mut()),
-    vectors: AtomicU64::new(0),
-    left: AtomicU64::new(0),
-    elements: AtomicU64::new(0),
-};
+per_thread! {
+    pub static PIECE: Piece = Piece {
+        frame: AtomicPtr::new(core::ptr::null_mut()),
+        vectors: AtomicU64::new(0),
+        left: AtomicU64::new(0),
+        elements: AtomicU64::new(0),
+    };
+}
 
 /// Bytes of xmm0-15.
 const VECTOR_BYTES: usize = 256;

@@ -2,13 +2,14 @@
 //!
 //! Input: addresses. Output: whether an access may go on; nothing changes.
 
+use crate::kernel::owned::PerProcess;
 use crate::memory::access_control::interface::AccessControl;
 use crate::memory::access_control::program::{PROGRAM, in_segment};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-static COUNTERS_READY: AtomicBool = AtomicBool::new(false);
-static DETACHED: AtomicBool = AtomicBool::new(false);
+static COUNTERS_READY: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+static DETACHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// The context pages are mapped: from here on events are counted.
 pub fn enable_counters() {

@@ -12,6 +12,7 @@ use crate::gates::blizzard_h;
 use crate::gates::entries;
 use crate::gates::trap;
 use crate::kernel::limits;
+use crate::kernel::owned::PerProcess;
 use crate::kernel::print;
 use crate::kernel::sys;
 use crate::kernel::xsave;
@@ -55,7 +56,7 @@ unsafe impl Sync for InfoCell {}
 #[cfg_attr(feature = "freestanding", unsafe(no_mangle), unsafe(link_section = ".data.blizzard_info"))]
 #[allow(non_upper_case_globals)]
 #[used]
-pub static blizzard_module_info: InfoCell = InfoCell(UnsafeCell::new(ModuleInfo::ZERO));
+pub static blizzard_module_info: PerProcess<InfoCell> = PerProcess::new(InfoCell(UnsafeCell::new(ModuleInfo::ZERO)));
 
 /// The module info as the rewriter left it.
 pub fn module_info() -> ModuleInfo {
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         phdr_count: info.phdr_count,
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
-        api: (&raw const blizzard_h::TABLE) as u64,
+        api: core::ptr::from_ref(blizzard_h::TABLE) as u64,
         execfn: own_file::path().map_or(0, |path| path.as_ptr() as u64),
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: process::nodes() > 1

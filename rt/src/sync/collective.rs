@@ -13,13 +13,15 @@
 //!
 //! Source: Mellor-Crummey and Scott, Algorithms for Scalable Synchronization, 1991, section 3.3 (tree barriers).
 
+use crate::kernel::own_memory::Slice;
+use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::op::Reduction;
-use crate::sync::sets::{Has, Names, Waits, bit, members};
+use crate::sync::sets::{Has, Names, Waits};
 use crate::transport::message::Message;
-use blizzard_contract::{Counter, MAX_NODES};
-use blizzard_protocol::ids::NodeId;
+use blizzard_contract::Counter;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 
 /// Most words that one collective combines.
 pub const VECTOR_WORDS: usize = 8;
@@ -52,12 +54,12 @@ impl Collective {
         }
     }
 
-    fn from_number(number: u64) -> Option<Collective> {
+    fn from_number(number: u64, nodes: u32) -> Option<Collective> {
         match number {
             0 => Some(Collective::Barrier),
             1..BROADCAST_NUMBER => Reduction::from_number(number - 1).map(Collective::Reduce),
             _ => {
-                let root = u32::try_from(number - BROADCAST_NUMBER).ok().filter(|root| *root < MAX_NODES as u32)?;
+                let root = u32::try_from(number - BROADCAST_NUMBER).ok().filter(|&root| root < nodes)?;
                 NodeId::new(root).map(Collective::Broadcast)
             }
         }
@@ -100,8 +102,8 @@ impl Tree {
     }
 
     /// The children of `node` among `0..all`, as a set.
-    pub fn children(self, node: u32, all: u32) -> u64 {
-        (1..all).filter(|&child| self.parent(child) == Some(node)).fold(0, |set, child| set | 1 << child)
+    pub fn children(self, node: u32, all: u32) -> NodeSet {
+        (1..all).filter(|&child| self.parent(child) == Some(node)).filter_map(NodeId::new).collect()
     }
 }
 
@@ -122,26 +124,29 @@ pub struct Collectives {
     entered: u64,
     completed: u64,
     /// The next one: who has arrived here (this node, its children), at what, with how many words and which.
-    arrived: u64,
+    arrived: NodeSet,
     kind: Collective,
     count: u64,
-    values: [Words; MAX_NODES],
+    /// By node.
+    values: Slice<Words>,
     result: Words,
     incoming: Option<Incoming>,
 }
 
 impl Collectives {
-    pub const fn new() -> Collectives {
-        Collectives {
+    /// # Errors
+    /// The kernel's, when it gives no memory.
+    pub fn new(nodes: u32) -> sys::Result<Collectives> {
+        Ok(Collectives {
             entered: 0,
             completed: 0,
-            arrived: 0,
+            arrived: NodeSet::EMPTY,
             kind: Collective::Barrier,
             count: 0,
-            values: [[0; VECTOR_WORDS]; MAX_NODES],
+            values: Slice::new(nodes as usize, |_| [0; VECTOR_WORDS])?,
             result: [0; VECTOR_WORDS],
             incoming: None,
-        }
+        })
     }
 
     /// A created node begins where node 0 was when it created it.
@@ -184,7 +189,7 @@ impl Collectives {
 
     /// This node or one of its children has entered the collective in progress.
     pub fn arrive(&mut self, links: &mut Links, from: NodeId, kind: Collective, count: u64, words: &Words) {
-        if self.arrived == 0 {
+        if self.arrived.is_empty() {
             (self.kind, self.count) = (kind, count);
         } else if self.kind != kind {
             let (others, theirs) = (Names(self.arrived), self.kind.name());
@@ -200,9 +205,9 @@ impl Collectives {
                 from.index()
             ));
         }
-        self.arrived |= bit(from);
+        self.arrived = self.arrived.with(from);
         self.values[from.index()] = *words;
-        let expected = children(links) | bit(links.me);
+        let expected = children(links).with(links.me);
         if self.arrived != expected {
             return check_collective(self, links);
         }
@@ -218,8 +223,8 @@ impl Collectives {
     }
 
     /// The values of a set of nodes in one, in ascending order.
-    fn combined(&self, nodes: u64) -> Words {
-        let mut present = members(nodes).map(|node| self.values[node.index()]);
+    fn combined(&self, nodes: NodeSet) -> Words {
+        let mut present = nodes.iter().map(|node| self.values[node.index()]);
         let mut all = present.next().unwrap_or_default();
         for words in present {
             for (a, b) in all.iter_mut().zip(words).take(self.count as usize) {
@@ -243,10 +248,10 @@ impl Collectives {
 
     /// The collective is over: tells the children and lets this node go on.
     fn complete(&mut self, links: &mut Links, result: Words) {
-        for to in members(children(links)) {
+        for to in children(links).iter() {
             self.send_words(links, to, [id::COLLECTIVE_DONE, id::VECTOR_DONE], &result);
         }
-        self.arrived = 0;
+        self.arrived = NodeSet::EMPTY;
         self.completed += 1;
         self.result = result;
     }
@@ -257,7 +262,7 @@ fn tree(links: &Links) -> Tree {
 }
 
 /// Whose arrivals this node waits for before it sends its own.
-fn children(links: &Links) -> u64 {
+fn children(links: &Links) -> NodeSet {
     let all = if links.me == links.manager() { links.participants() } else { links.homes.present() };
     tree(links).children(links.me.index() as u32, all)
 }
@@ -269,11 +274,10 @@ fn parent(links: &Links) -> Option<NodeId> {
 /// `args`: kind, value, number of words; key: how many collectives the sender has completed. Data: the words, if there are several.
 pub fn on_arrive(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
     let [kind, value, count] = message.args;
-    let expected = children(links) & !state.arrived;
+    let expected = children(links).difference(state.arrived);
     let fits = count <= 1 || message.length != 0 && count <= VECTOR_WORDS as u64;
-    let Some(kind) =
-        Collective::from_number(kind).filter(|_| message.key == state.completed && expected & bit(from) != 0 && fits)
-    else {
+    let is_due = message.key == state.completed && expected.contains(from) && fits;
+    let Some(kind) = Collective::from_number(kind, links.homes.nodes()).filter(|_| is_due) else {
         return links.count(Counter::MessagesRejected);
     };
     let words = if count <= 1 { [value, 0, 0, 0, 0, 0, 0, 0] } else { message.data };
@@ -282,7 +286,7 @@ pub fn on_arrive(state: &mut Collectives, links: &mut Links, from: NodeId, messa
 
 /// As [`on_arrive`], with the result.
 pub fn on_done(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
-    let waits = state.arrived == children(links) | bit(links.me);
+    let waits = state.arrived == children(links).with(links.me);
     if message.key != state.completed || Some(from) != parent(links) || !waits {
         return links.count(Counter::MessagesRejected);
     }
@@ -296,7 +300,7 @@ pub fn on_broadcast_data(state: &mut Collectives, links: &mut Links, from: NodeI
     if from != links.me && Some(from) != parent(links) && links.me != links.manager() {
         return links.count(Counter::MessagesRejected);
     }
-    for to in members(children(links)) {
+    for to in children(links).iter() {
         links.post(to, *message);
     }
     if root == links.me.index() as u64 {
@@ -325,20 +329,16 @@ pub fn on_broadcast_data(state: &mut Collectives, links: &mut Links, from: NodeI
 /// Ends the run if the collective in progress waits for a node that has exited.
 pub fn check_collective(state: &Collectives, links: &Links) {
     let exited = links.members.exited;
-    if state.arrived == 0 || exited == 0 {
+    if state.arrived.is_empty() || exited.is_empty() {
         return;
     }
-    let expected = children(links) | bit(links.me);
-    let missing = expected & !state.arrived & exited;
-    let parent = parent(links).map_or(0, bit);
-    let gone = if missing != 0 {
-        missing
-    } else if state.arrived == expected {
-        parent & exited
-    } else {
-        0
+    let expected = children(links).with(links.me);
+    let awaited = match parent(links) {
+        Some(parent) if state.arrived == expected => NodeSet::of(parent),
+        _ => expected.difference(state.arrived),
     };
-    if gone != 0 {
+    let gone = awaited.intersection(exited);
+    if !gone.is_empty() {
         links.fail(format_args!(
             "{} in {}, but {} exited: it can never complete",
             Waits(state.arrived),
@@ -352,17 +352,20 @@ pub fn check_collective(state: &Collectives, links: &Links) {
 mod tests {
     use super::*;
     use crate::sync::op::{Combine, Type};
+    use blizzard_contract::MAX_NODES;
+
+    const NODES: u32 = 300;
 
     #[test]
     fn kinds_survive_the_wire() {
         let root = |number| NodeId::new(number).unwrap();
         let reductions = (0..9).map(|number| Collective::Reduce(Reduction::from_number(number).unwrap()));
-        let broadcasts = [0, 1, MAX_NODES as u32 - 1].map(|number| Collective::Broadcast(root(number)));
+        let broadcasts = [0, 1, NODES - 1].map(|number| Collective::Broadcast(root(number)));
         for kind in reductions.chain([Collective::Barrier]).chain(broadcasts) {
-            assert_eq!(Collective::from_number(kind.number()), Some(kind));
+            assert_eq!(Collective::from_number(kind.number(), NODES), Some(kind));
         }
-        for number in [10, 15, BROADCAST_NUMBER + MAX_NODES as u64, u64::MAX] {
-            assert_eq!(Collective::from_number(number), None, "{number}");
+        for number in [10, 15, BROADCAST_NUMBER + u64::from(NODES), u64::MAX] {
+            assert_eq!(Collective::from_number(number, NODES), None, "{number}");
         }
     }
 
@@ -372,16 +375,16 @@ mod tests {
             for late in [0, 3] {
                 let all = (size + late).min(MAX_NODES as u32);
                 let tree = Tree { size };
-                let mut seen = 1u64;
+                let mut seen = NodeSet::of(NodeId::FIRST);
                 for node in 0..all {
                     let children = tree.children(node, all);
-                    assert_eq!(seen & children, 0, "a child of two");
-                    assert!(size > FLAT_NODES || node == 0 || children == 0);
+                    assert!(seen.intersection(children).is_empty(), "a child of two");
+                    assert!(size > FLAT_NODES || node == 0 || children.is_empty());
                     let own = if node == 0 { late } else { 0 };
-                    assert!(size <= FLAT_NODES || children.count_ones() <= FAN_OUT + own);
-                    seen |= children;
+                    assert!(size <= FLAT_NODES || children.len() as u32 <= FAN_OUT + own);
+                    seen = seen.union(children);
                 }
-                assert_eq!(seen, u64::MAX >> (64 - all), "{size} nodes and {late} later ones");
+                assert_eq!(seen.len() as u32, all, "{size} nodes and {late} later ones");
             }
         }
     }

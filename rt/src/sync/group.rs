@@ -8,18 +8,18 @@
 use crate::kernel::own_memory::{Queue, Zeroed};
 use crate::links::links::Links;
 use crate::messages::kinds::id;
-use crate::sync::sets::{Has, Waits, bit, members};
+use crate::sync::sets::{Has, Waits};
 use crate::transport::message::Message;
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 
 /// A barrier at its home: who waits, and how many it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupBarrier {
-    waiting: u64,
+    waiting: NodeSet,
     count: u64,
 }
 
-// SAFETY: integers; zero is a barrier that nobody waits at.
+// SAFETY: a set and an integer; zero is a barrier that nobody waits at.
 unsafe impl Zeroed for GroupBarrier {}
 
 /// What an arrival led to.
@@ -28,7 +28,7 @@ pub enum Arrival {
     /// The caller waits.
     Waits,
     /// These nodes, the caller among them, may go on.
-    Complete(u64),
+    Complete(NodeSet),
     /// Those who wait have named another number.
     OtherCount(u64),
 }
@@ -36,18 +36,16 @@ pub enum Arrival {
 impl GroupBarrier {
     /// Node `from` arrives at a barrier for `count` nodes.
     pub fn arrive(&mut self, from: NodeId, count: u64) -> Arrival {
-        if self.waiting == 0 {
+        if self.waiting.is_empty() {
             self.count = count;
         } else if self.count != count {
             return Arrival::OtherCount(self.count);
         }
-        self.waiting |= bit(from);
-        if u64::from(self.waiting.count_ones()) < count {
+        self.waiting = self.waiting.with(from);
+        if (self.waiting.len() as u64) < count {
             return Arrival::Waits;
         }
-        let all = self.waiting;
-        self.waiting = 0;
-        Arrival::Complete(all)
+        Arrival::Complete(core::mem::take(&mut self.waiting))
     }
 }
 
@@ -55,25 +53,25 @@ impl GroupBarrier {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Event {
     is_set: u64,
-    waiting: u64,
+    waiting: NodeSet,
 }
 
-// SAFETY: integers; zero is an event that is not set.
+// SAFETY: an integer and a set; zero is an event that is not set.
 unsafe impl Zeroed for Event {}
 
 impl Event {
     /// Whether `from` may go on; else it waits.
     pub fn wait(&mut self, from: NodeId) -> bool {
         if self.is_set == 0 {
-            self.waiting |= bit(from);
+            self.waiting = self.waiting.with(from);
         }
         self.is_set != 0
     }
 
     /// Sets or clears it; the nodes that may go on.
-    pub fn set(&mut self, on: bool) -> u64 {
+    pub fn set(&mut self, on: bool) -> NodeSet {
         self.is_set = on.into();
-        if on { core::mem::take(&mut self.waiting) } else { 0 }
+        if on { core::mem::take(&mut self.waiting) } else { NodeSet::EMPTY }
     }
 }
 
@@ -112,7 +110,7 @@ pub fn on_barrier_arrive(groups: &mut Groups, links: &mut Links, from: NodeId, m
     match arrival {
         Arrival::Waits => check_barrier(links, &barrier),
         Arrival::Complete(nodes) => {
-            for to in members(nodes) {
+            for to in nodes.iter() {
                 let args = [from.index() as u64, 0, 0];
                 links.post(to, Message { handler: id::BARRIER_DONE, args, key: index, ..Message::default() });
             }
@@ -130,7 +128,7 @@ pub fn on_event_set(groups: &mut Groups, links: &mut Links, from: NodeId, messag
     let mut event = event_of(groups, links, from, index);
     let woken = event.set(on != 0);
     groups.events.set(index, event);
-    for to in members(woken) {
+    for to in woken.iter() {
         go_on(links, to, index);
     }
     go_on(links, from, index);
@@ -161,8 +159,8 @@ fn event_of(groups: &Groups, links: &Links, from: NodeId, index: u64) -> Event {
 }
 
 fn check_barrier(links: &Links, barrier: &GroupBarrier) {
-    let can_come = links.participants() - links.members.exited.count_ones();
-    if barrier.waiting != 0 && u64::from(can_come) < barrier.count {
+    let can_come = links.participants() as usize - links.members.exited.len();
+    if !barrier.waiting.is_empty() && (can_come as u64) < barrier.count {
         links.fail(format_args!(
             "{} at a barrier for {} nodes, but {} exited: it can never complete",
             Waits(barrier.waiting),
@@ -174,7 +172,8 @@ fn check_barrier(links: &Links, barrier: &GroupBarrier) {
 
 fn check_event(links: &Links, event: &Event) {
     let exited = links.members.exited;
-    if event.waiting != 0 && exited != 0 && (event.waiting | exited).count_ones() == links.participants() {
+    let waits = !event.waiting.is_empty() && !exited.is_empty();
+    if waits && event.waiting.union(exited).len() == links.participants() as usize {
         links.fail(format_args!(
             "{} for an event, but {} exited: nobody is left to set it",
             Waits(event.waiting),
@@ -212,20 +211,20 @@ mod tests {
             assert_eq!(barrier.arrive(node(5), 3), Arrival::Waits);
             assert_eq!(barrier.arrive(node(round), 3), Arrival::Waits);
             assert_eq!(barrier.arrive(node(9), 2), Arrival::OtherCount(3));
-            assert_eq!(barrier.arrive(node(9), 3), Arrival::Complete(1 << 5 | 1 << round | 1 << 9));
+            assert_eq!(barrier.arrive(node(9), 3), Arrival::Complete([5, round, 9].map(node).into_iter().collect()));
         }
-        assert_eq!(barrier.arrive(node(9), 1), Arrival::Complete(1 << 9));
+        assert_eq!(barrier.arrive(node(9), 1), Arrival::Complete(NodeSet::of(node(9))));
     }
 
     #[test]
     fn an_event_lets_go_who_waits_and_who_comes_while_it_is_set() {
         let mut event = Event::default();
         assert!(!event.wait(node(1)) && !event.wait(node(63)));
-        assert_eq!(event.set(false), 0);
-        assert_eq!(event.set(true), 1 << 1 | 1 << 63);
+        assert_eq!(event.set(false), NodeSet::EMPTY);
+        assert_eq!(event.set(true), NodeSet::of(node(1)).with(node(63)));
         assert!(event.wait(node(2)));
-        assert_eq!(event.set(false), 0);
+        assert_eq!(event.set(false), NodeSet::EMPTY);
         assert!(!event.wait(node(2)));
-        assert_eq!(event.set(true), 1 << 2);
+        assert_eq!(event.set(true), NodeSet::of(node(2)));
     }
 }

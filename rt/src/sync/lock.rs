@@ -2,28 +2,33 @@
 //!
 //! Purpose: [`Lock`] is the algorithm, without messages; the rest sends and receives. The node that made a lock is its home. An acquire
 //! is one message and its answer; a release is one message, which the home turns into the grant for the node that waits longest.
-//! **Invariant**: each node waits for one lock at most, so a queue of all nodes has room.
+//! **Invariant**: each node waits for one lock at most, so one place for each node has room for the queues of all locks.
 
-use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::own_memory::{Queue, Slice, Zeroed};
+use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
-use crate::sync::sets::{Waits, bit};
+use crate::sync::sets::Waits;
 use crate::transport::message::Message;
-use blizzard_contract::MAX_NODES;
-use blizzard_protocol::ids::NodeId;
+use blizzard_contract::Counter;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 
-/// A lock at its home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A lock at its home. The nodes that wait for it are a list: the first and the last are here, the others in a [`Line`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
-    /// Node number + 1; 0: free.
-    holder: u8,
-    waiting: u8,
-    /// Node numbers, first come first.
-    queue: [u8; MAX_NODES],
+    /// Node number + 1; 0: nobody.
+    holder: u16,
+    first: u16,
+    last: u16,
 }
 
 // SAFETY: integers; zero is a free lock.
 unsafe impl Zeroed for Lock {}
+
+/// By node that waits for any lock of this home: number + 1 of the one behind it, or [`LAST`]; 0: the node does not wait.
+pub type Line = [u16];
+
+const LAST: u16 = u16::MAX;
 
 /// What an acquire led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub enum Acquired {
     Queued,
     /// The caller holds it.
     Already,
+    /// The caller waits already, for this or another lock.
+    Waits,
 }
 
 /// Why a release was refused.
@@ -42,28 +49,32 @@ pub enum NotHeld {
 }
 
 impl Lock {
-    pub const FREE: Lock = Lock { holder: 0, waiting: 0, queue: [0; MAX_NODES] };
-
     pub fn holder(&self) -> Option<NodeId> {
-        NodeId::new(u32::from(self.holder).checked_sub(1)?)
+        node(self.holder)
     }
 
     /// The waiting nodes, as a set.
-    pub fn waiters(&self) -> u64 {
-        self.queue.iter().take(self.waiting.into()).fold(0, |set, number| set | 1 << number)
+    pub fn waiters(&self, line: &Line) -> NodeSet {
+        let behind = |before: &NodeId| node(line[before.index()]);
+        core::iter::successors(node(self.first), behind).collect()
     }
 
     /// `from` wants the lock, and waits for it unless it is granted.
-    pub fn acquire(&mut self, from: NodeId) -> Acquired {
+    pub fn acquire(&mut self, line: &mut Line, from: NodeId) -> Acquired {
         match self.holder() {
             None => {
-                self.holder = from.index() as u8 + 1;
+                self.holder = name(from);
                 Acquired::Granted
             }
             Some(holder) if holder == from => Acquired::Already,
+            Some(_) if line[from.index()] != 0 => Acquired::Waits,
             Some(_) => {
-                self.queue[usize::from(self.waiting)] = from.index() as u8;
-                self.waiting += 1;
+                line[from.index()] = LAST;
+                match node(self.last) {
+                    None => self.first = name(from),
+                    Some(last) => line[last.index()] = name(from),
+                }
+                self.last = name(from);
                 Acquired::Queued
             }
         }
@@ -71,41 +82,56 @@ impl Lock {
 
     /// Takes the lock if it is free.
     pub fn try_acquire(&mut self, from: NodeId) -> bool {
-        self.holder().is_none() && self.acquire(from) == Acquired::Granted
+        let is_free = self.holder == 0;
+        if is_free {
+            self.holder = name(from);
+        }
+        is_free
     }
 
     /// `from` gives the lock up; who holds it now, and must be told.
-    pub fn release(&mut self, from: NodeId) -> Result<Option<NodeId>, NotHeld> {
+    pub fn release(&mut self, line: &mut Line, from: NodeId) -> Result<Option<NodeId>, NotHeld> {
         match self.holder() {
             Some(holder) if holder == from => {}
             Some(holder) => return Err(NotHeld::By(holder)),
             None => return Err(NotHeld::Free),
         }
-        if self.waiting == 0 {
-            self.holder = 0;
-            return Ok(None);
-        }
-        let next = self.queue[0];
-        self.queue.copy_within(1.., 0);
-        self.waiting -= 1;
-        self.holder = next + 1;
-        Ok(NodeId::new(next.into()))
+        let next = node(self.first);
+        *self = match next.map(|next| core::mem::take(&mut line[next.index()])) {
+            None => Lock::default(),
+            Some(LAST) => Lock { holder: self.first, ..Lock::default() },
+            Some(second) => Lock { holder: self.first, first: second, last: self.last },
+        };
+        Ok(next)
     }
+}
+
+/// A node's number where 0 means nobody.
+fn name(node: NodeId) -> u16 {
+    node.index() as u16 + 1
+}
+
+/// `None`: nobody, or the end of a line.
+fn node(name: u16) -> Option<NodeId> {
+    NodeId::new(u32::from(name).checked_sub(1)?)
 }
 
 /// The locks that one node manages.
 pub struct Locks {
     all: Queue<Lock>,
+    line: Slice<u16>,
 }
 
 impl Locks {
-    pub const fn new() -> Locks {
-        Locks { all: Queue::new() }
+    /// # Errors
+    /// The kernel's, when it gives no memory.
+    pub fn new(nodes: u32) -> sys::Result<Locks> {
+        Ok(Locks { all: Queue::new(), line: Slice::new(nodes as usize, |_| 0)? })
     }
 
     /// The number of a new, free lock; `None` when there is no memory.
     pub fn make(&mut self) -> Option<u64> {
-        self.all.push(Lock::FREE).ok()?;
+        self.all.push(Lock::default()).ok()?;
         Some(self.all.len() - 1)
     }
 }
@@ -122,11 +148,12 @@ fn lock_of(locks: &Locks, links: &Links, from: NodeId, index: u64) -> Lock {
 pub fn on_acquire(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
     let mut lock = lock_of(locks, links, from, index);
-    let acquired = lock.acquire(from);
+    let acquired = lock.acquire(&mut locks.line, from);
     locks.all.set(index, lock);
     match acquired {
         Acquired::Granted => grant(links, from, index),
-        Acquired::Queued => check_lock(links, &lock),
+        Acquired::Queued => check_lock(locks, links, &lock),
+        Acquired::Waits => links.count(Counter::MessagesRejected),
         Acquired::Already => {
             links.fail(format_args!("bz_lock: node {} already holds the lock", from.index()));
         }
@@ -137,11 +164,11 @@ fn grant(links: &mut Links, to: NodeId, index: u64) {
     links.post(to, Message { handler: id::LOCK_GRANTED, key: index, ..Message::default() });
 }
 
-fn check_lock(links: &Links, lock: &Lock) {
-    if let Some(holder) = lock.holder().filter(|&holder| links.members.exited & bit(holder) != 0 && lock.waiting != 0) {
+fn check_lock(locks: &Locks, links: &Links, lock: &Lock) {
+    if let Some(holder) = lock.holder().filter(|&holder| links.members.exited.contains(holder) && lock.first != 0) {
         links.fail(format_args!(
             "{} for a lock, but node {} has exited without unlocking it",
-            Waits(lock.waiters()),
+            Waits(lock.waiters(&locks.line)),
             holder.index()
         ));
     }
@@ -151,7 +178,7 @@ fn check_lock(links: &Links, lock: &Lock) {
 pub fn check_locks(locks: &Locks, links: &Links) {
     for index in 0..locks.all.len() {
         if let Some(lock) = locks.all.get(index) {
-            check_lock(links, &lock);
+            check_lock(locks, links, &lock);
         }
     }
 }
@@ -169,7 +196,7 @@ pub fn on_try(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Mess
 pub fn on_release(locks: &mut Locks, links: &mut Links, from: NodeId, message: &Message) {
     let index = message.args[0];
     let mut lock = lock_of(locks, links, from, index);
-    let next = match lock.release(from) {
+    let next = match lock.release(&mut locks.line, from) {
         Ok(next) => next,
         Err(NotHeld::By(holder)) => links.fail(format_args!(
             "bz_unlock: node {} unlocks a lock that node {} holds",
@@ -189,26 +216,46 @@ pub fn on_release(locks: &mut Locks, links: &mut Links, from: NodeId, message: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_protocol::ids::NAMED_NODES;
+
+    const NODES: u32 = NAMED_NODES as u32;
 
     #[test]
     fn waiting_nodes_get_the_lock_in_the_order_of_their_requests() {
         let node = |number| NodeId::new(number).unwrap();
-        let mut lock = Lock::FREE;
-        assert_eq!(lock.acquire(node(3)), Acquired::Granted);
-        assert_eq!(lock.acquire(node(3)), Acquired::Already);
-        for number in (0..MAX_NODES as u32).rev().filter(|&number| number != 3) {
-            assert_eq!(lock.acquire(node(number)), Acquired::Queued);
+        let (mut lock, mut line) = (Lock::default(), [0; NAMED_NODES]);
+        assert_eq!(lock.acquire(&mut line, node(3)), Acquired::Granted);
+        assert_eq!(lock.acquire(&mut line, node(3)), Acquired::Already);
+        for number in (0..NODES).rev().filter(|&number| number != 3) {
+            assert_eq!(lock.acquire(&mut line, node(number)), Acquired::Queued);
+            assert_eq!(lock.acquire(&mut line, node(number)), Acquired::Waits);
         }
         assert!(!lock.try_acquire(node(3)));
-        assert_eq!(lock.release(node(5)), Err(NotHeld::By(node(3))));
+        assert_eq!(lock.release(&mut line, node(5)), Err(NotHeld::By(node(3))));
         let mut holder = 3;
-        for number in (0..MAX_NODES as u32).rev().filter(|&number| number != 3) {
-            assert_eq!(lock.release(node(holder)), Ok(Some(node(number))));
+        for number in (0..NODES).rev().filter(|&number| number != 3) {
+            assert_eq!(lock.release(&mut line, node(holder)), Ok(Some(node(number))));
             holder = number;
         }
-        assert_eq!(lock.release(node(holder)), Ok(None));
-        assert_eq!(lock, Lock { queue: lock.queue, ..Lock::FREE });
-        assert_eq!(lock.release(node(holder)), Err(NotHeld::Free));
+        assert_eq!(lock.release(&mut line, node(holder)), Ok(None));
+        assert_eq!((lock, line), (Lock::default(), [0; NAMED_NODES]));
+        assert_eq!(lock.release(&mut line, node(holder)), Err(NotHeld::Free));
         assert!(lock.try_acquire(node(1)));
+    }
+
+    #[test]
+    fn the_queues_of_two_locks_do_not_mix() {
+        let node = |number| NodeId::new(number).unwrap();
+        let (mut locks, mut line) = ([Lock::default(); 2], [0; 8]);
+        for number in 0..8 {
+            locks[number as usize % 2].acquire(&mut line, node(number));
+        }
+        assert_eq!(locks[1].acquire(&mut line, node(2)), Acquired::Waits);
+        for (lock, first) in locks.iter_mut().zip([0, 1]) {
+            assert!(lock.waiters(&line).iter().eq([2, 4, 6].map(|more| node(first + more))));
+            for holder in [0, 2, 4] {
+                assert_eq!(lock.release(&mut line, node(first + holder)), Ok(Some(node(first + holder + 2))));
+            }
+        }
     }
 }

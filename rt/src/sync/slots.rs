@@ -1,29 +1,29 @@
 //! Publish slots: how nodes tell each other where shared data is.
 //!
-//! Purpose: node 0 keeps the slots. A lookup of an empty slot waits in a bit set and is answered by the publish.
+//! Purpose: node 0 keeps the slots. A lookup of an empty slot waits in a set and is answered by the publish.
 //! **Invariant**: a wait that can never end because a node has exited ends the run: see [`crate::sync::state`].
 
 use crate::kernel::own_memory::Table;
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::{id, is_publish_slot};
-use crate::sync::sets::{Has, Waits, bit, members};
+use crate::sync::sets::{Has, Waits};
 use crate::transport::message::Message;
 use blizzard_contract::{Counter, PUBLISH_SLOTS};
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 
 /// The slots, used on node 0.
 pub struct Slots {
     values: Table<u64>,
     /// By slot, 1 when it is published, and who waits until it is.
     published: Table<u64>,
-    waiters: Table<u64>,
+    waiters: Table<NodeSet>,
 }
 
 impl Slots {
     pub fn new() -> sys::Result<Slots> {
-        let table = || Table::new(PUBLISH_SLOTS.into());
-        Ok(Slots { values: table()?, published: table()?, waiters: table()? })
+        let slots = PUBLISH_SLOTS.into();
+        Ok(Slots { values: Table::new(slots)?, published: Table::new(slots)?, waiters: Table::new(slots)? })
     }
 }
 
@@ -35,9 +35,9 @@ pub fn on_publish(slots: &mut Slots, links: &mut Links, from: NodeId, message: &
     }
     let waiters = slots.waiters.get(slot);
     slots.values.set(slot, value);
-    slots.waiters.set(slot, 0);
+    slots.waiters.set(slot, NodeSet::EMPTY);
     slots.published.set(slot, 1);
-    for to in members(waiters) {
+    for to in waiters.iter() {
         answer_lookup(links, to, slot, value);
     }
     links.post(from, Message { handler: id::PUBLISHED, key: slot, ..Message::default() });
@@ -54,7 +54,7 @@ pub fn on_lookup(slots: &mut Slots, links: &mut Links, from: NodeId, message: &M
         answer_lookup(links, from, slot, value);
     } else {
         let waiters = slots.waiters.get(slot);
-        slots.waiters.set(slot, waiters | bit(from));
+        slots.waiters.set(slot, waiters.with(from));
         check_waiters(slots, links, slot);
     }
 }
@@ -66,7 +66,8 @@ fn answer_lookup(links: &mut Links, to: NodeId, slot: u64, value: u64) {
 fn check_waiters(slots: &Slots, links: &Links, slot: u64) {
     let waiters = slots.waiters.get(slot);
     let exited = links.members.exited;
-    if waiters != 0 && exited != 0 && (waiters | exited).count_ones() == links.participants() {
+    let waits = !waiters.is_empty() && !exited.is_empty();
+    if waits && waiters.union(exited).len() == links.participants() as usize {
         links.fail(format_args!(
             "{} in bz_lookup for slot {slot}, but {} exited: nobody is left to publish it",
             Waits(waiters),

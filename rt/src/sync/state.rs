@@ -23,12 +23,14 @@ pub struct Sync {
 }
 
 impl Sync {
+    /// The state of a node of a run of so many.
+    ///
     /// # Errors
     /// The kernel's, when it gives no address space.
-    pub fn new() -> sys::Result<Sync> {
+    pub fn new(nodes: u32) -> sys::Result<Sync> {
         Ok(Sync {
-            collectives: Collectives::new(),
-            locks: Locks::new(),
+            collectives: Collectives::new(nodes)?,
+            locks: Locks::new(nodes)?,
             groups: Groups::new(),
             counters: Counters::new(),
             slots: Slots::new()?,

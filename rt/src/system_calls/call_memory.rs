@@ -2,7 +2,7 @@
 //!
 //! Purpose: the kernel looks at no tags, so what a call touches must be accessible before it begins and must not change hands before it is over. Here is what
 //! decides that, apart from where the memory is: [`crate::system_calls::gate::own_memory`] is the process's node, and the exploration of real nodes
-//! (`node/explore`) has others.
+//! (`src/tests/explore`) has others.
 //! Input: ranges, and calls. Output: misses, and the moment at which the call may be made.
 //!
 //! **Invariants**

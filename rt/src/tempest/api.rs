@@ -24,7 +24,7 @@ use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::tag::Tag;
 
 /// The one table of this process.
-pub static TABLE: TempestApi = TempestApi {
+pub const TABLE: &TempestApi = &TempestApi {
     bytes: size_of::<TempestApi>() as u64,
     start: aligned!(start),
     alloc_and_map: aligned!(alloc_and_map),

@@ -14,7 +14,7 @@ use crate::tempest::pages::{segment, table};
 use crate::tempest::timers;
 
 /// What the node is told of this interface.
-pub static INTERFACE: Interface = Interface {
+pub const INTERFACE: &Interface = &Interface {
     are_due: events::has_events,
     wants_poll: events::wants_poll,
     run: |node, enough| events::run_events(&mut Host::Node(node), enough),
@@ -48,7 +48,7 @@ pub fn start() {
             process::fail(format_args!("cannot change the runtime's page of constants: {e}"));
         }
     }
-    user_handlers::activate(&INTERFACE);
+    user_handlers::activate(INTERFACE);
     owner::require_own_limits();
     if process::nodes() == 1 {
         process::guard_thread();

@@ -18,10 +18,10 @@ pub struct Statics {
 }
 
 impl Statics {
-    pub fn new(settings: Settings) -> Statics {
+    pub fn new(settings: Settings, nodes: u32) -> Statics {
         let bulk = Box::into_raw(Box::new(Bulk::new(settings.direct_bulk)));
         let pages = Box::into_raw(Box::new(Pages::new(settings.pages).unwrap()));
-        let messages = Box::into_raw(Box::new(Messages::new().unwrap()));
+        let messages = Box::into_raw(Box::new(Messages::new(nodes).unwrap()));
         let settings = Box::into_raw(Box::new(settings));
         let list = [
             (BULK.key(), bulk.cast()),
@@ -43,7 +43,7 @@ impl Statics {
     /// They stay where they are, and no other node uses them, until this is called again.
     pub unsafe fn set(statics: Option<&Statics>) {
         let (user, list): (_, &[_]) = match statics {
-            Some(statics) => (Some(core::ptr::from_ref(&INTERFACE).cast()), &statics.list),
+            Some(statics) => (Some(core::ptr::from_ref(INTERFACE).cast()), &statics.list),
             None => (None, &[]),
         };
         // SAFETY: passed on from the caller.

@@ -6,8 +6,7 @@
 
 use crate::sync::group::{Arrival, Event, GroupBarrier};
 use crate::sync::lock::{Acquired, Lock};
-use crate::sync::sets::bit;
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, NodeSet};
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
 use std::vec::Vec;
@@ -54,6 +53,7 @@ enum Doing {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     lock: Lock,
+    line: Vec<u16>,
     barrier: GroupBarrier,
     event: Event,
     doing: Vec<Doing>,
@@ -90,38 +90,37 @@ fn node(number: usize) -> NodeId {
 impl Run {
     fn handle(&self, state: &mut State, from: usize) {
         let Some(request) = state.to_home[from].pop_front() else { return };
-        let mut answer = |set: u64, times: u8| {
+        let mut answer = |set: NodeSet, times: u8| {
             for (number, answers) in state.answers.iter_mut().enumerate() {
-                *answers += times * u8::from(set >> number & 1 != 0);
+                *answers += times * u8::from(set.contains(node(number)));
             }
         };
         match request {
             Request::Acquire => {
-                let acquired = state.lock.acquire(node(from));
+                let acquired = state.lock.acquire(&mut state.line, node(from));
                 if acquired == Acquired::Granted || self.bug == Bug::GrantHeld {
-                    answer(bit(node(from)), 1);
+                    answer(NodeSet::of(node(from)), 1);
                 }
             }
             Request::Release => {
-                let waiting = state.lock.waiters();
-                let next = state.lock.release(node(from)).unwrap();
+                let waiting = state.lock.waiters(&state.line);
+                let next = state.lock.release(&mut state.line, node(from)).unwrap();
                 if let Some(next) = next {
-                    answer(bit(next), if self.bug == Bug::GrantTwice { 2 } else { 1 });
+                    answer(NodeSet::of(next), if self.bug == Bug::GrantTwice { 2 } else { 1 });
                 }
-                if self.bug == Bug::ForgetQueue && waiting.count_ones() > 1 {
-                    let mut fresh = Lock::FREE;
-                    fresh.acquire(next.unwrap());
-                    state.lock = fresh;
+                if self.bug == Bug::ForgetQueue && waiting.len() > 1 {
+                    (state.lock, state.line) = (Lock::default(), std::vec![0; self.nodes]);
+                    state.lock.acquire(&mut state.line, next.unwrap());
                 }
                 if self.bug == Bug::StayHeld && next.is_none() {
-                    state.lock.acquire(node(from));
+                    state.lock.acquire(&mut state.line, node(from));
                 }
             }
             Request::Arrive => {
                 let before = state.barrier;
                 let count = self.nodes as u64 - u64::from(self.bug == Bug::OneMissing);
                 if let Arrival::Complete(all) = state.barrier.arrive(node(from), count) {
-                    answer(if self.bug == Bug::KeepLast { all & !bit(node(from)) } else { all }, 1);
+                    answer(if self.bug == Bug::KeepLast { all.without(node(from)) } else { all }, 1);
                     if self.bug == Bug::KeepRound {
                         state.barrier = before;
                     }
@@ -129,12 +128,12 @@ impl Run {
             }
             Request::SetEvent => {
                 let woken = state.event.set(true);
-                answer(if self.bug == Bug::ForgetWaiters { 0 } else { woken }, 1);
-                answer(bit(node(from)), 1);
+                answer(if self.bug == Bug::ForgetWaiters { NodeSet::EMPTY } else { woken }, 1);
+                answer(NodeSet::of(node(from)), 1);
             }
             Request::WaitEvent => {
                 if state.event.wait(node(from)) {
-                    answer(bit(node(from)), 1);
+                    answer(NodeSet::of(node(from)), 1);
                 }
             }
         }
@@ -153,7 +152,8 @@ impl Model for Run {
 
     fn init_states(&self) -> Vec<State> {
         std::vec![State {
-            lock: Lock::FREE,
+            lock: Lock::default(),
+            line: std::vec![0; self.nodes],
             barrier: GroupBarrier::default(),
             event: Event::default(),
             doing: std::vec![Doing::Computing; self.nodes],

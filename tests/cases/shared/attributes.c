@@ -1,8 +1,8 @@
 //# flags: -O0 | -O2
 //# link: -pie
 //# nodes: 2 3 4
-/* bz_alloc_with: allocations of all block sizes with all kinds of homes, one after the other, in which words of all nodes alternate. What is computed
- * depends on neither. Attributes in shared memory are read as any data. */
+/* bz_alloc_with: allocations of all block sizes with all kinds of homes and all protocols, one after the other, in which words of all nodes alternate. What is computed
+ * depends on none of them. Attributes in shared memory are read as any data. */
 #include "check.h"
 
 enum { SIZES = 8, HOMES = 4, WORDS = 700, ROUNDS = 3 };
@@ -15,7 +15,7 @@ int main(void) {
     if (me == 0) {
         bz_attributes_t *all = bz_alloc(SIZES * HOMES * sizeof *all);
         for (unsigned k = 0; k < SIZES * HOMES; k++)
-            all[k] = (bz_attributes_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes};
+            all[k] = (bz_attributes_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes, (k + k / SIZES) % 4};
         bz_publish(0, all);
     }
     bz_attributes_t *all = bz_lookup(0);

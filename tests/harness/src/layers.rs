@@ -74,6 +74,11 @@ impl Tree {
         self.files.keys().map(String::as_str).filter(move |m| !is_list(m))
     }
 
+    /// The texts by path, without comments and unit tests; lines keep their numbers.
+    pub fn codes(&self) -> impl Iterator<Item = (&str, String)> {
+        self.files.iter().map(|(file, text)| (file.as_str(), code(text)))
+    }
+
     /// What is wrong.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

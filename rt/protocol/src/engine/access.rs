@@ -78,7 +78,7 @@ impl<M: Storage> Engine<M> {
     /// There is no memory.
     pub fn new(protocol: ProtocolId, header: &RegionHeader) -> Result<Engine<M>, M::Error> {
         Ok(Engine {
-            protocols: Protocols::new(protocol, header.segment_bytes >> BLOCK_SHIFT)?,
+            protocols: Protocols::new(protocol, header.segment_bytes >> BLOCK_SHIFT, header.nodes)?,
             pins: Pins::NONE,
             parts: Parts::new(header.nodes)?,
             held: Queue::new(),

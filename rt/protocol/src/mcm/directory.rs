@@ -1,68 +1,24 @@
-//! The coherence directory of the M-Machine's protocol: sixteen bytes per block at its home.
+//! The coherence directory of the M-Machine's protocol: eight bytes, and a set of nodes, per block at its home.
 //!
 //! Purpose: [`Entry`] is what the home stores for each block; [`HomeState`] is what it means; `encode` and `decode` convert. Source:
 //! Gurevich 1995, sections 7.2.1 (states) and 7.3.2 (yankbuffers). The source keeps a linked list of sharers and a separate buffer
 //! for each invalidation in progress; here both are one entry of fixed size, so that nothing needs to be allocated inside a miss.
 //!
 //! ```text
-//! bytes 0-7   bit n: node n is a sharer, the owner, or has yet to answer
-//! byte  8     kind (0 Unshared)
-//! byte  9     requester: 0 none, 255 the home itself, else node number + 1
-//! byte  10    the owner whose data is awaited: 0 none, else node number + 1
-//! byte  11    1: the requester wants the only copy
-//! bytes 12-15 zero
+//! byte  0     kind (0 Unshared)
+//! byte  1     1: the requester wants the only copy
+//! bytes 2-3   requester: 0 none, 65535 the home itself, else node number + 1
+//! bytes 4-5   the owner whose data is awaited: 0 none, else node number + 1
+//! bytes 6-7   zero
+//! bytes 8-    a bit for each node: a sharer, the owner, or has yet to answer
 //! ```
 //!
-//! **Invariant:** each state has exactly one encoding and sixteen zero bytes are Unshared, so that a directory page fresh from the
+//! **Invariant:** each state has exactly one encoding and zero bytes are Unshared, so that a directory page fresh from the
 //! kernel is a correct one. `decode` accepts nothing else.
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, NodeSet, RUN_WORDS};
 use crate::storage::Zeroed;
 use crate::tag::Tag;
-use blizzard_contract::MAX_NODES;
-
-/// A set of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sharers(u64);
-
-const _: () = assert!(MAX_NODES <= 64);
-
-impl Sharers {
-    pub const NONE: Sharers = Sharers(0);
-
-    /// Panics when the node is none of a run: messages from such are never believed.
-    pub const fn of(node: NodeId) -> Sharers {
-        assert!(node.index() < MAX_NODES);
-        Sharers(1 << node.index())
-    }
-
-    #[must_use]
-    pub const fn with(self, node: NodeId) -> Sharers {
-        Sharers(self.0 | Sharers::of(node).0)
-    }
-
-    #[must_use]
-    pub const fn without(self, node: NodeId) -> Sharers {
-        Sharers(self.0 & !Sharers::of(node).0)
-    }
-
-    pub const fn contains(self, node: NodeId) -> bool {
-        self.0 & Sharers::of(node).0 != 0
-    }
-
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// The nodes in ascending order.
-    pub fn iter(self) -> impl Iterator<Item = NodeId> {
-        (0..u64::BITS).filter(move |bit| self.0 >> bit & 1 == 1).filter_map(NodeId::new)
-    }
-}
 
 /// On whose behalf the home has others give up their copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,12 +41,12 @@ pub enum HomeState {
     /// No other node has a copy; the home may store.
     Unshared,
     /// ReadOnly copies at the home and at (a subset of) these nodes.
-    Shared(Sharers),
+    Shared(NodeSet),
     /// The only copy is Writable and at that node, or on its way to it, or on its way back.
     Exclusive(NodeId),
     /// `Invalidate` sent to each of `waiting`, not yet answered. `owes`: the data is at that node or on its way back, whether or not
     /// that node's answer has come already. Then the requester is served.
-    Transitioning { waiting: Sharers, owes: Option<NodeId>, requester: Requester },
+    Transitioning { waiting: NodeSet, owes: Option<NodeId>, requester: Requester },
 }
 
 impl HomeState {
@@ -114,15 +70,15 @@ impl HomeState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Entry {
-    nodes: u64,
     kind: u8,
-    requester: u8,
-    owes: u8,
     exclusive: u8,
-    zero: u32,
+    requester: u16,
+    owes: u16,
+    zero: u16,
+    nodes: NodeSet,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<Entry>() == 8 + size_of::<NodeSet>());
 // SAFETY: integers; all zero is the Unshared entry.
 unsafe impl Zeroed for Entry {}
 
@@ -131,28 +87,28 @@ const SHARED: u8 = 1;
 const EXCLUSIVE: u8 = 2;
 const TRANSITIONING: u8 = 3;
 
-const NOBODY: u8 = 0;
-const HOME: u8 = 255;
+const NOBODY: u16 = 0;
+const HOME: u16 = 0xffff;
 
-/// A node's number in a byte in which 0 means nobody.
-const fn named(node: NodeId) -> u8 {
-    node.index() as u8 + 1
+/// A node's number where 0 means nobody.
+const fn named(node: NodeId) -> u16 {
+    node.index() as u16 + 1
 }
 
-fn node(byte: u8) -> Option<NodeId> {
-    NodeId::new(u32::from(byte).checked_sub(1)?).filter(|node| node.index() < MAX_NODES)
+fn node(name: u16) -> Option<NodeId> {
+    NodeId::new(u32::from(name).checked_sub(1)?).filter(|node| node.index() < NodeSet::<RUN_WORDS>::CAPACITY)
 }
 
 impl Entry {
-    /// No copies elsewhere: sixteen zero bytes.
+    /// No copies elsewhere: zero bytes.
     pub const UNSHARED: Entry =
-        Entry { nodes: 0, kind: UNSHARED, requester: NOBODY, owes: NOBODY, exclusive: 0, zero: 0 };
+        Entry { kind: UNSHARED, exclusive: 0, requester: NOBODY, owes: NOBODY, zero: 0, nodes: NodeSet::EMPTY };
 
     pub const fn encode(state: HomeState) -> Entry {
         match state {
             HomeState::Unshared => Entry::UNSHARED,
-            HomeState::Shared(sharers) => Entry { nodes: sharers.0, kind: SHARED, ..Entry::UNSHARED },
-            HomeState::Exclusive(owner) => Entry { nodes: Sharers::of(owner).0, kind: EXCLUSIVE, ..Entry::UNSHARED },
+            HomeState::Shared(sharers) => Entry { nodes: sharers, kind: SHARED, ..Entry::UNSHARED },
+            HomeState::Exclusive(owner) => Entry { nodes: NodeSet::of(owner), kind: EXCLUSIVE, ..Entry::UNSHARED },
             HomeState::Transitioning { waiting, owes, requester } => {
                 let (requester, exclusive) = match requester {
                     Requester::Home => (HOME, 0),
@@ -162,27 +118,23 @@ impl Entry {
                     Some(owner) => named(owner),
                     None => NOBODY,
                 };
-                Entry { nodes: waiting.0, kind: TRANSITIONING, requester, owes, exclusive, zero: 0 }
+                Entry { nodes: waiting, kind: TRANSITIONING, requester, owes, exclusive, zero: 0 }
             }
         }
     }
 
     /// `None` if this is not an entry that [`Entry::encode`] makes from a state that keeps [`HomeState`]'s invariant.
     pub fn decode(self) -> Option<HomeState> {
-        let nodes = Sharers(self.nodes);
-        // Bits that are no node's.
-        if nodes.iter().count() != nodes.len() {
-            return None;
-        }
+        let nodes = self.nodes;
         let state = match self.kind {
             UNSHARED => HomeState::Unshared,
             SHARED if !nodes.is_empty() => HomeState::Shared(nodes),
-            EXCLUSIVE if nodes.len() == 1 => HomeState::Exclusive(nodes.iter().next()?),
+            EXCLUSIVE => HomeState::Exclusive(nodes.only()?),
             TRANSITIONING => {
                 let owes = if self.owes == NOBODY { None } else { Some(node(self.owes)?) };
                 let requester = match self.requester {
                     HOME => Requester::Home,
-                    byte => Requester::Node { node: node(byte)?, exclusive: self.exclusive != 0 },
+                    name => Requester::Node { node: node(name)?, exclusive: self.exclusive != 0 },
                 };
                 let fits = match (owes, requester) {
                     (Some(owner), Requester::Node { node, .. }) if owner == node => false,
@@ -205,15 +157,16 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_contract::MAX_NODES;
 
     fn some_nodes() -> Vec<NodeId> {
         [0, 1, 2, 17, MAX_NODES as u32 - 1].into_iter().map(|n| NodeId::new(n).unwrap()).collect()
     }
 
-    fn sets() -> Vec<Sharers> {
+    fn sets() -> Vec<NodeSet> {
         let nodes = some_nodes();
         let subset = |bits: u32| {
-            nodes.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).fold(Sharers::NONE, |s, (_, &n)| s.with(n))
+            nodes.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).fold(NodeSet::EMPTY, |s, (_, &n)| s.with(n))
         };
         (0..1 << nodes.len()).map(subset).collect()
     }
@@ -224,7 +177,7 @@ mod tests {
             .into_iter()
             .chain(nodes.iter().flat_map(|&node| [true, false].map(|exclusive| Requester::Node { node, exclusive })))
             .collect();
-        let is_requester = |set: Sharers, r: Requester| matches!(r, Requester::Node { node, .. } if set.contains(node));
+        let is_requester = |set: NodeSet, r: Requester| matches!(r, Requester::Node { node, .. } if set.contains(node));
         let mut states = vec![HomeState::Unshared];
         states.extend(sets().into_iter().filter(|s| !s.is_empty()).map(HomeState::Shared));
         states.extend(nodes.iter().map(|&owner| HomeState::Exclusive(owner)));
@@ -232,8 +185,8 @@ mod tests {
             for waiting in sets().into_iter().filter(|&s| !s.is_empty() && !is_requester(s, requester)) {
                 states.push(HomeState::Transitioning { waiting, owes: None, requester });
             }
-            for &owner in nodes.iter().filter(|&&n| !is_requester(Sharers::of(n), requester)) {
-                for waiting in [Sharers::NONE, Sharers::of(owner)] {
+            for &owner in nodes.iter().filter(|&&n| !is_requester(NodeSet::of(n), requester)) {
+                for waiting in [NodeSet::EMPTY, NodeSet::of(owner)] {
                     states.push(HomeState::Transitioning { waiting, owes: Some(owner), requester });
                 }
             }
@@ -257,28 +210,27 @@ mod tests {
 
     #[test]
     fn corrupt_entries_are_refused() {
-        let entry =
-            |nodes, kind, requester, owes, exclusive, zero| Entry { nodes, kind, requester, owes, exclusive, zero };
+        let entry = |nodes: u64, kind, requester, owes, exclusive, zero| {
+            let nodes = (0..64).filter(|&bit| nodes >> bit & 1 == 1).filter_map(NodeId::new).collect();
+            Entry { nodes, kind, requester, owes, exclusive, zero }
+        };
         for bad in [
-            entry(0, 4, 0, 0, 0, 0),               // no such kind
-            entry(2, UNSHARED, 0, 0, 0, 0),        // Unshared with a sharer
-            entry(0, SHARED, 0, 0, 0, 0),          // Shared by nobody
-            entry(2, SHARED, 0, 0, 0, 1),          // rubbish
-            entry(6, EXCLUSIVE, 0, 0, 0, 0),       // two owners
-            entry(2, EXCLUSIVE, 255, 0, 0, 0),     // a requester without a transition
-            entry(2, TRANSITIONING, 0, 0, 0, 0),   // nobody asked
-            entry(0, TRANSITIONING, 2, 0, 0, 0),   // waits for nothing
-            entry(2, TRANSITIONING, 2, 0, 0, 0),   // waits for the requester
-            entry(4, TRANSITIONING, 3, 3, 0, 0),   // likewise
-            entry(4, TRANSITIONING, 5, 2, 0, 0),   // waits for another node than the owner
-            entry(4, TRANSITIONING, 255, 0, 1, 0), // the home wants nothing exclusively
-            entry(4, TRANSITIONING, 5, 0, 2, 0),   // neither 0 nor 1
-            entry(4, TRANSITIONING, 200, 0, 0, 0), // no such node
+            entry(0, 4, 0, 0, 0, 0),                // no such kind
+            entry(2, UNSHARED, 0, 0, 0, 0),         // Unshared with a sharer
+            entry(0, SHARED, 0, 0, 0, 0),           // Shared by nobody
+            entry(2, SHARED, 0, 0, 0, 1),           // rubbish
+            entry(6, EXCLUSIVE, 0, 0, 0, 0),        // two owners
+            entry(2, EXCLUSIVE, HOME, 0, 0, 0),     // a requester without a transition
+            entry(2, TRANSITIONING, 0, 0, 0, 0),    // nobody asked
+            entry(0, TRANSITIONING, 2, 0, 0, 0),    // waits for nothing
+            entry(2, TRANSITIONING, 2, 0, 0, 0),    // waits for the requester
+            entry(4, TRANSITIONING, 3, 3, 0, 0),    // likewise
+            entry(4, TRANSITIONING, 5, 2, 0, 0),    // waits for another node than the owner
+            entry(4, TRANSITIONING, HOME, 0, 1, 0), // the home wants nothing exclusively
+            entry(4, TRANSITIONING, 5, 0, 2, 0),    // neither 0 nor 1
+            entry(4, TRANSITIONING, 5000, 0, 0, 0), // no such node
         ] {
             assert_eq!(bad.decode(), None, "{bad:?}");
-        }
-        if MAX_NODES < 64 {
-            assert_eq!(entry(1 << 63, SHARED, 0, 0, 0, 0).decode(), None);
         }
     }
 }

@@ -103,7 +103,7 @@ impl Pause {
 }
 
 impl<M: Storage> Protocol<M> for Mcm<M> {
-    fn new(blocks: u64) -> Result<Mcm<M>, M::Error> {
+    fn new(blocks: u64, _nodes: u32) -> Result<Mcm<M>, M::Error> {
         Ok(Mcm {
             directory: M::table(blocks)?,
             events: EventTable(Queue::new()),

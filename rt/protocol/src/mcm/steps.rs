@@ -195,8 +195,8 @@
 //! | I NR / Invalid | Serve | PR / Invalid | send Yanked, send RequestReadOnly |
 //! <!-- node table: end -->
 
-use crate::ids::NodeId;
-use crate::mcm::directory::{Entry, HomeState, Requester, Sharers};
+use crate::ids::{NodeId, NodeSet};
+use crate::mcm::directory::{Entry, HomeState, Requester};
 use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::tag::Tag;
 
@@ -255,7 +255,7 @@ fn unshared(event: HomeEvent) -> Option<(HomeState, Actions)> {
     }
 }
 
-fn shared(sharers: Sharers, event: HomeEvent) -> Option<(HomeState, Actions)> {
+fn shared(sharers: NodeSet, event: HomeEvent) -> Option<(HomeState, Actions)> {
     let (requester, others) = match event {
         HomeEvent::RequestReadOnly(node) => {
             let send = Action::Send(node, Msg::ReturnReadOnly);
@@ -287,7 +287,7 @@ fn exclusive(owner: NodeId, event: HomeEvent) -> Option<(HomeState, Actions)> {
         HomeEvent::LocalLoad | HomeEvent::LocalStore => Requester::Home,
         HomeEvent::Yanked(_) | HomeEvent::YankedFull(_) | HomeEvent::ReturnDirty(_) => return None,
     };
-    let waiting = Sharers::of(owner);
+    let waiting = NodeSet::of(owner);
     let next = HomeState::Transitioning { waiting, owes: Some(owner), requester };
     Some((next, [Action::Invalidate(waiting)].into()))
 }
@@ -295,7 +295,7 @@ fn exclusive(owner: NodeId, event: HomeEvent) -> Option<(HomeState, Actions)> {
 /// A step of a transition: an answer or data has come. `done` has copied the data in, if there was any.
 fn revoked(
     before: HomeState,
-    waiting: Sharers,
+    waiting: NodeSet,
     owes: Option<NodeId>,
     requester: Requester,
     done: Actions,
@@ -312,7 +312,7 @@ fn grant(tag: Tag, requester: Requester, done: Actions) -> (HomeState, Actions) 
     match requester {
         Requester::Home => (HomeState::Unshared, done.then_tag(tag, Tag::Writable).then(Action::Resume)),
         Requester::Node { node, exclusive: false } => (
-            HomeState::Shared(Sharers::of(node)),
+            HomeState::Shared(NodeSet::of(node)),
             done.then_tag(tag, Tag::ReadOnly).then(Action::Send(node, Msg::ReturnReadOnly)),
         ),
         Requester::Node { node, exclusive: true } => (

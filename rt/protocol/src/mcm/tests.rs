@@ -4,7 +4,7 @@
 use super::directory::*;
 use super::steps::*;
 use super::vocabulary::*;
-use crate::ids::NodeId;
+use crate::ids::{NodeId, NodeSet};
 use crate::tag::Tag;
 use crate::tests::{documented, name, names, node, table, x, y, z};
 
@@ -71,7 +71,7 @@ fn events_from(from: NodeId) -> [HomeEvent; 5] {
 }
 
 fn home_table() -> String {
-    let just_x = Sharers::of(x());
+    let just_x = NodeSet::of(x());
     let xy = just_x.with(y());
     let for_node = |node, exclusive| Requester::Node { node, exclusive };
     let revoke = |waiting, owes, requester| HomeState::Transitioning { waiting, owes, requester };
@@ -89,9 +89,9 @@ fn home_table() -> String {
         (revoke(just_x, Some(x()), for_node(y(), true)), vec![x(), y(), z()]),
         (revoke(just_x, Some(x()), for_node(y(), false)), vec![x(), y(), z()]),
         (revoke(just_x, Some(x()), Requester::Home), vec![x(), y()]),
-        (revoke(Sharers::NONE, Some(x()), for_node(y(), true)), vec![x(), y(), z()]),
-        (revoke(Sharers::NONE, Some(x()), for_node(y(), false)), vec![x(), y(), z()]),
-        (revoke(Sharers::NONE, Some(x()), Requester::Home), vec![x(), y()]),
+        (revoke(NodeSet::EMPTY, Some(x()), for_node(y(), true)), vec![x(), y(), z()]),
+        (revoke(NodeSet::EMPTY, Some(x()), for_node(y(), false)), vec![x(), y(), z()]),
+        (revoke(NodeSet::EMPTY, Some(x()), Requester::Home), vec![x(), y()]),
     ] {
         let events = nodes.into_iter().flat_map(events_from).chain([HomeEvent::LocalLoad, HomeEvent::LocalStore]);
         for event in events {
@@ -168,7 +168,7 @@ fn home_states() -> Vec<HomeState> {
         }
     };
     for bits in 0..16u32 {
-        let set = nodes.iter().filter(|n| bits >> (n.index() - 1) & 1 == 1).fold(Sharers::NONE, |s, &n| s.with(n));
+        let set = nodes.iter().filter(|n| bits >> (n.index() - 1) & 1 == 1).fold(NodeSet::EMPTY, |s, &n| s.with(n));
         consider(HomeState::Shared(set));
         for &requester in &requesters {
             for owes in nodes.iter().map(|&n| Some(n)).chain([None]) {
@@ -289,7 +289,7 @@ fn node_steps_keep_their_rules() {
 
 #[test]
 fn corruption_is_reported() {
-    let shared = HomeState::Shared(Sharers::of(x()));
+    let shared = HomeState::Shared(NodeSet::of(x()));
     let entry = Entry::encode(shared);
     assert_eq!(
         home_step(entry, Tag::Writable, HomeEvent::LocalStore),

@@ -3,8 +3,8 @@
 //! Purpose: the words that [`crate::mcm::steps::home_step`] and [`crate::mcm::steps::node_step`] speak. Source: Gurevich, "The M-Machine Operating System", 1995, section
 //! 7.3.2 (the five bits and figure 7-4), table A.1 (messages).
 
-use crate::ids::NodeId;
-use crate::mcm::directory::{HomeState, Sharers};
+use crate::ids::{NodeId, NodeSet};
+use crate::mcm::directory::HomeState;
 use crate::protocol::messages::{Row, rows};
 use crate::tag::Tag;
 
@@ -278,7 +278,7 @@ pub enum Action {
     /// Home only: send to that node; data is that of the own copy as it is now.
     Send(NodeId, Msg),
     /// Home only: send [`Msg::Invalidate`] to each of these nodes.
-    Invalidate(Sharers),
+    Invalidate(NodeSet),
     /// Not at the home: send to the home, likewise.
     SendHome(Msg),
     /// The block allows more than before: if the access that waits for it is allowed now, it is performed before the block's next event.

@@ -19,11 +19,11 @@ pub const PREFETCHES: usize = blizzard_contract::LOOK_AHEAD as usize;
 /// Its folder has the rows of its messages as `MESSAGES`: message `n` at place `n - 1`. Everything is called on the node's own thread, for blocks that the
 /// protocol serves. No function waits.
 pub trait Protocol<M: Storage>: Sized {
-    /// The state of a node that has used nothing yet, for so many minimum blocks.
+    /// The state of a node that has used nothing yet, for so many minimum blocks, in a run of so many nodes.
     ///
     /// # Errors
     /// There is no memory.
-    fn new(blocks: u64) -> Result<Self, M::Error>;
+    fn new(blocks: u64, nodes: u32) -> Result<Self, M::Error>;
 
     /// A tag does not allow the access in progress: steps the miss. Sooner or later the block is granted ([`Env::grant`]).
     fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool);

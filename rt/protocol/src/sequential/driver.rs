@@ -67,7 +67,7 @@ pub struct Sequential<M: Storage> {
 }
 
 impl<M: Storage> Protocol<M> for Sequential<M> {
-    fn new(blocks: u64) -> Result<Sequential<M>, M::Error> {
+    fn new(blocks: u64, _nodes: u32) -> Result<Sequential<M>, M::Error> {
         Ok(Sequential { holders: M::table(blocks)?, waiting: Queue::new(), asked: None })
     }
 

@@ -3,24 +3,42 @@
 //! Purpose: keep, at a home, the events that [`crate::stache::steps::home_step`] answered with [`crate::stache::vocabulary::Action::Defer`], and give them
 //! back in the order of arrival for each block. First come, first served is what makes the protocol free of
 //! starvation: an event that waits is passed by no later one. Each node has at most one outstanding miss per block, so
-//! `N` = nodes x (misses a node may have outstanding at once) entries always suffice.
+//! nodes x (misses a node may have outstanding at once) entries always suffice.
 
+use crate::ids::NodeId;
 use crate::stache::vocabulary::HomeEvent;
+use crate::storage::{Table, Zeroed};
 
-/// Events in order of arrival, at most `N` of them. `block` is any number that names the block, such as its address.
+/// An event that waits. `block` is any number that names the block, such as its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Deferred<const N: usize> {
-    events: [Option<(u64, HomeEvent)>; N],
-    len: usize,
+pub struct Waiting {
+    block: u64,
+    event: HomeEvent,
+}
+
+// SAFETY: an integer, and an event for which zero is a value.
+unsafe impl Zeroed for Waiting {}
+
+impl Waiting {
+    /// Stands where nothing waits: zero bytes.
+    pub const NOTHING: Waiting = Waiting { block: 0, event: HomeEvent::Read(NodeId::FIRST) };
+}
+
+/// Events in order of arrival, as many as the table has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Deferred<T> {
+    events: T,
+    len: u64,
 }
 
 /// The queue has no room: some node has more misses outstanding than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl<const N: usize> Deferred<N> {
-    pub const fn new() -> Self {
-        Deferred { events: [None; N], len: 0 }
+impl<T: Table<Waiting>> Deferred<T> {
+    /// An empty queue in a zeroed table.
+    pub const fn new(events: T) -> Self {
+        Deferred { events, len: 0 }
     }
 
     pub const fn is_empty(&self) -> bool {
@@ -29,51 +47,52 @@ impl<const N: usize> Deferred<N> {
 
     /// Puts an event behind all others.
     pub fn push(&mut self, block: u64, event: HomeEvent) -> Result<(), Full> {
-        let slot = self.events.get_mut(self.len).ok_or(Full)?;
-        *slot = Some((block, event));
+        if self.len == self.events.capacity() {
+            return Err(Full);
+        }
+        self.events.set(self.len, Waiting { block, event });
         self.len += 1;
         Ok(())
     }
 
     /// Whether an event of that block waits. Then a new request for it must be pushed without being stepped.
+    #[inline]
     pub fn is_waiting(&self, block: u64) -> bool {
-        self.position(block).is_some()
+        !self.is_empty() && self.position(block).is_some()
     }
 
     /// Takes the oldest event of that block.
     pub fn pop(&mut self, block: u64) -> Option<HomeEvent> {
         let at = self.position(block)?;
-        let (_, event) = self.events[at].take()?;
-        self.events[at..self.len].rotate_left(1);
+        let Waiting { event, .. } = self.events.get(at);
         self.len -= 1;
+        for place in at..self.len {
+            self.events.set(place, self.events.get(place + 1));
+        }
+        self.events.set(self.len, Waiting::NOTHING);
         Some(event)
     }
 
     /// The blocks that have waiting events, oldest event first; a block appears once per event.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
-        self.events[..self.len].iter().flatten().map(|&(block, _)| block)
+        (0..self.len).map(|at| self.events.get(at).block)
     }
 
-    fn position(&self, block: u64) -> Option<usize> {
-        self.blocks().position(|waiting| waiting == block)
-    }
-}
-
-impl<const N: usize> Default for Deferred<N> {
-    fn default() -> Self {
-        Self::new()
+    /// Out of line: mostly nothing waits.
+    #[inline(never)]
+    fn position(&self, block: u64) -> Option<u64> {
+        (0..self.len).find(|&at| self.events.get(at).block == block)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::NodeId;
 
     #[test]
     fn each_block_is_first_in_first_out() {
         let node = |number| NodeId::new(number).unwrap();
-        let mut queue = Deferred::<4>::new();
+        let mut queue = Deferred::new([Waiting::NOTHING; 4]);
         assert!(queue.is_empty() && !queue.is_waiting(7) && queue.pop(7).is_none());
         queue.push(7, HomeEvent::Read(node(1))).unwrap();
         queue.push(8, HomeEvent::LocalStore).unwrap();
@@ -89,6 +108,6 @@ mod tests {
         assert_eq!(queue.pop(7), Some(HomeEvent::Upgrade(node(3))));
         assert!(queue.is_waiting(7));
         assert_eq!(queue.pop(7), Some(HomeEvent::LocalLoad));
-        assert_eq!(queue, Deferred::new());
+        assert_eq!(queue, Deferred::new([Waiting::NOTHING; 4]));
     }
 }

@@ -20,79 +20,9 @@
 //! **Invariant:** each state has exactly one encoding (but for the index) and eight zero bytes are Idle, so that a directory page fresh
 //! from the kernel is a correct one. `decode` accepts nothing else. A record belongs to one entry, or to the list of free ones.
 
-use crate::ids::{NAMED_NODES, NodeId};
+use crate::ids::{NAMED_NODES, NodeId, NodeSet, RUN_WORDS};
 use crate::storage::{Queue, Storage, Table, Zeroed};
 use crate::tag::Tag;
-
-/// Words of the sets of a run.
-const RUN_WORDS: usize = blizzard_contract::MAX_NODES.div_ceil(64);
-
-/// A set of nodes with numbers below `64 * WORDS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeSet<const WORDS: usize = RUN_WORDS>([u64; WORDS]);
-
-impl<const WORDS: usize> Default for NodeSet<WORDS> {
-    fn default() -> Self {
-        NodeSet::EMPTY
-    }
-}
-
-impl<const WORDS: usize> NodeSet<WORDS> {
-    pub const EMPTY: Self = NodeSet([0; WORDS]);
-
-    pub const fn of(node: NodeId) -> Self {
-        NodeSet::EMPTY.with(node)
-    }
-
-    #[must_use]
-    pub const fn with(mut self, node: NodeId) -> Self {
-        self.0[node.index() / 64] |= 1 << (node.index() % 64);
-        self
-    }
-
-    #[must_use]
-    pub const fn without(mut self, node: NodeId) -> Self {
-        self.0[node.index() / 64] &= !(1 << (node.index() % 64));
-        self
-    }
-
-    /// Nodes beyond the set's words are in no set.
-    pub const fn contains(self, node: NodeId) -> bool {
-        node.index() < 64 * WORDS && self.0[node.index() / 64] >> (node.index() % 64) & 1 == 1
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.0.iter().all(|&word| word == 0)
-    }
-
-    pub fn len(self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// The nodes in ascending order.
-    pub fn iter(self) -> impl Iterator<Item = NodeId> {
-        let mut left = self.0;
-        let mut at = 0;
-        core::iter::from_fn(move || {
-            while at < WORDS && left[at] == 0 {
-                at += 1;
-            }
-            let word = left.get_mut(at)?;
-            let lowest = word.trailing_zeros();
-            *word &= *word - 1;
-            NodeId::new(64 * at as u32 + lowest)
-        })
-    }
-
-    /// The node that is the set's only member.
-    #[inline]
-    fn only(self) -> Option<NodeId> {
-        if let [word] = self.0.as_slice() {
-            return if word.is_power_of_two() { NodeId::new(word.trailing_zeros()) } else { None };
-        }
-        if self.len() == 1 { self.iter().next() } else { None }
-    }
-}
 
 /// On whose behalf the home makes other nodes give up their copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -225,7 +155,7 @@ impl<const WORDS: usize> Parts<WORDS> {
             NO_REQUESTER => None,
             HOME_REQUESTER => Some(Requester::Home),
             node => {
-                let node = NodeId::new(u32::from(node) - 1).filter(|node| node.index() < 64 * WORDS)?;
+                let node = NodeId::new(u32::from(node) - 1).filter(|node| node.index() < NodeSet::<WORDS>::CAPACITY)?;
                 Some(Requester::Node(node))
             }
         };
@@ -280,7 +210,7 @@ impl DirEntry {
     fn common<const WORDS: usize>(self) -> Option<DirState<WORDS>> {
         let DirEntry { kind, requester, nodes: [first, 0, 0, 0, 0, 0] } = self else { return None };
         let node = |number: Option<u8>| {
-            let number = number.filter(|&number| usize::from(number) < 64 * WORDS)?;
+            let number = number.filter(|&number| usize::from(number) < NodeSet::<WORDS>::CAPACITY)?;
             NodeId::new(number.into())
         };
         if first == 0 {
@@ -349,7 +279,9 @@ impl DirEntry {
             set.0[0] = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         } else {
             for pointer in self.nodes.into_iter().filter(|&pointer| pointer != 0) {
-                set = set.with(NodeId::new(u32::from(pointer) - 1).filter(|node| node.index() < 64 * WORDS)?);
+                set = set.with(
+                    NodeId::new(u32::from(pointer) - 1).filter(|node| node.index() < NodeSet::<WORDS>::CAPACITY)?,
+                );
             }
         }
         let parts = Parts { kind: self.kind & KIND, requester, set };

@@ -13,17 +13,15 @@ use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{PREFETCHES, Protocol, first_touch};
-use crate::stache::defer::Deferred;
+use crate::stache::defer::{Deferred, Waiting};
 use crate::stache::directory::{DirState, Directory};
 use crate::stache::steps;
 use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation};
 use crate::storage::Storage;
 use crate::tag::Tag;
-use blizzard_contract::{Counter, MAX_NODES};
+use blizzard_contract::Counter;
 
 const OUTSTANDING: usize = PREFETCHES + 1;
-/// So many requests can wait at one home.
-const MAX_DEFERRED: usize = MAX_NODES * OUTSTANDING;
 
 /// Each of at most four elements, without a loop.
 macro_rules! for_each_of_four {
@@ -45,16 +43,16 @@ pub struct Stache<M: Storage> {
     misses: [(Block, CacheState); OUTSTANDING],
     outstanding: usize,
     /// Requests that found their block busy.
-    deferred: Deferred<MAX_DEFERRED>,
+    deferred: Deferred<M::Table<Waiting>>,
 }
 
 impl<M: Storage> Protocol<M> for Stache<M> {
-    fn new(blocks: u64) -> Result<Stache<M>, M::Error> {
+    fn new(blocks: u64, nodes: u32) -> Result<Stache<M>, M::Error> {
         Ok(Stache {
             directory: Directory::new(blocks)?,
             misses: [(Block::of(0), CacheState::Invalid); OUTSTANDING],
             outstanding: 0,
-            deferred: Deferred::new(),
+            deferred: Deferred::new(M::table(u64::from(nodes) * OUTSTANDING as u64)?),
         })
     }
 

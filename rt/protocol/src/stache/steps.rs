@@ -109,8 +109,8 @@
 //! | UpgradePending | Invalidate | WritePending | send InvalidateAck |
 //! <!-- cache table: end -->
 
-use crate::ids::NodeId;
-use crate::stache::directory::{DirState, NodeSet, Requester};
+use crate::ids::{NodeId, NodeSet};
+use crate::stache::directory::{DirState, Requester};
 use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::tag::Tag;
 

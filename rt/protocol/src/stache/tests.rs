@@ -4,7 +4,7 @@
 use super::directory::*;
 use super::steps::*;
 use super::vocabulary::*;
-use crate::ids::NodeId;
+use crate::ids::{NodeId, NodeSet};
 use crate::tag::Tag;
 use crate::tests::{documented, name, names, node, table, x, y, z};
 

@@ -3,9 +3,9 @@
 //! Purpose: the words that [`crate::stache::steps::home_step`] and [`crate::stache::steps::cache_step`] speak. Source: Reinhardt 1996, section 2.3; Tempest 1.2.1, sections 2 and
 //! 3.2 (order of data and tag changes).
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, NodeSet};
 use crate::protocol::messages::{Row, rows};
-use crate::stache::directory::{DirEntry, DirState, NodeSet};
+use crate::stache::directory::{DirEntry, DirState};
 use crate::tag::Tag;
 
 /// A protocol message about one block. The discriminants are what travels.
@@ -98,8 +98,9 @@ pub const MESSAGES: &[Row] = &{
     rows!(Msg, NAMES)
 };
 
-/// What can happen to a block at its home.
+/// What can happen to a block at its home. Zero bytes are the first event, of node 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
 pub enum HomeEvent {
     /// `ReadRequest`, `WriteRequest`, `UpgradeRequest` from that node.
     Read(NodeId),

@@ -3,7 +3,8 @@
 //! As in [`crate::stache_mutants`]: a [`Mutation`] alters what the step functions return. Two of the errors are in the source itself:
 //! see "What differs, and why" in the documentation of [`mcm`].
 
-use blizzard_protocol::mcm::directory::{Entry, HomeState, Requester, Sharers};
+use blizzard_protocol::ids::NodeSet;
+use blizzard_protocol::mcm::directory::{Entry, HomeState, Requester};
 use blizzard_protocol::mcm::steps;
 use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, MAX_ACTIONS, Msg, NodeEvent, Violation};
 use blizzard_protocol::tag::Tag;
@@ -187,7 +188,7 @@ fn mutate_home(
             S::Exclusive(_),
         ) => {
             let other = |msg| if msg == Msg::ReturnExclusive { Msg::ReturnReadOnly } else { msg };
-            (S::Shared(Sharers::of(node)), with_msgs(&actions, other))
+            (S::Shared(NodeSet::of(node)), with_msgs(&actions, other))
         }
         _ => real,
     }

@@ -6,6 +6,7 @@
 //! **Invariant**: the descriptor is used only while it is of the file that was kept: the program may close it, and use the number for something else.
 //! Source: glibc `misc/unwind-link.c`.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::paths::{Fd, Path, link_of, open, path_ends_with};
 use core::cell::UnsafeCell;
@@ -32,8 +33,11 @@ struct LibcFolder {
 // SAFETY: the bytes are written once, by who finds `taken` false, and read only after `len` has been set.
 unsafe impl Sync for LibcFolder {}
 
-static LIBC_FOLDER: LibcFolder =
-    LibcFolder { taken: AtomicBool::new(false), len: AtomicU64::new(0), bytes: UnsafeCell::new([0; FOLDER_BYTES]) };
+static LIBC_FOLDER: PerProcess<LibcFolder> = PerProcess::new(LibcFolder {
+    taken: AtomicBool::new(false),
+    len: AtomicU64::new(0),
+    bytes: UnsafeCell::new([0; FOLDER_BYTES]),
+});
 
 /// Takes notice of a library that the loader has opened.
 pub fn note_opened(path: &CStr) {
@@ -88,11 +92,11 @@ const fn in_work(process: i32) -> i32 {
     -1 - process
 }
 
-pub static KEPT: Kept = Kept {
+pub static KEPT: PerProcess<Kept> = PerProcess::new(Kept {
     fd: AtomicI32::new(NONE),
     file: [const { AtomicU64::new(0) }; 5],
     original: [const { AtomicU64::new(0) }; 5],
-};
+});
 
 impl Kept {
     /// The descriptor, if the program has left it alone.

@@ -3,6 +3,7 @@
 //! Input: a path, or a descriptor of an original. Output: a descriptor of the rewritten file.
 //! **Invariant**: when libraries are rewritten, one that cannot be had rewritten is not opened at all, and one line says why.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::print;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::entries::{cached, entry_of, touch};
@@ -126,7 +127,7 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
 
 /// Says why the library behind `fd` is not loaded; once, though the loader may try it by several paths.
 fn refuse(fd: i32, why: fmt::Arguments<'_>) {
-    static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static LAST: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
     if let Ok(stat) = sys::fstat(fd) {
         let [dev, ino] = [stat.st_dev, stat.st_ino].map(u64::from);
         if LAST[0].swap(dev, Ordering::Relaxed) == dev && LAST[1].swap(ino, Ordering::Relaxed) == ino {

@@ -1,5 +1,6 @@
 //! Where rewritten libraries come from, as the rewriter has said.
 
+use crate::kernel::owned::PerProcess;
 use blizzard_contract::{ModuleInfo, closure_strings};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -32,7 +33,8 @@ struct StateCell(UnsafeCell<State>);
 // SAFETY: written by `init` while the process has one thread and runs no program code, only read afterwards.
 unsafe impl Sync for StateCell {}
 
-static STATE: StateCell = StateCell(UnsafeCell::new(State { source: Source::Off, secure: false }));
+static STATE: PerProcess<StateCell> =
+    PerProcess::new(StateCell(UnsafeCell::new(State { source: Source::Off, secure: false })));
 
 pub fn state() -> &'static State {
     // SAFETY: see `StateCell`.

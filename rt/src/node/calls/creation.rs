@@ -11,6 +11,7 @@
 //!
 //! **Invariant**: the homes never change once a second node runs.
 
+use crate::kernel::owned::{PerProcess, per_thread};
 use crate::kernel::sys;
 use crate::kernel::unaliased::Unaliased;
 use crate::links::bugs::has_bug;
@@ -28,12 +29,14 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 /// After so long without another creation the created nodes are released even if node 0 waits for nobody.
 const HOLD_NS: u64 = 2_000_000;
 
-/// The node that the process's next `fork` creates; 0: none.
-pub static NEXT: AtomicU32 = AtomicU32::new(0);
+per_thread! {
+    /// The node that the process's next `fork` creates; 0: none.
+    pub static NEXT: AtomicU32 = AtomicU32::new(0);
+}
 /// Parent of node 0, and so of every created node.
-pub static PARENT: AtomicI32 = AtomicI32::new(0);
+pub static PARENT: PerProcess<AtomicI32> = PerProcess::new(AtomicI32::new(0));
 /// Created nodes wait for their release: for who does not have the node at hand.
-pub static HOLDING: Unaliased<AtomicBool> = Unaliased::new(AtomicBool::new(false));
+pub static HOLDING: PerProcess<Unaliased<AtomicBool>> = PerProcess::new(Unaliased::new(AtomicBool::new(false)));
 
 impl Node {
     /// Announces that the process's next `fork` creates a node; its number.

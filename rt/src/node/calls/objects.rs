@@ -1,12 +1,12 @@
 //! The objects that programs hold: from what the program gives to what a node knows.
 
 use crate::node::node::Node;
-use crate::sync::handle::{Handle, Kind};
+use crate::sync::handle::{Handle, Kind, MAX_INDEX};
 
 impl Node {
     /// What the program is to hold of a new object of this node, which `function` has made; without a number there was no memory.
     pub fn new_handle(&self, function: &str, kind: Kind, index: Option<u64>) -> u64 {
-        match index {
+        match index.filter(|&index| index <= MAX_INDEX) {
             Some(index) => Handle { kind, home: self.me, index }.encode(),
             None => self.fail(format_args!("{function}: no memory")),
         }

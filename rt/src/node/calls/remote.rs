@@ -11,7 +11,6 @@ use crate::node::node::Node;
 use crate::sync::handle::Kind;
 use crate::sync::op::Op;
 use crate::sync::remote::{OP_SHIFT, is_private};
-use crate::sync::sets::{bit, members};
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::BLOCK_BYTES;
@@ -61,7 +60,7 @@ impl Node {
         if node.index() as u32 >= self.participants() {
             self.fail(format_args!("bz_remote_write: node {} has not been created", node.index()));
         }
-        self.written |= bit(node);
+        self.written = self.written.with(node);
         for offset in (0..bytes).step_by(BLOCK_BYTES as usize) {
             let length = BLOCK_BYTES.min(bytes - offset);
             let mut data = [0u64; BLOCK_WORDS];
@@ -85,7 +84,7 @@ impl Node {
         if has_bug!(self, FenceDoesNotWait) {
             return;
         }
-        for to in members(written) {
+        for to in written.iter() {
             let key = self.fresh_key();
             let ask = Message { handler: id::REMOTE_FENCE, key, ..Message::default() };
             self.call(to, ask, id::REMOTE_FENCED, Wait::Other);

@@ -23,6 +23,7 @@
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
+use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::memory::access_control::program;
@@ -43,8 +44,10 @@ use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// The call that is being made, for the handler.
-static CALL: AtomicI64 = AtomicI64::new(0);
+per_thread! {
+    /// The call that is being made, for the handler.
+    static CALL: AtomicI64 = AtomicI64::new(0);
+}
 
 /// Nanoseconds of a second.
 const NS: i64 = 1_000_000_000;
@@ -159,13 +162,10 @@ impl Scratch {
     }
 }
 
-struct Shared(UnsafeCell<Scratch>);
-
-// SAFETY: used by one thread, the only one or that of `tempest.h`, in the gate and in the handler, which touches nothing but
-// `timed`'s flag while the gate is not inside.
-unsafe impl Sync for Shared {}
-
-static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch::EMPTY));
+per_thread! {
+    /// Used in the gate and in the handler, which touches nothing but `timed`'s flag while the gate is not inside.
+    static SCRATCH: UnsafeCell<Scratch> = UnsafeCell::new(Scratch::EMPTY);
+}
 
 /// The action for [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL).
 pub fn action() -> KernelSigaction {
@@ -201,8 +201,8 @@ fn set_activity(doing: u32) {
 
 /// A call comes to the gate. Its result, if a handler has interrupted it when it had been taken out of the kernel.
 pub fn begin(call: &Call) -> Option<i64> {
-    // SAFETY: see `Shared`: the gate is inside.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    // SAFETY: see `SCRATCH`: the gate is inside.
+    let scratch = unsafe { &mut *SCRATCH.get() };
     let told = scratch.calls.begin(Place::of(call))?;
     scratch.timed = None;
     tell_time_left(call, told.timed);
@@ -223,14 +223,14 @@ pub fn leave_run() {
 
 /// Lets the node handle messages while a call is being prepared: handlers of the program may make calls of their own. A timeout goes on.
 pub fn without_forgetting(handle: impl FnOnce()) {
-    // SAFETY: see `Shared`: the gate is inside, and no reference is kept while others use it.
+    // SAFETY: see `SCRATCH`: the gate is inside, and no reference is kept while others use it.
     let (timed, partial, place, again) = unsafe {
-        let scratch = &*SCRATCH.0.get();
+        let scratch = &*SCRATCH.get();
         (scratch.timed, scratch.partial, scratch.calls.place, scratch.calls.again)
     };
     handle();
     // SAFETY: as above.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    let scratch = unsafe { &mut *SCRATCH.get() };
     scratch.partial = partial;
     scratch.timed = timed.map(|t| Timed { interrupted: true, ..t });
     (scratch.calls.place, scratch.calls.again) = (place, again);
@@ -259,8 +259,8 @@ fn tell_time_left(call: &Call, timed: Option<Timed>) {
 /// # Safety
 /// The program's call, its memory accessible.
 pub unsafe fn changed(call: &Call) -> Option<Outcome> {
-    // SAFETY: see `Shared`: the gate is inside.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    // SAFETY: see `SCRATCH`: the gate is inside.
+    let scratch = unsafe { &mut *SCRATCH.get() };
     let args = &call.args;
     let mut new = kernel_arguments(call.row, args, program::kernel_address);
     // SAFETY: passed on from the caller.
@@ -292,8 +292,8 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
 /// As [`changed`].
 pub unsafe fn with_mask(call: &Call, reserved: u64) -> Option<Outcome> {
     let mut new = kernel_arguments(call.row, &call.args, program::kernel_address);
-    // SAFETY: see `Shared`: the gate is inside; the rest is passed on from the caller.
-    unsafe { replace_mask(call, &mut *SCRATCH.0.get(), &mut new, reserved) };
+    // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
+    unsafe { replace_mask(call, &mut *SCRATCH.get(), &mut new, reserved) };
     run_changed(&call.args, &new, 0)
 }
 
@@ -417,8 +417,8 @@ unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
     }
     take_back(context);
     let (place, args) = (Place::in_front(context), arguments(context));
-    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    // SAFETY: see `SCRATCH`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.get() };
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
     let done = scratch.going_on(place, &args, pending).map_or(0, |p| p.done) + result as u64;
     scratch.partial = Some(Partial { place, args, done });
@@ -427,12 +427,14 @@ unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
 
 /// A handler of the program runs behind a call, whose stub has all that the result takes: it may jump away.
 pub fn call_is_over() {
-    // SAFETY: see `Shared`: the gate is not inside.
-    unsafe { (*SCRATCH.0.get()).partial = None };
+    // SAFETY: see `SCRATCH`: the gate is not inside.
+    unsafe { (*SCRATCH.get()).partial = None };
 }
 
-/// How many handlers of the program have run, and how many of them had no SA_RESTART.
-static HANDLERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+per_thread! {
+    /// How many handlers of the program have run, and how many of them had no SA_RESTART.
+    static HANDLERS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+}
 
 fn handlers() -> [u64; 2] {
     [0, 1].map(|k: usize| HANDLERS[k].load(Ordering::Relaxed))
@@ -442,9 +444,9 @@ fn handlers() -> [u64; 2] {
 pub fn let_in_before(call: &Call, let_in: impl FnOnce()) {
     let place = Place::of(call);
     let before = handlers();
-    // SAFETY: see `Shared`: one thread, and no reference is kept while handlers run.
+    // SAFETY: see `SCRATCH`: one thread, and no reference is kept while handlers run.
     let (timed, partial, again) = unsafe {
-        let scratch = &*SCRATCH.0.get();
+        let scratch = &*SCRATCH.get();
         (scratch.timed, scratch.partial, scratch.calls.again && scratch.calls.place == place)
     };
     let_in();
@@ -452,7 +454,7 @@ pub fn let_in_before(call: &Call, let_in: impl FnOnce()) {
     let interrupted = if call.row.waits == Waits::Interrupted { now[0] != before[0] } else { now[1] != before[1] };
     if again && now != before {
         // SAFETY: as above.
-        let scratch = unsafe { &mut *SCRATCH.0.get() };
+        let scratch = unsafe { &mut *SCRATCH.get() };
         (scratch.timed, scratch.partial) = (timed, partial);
         (scratch.calls.place, scratch.calls.again) = (place, true);
         scratch.calls.handler_runs(place, timed, partial, !interrupted);
@@ -466,8 +468,8 @@ pub fn handler_runs(context: &Ucontext, flags: u64) {
     HANDLERS[0].fetch_add(1, Ordering::Relaxed);
     HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
     let restarts = flagged && row(place.nr).waits != Waits::Interrupted;
-    // SAFETY: see `Shared`: a context in front of its call is not inside the gate.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    // SAFETY: see `SCRATCH`: a context in front of its call is not inside the gate.
+    let scratch = unsafe { &mut *SCRATCH.get() };
     scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);
 }
 
@@ -487,8 +489,8 @@ fn take_back(context: &mut Ucontext) {
     context.gregs[REG_RAX] = CALL.load(Ordering::Relaxed) as u64;
     // SAFETY: the context of the interrupted stub.
     unsafe { stubs::rewind(context) };
-    // SAFETY: see `Shared`: the gate is not inside, because the context was in a stub.
-    let scratch = unsafe { &mut *SCRATCH.0.get() };
+    // SAFETY: see `SCRATCH`: the gate is not inside, because the context was in a stub.
+    let scratch = unsafe { &mut *SCRATCH.get() };
     scratch.calls.again |= interrupted;
     if let Some(timed) = &mut scratch.timed {
         timed.interrupted = true;

@@ -7,6 +7,7 @@
 //! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
 //!   on, since nobody would let it in there.
 
+use crate::kernel::owned::{PerThread, per_thread};
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
 use crate::kernel::unaliased::Unaliased;
@@ -15,9 +16,11 @@ use blizzard_contract::{self as contract, CALL_SIGNAL};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Put-off signals: queued again and blocked until the next safe point.
-pub static PUT_OFF: Unaliased<AtomicU64> = Unaliased::new(AtomicU64::new(0));
-/// Signals are being let in at a safe point.
-pub static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+pub static PUT_OFF: PerThread<Unaliased<AtomicU64>> = PerThread::new(Unaliased::new(AtomicU64::new(0)));
+per_thread! {
+    /// Signals are being let in at a safe point.
+    pub static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+}
 
 /// Takes the put-off signals: the caller lets them in.
 pub fn take_put_off() -> u64 {

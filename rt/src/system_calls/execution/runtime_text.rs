@@ -1,11 +1,12 @@
 //! Where the runtime's text lies, and what a context relies on that was stopped there or in rewritten code.
 
+use crate::kernel::owned::PerProcess;
 use crate::libraries::modules::MODULES;
 use crate::system_calls::execution::stubs;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Run-time range of the runtime's text.
-static RUNTIME: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static RUNTIME: PerProcess<[AtomicU64; 2]> = PerProcess::new([AtomicU64::new(0), AtomicU64::new(0)]);
 
 /// Tells where the runtime's text is.
 pub fn set(text: u64, bytes: u64) {

@@ -3,6 +3,7 @@
 //! Input: what the start, `tempest.h` and the gate tell. Output: answers, for each column of the table of calls.
 //! **Invariant**: nothing is ever taken back but the loan of the memory to a child of `vfork`, which ends when the parent runs again.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::process::process;
 use crate::process::tags;
@@ -10,7 +11,7 @@ use crate::tempest::owner;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Calls of code that is not rewritten are dispatched, as in all runs of several nodes.
-static DISPATCHED: AtomicBool = AtomicBool::new(false);
+static DISPATCHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// Notes that they are.
 pub fn note_dispatch() {
@@ -23,9 +24,9 @@ pub fn is_dispatched() -> bool {
 }
 
 /// The program has started `tempest.h` in a run of one node.
-static TEMPEST_ALONE: AtomicBool = AtomicBool::new(false);
+static TEMPEST_ALONE: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// The process in which it did.
-static TEMPEST_PROCESS: AtomicI32 = AtomicI32::new(0);
+static TEMPEST_PROCESS: PerProcess<AtomicI32> = PerProcess::new(AtomicI32::new(0));
 
 /// Notes that it is about to.
 pub fn note_tempest_process() {
@@ -59,7 +60,7 @@ pub fn are_signals_put_off() -> bool {
 }
 
 /// The node's process number while a `vfork` child may be using its memory, else 0.
-static LENDER: AtomicI32 = AtomicI32::new(0);
+static LENDER: PerProcess<AtomicI32> = PerProcess::new(AtomicI32::new(0));
 
 /// Notes that the call which follows makes a child that shares this memory.
 pub fn expect_vfork_child() {

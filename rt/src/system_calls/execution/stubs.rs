@@ -10,7 +10,7 @@
 //! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
 //! Source: Linux `kernel/entry/syscall_user_dispatch.c`; psABI 3.2.2 (red zone) and A.2.1.
 
-use crate::kernel::owned::PerProcess;
+use crate::kernel::owned::{PerProcess, PerThread};
 use crate::kernel::ucontext::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
@@ -27,10 +27,10 @@ pub const RED_ZONE: u64 = 128;
 
 /// Where the program continues after `vfork`: the child runs on the parent's stack and overwrites what lies below it, so the
 /// return address cannot stay there. One thread per process whenever this gate is active.
-pub static VFORK_RETURN: AtomicU64 = AtomicU64::new(0);
+pub static VFORK_RETURN: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
 
 /// How far in front of where the program continues a stub goes back to, negative: its own `syscall`, which is dispatched, or the sequence that enters the gate.
-static BACK: AtomicU64 = AtomicU64::new(SYSCALL_BYTES.wrapping_neg());
+static BACK: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(SYSCALL_BYTES.wrapping_neg()));
 
 /// Nothing is dispatched: who goes back goes back to the sequence that enters the gate.
 pub fn lead_to_the_gate() {
@@ -39,14 +39,14 @@ pub fn lead_to_the_gate() {
 
 /// What the changed stub adds to the call's result: bytes that calls before it have transferred. An error then counts for nothing. The stub makes it 0 when
 /// the call is over.
-pub static DONE_BEFORE: AtomicU64 = AtomicU64::new(0);
+pub static DONE_BEFORE: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
 
 /// The arguments of the changed stub.
-pub static NEW_ARGUMENTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+pub static NEW_ARGUMENTS: PerThread<[AtomicU64; 6]> = PerThread::new([const { AtomicU64::new(0) }; 6]);
 
 /// Address of the word that says what this node does, where the stubs write that it is out of the kernel. Elsewhere before a node runs.
-static ACTIVITY: AtomicPtr<u32> = AtomicPtr::new(IDLE_WORD.as_ptr());
-static IDLE_WORD: AtomicU32 = AtomicU32::new(0);
+static ACTIVITY: PerProcess<AtomicPtr<u32>> = PerProcess::new(AtomicPtr::new((&raw const IDLE_WORD).cast_mut().cast()));
+static IDLE_WORD: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 
 /// Tells where the node's word is.
 pub fn set_activity(word: *mut u32) {
@@ -431,7 +431,7 @@ pub fn finish(context: &mut Ucontext) {
 }
 
 /// Whether `syscall` leaves rcx as it is, as processors with FRED do.
-static KEEPS_RCX: AtomicBool = AtomicBool::new(false);
+static KEEPS_RCX: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// Finds that out.
 pub fn look_at_the_processor() {

@@ -12,6 +12,7 @@
 //! Source: `signal(7)`, `pipe(7)`; POSIX.1-2024, `write`: "If write() is interrupted by a signal after it successfully writes some data, it shall return the number
 //! of bytes written"; Linux `fs/pipe.c`, `fs/splice.c`, `net/core/sock.c`.
 
+use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
 use crate::memory::access_control::program::runtime_address;
 use crate::system_calls::table::row::{Row, Transfer};
@@ -35,12 +36,10 @@ struct Rest {
     message: [u64; MESSAGE_WORDS],
 }
 
-struct Shared(UnsafeCell<Rest>);
-
-// SAFETY: written in the gate, by the one thread of a node, and read by the kernel in the call that follows.
-unsafe impl Sync for Shared {}
-
-static REST: Shared = Shared(UnsafeCell::new(Rest { parts: [[0; 2]; PARTS], message: [0; MESSAGE_WORDS] }));
+per_thread! {
+    /// Written in the gate, and read by the kernel in the call that follows.
+    static REST: UnsafeCell<Rest> = UnsafeCell::new(Rest { parts: [[0; 2]; PARTS], message: [0; MESSAGE_WORDS] });
+}
 
 /// What the call transfers, its flags looked at.
 fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
@@ -114,8 +113,8 @@ pub unsafe fn goes_on(row: &Row, args: &[u64; 6], result: i64) -> bool {
 /// What the arguments lead to can be read; the gate is inside.
 pub unsafe fn rest(row: &Row, args: &[u64; 6], done: u64) -> [u64; 6] {
     let mut new = *args;
-    // SAFETY: see `Shared`.
-    let rest = unsafe { &mut *REST.0.get() };
+    // SAFETY: see `REST`.
+    let rest = unsafe { &mut *REST.get() };
     match transfer_of(row, args) {
         Transfer::Bytes => {
             new[AT] = new[AT].wrapping_add(done);

@@ -11,6 +11,7 @@
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::print;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::block_counters;
@@ -35,9 +36,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE_BYTES: u64 = 4096;
 /// New code of the dynamic loader: start and end.
-static LOADER: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static LOADER: PerProcess<[AtomicU64; 2]> = PerProcess::new([AtomicU64::new(0), AtomicU64::new(0)]);
 /// The loader is the C library, too.
-static LOADER_IS_LIBC: AtomicBool = AtomicBool::new(false);
+static LOADER_IS_LIBC: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// Tells where the dynamic loader's new code is.
 pub fn set_loader(path: &CStr, code: u64, bytes: u64) {
@@ -209,7 +210,7 @@ fn refuse_original(fd: i32, kind: FileKind) -> ! {
 /// The program loads a library by itself, as a statically linked one does.
 #[inline(never)]
 fn warn_of_original(fd: i32) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static TOLD: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
     if !TOLD.swap(true, Ordering::Relaxed) {
         paths::path_of(fd, |path| {
             print::warning(format_args!(

@@ -11,6 +11,7 @@
 //!
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::memory::access_control::program::{self, runtime_address};
 use crate::process::process;
@@ -19,7 +20,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The environment string `BLIZZARD_EXE=path`, which stays where the kernel put it; null where the program runs from its own place.
-static VARIABLE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+static VARIABLE: PerProcess<AtomicPtr<c_char>> = PerProcess::new(AtomicPtr::new(core::ptr::null_mut()));
 
 /// The link of the calling process, as everybody names it.
 const LINK: &CStr = c"/proc/self/exe";

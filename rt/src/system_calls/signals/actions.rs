@@ -8,6 +8,7 @@
 //!
 //! Source: Boehm, Can seqlocks get along with programming language memory models?, 2012.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::memory::access_control::program;
 use core::hint::spin_loop;
@@ -23,7 +24,7 @@ pub const SIG_DFL: u64 = 0;
 pub const SIG_IGN: u64 = 1;
 
 /// The actions as the program set them.
-pub static ACTIONS: Actions = Actions::new();
+pub static ACTIONS: PerProcess<Actions> = PerProcess::new(Actions::new());
 
 /// Whether an action is a function of the program.
 pub fn is_function(action: &KernelSigaction) -> bool {

@@ -18,6 +18,7 @@
 //! the tag table at the same moment may read it.
 //! Source: SDM volume 2 (TEST), volume 3, 6.15 (#GP, #SS, #PF); Linux `arch/x86/mm/fault.c`, `arch/x86/kernel/traps.c`.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::GREGS;
 use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
@@ -41,14 +42,14 @@ const ZF: u64 = 1 << 6;
 const TEST_BYTES: usize = 12;
 const PAGE: u64 = 4096;
 
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+static INSTALLED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
-static OWNER: AtomicU64 = AtomicU64::new(0);
+static OWNER: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 /// Pages of the tag table that cannot be read now: those of the last tests that found their tags hidden. Several tests may stand in front of one access, and a
 /// gather has several addresses; each leads to two pages at most.
-static ARMED: [AtomicU64; 2 * MAX_LANES] = [const { AtomicU64::new(0) }; 2 * MAX_LANES];
+static ARMED: PerProcess<[AtomicU64; 2 * MAX_LANES]> = PerProcess::new([const { AtomicU64::new(0) }; 2 * MAX_LANES]);
 /// The place of [`ARMED`] that is used next.
-static NEXT_ARMED: AtomicUsize = AtomicUsize::new(0);
+static NEXT_ARMED: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::new(0));
 
 /// Whether the runtime stands between the kernel and the program's action for this signal.
 pub fn keeps(signal: u64) -> bool {

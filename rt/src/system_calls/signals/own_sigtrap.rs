@@ -3,13 +3,14 @@
 //! Purpose: the runtime's handler stays installed, and passes on what is not a trap byte. Input: actions that the program sets; the handler.
 //! Output: the kernel's action.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::restorer;
 use crate::system_calls::signals::actions;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The runtime's handler.
-static HANDLER: AtomicU64 = AtomicU64::new(0);
+static HANDLER: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
 /// Installs the runtime's handler, which is at that address.
 ///
@@ -43,7 +44,7 @@ fn action() -> KernelSigaction {
 
 /// The program's own action for SIGTRAP: its handler, flags, restorer and mask. The runtime's handler stays installed and passes on what
 /// is not a trap byte.
-static OWN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+static OWN: PerProcess<[AtomicU64; 4]> = PerProcess::new([const { AtomicU64::new(0) }; 4]);
 
 /// The action for SIGTRAP as the program set it.
 pub fn own_action() -> KernelSigaction {

@@ -11,6 +11,7 @@
 //!
 //! Source: `signal(7)` (standard signals do not queue; masks during handlers).
 
+use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::system_calls::execution::interruptions;
@@ -29,16 +30,13 @@ const BIT: u64 = bit(libc::SIGTRAP);
 /// In the flags of a context, of which the kernel looks at the lowest: the program it is of has SIGTRAP blocked.
 const KEPT: u64 = 1 << 63;
 
-/// The one that waits.
-struct Sent(UnsafeCell<MaybeUninit<libc::siginfo_t>>);
-
-// SAFETY: written when `WAITING` is clear, read when it is set, by one thread.
-unsafe impl Sync for Sent {}
-
-static SENT: Sent = Sent(UnsafeCell::new(MaybeUninit::uninit()));
-static WAITING: AtomicBool = AtomicBool::new(false);
-/// The program has blocked it.
-static BLOCKED: AtomicBool = AtomicBool::new(false);
+per_thread! {
+    /// The one that waits: written when [`WAITING`] is clear, read when it is set.
+    static SENT: UnsafeCell<MaybeUninit<libc::siginfo_t>> = UnsafeCell::new(MaybeUninit::uninit());
+    static WAITING: AtomicBool = AtomicBool::new(false);
+    /// The program has blocked it.
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
+}
 
 /// Whether one waits.
 pub fn is_waiting() -> bool {
@@ -80,8 +78,8 @@ pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
         return false;
     }
     if !WAITING.swap(true, Ordering::Relaxed) {
-        // SAFETY: see `Sent`.
-        unsafe { (*SENT.0.get()).write(*info) };
+        // SAFETY: see `SENT`.
+        unsafe { (*SENT.get()).write(*info) };
     }
     if blocked {
         interruptions::goes_on(context);
@@ -143,8 +141,8 @@ fn take() -> Option<libc::siginfo_t> {
     if !is_waiting() || blocked() != 0 {
         return None;
     }
-    // SAFETY: see `Sent`.
-    let info = unsafe { (*SENT.0.get()).assume_init_read() };
+    // SAFETY: see `SENT`.
+    let info = unsafe { (*SENT.get()).assume_init_read() };
     WAITING.store(false, Ordering::Relaxed);
     Some(info)
 }

@@ -96,7 +96,7 @@ pub fn row(nr: i64) -> &'static Row {
 
 /// The table, by ascending number.
 #[rustfmt::skip]
-pub static CALLS: &[Row] = &[
+pub const CALLS: &[Row] = &[
     call!(0 read, Num, Out(Count(2))),
     call!(1 write, Num, In(Count(2)); prompt: true, transfer: Transfer::Bytes),
     call!(2 open, Str; [OpenLibrary(0)]),

@@ -30,7 +30,7 @@ const IFREQ: u32 = 40;
 
 /// The commands of `ioctl` that do not say their own size, and those that say it wrong.
 #[rustfmt::skip]
-pub static IOCTLS: &[Commands] = &[
+pub const IOCTLS: &[Commands] = &[
     one(0x1, Written(4), "FIBMAP"),
     one(0x2, Written(4), "FIGETBSZ"),
     one(0x125d, Read(4), "BLKROSET"),
@@ -128,7 +128,7 @@ pub static IOCTLS: &[Commands] = &[
 ];
 
 /// Types (bits 8 to 15 of the command) whose commands say their size truly and have no pointers inside.
-pub static ENCODED_TYPES: &[(u8, &str)] = &[
+pub const ENCODED_TYPES: &[(u8, &str)] = &[
     (b'T', "terminals: TCGETS2 TCSETS2 TIOCGPTN TIOCSPTLCK TIOCGDEV TIOCGPKT TIOCGPTLCK TIOCGEXCL TIOCGISO7816"),
     (b'X', "file systems: FIFREEZE FITHAW FITRIM FS_IOC_FSGETXATTR FS_IOC_FSSETXATTR"),
     (b'f', "file systems: FS_IOC_GETFLAGS FS_IOC_SETFLAGS"),
@@ -142,7 +142,7 @@ pub static ENCODED_TYPES: &[(u8, &str)] = &[
 
 /// `fcntl`.
 #[rustfmt::skip]
-pub static FCNTLS: &[Commands] = &[
+pub const FCNTLS: &[Commands] = &[
     span(0, 4, Number, "F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL"),
     span(5, 7, Written(32), "F_GETLK F_SETLK F_SETLKW"),
     span(8, 11, Number, "F_SETOWN F_GETOWN F_SETSIG F_GETSIG"),
@@ -156,7 +156,7 @@ pub static FCNTLS: &[Commands] = &[
 
 /// `prctl`: the second argument; the others are numbers.
 #[rustfmt::skip]
-pub static PRCTLS: &[Commands] = &[
+pub const PRCTLS: &[Commands] = &[
     one(1, Number, "PR_SET_PDEATHSIG"),
     one(2, Written(4), "PR_GET_PDEATHSIG"),
     span(3, 4, Number, "PR_GET_DUMPABLE PR_SET_DUMPABLE"),
@@ -189,7 +189,7 @@ pub static PRCTLS: &[Commands] = &[
 ];
 /// `arch_prctl`.
 #[rustfmt::skip]
-pub static ARCH_PRCTLS: &[Commands] = &[
+pub const ARCH_PRCTLS: &[Commands] = &[
     span(0x1011, 0x1012, Number, "ARCH_GET_CPUID ARCH_SET_CPUID"),
     span(0x1003, 0x1004, Written(8), "ARCH_GET_FS ARCH_GET_GS"),
     span(0x1021, 0x1022, Written(8), "ARCH_GET_XCOMP_SUPP ARCH_GET_XCOMP_PERM"),
@@ -207,7 +207,7 @@ pub static ARCH_PRCTLS: &[Commands] = &[
 
 /// `shmctl`, `msgctl`.
 #[rustfmt::skip]
-pub static SHMCTLS: &[Commands] = &[
+pub const SHMCTLS: &[Commands] = &[
     one(0, Number, "IPC_RMID"),
     one(1, Read(112), "IPC_SET"),
     one(2, Written(112), "IPC_STAT"),
@@ -218,7 +218,7 @@ pub static SHMCTLS: &[Commands] = &[
     one(15, Written(112), "SHM_STAT_ANY"),
 ];
 #[rustfmt::skip]
-pub static MSGCTLS: &[Commands] = &[
+pub const MSGCTLS: &[Commands] = &[
     one(0, Number, "IPC_RMID"),
     one(1, Read(120), "IPC_SET"),
     one(2, Written(120), "IPC_STAT"),
@@ -229,7 +229,7 @@ pub static MSGCTLS: &[Commands] = &[
 ];
 /// `semctl`; how many semaphores GETALL and SETALL move is not known here.
 #[rustfmt::skip]
-pub static SEMCTLS: &[Commands] = &[
+pub const SEMCTLS: &[Commands] = &[
     one(0, Number, "IPC_RMID"),
     one(1, Read(104), "IPC_SET"),
     one(2, Written(104), "IPC_STAT"),
@@ -245,7 +245,7 @@ pub static SEMCTLS: &[Commands] = &[
 
 /// `seccomp`.
 #[rustfmt::skip]
-pub static SECCOMPS: &[Commands] = &[
+pub const SECCOMPS: &[Commands] = &[
     one(0, Number, "SECCOMP_SET_MODE_STRICT"),
     one(1, Filter, "SECCOMP_SET_MODE_FILTER"),
     one(2, Read(4), "SECCOMP_GET_ACTION_AVAIL"),

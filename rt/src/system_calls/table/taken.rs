@@ -2,6 +2,7 @@
 //!
 //! Input: the column of one node. Output: a set of numbers, which the gate tests.
 
+use crate::kernel::owned::PerProcess;
 use crate::system_calls::table::calls::CALLS;
 use crate::system_calls::table::row::Action;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub const LIMIT: i32 = 512;
 
 /// One bit for each call that comes to the gate.
-pub static TAKEN: [AtomicU32; LIMIT as usize / 32] = taken();
+pub static TAKEN: PerProcess<[AtomicU32; LIMIT as usize / 32]> = PerProcess::new(taken());
 
 const fn taken() -> [AtomicU32; LIMIT as usize / 32] {
     let mut set = [0; LIMIT as usize / 32];

@@ -5,7 +5,7 @@
 //! **Invariants**: a handler is named by module and offset ([`crate::libraries::modules`]) and resolved where it runs; a message is believed only when its
 //! slots fit together; handlers run in the order of arrival, each on a whole message, of which it must take every word.
 
-use crate::kernel::own_memory::Table;
+use crate::kernel::own_memory::{Slice, Table};
 use crate::kernel::owned::PerNode;
 use crate::kernel::sys;
 use crate::memory::access_control::program::runtime_address;
@@ -23,7 +23,7 @@ use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table;
 use crate::transport::message::Message;
 use blizzard_contract::tempest::{MAX_MESSAGE_BYTES, WORD_BYTES};
-use blizzard_contract::{BLOCK_BYTES, Counter, MAX_NODES};
+use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::ids::NodeId;
 
 /// Bytes of the body in the header line and in the whole of a message's first slot.
@@ -59,8 +59,8 @@ struct Current {
 pub struct Messages {
     inbox: Inbox,
     current: Current,
-    parts: [Part; MAX_NODES],
-    /// By source: the bytes of its part.
+    /// By source, and the bytes of each.
+    parts: Slice<Part>,
     bytes: Table<[u64; MAX_MESSAGE_BYTES / 8]>,
 }
 
@@ -73,12 +73,12 @@ pub struct Arrived {
 }
 
 impl Messages {
-    pub fn new() -> sys::Result<Messages> {
+    pub fn new(nodes: u32) -> sys::Result<Messages> {
         Ok(Messages {
             inbox: Inbox::new(),
             current: Current::default(),
-            parts: [Part::default(); MAX_NODES],
-            bytes: Table::new(MAX_NODES as u64)?,
+            parts: Slice::new(nodes as usize, |_| Part::default())?,
+            bytes: Table::new(nodes.into())?,
         })
     }
 
@@ -220,7 +220,7 @@ pub static MESSAGES: PerNode<Messages> = PerNode::new(&TURN);
 /// # Errors
 /// The kernel's, when it gives no address space.
 pub fn start() -> sys::Result<()> {
-    MESSAGES.init(Messages::new()?);
+    MESSAGES.init(Messages::new(process::nodes())?);
     names::start();
     Ok(())
 }
@@ -420,7 +420,7 @@ mod tests {
     /// Section 3.3.2 and 3.3.4: every length up to the limit arrives whole; two sources do not mix.
     #[test]
     fn bodies_of_every_length_are_cut_and_put_together() {
-        let mut messages = Messages::new().unwrap();
+        let mut messages = Messages::new(8).unwrap();
         for bytes in (0..=MAX_MESSAGE_BYTES).step_by(WORD_BYTES) {
             let (mine, other) = (body(bytes), body((bytes * 3) % (MAX_MESSAGE_BYTES + 4)));
             let (a, b) = (cut(5 << 32 | 77, &mine), cut(6 << 32, &other));
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn what_a_handler_leaves_is_counted_and_dropped() {
-        let mut messages = Messages::new().unwrap();
+        let mut messages = Messages::new(8).unwrap();
         messages.accept(node(1), &cut(1, &body(100))[0]).unwrap();
         assert!(messages.begin().is_none(), "the rest is missing");
         messages.accept(node(1), &cut(1, &body(100))[1]).unwrap();
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn slots_that_do_not_fit_together_are_rejected() {
-        let mut messages = Messages::new().unwrap();
+        let mut messages = Messages::new(8).unwrap();
         let good = cut(1, &body(200));
         let damaged: [&dyn Fn(&mut Message); 4] =
             [&|m| m.args[0] = MAX_MESSAGE_BYTES as u64 + 4, &|m| m.args[0] = 6, &|m| m.args[0] = u64::MAX, &|m| {

@@ -262,7 +262,7 @@ impl World {
         let mut copies = copies.into_iter();
         let actors = (0..model.nodes).map(|_| Actor {
             copy: UnsafeCell::new(copies.next()),
-            statics: model.bulk.then(|| Statics::new(Settings { pages: 1, ..Settings::DEFAULT })),
+            statics: model.bulk.then(|| Statics::new(Settings { pages: 1, ..Settings::DEFAULT }, model.nodes)),
             status: Cell::new(Status::Looks),
             choice: Cell::new(Choice::GoOn),
             history: Cell::new(0),

@@ -235,7 +235,7 @@ pub fn run_in<R: Send>(
 pub fn run_staged<R>(region: Region, seed: u64, run: &dyn Fn(u32) -> Result<R, String>) -> Vec<Result<R, String>> {
     let nodes = region.header().nodes as usize;
     let settings = owner::Settings { pages: 1, ..owner::Settings::of(region.header()) };
-    let statics: Vec<_> = (0..nodes).map(|_| Statics::new(settings)).collect();
+    let statics: Vec<_> = (0..nodes).map(|_| Statics::new(settings, nodes as u32)).collect();
     let results: Vec<_> = (0..nodes).map(|_| RefCell::new(None)).collect();
     let before = |number: usize| {
         RUNNING.set(number);

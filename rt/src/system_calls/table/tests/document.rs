@@ -17,7 +17,7 @@ const HEAD: &str = "\
 
 Generated from `src/system_calls/table`; refresh with `BLIZZARD_BLESS=1 cargo test -p blizzard-rt document`.
 
-A call passes the gate (`DESIGN.md`, System calls). Its row says what the gate does. Columns that are empty say: nothing.
+A call passes the gate (`PROCESS.md`, System calls). Its row says what the gate does. Columns that are empty say: nothing.
 
 | column | what it says |
 |---|---|

@@ -1,0 +1,61 @@
+//! Whose each static is: its type says it, as `src/kernel/owned.rs` explains. What never changes is a constant.
+
+use blizzard_test_harness::layers::Tree;
+
+/// [`Turn`](blizzard_rt::kernel::owned::Turn) is the guard of the third type.
+const TYPES: [&str; 4] = ["PerProcess<", "PerThread<", "PerNode<", "Turn "];
+/// What stands around statics of a thread, which are written with the type of the value.
+const OF_THREAD: [&str; 2] = ["per_thread! {", "thread_local! {"];
+
+/// The statics that do not say it: file, line and text.
+fn problems(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (file, code) in tree.codes() {
+        // The line that ends the statics of a thread.
+        let mut end: Option<String> = None;
+        for (number, line) in (1..).zip(code.lines()) {
+            let text = line.trim_start();
+            if OF_THREAD.iter().any(|start| text.ends_with(start)) {
+                end = Some(format!("{}}}", &line[..line.len() - text.len()]));
+            } else if end.as_deref() == Some(line) {
+                end = None;
+            } else if end.is_none()
+                && let Some(of) = type_of_static(text)
+                && !TYPES.iter().any(|name| of.trim_start_matches("$crate::kernel::owned::").starts_with(name))
+            {
+                problems.push(format!("src/{file}.rs:{number}: {text}"));
+            }
+        }
+    }
+    problems
+}
+
+/// The type, and what follows on the line. `None`: there is no static, or an external one, which has no value.
+fn type_of_static(line: &str) -> Option<&str> {
+    let (before, behind) = line.split_once("static ")?;
+    let is_static = before.is_empty() || before.ends_with(' ');
+    let (name, of) = behind.split_once(": ")?;
+    let is_name = name.trim_start_matches("mut ").chars().all(|c| c.is_alphanumeric() || "_$".contains(c));
+    let is_external = of.ends_with(';') && !of.contains('=');
+    (is_static && is_name && !is_external).then_some(of)
+}
+
+#[test]
+fn types_say_whose_statics_are() {
+    let problems = problems(&Tree::read(env!("CARGO_MANIFEST_DIR")));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// What is found of the real tree with a line more in one of its files: the test above can fail.
+#[test]
+fn a_static_of_nobody_is_found() {
+    for line in [
+        "static COUNT: AtomicU64 = AtomicU64::new(0);",
+        "pub(crate) static mut COUNT: u64 = 0;",
+        "    pub static NAMES: Unaliased<PerProcess<u64>> =",
+        "fn f() { static TOLD: AtomicBool = AtomicBool::new(false); }",
+    ] {
+        let tree = Tree::read(env!("CARGO_MANIFEST_DIR")).with("kernel/limits", line);
+        assert_eq!(problems(&tree), [format!("src/kernel/limits.rs:1: {}", line.trim_start())]);
+    }
+}

@@ -10,7 +10,6 @@ use crate::node::node::Node;
 use crate::node::user_handlers;
 use crate::sync::{collective, group, lock, remote, slots, state};
 use crate::transport::message::Message;
-use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 
 /// Runs the handler of a message.
@@ -58,6 +57,7 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         | id::BULK_PIECE
         | id::BULK_STAGED
         | id::BULK_TAKEN => user_handlers::on_message(node, from, message),
-        _ => node.count(Counter::MessagesRejected),
+        // Nothing that the judge believes, and nothing that this node sends to itself.
+        number => node.fail(format_args!("a message of kind {number} has no handler")),
     }
 }

@@ -150,11 +150,9 @@ fn verify_and_inspect_report() {
 
 fn decisions_are_told_of_each_access_with_the_sums_of_the_rewrite() {
     let bench = Bench::new();
-    fs::write(bench.at("two.cc"), "namespace n { long f(long *p) { return p[0] + p[1]; } }\nint main() { return 0; }")
-        .unwrap();
-    assert!(
-        Command::new("c++").args(["-O1", "-o"]).args([bench.at("two"), bench.at("two.cc")]).status().unwrap().success()
-    );
+    // As C++ names `long n::f(long *)`, from the C compiler that every machine has.
+    let source = "long f(long *p) __asm__(\"_ZN1n1fEPl\");\nlong f(long *p) { return p[0] + p[1]; }\nint main(void) { return 0; }\n";
+    compile(source, &bench.at("two"), &["-O1"]);
     let json = |args: &[&str]| -> serde_json::Value {
         let (out, err, status) = bench.run(&[&["inspect", args[0], "--json"], &args[1..]].concat());
         assert_eq!((err.as_str(), status), ("", 0), "{args:?}");

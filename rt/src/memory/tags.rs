@@ -106,7 +106,8 @@ impl<C: AccessControl> Space<C> {
     /// Whether the segment holds `addr`.
     #[inline]
     pub const fn contains(&self, addr: u64) -> bool {
-        addr >= SEGMENT_BASE && addr - SEGMENT_BASE < self.bytes
+        // An address below the segment makes a number above all sizes.
+        addr.wrapping_sub(SEGMENT_BASE) < self.bytes
     }
 
     /// The block's address, which is in the segment.
@@ -146,10 +147,8 @@ impl<C: AccessControl> Space<C> {
         if block.addr() & (bytes - 1) != 0 {
             refuse_inside(block.addr());
         }
-        self.control.set_tags(self.inside(block), BLOCK_BYTES, tag);
-        for part in 1..bytes / BLOCK_BYTES {
-            self.control.set_tags(self.inside(Block::of(block.addr() + part * BLOCK_BYTES)), BLOCK_BYTES, tag);
-        }
+        self.inside(Block::of(block.addr() + bytes - BLOCK_BYTES));
+        self.control.set_tags(self.inside(block), bytes, tag);
     }
 
     /// Whether the block's tag allows the access now. Outside the segment everything is allowed.

@@ -5,7 +5,7 @@
 //! | [`interface`] | the trait, and what a fault can mean |
 //! | [`tag_tests`] | tags that inserted code tests: the kind that programs run with |
 //! | [`program`] | the choice, and the functions of this process |
-//! | `aliased` | tags, and memory that faults: a kind of tests |
+//! | `tests/aliased` | tags, and memory that faults: a kind that unit tests run |
 
 pub mod interface;
 
@@ -13,7 +13,5 @@ pub mod tag_tests;
 
 pub mod program;
 
-#[cfg(test)]
-mod aliased;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The basic operations on each kind of access control.
 
 use crate::kernel::sys::{self, Errno};
-use crate::memory::access_control::aliased::Aliased;
 use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::access_control::program;
 use crate::memory::access_control::tag_tests::TagTests;
+use crate::memory::access_control::tests::aliased::Aliased;
 use crate::memory::partition::{BlockSize, Partition};
 use crate::memory::segment::{GUARD_BYTES, InvalidTags};
 use crate::memory::tags::Space;

@@ -10,7 +10,7 @@ use crate::memory::access_control::interface::AccessControl;
 use crate::memory::access_control::program::{self, Chosen};
 use crate::memory::partition::{BlockSize, Partition};
 use crate::memory::segment;
-use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use blizzard_contract::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use blizzard_protocol::ids::{BLOCK_WORDS, Block};
 use blizzard_protocol::tag::Tag;
 use core::ops::Range;
@@ -59,8 +59,9 @@ impl<C: AccessControl> Space<C> {
     /// The view of that access control.
     ///
     /// # Safety
-    /// It has mapped a segment of `bytes` bytes, and its tags can be changed.
+    /// It has mapped a segment of `bytes` bytes, a multiple of all sizes of blocks, and its tags can be changed.
     pub const unsafe fn of(control: C, bytes: u64) -> Space<C> {
+        assert!(bytes.is_multiple_of(BLOCK_MAX_BYTES));
         Space { control, bytes, partition: Partition::uniform(BlockSize::MIN) }
     }
 
@@ -147,7 +148,8 @@ impl<C: AccessControl> Space<C> {
         if block.addr() & (bytes - 1) != 0 {
             refuse_inside(block.addr());
         }
-        self.inside(Block::of(block.addr() + bytes - BLOCK_BYTES));
+        // Sizes of blocks divide that of the segment: it holds all of the block.
+        debug_assert!(bytes <= BLOCK_MAX_BYTES);
         self.control.set_tags(self.inside(block), bytes, tag);
     }
 

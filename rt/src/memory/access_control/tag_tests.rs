@@ -7,7 +7,7 @@
 use crate::kernel::sys;
 use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::segment::{self, CONTEXTS, InvalidTags, MapError, TABLE, WINDOW};
-use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use blizzard_contract::{self as contract, BLOCK_SHIFT, SEGMENT_BASE};
 use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -104,9 +104,11 @@ impl AccessControl for TagTests {
     /// Relaxed: the program's tests run on the same thread.
     #[inline]
     fn set_tags(&self, addr: u64, bytes: u64, tag: Tag) {
-        self.cell(addr).store(tag.byte(), Ordering::Relaxed);
-        for part in 1..bytes / BLOCK_BYTES {
-            self.cell(addr + part * BLOCK_BYTES).store(tag.byte(), Ordering::Relaxed);
+        let first = self.cell(addr);
+        first.store(tag.byte(), Ordering::Relaxed);
+        for part in 1..bytes as usize >> BLOCK_SHIFT {
+            // SAFETY: tags of addresses that follow each other do so, too.
+            unsafe { AtomicU8::from_ptr(first.as_ptr().add(part)) }.store(tag.byte(), Ordering::Relaxed);
         }
     }
 

@@ -296,10 +296,10 @@ extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) ->
     }
     with_run("bz_fetch_op_u64", |call| match call {
         Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
-        // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
         Call::Single(_) => {
-            // SAFETY: an aligned word of the segment, which stays mapped; every use of it is atomic.
-            single::apply(unsafe { AtomicU64::from_ptr(runtime_address(word as u64).cast()) }, op, value, expected)
+            let word = runtime_address(word as u64).cast();
+            // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
+            single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected)
         }
     })
 }

@@ -61,7 +61,7 @@ impl<C: AccessControl> Space<C> {
     /// # Safety
     /// It has mapped a segment of `bytes` bytes, a multiple of all sizes of blocks, and its tags can be changed.
     pub const unsafe fn of(control: C, bytes: u64) -> Space<C> {
-        assert!(bytes.is_multiple_of(BLOCK_MAX_BYTES));
+        assert!(bytes.is_multiple_of(BLOCK_MAX_BYTES), "the segment ends inside a block");
         Space { control, bytes, partition: Partition::uniform(BlockSize::MIN) }
     }
 
@@ -261,5 +261,11 @@ mod tests {
     fn addresses_outside_are_not_touched() {
         let (space, _memory, _tags) = space(4096);
         space.read(Block::of(SEGMENT_BASE + 4096));
+    }
+
+    #[test]
+    #[should_panic(expected = "ends inside a block")]
+    fn a_segment_holds_whole_blocks() {
+        space(4096 + 64);
     }
 }

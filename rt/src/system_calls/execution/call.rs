@@ -1,6 +1,7 @@
 //! A call of the program, and what becomes of it.
 
 use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
+use crate::memory::access_control::program;
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::row::{Arg, Row};
@@ -22,6 +23,11 @@ impl Call {
     pub fn new(rax: u64, args: [u64; 6], rip: u64, rsp: u64) -> Call {
         let nr = i64::from(rax as i32);
         Call { row: row(nr), nr, args, rip, rsp }
+    }
+
+    /// Its arguments as the kernel is given them.
+    pub fn kernel_arguments(&self) -> [u64; 6] {
+        kernel_arguments(self.row, &self.args, program::kernel_address)
     }
 
     /// The program makes it, at the plain stub.

@@ -262,7 +262,7 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     // SAFETY: see `SCRATCH`: the gate is inside.
     let scratch = unsafe { &mut *SCRATCH.get() };
     let args = &call.args;
-    let mut new = kernel_arguments(call.row, args, program::kernel_address);
+    let mut new = call.kernel_arguments();
     // SAFETY: passed on from the caller.
     unsafe { replace_mask(call, scratch, &mut new, RESERVED) };
     replace_timeout(call, scratch, &mut new);
@@ -291,7 +291,7 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
 /// # Safety
 /// As [`changed`].
 pub unsafe fn with_mask(call: &Call, reserved: u64) -> Option<Outcome> {
-    let mut new = kernel_arguments(call.row, &call.args, program::kernel_address);
+    let mut new = call.kernel_arguments();
     // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
     unsafe { replace_mask(call, &mut *SCRATCH.get(), &mut new, reserved) };
     run_changed(&call.args, &new, 0)

@@ -14,7 +14,7 @@
 
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
-use crate::memory::access_control::program::runtime_address;
+use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::system_calls::table::row::{Row, Transfer};
 use core::cell::UnsafeCell;
 
@@ -23,8 +23,9 @@ const AT: usize = 1;
 const BYTES: usize = 2;
 /// Most parts of a scattered transfer (UIO_MAXIOV).
 const PARTS: usize = 1024;
-/// Words of a `struct msghdr`; the indices of its parts, their number, and the bytes of its control data.
+/// Words of a `struct msghdr`; the indices of its peer's address, its parts, their number, and the bytes of its control data.
 const MESSAGE_WORDS: usize = 7;
+const MESSAGE_NAME: usize = 0;
 const MESSAGE_PARTS: usize = 2;
 const MESSAGE_COUNT: usize = 3;
 const MESSAGE_CONTROL: usize = 4;
@@ -130,6 +131,7 @@ pub unsafe fn rest(row: &Row, args: &[u64; 6], done: u64) -> [u64; 6] {
             // SAFETY: passed on from the caller.
             unsafe {
                 rest.message = message(args[AT]);
+                rest.message[MESSAGE_NAME] = kernel_address(rest.message[MESSAGE_NAME]);
                 rest.message[MESSAGE_COUNT] =
                     rest.leave_out(rest.message[MESSAGE_PARTS], rest.message[MESSAGE_COUNT], done);
             }
@@ -155,7 +157,7 @@ impl Rest {
             let gone = done.min(bytes);
             done -= gone;
             if gone < bytes {
-                self.parts[kept] = [from.wrapping_add(gone), bytes - gone];
+                self.parts[kept] = [kernel_address(from.wrapping_add(gone)), bytes - gone];
                 kept += 1;
             }
         }

@@ -5,8 +5,7 @@
 use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::libraries::closure::redirect;
-use crate::memory::access_control::program;
-use crate::system_calls::execution::call::{Call, kernel_arguments};
+use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
 use crate::system_calls::table::row::Action;
 
@@ -18,9 +17,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
     match action {
         Action::LockWhenUsed => Some(lock_when_used(call.args)),
         // SAFETY: passed on from the caller.
-        Action::Limits => unsafe {
-            limits::call(call.nr, &kernel_arguments(call.row, &call.args, program::kernel_address))
-        },
+        Action::Limits => unsafe { limits::call(call.nr, &call.kernel_arguments()) },
         // SAFETY: passed on from the caller.
         Action::OpenLibrary(path) => unsafe { loading::open(call, path) },
         // SAFETY: passed on from the caller.

@@ -27,7 +27,6 @@ use crate::memory::access_control::program::{self, runtime_address};
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
-use crate::system_calls::execution::call::kernel_arguments;
 use crate::system_calls::table::visitor::keep_pages_out;
 use crate::tempest::owner;
 use blizzard_contract::{Counter, ModuleInfo};
@@ -78,7 +77,7 @@ unsafe fn open_for_loader(call: &Call, path: u64) -> i64 {
         return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
     }
     // SAFETY: the caller's.
-    let fd = unsafe { sys::raw(call.nr, kernel_arguments(call.row, &call.args, program::kernel_address)) };
+    let fd = unsafe { sys::raw(call.nr, call.kernel_arguments()) };
     if fd < 0 {
         return fd;
     }

@@ -10,11 +10,10 @@
 use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
-use crate::memory::access_control::program;
 use crate::process::frame::Frame;
 use crate::process::resume;
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome, kernel_arguments};
+use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::situation;
@@ -66,7 +65,7 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
             }
             limits::lower();
             // SAFETY: the program's call: it comes back if it fails.
-            let result = unsafe { sys::raw(call.nr, kernel_arguments(call.row, &call.args, program::kernel_address)) };
+            let result = unsafe { sys::raw(call.nr, call.kernel_arguments()) };
             limits::restore();
             Some(Outcome::Done(result))
         }

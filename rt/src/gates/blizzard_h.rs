@@ -6,6 +6,7 @@
 
 use crate::kernel::entry::aligned;
 use crate::kernel::print;
+use crate::memory::access_control::program::runtime_address;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use crate::memory::region::Context;
 use crate::node::arenas::Full;
@@ -295,8 +296,11 @@ extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) ->
     }
     with_run("bz_fetch_op_u64", |call| match call {
         Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
-        // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
-        Call::Single(_) => single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected),
+        Call::Single(_) => {
+            let word = runtime_address(word as u64).cast();
+            // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
+            single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected)
+        }
     })
 }
 

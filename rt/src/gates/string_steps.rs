@@ -37,6 +37,8 @@ pub struct StringRegs {
 pub trait Blocks {
     /// Whether the block that holds `addr` allows the access now.
     fn accessible(&self, addr: u64, store: bool) -> bool;
+    /// By which address the runtime reads and writes. Addresses keep their distances.
+    fn runtime_address(&self, addr: u64) -> u64;
     /// Makes `bytes` bytes at `addr` accessible; other blocks may become inaccessible meanwhile.
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool);
     /// Makes `bytes` bytes at both addresses accessible at once.
@@ -118,15 +120,16 @@ pub unsafe fn perform(desc: u32, regs: &mut StringRegs, blocks: &mut impl Blocks
             }
         }
         fruitless = 0;
-        let mut chunk = StringRegs { rcx: n, ..*regs };
+        let (rsi, rdi) = (blocks.runtime_address(regs.rsi), blocks.runtime_address(regs.rdi));
+        let mut chunk = StringRegs { rcx: n, rsi, rdi, ..*regs };
         blocks.executes(left, n);
         // SAFETY: the caller vouches for the instruction; its first n elements are accessible.
         unsafe { execute(op, size_log2, rep == 2, &mut chunk) };
         blocks.executed();
         left -= n - chunk.rcx;
         regs.rax = chunk.rax;
-        regs.rsi = chunk.rsi;
-        regs.rdi = chunk.rdi;
+        regs.rsi = regs.rsi.wrapping_add(chunk.rsi.wrapping_sub(rsi));
+        regs.rdi = regs.rdi.wrapping_add(chunk.rdi.wrapping_sub(rdi));
         if compares {
             regs.rflags = regs.rflags & !STATUS_FLAGS | chunk.rflags & STATUS_FLAGS;
             let equal = chunk.rflags & ZF != 0;
@@ -233,13 +236,15 @@ mod tests {
         acquired: u64,
         /// Acquiring a block takes others away with this chance in four.
         hostility: u64,
+        /// From the program's addresses to those of the bytes.
+        distance: u64,
         both: u64,
     }
 
     impl FakeBlocks {
         fn new(seed: u64, hostility: u64) -> Self {
             let (readable, writable) = (HashSet::new(), HashSet::new());
-            FakeBlocks { readable, writable, random: Random(seed | 1), acquired: 0, hostility, both: 0 }
+            FakeBlocks { readable, writable, random: Random(seed | 1), acquired: 0, hostility, distance: 0, both: 0 }
         }
 
         fn grant(&mut self, addr: u64, bytes: u64, store: bool) {
@@ -253,6 +258,10 @@ mod tests {
         fn accessible(&self, addr: u64, store: bool) -> bool {
             let block = addr / BLOCK_BYTES;
             self.writable.contains(&block) || !store && self.readable.contains(&block)
+        }
+
+        fn runtime_address(&self, addr: u64) -> u64 {
+            addr.wrapping_add(self.distance)
         }
 
         fn acquire(&mut self, addr: u64, bytes: u64, store: bool) {
@@ -321,19 +330,21 @@ mod tests {
             let (src, dst) = (place(), place());
             let rax = if random.below(2) == 0 { 0 } else { random.next() };
             let rflags = 0x202 | random.next() & STATUS_FLAGS | if down { DF } else { 0 };
-            let run = |arena: &mut Vec<u8>, f: &mut dyn FnMut(&mut StringRegs)| {
-                let base = arena.as_mut_ptr() as u64;
+            let distance = if random.below(2) == 0 { 0 } else { BLOCK_BYTES << 20 };
+            let run = |arena: &mut Vec<u8>, distance: u64, f: &mut dyn FnMut(&mut StringRegs)| {
+                let base = arena.as_mut_ptr() as u64 - distance;
                 let mut regs = StringRegs { rax, rcx: count, rsi: base + src, rdi: base + dst, rflags };
                 f(&mut regs);
                 StringRegs { rsi: regs.rsi - base, rdi: regs.rdi - base, ..regs }
             };
             let mut copy = arena.clone();
             // SAFETY: the operands lie inside the arena.
-            let expected = run(&mut copy, &mut |regs| unsafe { reference(op, size_log2, rep, regs) });
+            let expected = run(&mut copy, 0, &mut |regs| unsafe { reference(op, size_log2, rep, regs) });
             // Hostility 4: everything else is lost each time, so only both at once can get on.
-            let mut fake = FakeBlocks::new(random.next(), random.below(5));
+            let mut fake = FakeBlocks { distance, ..FakeBlocks::new(random.next(), random.below(5)) };
             // SAFETY: the operands lie inside the arena.
-            let got = run(&mut arena, &mut |regs| unsafe { perform(desc(op, size_log2, rep), regs, &mut fake) });
+            let got =
+                run(&mut arena, distance, &mut |regs| unsafe { perform(desc(op, size_log2, rep), regs, &mut fake) });
             assert_eq!(got, expected, "round {round}: op {op} size {size_log2} rep {rep} count {count} down {down}");
             assert_eq!(arena, copy, "round {round}: memory");
             acquired += fake.acquired;

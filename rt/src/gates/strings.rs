@@ -9,6 +9,7 @@
 //! Source: SDM volume 2 (REP: what a repeated instruction leaves when it faults; the flags are those from before it).
 
 use crate::gates::string_steps::{self, Blocks, StringRegs};
+use crate::memory::access_control::program;
 use crate::node::access::Lane;
 use crate::node::user_handlers;
 use crate::process::accesses;
@@ -35,13 +36,17 @@ impl Blocks for NodeBlocks {
         tags::block_accessible(addr, store)
     }
 
+    fn runtime_address(&self, addr: u64) -> u64 {
+        program::runtime_address(addr) as u64
+    }
+
     fn acquire(&mut self, addr: u64, bytes: u64, store: bool) {
         accesses::require(addr, bytes, store, false);
     }
 
     fn acquire_both(&mut self, addrs: [u64; 2], bytes: u64, store: bool) {
         let lanes = addrs.map(|addr| Lane { addr, bytes, store, masked: false });
-        match addrs.map(tags::in_segment) {
+        match addrs.map(program::in_segment) {
             [true, true] => accesses::require_lanes(&lanes),
             [true, false] => accesses::require_lanes(&lanes[..1]),
             [false, true] => accesses::require_lanes(&lanes[1..]),

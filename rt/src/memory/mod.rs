@@ -6,8 +6,10 @@ pub mod partition;
 
 pub mod homes;
 
-pub mod tags;
-
 pub mod segment;
+
+pub mod access_control;
+
+pub mod tags;
 
 pub mod region;

@@ -17,6 +17,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Inaccessible bytes on either side of the segment.
 pub const GUARD_BYTES: u64 = 2 << 20;
 
+/// The tag table.
+pub const TABLE: Range<u64> = contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
+/// Shared memory with its guards, and what else lies between.
+pub const WINDOW: Range<u64> =
+    contract::SEGMENT_BASE - GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
+/// The context pages.
+pub const CONTEXTS: Range<u64> = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
+
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
@@ -53,7 +61,7 @@ impl fmt::Display for MapError {
 ///
 /// # Safety
 /// With a file, its contents may change at any time: only atomics may look at a shared one.
-unsafe fn place(
+pub(crate) unsafe fn place(
     what: &'static str,
     addr: u64,
     bytes: u64,
@@ -183,19 +191,6 @@ pub unsafe fn let_gathers_look() -> sys::Result<()> {
     }
 }
 
-/// Maps the segment between its guards.
-///
-/// # Safety
-/// Called once per process.
-pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
-    // SAFETY: passed on from the caller; advice changes no contents.
-    unsafe {
-        map_between_guards("shared segment", contract::SEGMENT_BASE, bytes)?;
-        let _ = sys::madvise(contract::SEGMENT_BASE, bytes, libc::MADV_DONTDUMP);
-    }
-    Ok(())
-}
-
 /// How much of an arena is shown in core dumps at a time, so that few allocations have to say so.
 const SHOWN_BYTES: u64 = 2 << 20;
 
@@ -237,36 +232,28 @@ pub(crate) unsafe fn map_between_guards(what: &'static str, base: u64, bytes: u6
     Ok(())
 }
 
-/// Makes every tag of the segment Invalid, by mapping the region's fill area over them again and again.
-///
-/// # Safety
-/// [`map_tag_table`] has run and no tag of the segment was used; `fd` is the region with that header.
-pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
-    let base = contract::TAG_TABLE_BASE + (contract::SEGMENT_BASE >> contract::BLOCK_SHIFT);
-    let total = header.segment_bytes >> contract::BLOCK_SHIFT;
-    // SAFETY: passed on from the caller.
-    unsafe { repeat_over_tags(base, total, fd, header.fill_bytes, header.fill_off) }
+/// A file of bytes [`TAG_INVALID`](contract::TAG_INVALID).
+#[derive(Clone, Copy, Debug)]
+pub struct InvalidTags {
+    pub fd: i32,
+    /// Where those bytes begin in it, and how many there are: whole pages.
+    pub offset: u64,
+    pub bytes: u64,
 }
 
-/// Maps `fill_bytes` bytes of a file over part of the tag table again and again.
+/// Maps Invalid tags over part of the tag table again and again.
 ///
 /// # Safety
 /// The range is part of the tag table, and no tag of it was used; the file's bytes are tags that nobody changes.
-pub(crate) unsafe fn repeat_over_tags(
-    base: u64,
-    total: u64,
-    fd: i32,
-    fill_bytes: u64,
-    fill_off: u64,
-) -> Result<(), MapError> {
+pub(crate) unsafe fn repeat_over_tags(base: u64, total: u64, fill: InvalidTags) -> Result<(), MapError> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
     limits::make_room_for_data(total);
     let mut done = 0;
     while done < total {
-        let bytes = fill_bytes.min(total - done);
+        let bytes = fill.bytes.min(total - done);
         let addr = base + done;
         // SAFETY: inside the tag table, which is the runtime's own. A private mapping: writes stay in this node.
-        unsafe { sys::mmap(addr, bytes, RW, flags, fd, fill_off) }.map_err(|errno| MapError {
+        unsafe { sys::mmap(addr, bytes, RW, flags, fill.fd, fill.offset) }.map_err(|errno| MapError {
             what: "segment's tags",
             addr,
             bytes,
@@ -293,19 +280,6 @@ pub unsafe fn change_node(node: u32) -> sys::Result<()> {
         sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, RW)?;
         (contract::CTX_NODE as *mut u32).write(node);
         sys::mprotect(contract::CONTEXT_PRIVATE, CONTEXT_BYTES, libc::PROT_READ)
-    }
-}
-
-/// Makes the segment and its tags what they are at the start: zeros, and Invalid.
-///
-/// # Safety
-/// [`map_segment`] and [`invalidate_segment`] have run; nothing relies on their contents.
-pub unsafe fn forget(segment_bytes: u64) -> sys::Result<()> {
-    let tags = contract::TAG_TABLE_BASE + (contract::SEGMENT_BASE >> contract::BLOCK_SHIFT);
-    // SAFETY: private mappings: pages that were written come back as zeros, and as the file's.
-    unsafe {
-        sys::madvise(contract::SEGMENT_BASE, segment_bytes, libc::MADV_DONTNEED)?;
-        sys::madvise(tags, segment_bytes >> contract::BLOCK_SHIFT, libc::MADV_DONTNEED)
     }
 }
 

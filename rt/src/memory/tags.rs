@@ -1,17 +1,19 @@
 //! Access tags of the segment's blocks, and the node's own copies of them.
 //!
-//! Purpose: [`Space`] is one node's view of the segment: where its copy and its tags lie. In a program both are at the addresses of
-//! [`blizzard_contract`]; a test has several nodes in one process, each with its own. Input and output: addresses of the segment, as
+//! Purpose: [`Space`] is one node's view of the segment: its access control, its size, its blocks. In a program there is one; a test has
+//! several nodes in one process, each with its own. Input and output: addresses of the segment, as
 //! programs use them on every node.
 //! **Invariants**: only the node's own thread changes its tags (design section 5, atomicity); every method panics on an address
 //! outside the segment instead of touching other memory, so callers check addresses that come from messages first.
 
-use crate::kernel::sys;
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{self, Chosen};
 use crate::memory::partition::{BlockSize, Partition};
-use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
+use crate::memory::segment;
+use blizzard_contract::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, SEGMENT_BASE};
 use blizzard_protocol::ids::{BLOCK_WORDS, Block};
 use blizzard_protocol::tag::Tag;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::ops::Range;
 
 #[cold]
 fn refuse_outside(addr: u64) -> ! {
@@ -25,11 +27,8 @@ fn refuse_inside(addr: u64) -> ! {
 
 /// One node's copy of the segment and its tags.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
-    /// Where the copy of address `SEGMENT_BASE` lies.
-    memory: u64,
-    /// Where the tag of address `SEGMENT_BASE` lies.
-    tags: u64,
+pub struct Space<C = Chosen> {
+    control: C,
     bytes: u64,
     /// Says by address how many bytes change hands together.
     partition: Partition,
@@ -42,25 +41,33 @@ impl Space {
     /// `bytes` bytes at `memory` and `bytes / 64` bytes at `tags` are mapped, readable and writable as long as the view is used, and
     /// used by this node alone.
     pub const unsafe fn new(memory: u64, tags: u64, bytes: u64) -> Space {
-        Space { memory, tags, bytes, partition: Partition::uniform(BlockSize::MIN) }
+        // SAFETY: passed on from the caller.
+        unsafe { Space::of(Chosen::at(memory, tags), bytes) }
     }
 
     /// The view that the program has.
     ///
     /// # Safety
-    /// [`crate::memory::segment`] has mapped a segment of `bytes` bytes and the tag table.
+    /// [`program::map_segment`] has mapped a segment of `bytes` bytes, and [`program::invalidate_segment`] its tags.
     pub const unsafe fn program(bytes: u64) -> Space {
-        Space {
-            memory: SEGMENT_BASE,
-            tags: contract::TAG_TABLE_BASE + (SEGMENT_BASE >> BLOCK_SHIFT),
-            bytes,
-            partition: Partition::uniform(BlockSize::MIN),
-        }
+        // SAFETY: passed on from the caller.
+        unsafe { Space::of(program::PROGRAM, bytes) }
+    }
+}
+
+impl<C: AccessControl> Space<C> {
+    /// The view of that access control.
+    ///
+    /// # Safety
+    /// It has mapped a segment of `bytes` bytes, a multiple of all sizes of blocks, and its tags can be changed.
+    pub const unsafe fn of(control: C, bytes: u64) -> Space<C> {
+        assert!(bytes.is_multiple_of(BLOCK_MAX_BYTES), "the segment ends inside a block");
+        Space { control, bytes, partition: Partition::uniform(BlockSize::MIN) }
     }
 
     /// The same view with blocks as in that partition. Tags stay per minimum block; all those of a block are the same.
     #[must_use]
-    pub const fn with_partition(self, partition: Partition) -> Space {
+    pub fn with_partition(self, partition: Partition) -> Space<C> {
         Space { partition, ..self }
     }
 
@@ -92,39 +99,45 @@ impl Space {
         self.bytes
     }
 
+    /// The segment's addresses.
+    pub const fn range(&self) -> Range<u64> {
+        SEGMENT_BASE..SEGMENT_BASE + self.bytes
+    }
+
     /// Whether the segment holds `addr`.
     #[inline]
     pub const fn contains(&self, addr: u64) -> bool {
-        addr >= SEGMENT_BASE && addr - SEGMENT_BASE < self.bytes
+        // An address below the segment makes a number above all sizes.
+        addr.wrapping_sub(SEGMENT_BASE) < self.bytes
     }
 
+    /// The block's address, which is in the segment.
     #[inline]
-    fn offset(&self, block: Block) -> u64 {
+    fn inside(&self, block: Block) -> u64 {
         if !self.contains(block.addr()) {
             refuse_outside(block.addr());
         }
-        block.addr() - SEGMENT_BASE
+        block.addr()
+    }
+
+    #[inline]
+    fn address_of(&self, block: Block) -> *mut u64 {
+        self.control.runtime_address(self.inside(block)) as *mut u64
     }
 
     /// Number of the block, counted from the segment's start.
     #[inline]
     pub fn number(&self, block: Block) -> u64 {
-        self.offset(block) >> BLOCK_SHIFT
-    }
-
-    #[inline]
-    fn tag_cell(&self, block: Block) -> &AtomicU8 {
-        // SAFETY: inside the tags that the creator vouched for.
-        unsafe { AtomicU8::from_ptr((self.tags + self.number(block)) as *mut u8) }
+        (self.inside(block) - SEGMENT_BASE) >> BLOCK_SHIFT
     }
 
     /// The tag; `None` when the byte is no tag, which means that the table was overwritten.
     #[inline]
     pub fn tag(&self, block: Block) -> Option<Tag> {
-        Tag::from_byte(self.tag_cell(block).load(Ordering::Relaxed))
+        self.control.tag(self.inside(block))
     }
 
-    /// Sets the tags of a block. Relaxed: the program's checks run on the same thread.
+    /// Sets the tags of a block.
     pub fn set_tag(&self, block: Block, tag: Tag) {
         self.set_tags(block, self.block_bytes(block.addr()), tag);
     }
@@ -135,32 +148,26 @@ impl Space {
         if block.addr() & (bytes - 1) != 0 {
             refuse_inside(block.addr());
         }
-        self.tag_cell(block).store(tag.byte(), Ordering::Relaxed);
-        for part in 1..bytes / BLOCK_BYTES {
-            self.tag_cell(Block::of(block.addr() + part * BLOCK_BYTES)).store(tag.byte(), Ordering::Relaxed);
-        }
+        // Sizes of blocks divide that of the segment: it holds all of the block.
+        debug_assert!(bytes <= BLOCK_MAX_BYTES);
+        self.control.set_tags(self.inside(block), bytes, tag);
     }
 
     /// Whether the block's tag allows the access now. Outside the segment everything is allowed.
     #[inline]
     pub fn allows(&self, block: Block, store: bool) -> bool {
-        if !self.contains(block.addr()) {
-            return true;
-        }
-        let forbidden = if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD };
-        self.tag_cell(block).load(Ordering::Relaxed) & forbidden == 0
+        !self.contains(block.addr()) || self.control.allows(block.addr(), store)
     }
 
-    /// Where the node's own copy of `addr` lies; `addr` must be in the segment.
-    pub fn local(&self, addr: u64) -> *mut u8 {
-        assert!(self.contains(addr), "{addr:#x} is outside the segment");
-        (self.memory + (addr - SEGMENT_BASE)) as *mut u8
+    /// By which address the runtime reads and writes; private memory is where the program has it.
+    pub fn runtime_address(&self, addr: u64) -> *mut u8 {
+        (if self.contains(addr) { self.control.runtime_address(addr) } else { addr }) as *mut u8
     }
 
     /// The data of a minimum block in the node's own copy.
     #[inline]
     pub fn read(&self, block: Block) -> [u64; BLOCK_WORDS] {
-        let from = (self.memory + self.offset(block)) as *const u64;
+        let from = self.address_of(block);
         // Word by word, as rings are written: wider loads from words that were just stored would have to wait for the stores.
         // SAFETY: a whole aligned block inside the copy; the program's thread is inside the runtime.
         core::array::from_fn(|word| unsafe { from.add(word).read_volatile() })
@@ -170,14 +177,21 @@ impl Space {
     pub fn discard(&self, addr: u64, bytes: u64) {
         let last = addr + bytes - 1;
         assert!(self.contains(addr) && self.contains(last), "{addr:#x} is outside the segment");
-        // SAFETY: the node's own copy, private and anonymous; the caller has made all its blocks Invalid.
-        let _ = unsafe { sys::madvise(self.local(addr) as u64, bytes, libc::MADV_DONTNEED) };
+        // SAFETY: the node's own copy; the caller has made all its blocks Invalid.
+        let _ = unsafe { self.control.discard(addr, bytes) };
+    }
+
+    /// Lets core dumps contain what is handed out of an arena, of which `bytes` bytes begin at `start`: from the limit `before` to `limit`.
+    pub fn show_in_dumps(&self, (start, bytes): (u64, u64), before: u64, limit: u64) {
+        let local = self.control.kernel_address(start);
+        // SAFETY: an arena of the segment.
+        unsafe { segment::show_in_dumps(local, (start, start + bytes), before, limit) };
     }
 
     /// Replaces the data of a minimum block in the node's own copy.
     #[inline]
     pub fn write(&self, block: Block, data: &[u64; BLOCK_WORDS]) {
-        let to = (self.memory + self.offset(block)) as *mut u64;
+        let to = self.address_of(block);
         for (word, &value) in data.iter().enumerate() {
             // SAFETY: as in `read`.
             unsafe { to.add(word).write_volatile(value) }
@@ -188,6 +202,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_contract as contract;
 
     fn space(bytes: usize) -> (Space, Vec<u64>, Vec<u8>) {
         let mut memory = vec![0u64; bytes / 8];
@@ -246,5 +261,11 @@ mod tests {
     fn addresses_outside_are_not_touched() {
         let (space, _memory, _tags) = space(4096);
         space.read(Block::of(SEGMENT_BASE + 4096));
+    }
+
+    #[test]
+    #[should_panic(expected = "ends inside a block")]
+    fn a_segment_holds_whole_blocks() {
+        space(4096 + 64);
     }
 }

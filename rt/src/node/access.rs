@@ -11,14 +11,13 @@
 
 use crate::links::bugs::has_bug;
 use crate::memory::homes::{ArenaId, PAGE_BYTES};
-use crate::memory::segment;
 use crate::messages::kinds::id;
 use crate::node::alarm;
 use crate::node::node::Node;
 use crate::transport::message::Message;
 use crate::transport::patience::Patience;
 use crate::transport::patience::Wait;
-use blizzard_contract::{BLOCK_BYTES, Counter, SEGMENT_BASE};
+use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::engine::access::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
@@ -264,10 +263,8 @@ impl Node {
         self.engine.serve(&self.links, arena.protocol());
         let known = &mut self.handed_out[arena.index()];
         let before = core::mem::replace(known, limit.max(*known));
-        if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
-            let local = self.space.local(start) as u64;
-            // SAFETY: an arena of this node's copy of the segment.
-            unsafe { segment::show_in_dumps(local, (start, start + bytes), before, limit) };
+        if let Some(range) = self.homes.arena_range(arena).filter(|_| limit > before) {
+            self.space.show_in_dumps(range, before, limit);
         }
     }
 
@@ -294,8 +291,9 @@ impl Node {
 
     /// Calls `each` with the blocks of a range of shared memory that have been handed out. The range may be much larger than what is shared of it.
     fn each_shared_block(&mut self, addr: u64, bytes: u64, mut each: impl FnMut(&mut Node, Block)) {
-        let first = addr.max(SEGMENT_BASE);
-        let end = addr.saturating_add(bytes).min(SEGMENT_BASE + self.space.bytes());
+        let segment = self.space.range();
+        let first = addr.max(segment.start);
+        let end = addr.saturating_add(bytes).min(segment.end);
         if first >= end {
             return;
         }

@@ -7,6 +7,7 @@
 
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::memory::arena::FreeError;
 use crate::memory::homes::{Attributes, Homes};
 use crate::memory::segment;
@@ -141,8 +142,8 @@ impl Single {
             .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes)?)))
             .ok_or(NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
-            // SAFETY: an arena of the segment, which a run of one node has at its own place.
-            unsafe { segment::show_in_dumps(start, (start, start + bytes), before, limit) };
+            // SAFETY: an arena of the segment.
+            unsafe { segment::show_in_dumps(kernel_address(start), (start, start + bytes), before, limit) };
         }
         chunk.map(|chunk| (chunk.addr, chunk.bytes, chunk.recycled))
     }
@@ -279,7 +280,7 @@ impl Single {
 pub unsafe fn zero(addr: u64, bytes: u64) {
     debug_assert!(bytes.is_multiple_of(BLOCK_BYTES));
     // SAFETY: the caller's promise.
-    unsafe { core::ptr::write_bytes(addr as *mut u8, 0, bytes as usize) };
+    unsafe { core::ptr::write_bytes(runtime_address(addr), 0, bytes as usize) };
 }
 
 #[cfg(test)]

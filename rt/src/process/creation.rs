@@ -16,6 +16,7 @@
 //! Source: Lusk et al., Portable Programs for Parallel Processors, 1987 (the macros); `clone(2)`, `mremap(2)`.
 
 use crate::kernel::sys;
+use crate::memory::access_control::program;
 use crate::memory::segment;
 use crate::memory::tags::Space;
 use crate::node::calls::creation::{HOLDING, NEXT, PARENT};
@@ -64,7 +65,7 @@ pub fn become_node() {
         sys::exit_group(libc::EXIT_FAILURE);
     }
     // SAFETY: the child's own copies, which nobody has looked at.
-    if let Err(e) = unsafe { segment::forget(region.header().segment_bytes) } {
+    if let Err(e) = unsafe { program::forget_segment(region.header().segment_bytes) } {
         process::fail(format_args!("cannot drop a created node's copy of the shared memory: {e}"));
     }
     while region.fork_homes().load(Ordering::Acquire) == 0 {

@@ -2,9 +2,10 @@
 //!
 //! Input: ranges, or the chain that the rewriter wrote. Output: all of them are accessible.
 
+use crate::memory::access_control::program;
 use crate::node::access::{Lane, MAX_LANES};
+use crate::process::accesses;
 use crate::process::process;
-use crate::process::{accesses, tags};
 use blizzard_contract::{GROUP_RANGES, GroupRange, miss_desc};
 
 /// The ranges of one access.
@@ -24,7 +25,7 @@ impl Lanes {
     /// Takes one of at most [`MAX_LANES`].
     pub fn push(&mut self, lane: Lane) {
         let last = lane.addr.wrapping_add(lane.bytes.wrapping_sub(1));
-        if tags::in_segment(lane.addr) || tags::in_segment(last) {
+        if program::in_segment(lane.addr) || program::in_segment(last) {
             self.list[self.shared] = lane;
             self.shared += 1;
         } else {

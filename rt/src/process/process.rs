@@ -12,6 +12,8 @@ use crate::kernel::owned::{PerProcess, PerThread};
 use crate::kernel::print;
 use crate::kernel::sys;
 use crate::links::ending::{self, EXIT_FAILED};
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{self, PROGRAM};
 use crate::memory::region::{Context, Region};
 use crate::memory::segment;
 use crate::memory::tags::Space;
@@ -251,7 +253,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
     unsafe {
         *GLOBAL.gates.get() = gates;
         limits::make_room_for_code();
-        or_fail(segment::map_tag_table());
+        or_fail(PROGRAM.start());
         match boot {
             None => start_single(None),
             Some(boot) => start_launched(boot),
@@ -292,7 +294,7 @@ unsafe fn start_single(region: Option<(i32, &Region)>) {
     // SAFETY: once, before the program runs; the statics are not in use yet.
     unsafe {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
-        or_fail(segment::map_segment(bytes));
+        or_fail(program::map_segment(bytes));
         (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
     }
     GLOBAL.mode.store(mode::SINGLE, Ordering::Release);
@@ -315,8 +317,8 @@ unsafe fn start_launched(boot: Boot) {
             start_single(Some((boot.fd, &region)));
         } else {
             or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
-            or_fail(segment::map_segment(header.segment_bytes));
-            or_fail(segment::invalidate_segment(boot.fd, &header));
+            or_fail(program::map_segment(header.segment_bytes));
+            or_fail(program::invalidate_segment(boot.fd, &header));
             require_memory(own_stack::prepare());
             let space = Space::program(header.segment_bytes);
             (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));

@@ -8,6 +8,7 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{GREGS, REG_EFL, REG_RAX, REG_RCX, REG_RDI, REG_RIP, REG_RSI, REG_RSP, Ucontext};
 use crate::libraries::modules::MODULES;
+use crate::memory::access_control::program::program_address;
 use crate::process::frame::{Frame, RED_ZONE};
 use blizzard_contract::{self as contract, string_desc};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -62,7 +63,7 @@ pub fn leave(context: &mut Ucontext) {
     for (place, value) in GREGS.iter().zip(frame.gpr).enumerate().filter(|(r, _)| *r != RSP).map(|(_, pair)| pair) {
         g[*place] = value;
     }
-    (g[REG_RAX], g[REG_RSI], g[REG_RDI]) = (rax, rsi, rdi);
+    (g[REG_RAX], g[REG_RSI], g[REG_RDI]) = (rax, program_address(rsi), program_address(rdi));
     if frame.args[0] as u32 >> string_desc::REP_SHIFT & 3 != 0 {
         g[REG_RCX] = PIECE.left.load(Ordering::Relaxed) - (PIECE.elements.load(Ordering::Relaxed) - rcx);
     }

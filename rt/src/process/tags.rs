@@ -3,8 +3,10 @@
 //! Input: addresses. Output: whether an access may go on; nothing changes.
 
 use crate::kernel::owned::PerProcess;
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{PROGRAM, in_segment};
 use blizzard_contract::{self as contract, Counter};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static COUNTERS_READY: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 static DETACHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
@@ -38,20 +40,9 @@ pub fn detach() {
     DETACHED.store(true, Ordering::Relaxed);
 }
 
-/// Whether `addr` lies where only shared memory can lie.
-pub fn in_segment(addr: u64) -> bool {
-    addr >> contract::SEGMENT_SHIFT == contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT
-}
-
 /// Whether the block that holds `addr` allows the access now. Addresses outside the segment are private: always.
 pub fn block_accessible(addr: u64, store: bool) -> bool {
-    if !in_segment(addr) {
-        return true;
-    }
-    let at = contract::TAG_TABLE_BASE + (addr >> contract::BLOCK_SHIFT);
-    // SAFETY: the table covers the whole user address space and stays mapped.
-    let tag = unsafe { AtomicU8::from_ptr(at as *mut u8) }.load(Ordering::Relaxed);
-    tag & if store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD } == 0
+    !in_segment(addr) || PROGRAM.allows(addr, store)
 }
 
 /// Whether every block of the range allows the access now.

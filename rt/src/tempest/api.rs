@@ -5,6 +5,7 @@
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line that names the function.
 
 use crate::kernel::entry::aligned;
+use crate::memory::access_control::program::runtime_address;
 use crate::node::user_handlers::{entered, in_handler};
 use crate::process::host::Host;
 use crate::process::process;
@@ -145,7 +146,7 @@ extern "C" fn change_blk_acc_and_copy(va: u64, len: i32, change: u32, from: u64)
     let spec = table::require_block(NAME, va, len);
     table::require_mapped(NAME, from, spec.bytes);
     // SAFETY: a mapped block, and the program's memory; `copy` of the compiler's kind, since they may overlap.
-    unsafe { core::ptr::copy(from as *const u8, spec.addr as *mut u8, spec.bytes as usize) };
+    unsafe { core::ptr::copy(runtime_address(from), runtime_address(spec.addr), spec.bytes as usize) };
     blocks::change(NAME, spec, change, settings().debug);
 }
 

@@ -4,10 +4,10 @@
 //! program's private memory. Output: a thread that runs on.
 //! **Invariant**: a handler never sleeps.
 
+use crate::memory::access_control::program;
 use crate::node::user_handlers::{in_handler, running};
 use crate::process::host::Host;
 use crate::process::process;
-use crate::process::tags;
 use crate::tempest::events::wait;
 use crate::tempest::faults::FAULTS;
 use crate::tempest::pages::blocks::BlockSpec;
@@ -24,7 +24,7 @@ pub fn resume(va: u64, len: i32) {
 
 /// The program's semaphore.
 fn semaphore(function: &str, sem: *mut i32) -> &'static AtomicI32 {
-    if sem.is_null() || !sem.is_aligned() || tags::in_segment(sem as u64) {
+    if sem.is_null() || !sem.is_aligned() || program::in_segment(sem as u64) {
         process::fail(format_args!("{function}: {:#x} is not an aligned int in private memory", sem as u64));
     }
     // SAFETY: the program's own word, which it touches through here.

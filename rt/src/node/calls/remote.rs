@@ -20,8 +20,7 @@ impl Node {
     /// Performs an operation on an aligned word of shared or private memory; returns what it was.
     pub fn fetch_op(&mut self, op: Op, addr: u64, value: u64, expected: u64) -> u64 {
         self.access(addr, 8, true, false);
-        let word = if self.space.contains(addr) { self.space.local(addr) } else { addr as *mut u8 };
-        let word = word.cast::<u64>();
+        let word = self.space.runtime_address(addr).cast::<u64>();
         // SAFETY: accessible now, and no handler runs before the store; a private word is the program's business, as with any store.
         unsafe {
             let old = word.read_volatile();

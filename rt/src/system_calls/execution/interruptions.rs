@@ -26,11 +26,12 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
+use crate::memory::access_control::program;
 use crate::memory::region::Context;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome, arguments};
+use crate::system_calls::execution::call::{Call, Outcome, arguments, kernel_arguments};
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::runtime_text::relies_on_tags;
@@ -246,11 +247,11 @@ fn tell_time_left(call: &Call, timed: Option<Timed>) {
     let left_ns = (timed.end_ns - sys::clock_ns(timed.clock)).max(0);
     let words = [left_ns / NS, left_ns % NS].map(i64::to_ne_bytes);
     let bytes = words.as_flattened();
-    if tags::in_segment(to) {
+    if program::in_segment(to) {
         accesses::require(to, bytes.len() as u64, true, false);
     }
     // SAFETY: the program passes room for it; the kernel would refuse what is not mapped, and so does this.
-    let _ = unsafe { sys::write_own_memory(to, bytes) };
+    let _ = unsafe { program::write(to, bytes) };
 }
 
 /// A call whose mask or timeout has to be replaced, or of which a part is done; `None` for all others.
@@ -261,7 +262,7 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     // SAFETY: see `SCRATCH`: the gate is inside.
     let scratch = unsafe { &mut *SCRATCH.get() };
     let args = &call.args;
-    let mut new = *args;
+    let mut new = call.kernel_arguments();
     // SAFETY: passed on from the caller.
     unsafe { replace_mask(call, scratch, &mut new, RESERVED) };
     replace_timeout(call, scratch, &mut new);
@@ -269,7 +270,8 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     scratch.partial = scratch.going_on(Place::of(call), args, pending);
     let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
     // SAFETY: passed on from the caller.
-    run_changed(args, &unsafe { transfers::rest(call.row, args, done) }, done)
+    let rest = unsafe { transfers::rest(call.row, args, done) };
+    run_changed(args, &kernel_arguments(call.row, &rest, program::kernel_address), done)
 }
 
 /// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
@@ -289,7 +291,7 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
 /// # Safety
 /// As [`changed`].
 pub unsafe fn with_mask(call: &Call, reserved: u64) -> Option<Outcome> {
-    let mut new = call.args;
+    let mut new = call.kernel_arguments();
     // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
     unsafe { replace_mask(call, &mut *SCRATCH.get(), &mut new, reserved) };
     run_changed(&call.args, &new, 0)
@@ -353,7 +355,7 @@ fn replace_timeout(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6]) {
         Relative::Timespec(i, clock) => {
             let mut words = [[0u8; 8]; 2];
             // A pointer that leads nowhere is the kernel's to refuse.
-            if args[i] == 0 || sys::read_own_memory(args[i], words.as_flattened_mut()).is_err() {
+            if args[i] == 0 || program::read(args[i], words.as_flattened_mut()).is_err() {
                 return;
             }
             let [seconds, nanoseconds] = words.map(i64::from_ne_bytes);

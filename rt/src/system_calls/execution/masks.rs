@@ -3,6 +3,7 @@
 //! Purpose: the kernel must not block what the runtime needs. Input: a call with such a mask. Output: a copy without those signals.
 //! Source: ppoll(2), `pselect6` in select(2).
 
+use crate::memory::access_control::program::runtime_address;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub};
@@ -25,11 +26,11 @@ pub unsafe fn mask_of(call: &Call) -> Option<(usize, u64)> {
     let mut at = call.args[index];
     if is_pair && at != 0 {
         // SAFETY: the program passes a pair of a mask's address and its bytes.
-        let [mask, bytes] = unsafe { (at as *const [u64; 2]).read_unaligned() };
+        let [mask, bytes] = unsafe { runtime_address(at).cast::<[u64; 2]>().read_unaligned() };
         at = if bytes == 8 { mask } else { 0 };
     }
     // SAFETY: the program passes a mask's address.
-    (at != 0).then(|| (index, unsafe { (at as *const u64).read_unaligned() }))
+    (at != 0).then(|| (index, unsafe { runtime_address(at).cast::<u64>().read_unaligned() }))
 }
 
 /// With one node, where threads exist: the copy lies on the calling thread's stack. `None` if the call has no mask.

@@ -14,6 +14,7 @@
 
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
+use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::system_calls::table::row::{Row, Transfer};
 use core::cell::UnsafeCell;
 
@@ -22,8 +23,9 @@ const AT: usize = 1;
 const BYTES: usize = 2;
 /// Most parts of a scattered transfer (UIO_MAXIOV).
 const PARTS: usize = 1024;
-/// Words of a `struct msghdr`; the indices of its parts, their number, and the bytes of its control data.
+/// Words of a `struct msghdr`; the indices of its peer's address, its parts, their number, and the bytes of its control data.
 const MESSAGE_WORDS: usize = 7;
+const MESSAGE_NAME: usize = 0;
 const MESSAGE_PARTS: usize = 2;
 const MESSAGE_COUNT: usize = 3;
 const MESSAGE_CONTROL: usize = 4;
@@ -59,8 +61,9 @@ fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
 /// # Safety
 /// So many can be read there.
 unsafe fn parts(at: u64, count: u64) -> impl Iterator<Item = [u64; 2]> {
+    let parts = runtime_address(at).cast::<[u64; 2]>();
     // SAFETY: passed on from the caller.
-    (0..count.min(PARTS as u64)).map(move |k| unsafe { (at as *const [u64; 2]).add(k as usize).read_unaligned() })
+    (0..count.min(PARTS as u64)).map(move |k| unsafe { parts.add(k as usize).read_unaligned() })
 }
 
 /// A message's words.
@@ -69,7 +72,7 @@ unsafe fn parts(at: u64, count: u64) -> impl Iterator<Item = [u64; 2]> {
 /// It can be read there.
 unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
     // SAFETY: passed on from the caller.
-    unsafe { (at as *const [u64; MESSAGE_WORDS]).read_unaligned() }
+    unsafe { runtime_address(at).cast::<[u64; MESSAGE_WORDS]>().read_unaligned() }
 }
 
 /// Whether a call that has returned `result` is to go on.
@@ -128,6 +131,7 @@ pub unsafe fn rest(row: &Row, args: &[u64; 6], done: u64) -> [u64; 6] {
             // SAFETY: passed on from the caller.
             unsafe {
                 rest.message = message(args[AT]);
+                rest.message[MESSAGE_NAME] = kernel_address(rest.message[MESSAGE_NAME]);
                 rest.message[MESSAGE_COUNT] =
                     rest.leave_out(rest.message[MESSAGE_PARTS], rest.message[MESSAGE_COUNT], done);
             }
@@ -153,7 +157,7 @@ impl Rest {
             let gone = done.min(bytes);
             done -= gone;
             if gone < bytes {
-                self.parts[kept] = [from.wrapping_add(gone), bytes - gone];
+                self.parts[kept] = [kernel_address(from.wrapping_add(gone)), bytes - gone];
                 kept += 1;
             }
         }

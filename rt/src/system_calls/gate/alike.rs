@@ -17,7 +17,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
     match action {
         Action::LockWhenUsed => Some(lock_when_used(call.args)),
         // SAFETY: passed on from the caller.
-        Action::Limits => unsafe { limits::call(call.nr, &call.args) },
+        Action::Limits => unsafe { limits::call(call.nr, &call.kernel_arguments()) },
         // SAFETY: passed on from the caller.
         Action::OpenLibrary(path) => unsafe { loading::open(call, path) },
         // SAFETY: passed on from the caller.

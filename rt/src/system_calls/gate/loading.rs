@@ -23,13 +23,14 @@ use crate::libraries::closure::paths::Fd;
 use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
+use crate::memory::access_control::program::{self, runtime_address};
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::table::visitor::keep_pages_out;
 use crate::tempest::owner;
 use blizzard_contract::{Counter, ModuleInfo};
-use core::ffi::{CStr, c_char};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE_BYTES: u64 = 4096;
@@ -72,18 +73,18 @@ pub unsafe fn open(call: &Call, path: u8) -> Option<i64> {
 #[inline(never)]
 unsafe fn open_for_loader(call: &Call, path: u64) -> i64 {
     // SAFETY: the caller's.
-    if let Some(found) = redirect::in_bundle(unsafe { CStr::from_ptr(path as *const c_char) }) {
+    if let Some(found) = redirect::in_bundle(unsafe { CStr::from_ptr(runtime_address(path).cast()) }) {
         return found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()));
     }
     // SAFETY: the caller's.
-    let fd = unsafe { sys::raw(call.nr, call.args) };
+    let fd = unsafe { sys::raw(call.nr, call.kernel_arguments()) };
     if fd < 0 {
         return fd;
     }
     let found = redirect::redirect(Fd(fd as i32));
     if found.is_ok() {
         // SAFETY: the caller's.
-        kept::note_opened(unsafe { CStr::from_ptr(path as *const c_char) });
+        kept::note_opened(unsafe { CStr::from_ptr(runtime_address(path).cast()) });
     }
     found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
 }
@@ -99,7 +100,7 @@ pub unsafe fn map_code(call: &Call) -> Option<i64> {
     let fixed = flags & libc::MAP_FIXED as u64 != 0;
     if fixed
         && let Err(at) = keep_pages_out(args[0], args[1])
-        && !tags::in_segment(at)
+        && !program::in_segment(at)
     {
         process::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
     }

@@ -65,7 +65,7 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
             }
             limits::lower();
             // SAFETY: the program's call: it comes back if it fails.
-            let result = unsafe { sys::raw(call.nr, call.args) };
+            let result = unsafe { sys::raw(call.nr, call.kernel_arguments()) };
             limits::restore();
             Some(Outcome::Done(result))
         }

@@ -13,6 +13,7 @@
 
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
+use crate::memory::access_control::program::{self, runtime_address};
 use crate::process::process;
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
@@ -56,7 +57,7 @@ pub unsafe fn read_link(args: &[u64; 6], name: u8) -> Option<i64> {
     };
     let length = path.len().min(room);
     // SAFETY: the program says that it may be written there.
-    let written = unsafe { sys::write_own_memory(buffer, &path[..length]) };
+    let written = unsafe { program::write(buffer, &path[..length]) };
     Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
 }
 
@@ -84,7 +85,7 @@ pub unsafe fn execute(args: &mut [u64; 6], name: u8) {
 /// # Safety
 /// `environment` is null or an array of pointers that ends in null.
 unsafe fn extended(environment: u64) -> Option<u64> {
-    let old = environment as *const u64;
+    let old = runtime_address(environment).cast::<u64>();
     let mut count = 0;
     // SAFETY: the caller's: read up to the null.
     while !old.is_null() && unsafe { old.add(count).read_unaligned() } != 0 {
@@ -119,7 +120,7 @@ fn is(at: u64, path: &CStr) -> bool {
     let mut next = at;
     path.to_bytes_with_nul().chunks(bytes.len()).all(|wanted| {
         let here = &mut bytes[..wanted.len()];
-        let same = sys::read_own_memory(next, here).is_ok() && here == wanted;
+        let same = program::read(next, here).is_ok() && here == wanted;
         next += wanted.len() as u64;
         same
     })
@@ -132,7 +133,7 @@ fn string_at(at: u64, into: &mut [u8]) -> Option<&[u8]> {
         // Page by page: behind the string's end nothing need be mapped.
         let here = at.wrapping_add(got as u64);
         let to = into.len().min(got + (PAGE_BYTES - here % PAGE_BYTES) as usize);
-        sys::read_own_memory(here, &mut into[got..to]).ok()?;
+        program::read(here, &mut into[got..to]).ok()?;
         if let Some(end) = into[got..to].iter().position(|b| *b == 0) {
             return Some(&into[..got + end]);
         }

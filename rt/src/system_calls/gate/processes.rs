@@ -3,10 +3,9 @@
 //! Input: the call. Output: the stub that makes it, whose child finds its way back.
 //! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
 
-use crate::kernel::sys;
+use crate::memory::access_control::program;
 use crate::process::creation;
 use crate::process::process;
-use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
@@ -60,8 +59,8 @@ pub fn keep_stack_private(call: &Call) {
     /// Where `struct clone_args` has the stack's lowest address.
     const STACK_AT: u64 = 40;
     let mut stack = [0; 8];
-    let is_there = args[1] >= STACK_AT + 8 && !tags::in_segment(args[0]);
-    if is_there && sys::read_own_memory(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
+    let is_there = args[1] >= STACK_AT + 8 && !program::in_segment(args[0]);
+    if is_there && program::read(args[0].wrapping_add(STACK_AT), &mut stack).is_ok() {
         keep_stack_out(u64::from_ne_bytes(stack), Shared::Segment, call.rip, "a new process gets a stack at");
     }
 }
@@ -80,5 +79,5 @@ pub fn note_thread(call: &Call) {
 /// The word at `at`, if it is mapped: the kernel answers EFAULT where a load would end the process.
 fn read_word(at: u64) -> Option<u64> {
     let mut word = [0; 8];
-    sys::read_own_memory(at, &mut word).ok().map(|()| u64::from_ne_bytes(word))
+    program::read(at, &mut word).ok().map(|()| u64::from_ne_bytes(word))
 }

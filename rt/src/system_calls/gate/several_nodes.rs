@@ -13,6 +13,7 @@
 
 use crate::kernel::limits;
 use crate::kernel::sys;
+use crate::memory::access_control::program;
 use crate::node::calls::creation;
 use crate::process::frame::Frame;
 use crate::process::process;
@@ -111,7 +112,7 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         Action::Fork => return processes::fork([0; 6]),
         Action::Vfork => return processes::vfork(call),
         Action::Clone => return processes::clone(call),
-        Action::SharedFutex if tags::in_segment(args[0]) => {
+        Action::SharedFutex if program::in_segment(args[0]) => {
             return Outcome::Done(shared_futex::on_shared_word(&args));
         }
         Action::KeepDispatch(error) if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => return Outcome::error(error),

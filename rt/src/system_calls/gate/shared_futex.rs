@@ -7,6 +7,7 @@
 //! Source: futex(2); glibc's `sem_timedwait` and its like pass absolute times.
 
 use crate::kernel::sys;
+use crate::memory::access_control::program::runtime_address;
 use crate::process::accesses;
 use crate::process::process;
 use crate::system_calls::execution::put_off::PUT_OFF;
@@ -61,14 +62,14 @@ fn read_time(addr: u64) -> Option<[i64; 2]> {
     }
     accesses::require(addr, 16, false, false);
     // SAFETY: the program passes a structure, which is readable now.
-    Some(unsafe { (addr as *const [i64; 2]).read_unaligned() })
+    Some(unsafe { runtime_address(addr).cast::<[i64; 2]>().read_unaligned() })
 }
 
 /// Whether the word still is what the caller believes.
 fn is_unchanged(args: &[u64; 6]) -> bool {
     accesses::require(args[0], 4, false, false);
     // SAFETY: readable now.
-    unsafe { (args[0] as *const u32).read_volatile() == args[2] as u32 }
+    unsafe { runtime_address(args[0]).cast::<u32>().read_volatile() == args[2] as u32 }
 }
 
 fn wait(args: &[u64; 6], limit: Limit) -> i64 {

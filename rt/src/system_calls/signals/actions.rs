@@ -10,6 +10,7 @@
 
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
+use crate::memory::access_control::program;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -33,7 +34,7 @@ pub fn is_function(action: &KernelSigaction) -> bool {
 /// The action at an address of the program's, or EFAULT.
 pub fn read(at: u64) -> Result<KernelSigaction, i64> {
     let mut words = [[0; 8]; 4];
-    if sys::read_own_memory(at, words.as_flattened_mut()).is_err() {
+    if program::read(at, words.as_flattened_mut()).is_err() {
         return Err(-i64::from(libc::EFAULT));
     }
     let [handler, flags, restorer, mask] = words.map(u64::from_ne_bytes);
@@ -47,7 +48,7 @@ pub fn read(at: u64) -> Result<KernelSigaction, i64> {
 pub unsafe fn write(at: u64, action: &KernelSigaction) -> i64 {
     let words = [action.handler, action.flags, action.restorer, action.mask].map(u64::to_ne_bytes);
     // SAFETY: the program says that it may be written there.
-    if at != 0 && unsafe { sys::write_own_memory(at, words.as_flattened()) }.is_err() {
+    if at != 0 && unsafe { program::write(at, words.as_flattened()) }.is_err() {
         return -i64::from(libc::EFAULT);
     }
     0

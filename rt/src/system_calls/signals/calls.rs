@@ -9,6 +9,7 @@
 //! Source: Linux `kernel/signal.c` (`do_sigaction`, `sigprocmask`); sigaction(2), sigprocmask(2).
 
 use crate::kernel::sys::{self, Errno, KernelSigaction};
+use crate::memory::access_control::program::{self, runtime_address};
 use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::signals::actions::{self, ACTIONS, SIGNAL_MAX, is_function};
@@ -51,18 +52,28 @@ pub unsafe fn sigaction([signal, act, old, mask_bytes, ..]: [u64; 6]) -> i64 {
     unsafe { actions::write(old, &before) }
 }
 
+/// The program's own call.
+///
+/// # Safety
+/// `args` are the program's.
+unsafe fn kernel_sigaction(mut args: [u64; 6]) -> i64 {
+    (args[1], args[2]) = (program::kernel_address(args[1]), program::kernel_address(args[2]));
+    // SAFETY: passed on from the caller.
+    unsafe { sys::raw(libc::SYS_rt_sigaction, args) }
+}
+
 /// `rt_sigaction` of a child that borrows this memory: the kernel has actions of the child's own, those that it has inherited from the wrapper apart.
 ///
 /// # Safety
 /// The program's own call, its memory accessible.
 pub unsafe fn sigaction_in_child(args: [u64; 6]) -> i64 {
     // SAFETY: passed on from the caller.
-    let result = unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+    let result = unsafe { kernel_sigaction(args) };
     let [signal, _, old, ..] = args;
     if result == 0 && old != 0 {
         // SAFETY: the kernel has just written there.
         unsafe {
-            let old = old as *mut KernelSigaction;
+            let old = runtime_address(old).cast::<KernelSigaction>();
             if is_wrapper(&old.read_unaligned()) {
                 old.write_unaligned(ACTIONS.get(signal));
             }
@@ -83,17 +94,19 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
     }
     if act == 0 && signal != libc::SIGTRAP as u64 || mask_bytes != 8 {
         // SAFETY: the program's own call.
-        return unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+        return unsafe { kernel_sigaction(args) };
     }
     let mut wanted = KernelSigaction::default();
     if act != 0 {
         // SAFETY: the program passes an action's address.
-        wanted = unsafe { (act as *const KernelSigaction).read_unaligned() };
+        wanted = unsafe { runtime_address(act).cast::<KernelSigaction>().read_unaligned() };
         wanted.mask &= !RESERVED_ALONE;
     }
     if signal != libc::SIGTRAP as u64 {
         // SAFETY: the program's action, but for its mask.
-        return unsafe { sys::raw(libc::SYS_rt_sigaction, [signal, &raw const wanted as u64, old, 8, 0, 0]) };
+        return unsafe {
+            sys::raw(libc::SYS_rt_sigaction, [signal, &raw const wanted as u64, program::kernel_address(old), 8, 0, 0])
+        };
     }
     let before = own_sigtrap::own_action();
     if act != 0 {
@@ -101,7 +114,7 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
     }
     if old != 0 {
         // SAFETY: the program passes room for an action.
-        unsafe { (old as *mut KernelSigaction).write_unaligned(before) };
+        unsafe { runtime_address(old).cast::<KernelSigaction>().write_unaligned(before) };
     }
     0
 }
@@ -116,7 +129,7 @@ unsafe fn sigaction_wrapped(args: [u64; 6]) -> i64 {
     let known = (1..=SIGNAL_MAX as u64).contains(&signal);
     if !known || act != 0 && bit(signal as i32) & FIXED != 0 || mask_bytes != 8 {
         // SAFETY: the program's own call, which the kernel refuses.
-        return unsafe { sys::raw(libc::SYS_rt_sigaction, args) };
+        return unsafe { kernel_sigaction(args) };
     }
     let number = signal as i32;
     let mut wanted = None;
@@ -191,7 +204,7 @@ pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes, ..]: [u
         return -i64::from(libc::EINVAL);
     }
     let mut wanted = [0; 8];
-    if set != 0 && sys::read_own_memory(set, &mut wanted).is_err() {
+    if set != 0 && program::read(set, &mut wanted).is_err() {
         return -i64::from(libc::EFAULT);
     }
     let wanted = u64::from_ne_bytes(wanted);
@@ -211,7 +224,7 @@ pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes, ..]: [u
     });
     let Some(before) = replaced else { return -i64::from(libc::EINVAL) };
     // SAFETY: the program says that it may be written there.
-    if old != 0 && unsafe { sys::write_own_memory(old, &before.to_ne_bytes()) }.is_err() {
+    if old != 0 && unsafe { program::write(old, &before.to_ne_bytes()) }.is_err() {
         return -i64::from(libc::EFAULT);
     }
     0
@@ -227,10 +240,12 @@ pub unsafe fn sigprocmask_alone([how, set, old, mask_bytes, ..]: [u64; 6]) -> Op
         return None;
     }
     let mut wanted = [0; 8];
-    sys::read_own_memory(set, &mut wanted).ok()?;
+    program::read(set, &mut wanted).ok()?;
     let wanted = u64::from_ne_bytes(wanted) & !RESERVED_ALONE;
     // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
-    Some(unsafe { sys::raw(libc::SYS_rt_sigprocmask, [how, &raw const wanted as u64, old, 8, 0, 0]) })
+    Some(unsafe {
+        sys::raw(libc::SYS_rt_sigprocmask, [how, &raw const wanted as u64, program::kernel_address(old), 8, 0, 0])
+    })
 }
 
 #[cfg(test)]

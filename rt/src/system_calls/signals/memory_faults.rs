@@ -23,13 +23,14 @@ use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::GREGS;
 use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
-use crate::memory::segment;
+use crate::memory::access_control::interface::{AccessControl, Fault};
+use crate::memory::access_control::program::PROGRAM;
+use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
 use blizzard_contract as contract;
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Both signals.
@@ -40,7 +41,6 @@ const ZF: u64 = 1 << 6;
 /// Longest tag test: prefix, opcode, ModRM, SIB, disp32, imm32.
 const TEST_BYTES: usize = 12;
 const PAGE: u64 = 4096;
-const TABLE: Range<u64> = contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES;
 
 static INSTALLED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// Address of a word that holds the number of the process whose memory this is: zero again in a forked child, the parent's in one of `vfork`. 0: there is none.
@@ -205,18 +205,16 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
             return true;
         }
     }
-    if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR && is_runtimes(address) {
-        info.si_code = SEGV_MAPERR;
+    match PROGRAM.meaning_of_fault(address) {
+        Fault::NotOurs => {}
+        // Without the runtime there is nothing. An access control under which untested accesses fault carries them out here.
+        Fault::NotTested | Fault::TagTable | Fault::Unused => {
+            if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
+                info.si_code = SEGV_MAPERR;
+            }
+        }
     }
     false
-}
-
-/// Whether the program has nothing there but what it has been allocated, without the runtime.
-fn is_runtimes(address: u64) -> bool {
-    let contexts = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
-    let segments =
-        contract::SEGMENT_BASE - segment::GUARD_BYTES..contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES;
-    TABLE.contains(&address) || contexts.contains(&address) || segments.contains(&address)
 }
 
 /// Takes away the pages of the tag table to which the addresses lead whose tag, and the next one, lie at `tag`.

@@ -12,7 +12,7 @@
 //!
 //! Source: Reinhardt 1996, 4.2.4; the rows of the table.
 
-use crate::process::tags::in_segment;
+use crate::memory::access_control::program::in_segment;
 use crate::system_calls::table::by_command::ARCH_SET_GS;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::row::{Arg, Row};

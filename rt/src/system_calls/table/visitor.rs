@@ -6,13 +6,12 @@
 //!   business.
 //! * Pages that the runtime needs are refused.
 
-use crate::kernel::sys;
-use crate::memory::segment::GUARD_BYTES;
+use crate::memory::access_control::program::{self, in_segment, runtime_address};
+use crate::memory::segment::{CONTEXTS, TABLE, WINDOW};
 use crate::process::private_stack;
-use crate::process::tags::in_segment;
 use crate::system_calls::table::row::{Len, Row};
 use crate::tempest::pages::table::is_user;
-use blizzard_contract::{self as contract, BLOCK_BYTES};
+use blizzard_contract::BLOCK_BYTES;
 
 /// Memory that a call touches in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +34,7 @@ pub type Look<T = ()> = Result<T, Stop>;
 
 /// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
 /// the segments with their guards.
-const OURS: [(u64, u64); 3] = [
-    (contract::CONTEXT_SHARED, contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES),
-    (contract::TAG_TABLE_BASE, contract::TAG_TABLE_BASE + contract::TAG_TABLE_BYTES),
-    (contract::SEGMENT_BASE - GUARD_BYTES, contract::SEGMENT_BASE + contract::SEGMENT_WINDOW_BYTES),
-];
+const OURS: [(u64, u64); 3] = [(CONTEXTS.start, CONTEXTS.end), (TABLE.start, TABLE.end), (WINDOW.start, WINDOW.end)];
 
 /// Refuses pages that the runtime needs.
 pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {
@@ -126,10 +121,10 @@ impl Visitor<'_> {
         if self.touches_segment(addr, n) {
             self.put(addr, n, false);
             // SAFETY: shared memory, readable since the line above, and as long as no handler runs.
-            unsafe { core::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+            unsafe { core::ptr::copy_nonoverlapping(runtime_address(addr), bytes.as_mut_ptr(), bytes.len()) };
             return Ok(());
         }
-        sys::read_own_memory(addr, bytes).map_err(|_| Stop::Refused)
+        program::read(addr, bytes).map_err(|_| Stop::Refused)
     }
 
     pub fn word32(&mut self, addr: u64) -> Look<u32> {
@@ -171,7 +166,7 @@ impl Visitor<'_> {
             self.put(at, end - at, false);
             while at < end {
                 // SAFETY: the block is readable now.
-                if unsafe { (at as *const u8).read() } == 0 {
+                if unsafe { runtime_address(at).read() } == 0 {
                     return;
                 }
                 at += 1;

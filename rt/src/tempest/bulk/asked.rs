@@ -4,6 +4,7 @@
 //! comes in pieces of a block (BULK_PIECE), and then for the next one. Input: those messages. Output: data in the destination's buffer.
 //! **Invariant**: a piece is believed only if it is the next one of the window that was asked for.
 
+use crate::memory::access_control::program::runtime_address;
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::tempest::bulk::channels::{self, BULK, Destination, complete, destination, reject, source};
@@ -53,7 +54,7 @@ pub fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes
         let mut data = [0u64; 8];
         // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
         unsafe {
-            core::ptr::copy_nonoverlapping((source.buffer + at) as *const u8, data.as_mut_ptr().cast(), now as usize);
+            core::ptr::copy_nonoverlapping(runtime_address(source.buffer + at), data.as_mut_ptr().cast(), now as usize);
         }
         let args = [channel, at, now];
         channels::post(host, from, Message { handler: id::BULK_PIECE, length: 64, args, data, ..Message::default() });
@@ -72,9 +73,9 @@ pub fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes
             && bytes <= d.asked - d.done
     };
     let Some((at, mut d)) = found.filter(|(_, d)| expected(d)) else { return reject(host) };
-    let to = d.buffer + offset;
+    let to = runtime_address(d.buffer + offset);
     // SAFETY: inside the program's own buffer, checked when it was given.
-    unsafe { core::ptr::copy_nonoverlapping(message.data.as_ptr().cast::<u8>(), to as *mut u8, bytes as usize) };
+    unsafe { core::ptr::copy_nonoverlapping(message.data.as_ptr().cast::<u8>(), to, bytes as usize) };
     d.done += bytes;
     BULK.with(|bulk| bulk.destinations.set(at, d));
     if d.done == d.asked {

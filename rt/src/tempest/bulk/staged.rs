@@ -8,6 +8,7 @@
 
 use crate::kernel::sys;
 use crate::links::bugs::has_bug;
+use crate::memory::access_control::program::runtime_address;
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
@@ -64,7 +65,7 @@ pub fn stage(host: &mut Host<'_>, most: u32) {
             staging.put += 1;
             let bytes = STAGE_PIECE_BYTES.min(source.bytes - at);
             // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
-            unsafe { area.put(piece, source.buffer + at, bytes) };
+            unsafe { area.put(piece, runtime_address(source.buffer + at) as u64, bytes) };
             Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
         });
         let Some((to, args)) = next else { return };
@@ -104,7 +105,7 @@ pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, numbe
     let (Some(area), Some((at, mut d))) = (area, found.filter(|(_, d)| expected(d))) else { return reject(host) };
     let offset = piece * STAGE_PIECE_BYTES;
     // SAFETY: inside the program's own buffer, checked when it was given.
-    unsafe { area.take(piece, d.buffer + offset, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
+    unsafe { area.take(piece, runtime_address(d.buffer + offset) as u64, STAGE_PIECE_BYTES.min(d.bytes - offset)) };
     d.got += 1;
     BULK.with(|bulk| {
         bulk.destinations.set(at, d);

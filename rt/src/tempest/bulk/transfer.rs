@@ -4,7 +4,7 @@
 //! in their buffers, a part per [`step`] so that other events do not wait for long. Where the kernel refuses (`process_vm_readv`), [`asked`] goes on.
 
 use crate::kernel::sys::{self, Errno};
-
+use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::messages::kinds::id;
 use crate::process::host::Host;
 use crate::process::process;
@@ -37,13 +37,17 @@ pub fn step(host: &mut Host<'_>) -> bool {
     let bytes = PIECE_BYTES.min(d.bytes - d.done);
     if src == me {
         // SAFETY: both buffers are the program's own, checked when they were given; they may overlap.
-        unsafe { core::ptr::copy((d.from + d.done) as *const u8, (d.buffer + d.done) as *mut u8, bytes as usize) };
+        unsafe {
+            core::ptr::copy(runtime_address(d.from + d.done), runtime_address(d.buffer + d.done), bytes as usize)
+        };
     } else if BULK.with(|bulk| bulk.refused) {
         return asked::ask(host, at, d);
     } else {
         let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
         // SAFETY: the program's own buffer, checked when it was given.
-        match unsafe { sys::read_process(process, d.from + d.done, d.buffer + d.done, bytes) } {
+        match unsafe {
+            sys::read_process(process, kernel_address(d.from + d.done), kernel_address(d.buffer + d.done), bytes)
+        } {
             Ok(()) => {}
             Err(Errno(libc::EPERM | libc::ENOSYS)) => {
                 BULK.with(|bulk| bulk.refused = true);

@@ -8,6 +8,7 @@
 use crate::kernel::own_memory::{Slice, Table};
 use crate::kernel::owned::PerNode;
 use crate::kernel::sys;
+use crate::memory::access_control::program::runtime_address;
 use crate::messages::judge::Rejection;
 use crate::messages::kinds::id;
 use crate::node::user_handlers::{HandlerKind, in_message, running};
@@ -344,7 +345,7 @@ pub fn recv_ba(va: u64, len: i32, change: u32) {
     require_left(NAME, spec.bytes);
     for at in (spec.addr..spec.addr + spec.bytes).step_by(BLOCK_BYTES as usize) {
         // SAFETY: a block of a mapped page; the message has the bytes.
-        unsafe { take_words(at as *mut u8, BLOCK_BYTES as usize) };
+        unsafe { take_words(runtime_address(at), BLOCK_BYTES as usize) };
         blocks::change(NAME, BlockSpec { addr: at, bytes: BLOCK_BYTES }, change, debug);
     }
 }
@@ -362,7 +363,7 @@ pub fn recv_r(va: u64, len: i32) {
         at = (at | (BLOCK_BYTES - 1)) + 1;
     }
     // SAFETY: the program's memory; the message has the bytes.
-    unsafe { take_words(va as *mut u8, bytes) };
+    unsafe { take_words(runtime_address(va), bytes) };
 }
 
 pub fn require_word_multiple(function: &str, what: &str, len: i32) -> usize {

@@ -7,9 +7,11 @@
 
 use crate::kernel::owned::PerProcess;
 use crate::kernel::print;
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{PROGRAM, runtime_address};
 use crate::process::process;
 use crate::process::tags;
-use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT, Counter, TAG_TABLE_BASE};
+use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -100,21 +102,14 @@ impl fmt::Display for TagName {
     }
 }
 
-fn cell(addr: u64) -> &'static AtomicU8 {
-    // SAFETY: the table covers the whole user address space and stays mapped.
-    unsafe { AtomicU8::from_ptr((TAG_TABLE_BASE + (addr >> BLOCK_SHIFT)) as *mut u8) }
-}
-
 /// The tag of the block that holds `addr`; `None` when the byte is no tag.
 pub fn tag(addr: u64) -> Option<Tag> {
-    Tag::from_byte(cell(addr).load(Ordering::Relaxed))
+    PROGRAM.tag(addr)
 }
 
 /// Sets the tags of all blocks of `[addr, addr + bytes)`, which starts and ends with a block.
 pub fn set_tags(addr: u64, bytes: u64, tag: Tag) {
-    for block in (addr..addr + bytes).step_by(BLOCK_BYTES as usize) {
-        cell(block).store(tag.byte(), Ordering::Relaxed);
-    }
+    PROGRAM.set_tags(addr, bytes, tag);
 }
 
 /// A block of user-managed memory, minimal or super (section 3.2.3).
@@ -151,14 +146,13 @@ pub fn change(function: &str, block: BlockSpec, change: Change, debug: bool) {
         return;
     }
     for at in (block.addr..block.addr + block.bytes).step_by(BLOCK_BYTES as usize) {
-        let cell = cell(at);
-        let Some(now) = Tag::from_byte(cell.load(Ordering::Relaxed)) else {
+        let Some(now) = PROGRAM.tag(at) else {
             process::fail(format_args!("{function}: the tag of block {at:#x} was overwritten"));
         };
         if debug && !change.is_allowed(now) {
             report(function, at, change, now);
         }
-        cell.store(change.result(now).byte(), Ordering::Relaxed);
+        PROGRAM.set_tags(at, BLOCK_BYTES, change.result(now));
     }
 }
 
@@ -177,13 +171,13 @@ fn report(function: &str, at: u64, change: Change, now: Tag) {
     }
 }
 
-/// Copies `bytes` bytes from anywhere into user-managed memory or back: the memory of mapped pages is always mapped for the runtime.
+/// Copies `bytes` bytes from anywhere into user-managed memory or back.
 ///
 /// # Safety
-/// Both ranges are the program's, mapped, and do not overlap.
+/// Both ranges are the program's or the runtime's, mapped, and do not overlap.
 pub unsafe fn copy(from: u64, to: u64, bytes: u64) {
     // SAFETY: passed on from the caller.
-    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize) };
+    unsafe { core::ptr::copy_nonoverlapping(runtime_address(from), runtime_address(to), bytes as usize) };
 }
 
 #[cfg(test)]

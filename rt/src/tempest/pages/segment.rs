@@ -4,8 +4,10 @@
 //! **Invariant**: done once, before the program can reach the segment; only programs that use `tempest.h` pay for it.
 
 use crate::kernel::sys;
-use crate::memory::segment::{self, MapError};
-use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, TAG_TABLE_BASE, USER_BASE, USER_BYTES};
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::PROGRAM;
+use crate::memory::segment::{InvalidTags, MapError};
+use blizzard_contract::{self as contract, BLOCK_SHIFT, TAG_INVALID, USER_BASE, USER_BYTES};
 
 /// Bytes of the file that is mapped over the tags again and again.
 const FILL_BYTES: u64 = 1 << 20;
@@ -13,16 +15,14 @@ const FILL_BYTES: u64 = 1 << 20;
 /// Maps the segment between guards, its tags all Invalid.
 ///
 /// # Safety
-/// Called once per process, after [`segment::map_tag_table`].
+/// Called once per process, after [`AccessControl::start`].
 pub unsafe fn map() -> Result<(), MapError> {
     // SAFETY: passed on from the caller.
     unsafe {
-        segment::map_between_guards("user-managed segment", USER_BASE, USER_BYTES)?;
-        let tags = TAG_TABLE_BASE + (USER_BASE >> BLOCK_SHIFT);
-        let bytes = USER_BYTES >> BLOCK_SHIFT;
+        PROGRAM.map("user-managed segment", USER_BASE, USER_BYTES)?;
         let made = invalid_file();
-        let fd = made.map_err(|errno| MapError::new("tags of the user-managed segment", tags, bytes, errno))?;
-        let result = segment::repeat_over_tags(tags, bytes, fd, FILL_BYTES, 0);
+        let fd = made.map_err(|errno| MapError::new("user-managed segment's tags", USER_BASE, FILL_BYTES, errno))?;
+        let result = PROGRAM.invalidate(USER_BASE, USER_BYTES, InvalidTags { fd, offset: 0, bytes: FILL_BYTES });
         // The mappings hold the memory.
         let _ = sys::close(fd);
         result

@@ -10,8 +10,9 @@ use crate::kernel::own_memory::{Table, Zeroed};
 use crate::kernel::owned::PerNode;
 use crate::kernel::print;
 use crate::kernel::sys;
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{self, PROGRAM};
 use crate::process::process;
-use crate::process::tags;
 use crate::tempest::owner::TURN;
 use crate::tempest::pages::blocks::{self, BlockSpec};
 use blizzard_contract::tempest::{PAGE_BYTES, PAGE_MODES, PAGE_SHIFT};
@@ -153,8 +154,8 @@ impl Pages {
 
 /// Gives a page memory now, so that its lack is an answer and not a signal.
 fn populate(addr: u64) -> bool {
-    // SAFETY: the segment's own anonymous memory; contents stay.
-    match unsafe { sys::madvise(addr, PAGE_BYTES, libc::MADV_POPULATE_WRITE) } {
+    // SAFETY: the segment's own memory; contents stay.
+    match unsafe { sys::madvise(program::kernel_address(addr), PAGE_BYTES, libc::MADV_POPULATE_WRITE) } {
         // Kernels before 5.14 do not know the advice; the memory comes with the first access then.
         Ok(()) | Err(sys::Errno(libc::EINVAL)) => true,
         Err(_) => false,
@@ -162,8 +163,8 @@ fn populate(addr: u64) -> bool {
 }
 
 fn discard(addr: u64) {
-    // SAFETY: the segment's own anonymous memory, and the program has unmapped the page. The advice cannot fail on it.
-    let _ = unsafe { sys::madvise(addr, PAGE_BYTES, libc::MADV_DONTNEED) };
+    // SAFETY: the program has unmapped the page. The advice cannot fail on the segment's own memory.
+    let _ = unsafe { PROGRAM.discard(addr, PAGE_BYTES) };
 }
 
 impl Page {
@@ -218,5 +219,5 @@ pub fn require_mapped(function: &str, addr: u64, bytes: u64) {
 
 /// Whether the built-in protocol keeps the memory at `addr`.
 pub fn is_coherent(addr: u64) -> bool {
-    tags::in_segment(addr) && !is_user(addr)
+    program::in_segment(addr) && !is_user(addr)
 }

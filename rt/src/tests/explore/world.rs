@@ -168,7 +168,7 @@ pub fn share_by(copies: &mut [Copy], attributes: Attributes, bytes: u64) -> u64 
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        let at = self.node.space.local(contract::SEGMENT_BASE) as u64;
+        let at = self.node.space.runtime_address(contract::SEGMENT_BASE) as u64;
         // SAFETY: mapped in `new`; nobody uses it any more.
         let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> contract::BLOCK_SHIFT)) };
     }
@@ -458,7 +458,7 @@ impl World {
 
 fn word(node: &Node, addr: u64) -> u64 {
     // SAFETY: an aligned word of the node's own copy; one thread.
-    unsafe { node.space.local(addr).cast::<u64>().read_volatile() }
+    unsafe { node.space.runtime_address(addr).cast::<u64>().read_volatile() }
 }
 
 /// A node from its beginning to its end, on its fiber.
@@ -583,7 +583,7 @@ impl Program<'_> {
 
     fn stored(&self, addr: u64, value: u64) {
         // SAFETY: an aligned word of the node's own copy; one thread.
-        unsafe { self.node().space.local(addr).cast::<u64>().write_volatile(value) }
+        unsafe { self.node().space.runtime_address(addr).cast::<u64>().write_volatile(value) }
     }
 
     fn perform(&self, op: Op, value: u64) {

@@ -107,13 +107,13 @@ impl Program {
     pub fn load(&mut self, addr: u64) -> u64 {
         self.check(addr, 8, false);
         // SAFETY: inside the node's copy.
-        unsafe { self.node.space.local(addr).cast::<u64>().read_unaligned() }
+        unsafe { self.node.space.runtime_address(addr).cast::<u64>().read_unaligned() }
     }
 
     pub fn store(&mut self, addr: u64, value: u64) {
         self.check(addr, 8, true);
         // SAFETY: inside the node's copy.
-        unsafe { self.node.space.local(addr).cast::<u64>().write_unaligned(value) }
+        unsafe { self.node.space.runtime_address(addr).cast::<u64>().write_unaligned(value) }
     }
 
     /// Lets others go on.
@@ -161,7 +161,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let at = self.node.space.local(SEGMENT_BASE) as u64;
+        let at = self.node.space.runtime_address(SEGMENT_BASE) as u64;
         // SAFETY: mapped in `new`; nobody uses it any more.
         let _ = unsafe { sys::munmap(at, SEGMENT_BYTES + (SEGMENT_BYTES >> contract::BLOCK_SHIFT)) };
     }
@@ -400,7 +400,7 @@ pub fn gathers_get_all_lanes_at_once() {
                 assert!(program.node.is_accessible(addr, bytes, store));
                 if store {
                     // SAFETY: inside the node's copy.
-                    unsafe { program.node.space.local(addr).cast::<u64>().write_unaligned(round) }
+                    unsafe { program.node.space.runtime_address(addr).cast::<u64>().write_unaligned(round) }
                 }
             }
             program.back_edge();

@@ -28,6 +28,7 @@ fn main() {
     for (variable_name, features, folder) in [
         ("BLIZZARD_RT_BLOB", "freestanding", "plain"),
         ("BLIZZARD_RT_BLOB_INSTRUMENTS", "freestanding,instruments", "instruments"),
+        ("BLIZZARD_RT_BLOB_GUARD", "freestanding,guard", "guard"),
     ] {
         match build_blob::build(&rt, &target_dir.join(folder), features) {
             Ok(blob) => println!("cargo::rustc-env={variable_name}={}", blob.display()),

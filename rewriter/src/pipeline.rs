@@ -253,7 +253,7 @@ pub fn rewrite_program<'a>(
     libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
-    rewrite_with_runtime(input, name, options, libraries, &Blob::embedded()?, sink)
+    rewrite_with_runtime(input, name, options, libraries, &Blob::of(options.access)?, sink)
 }
 
 /// As [`rewrite_program`]; the output gets the symbols and the debug information of the separate file `debug_file`.
@@ -272,7 +272,7 @@ pub fn rewrite_with_debug_file<'a>(
     expect_program(input.all, name)?;
     let mut analysed = analyse(input, name)?;
     analysed.image.debug_file = Some(debug_file);
-    let program = Program { blob: &Blob::embedded()?, libraries };
+    let program = Program { blob: &Blob::of(options.access)?, libraries };
     build(analysed, options, Some(&program), sink)
 }
 

@@ -28,7 +28,7 @@ pub enum Access {
 /// Where polls go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Poll {
-    /// At the head of every loop.
+    /// In each cycle of the code: in loops, and in front of some calls and jumps.
     Backedge,
     None,
 }

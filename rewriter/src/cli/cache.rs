@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Look at the cache of rewritten programs and libraries, or clean it
 ///
-/// The cache is $BLIZZARD_CACHE, else $XDG_CACHE_HOME/blizzard, else ~/.cache/blizzard. What nobody has used for 30 days is removed
-/// by itself. Who starts another user's rewritten program has its libraries in a cache of their own, /tmp/blizzard-cache-UID.
+/// The cache is $BLIZZARD_CACHE, else $XDG_CACHE_HOME/blizzard, else ~/.cache/blizzard. Files that nobody has used for 30 days are
+/// removed. If you start another user's rewritten program, its libraries go into /tmp/blizzard-cache-UID.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard cache list\n  \

@@ -26,9 +26,9 @@ const GDB: (&str, &[u8]) = ("libraries.gdb", include_bytes!("libraries.gdb"));
 
 /// Print the flags for compiling and linking programs that use blizzard.h
 ///
-/// Libraries are rewritten with the program, so the C library's functions may be given shared memory. Not so where the program is rewritten or run
-/// with --no-libraries: then --cflags --no-libraries also keeps the compiler from turning loops and assignments of structures
-/// into calls of memset and memcpy. Which flags do that depends on the compiler: name yours if it is not cc. Clang still calls
+/// Libraries are rewritten with the program, so the C library's functions may be given shared memory. With --no-libraries they are not. Then
+/// compile with --cflags --no-libraries: it keeps the compiler from turning loops and assignments of structures into calls of memset and
+/// memcpy. Which flags do that depends on the compiler: name yours if it is not cc. Clang still calls
 /// memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \

@@ -26,10 +26,10 @@ pub struct InspectCommand {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Tell of each access, loop and entry what was decided and why, and of each sequence its registers, flags and bytes
+    /// List each access, loop and entry: what was decided and why, and the registers, flags and bytes of each sequence
     #[arg(long)]
     decisions: bool,
-    /// Only of the function with this name, plain or mangled, or with this address in it
+    /// Only for this function: its name, plain or mangled, or an address in it
     #[arg(long, value_name = "F", requires = "decisions")]
     function: Option<String>,
     #[command(flatten)]

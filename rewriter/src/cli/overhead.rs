@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Measure what checks and polls cost a program, and show where
 ///
-/// The program runs as it is, relocated without checks, with checks of loads, of stores, of both, and with polls as well, in turn, on one
-/// processor, on one node. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
+/// Six variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
+/// stores, of both; and with polls as well. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard overhead -- ./em3d --iters 20\n  \
@@ -53,7 +53,7 @@ pub struct OverheadCommand {
     /// Write a page with pictures and the hottest loops to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Give up when one run takes longer
+    /// Give up when one run takes longer than SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: Option<u64>,
     /// Compare only these, besides the original

@@ -24,8 +24,8 @@ use std::process::ExitCode;
 
 /// Run a program, original or rewritten, on one or more nodes
 ///
-/// Standard input goes to node 0. The exit status is that of the first node that fails, or 128 plus the number of the
-/// signal that killed it.
+/// Standard input goes to node 0. The exit status is 0 if all nodes end well. Else it is that of the first node that fails,
+/// or 128 plus the number of the signal that killed it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard run -n 4 -- ./em3d --iters 20\n  \
@@ -47,13 +47,13 @@ pub struct RunCommand {
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
     protocol: Protocol,
     /// Start node 0 only: the program creates the other nodes (bz_create, the PARMACS macros). Programs that are linked with these calls
-    /// need no option, only those whose libraries make them
+    /// need no option; give it if only a library of the program makes them
     #[arg(long)]
     fork: bool,
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
-    /// Keep copies of at most PAGES pages of other nodes (at least 16); the oldest make room for new ones
+    /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
     /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
@@ -67,7 +67,7 @@ pub struct RunCommand {
     /// Which node keeps a page of shared memory that was allocated without a home
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,
-    /// Blocks that a node asks for at a time when its misses follow an order that it has seen before; 0: only for what is missed
+    /// Most blocks that a node asks for ahead, when its misses repeat an earlier order; 0: it asks only for what it misses
     #[arg(long, value_name = "BLOCKS", default_value_t = contract::LOOK_AHEAD,
         value_parser = clap::value_parser!(u32).range(0..=i64::from(contract::LOOK_AHEAD)))]
     look_ahead: u32,

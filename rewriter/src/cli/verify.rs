@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 /// Audit a rewritten program or library: is every access checked, or proven private?
 ///
-/// The audit plans nothing and reads no plan: it derives everything from the file. The exit status is 1 if anything is open, or if the file
-/// cannot be audited; 2 after a misuse of the command line. Lines with `suspect` name what was not moved though it reads as
-/// code; that is not open, because nothing was found to lead there.
+/// The audit derives everything from the file. The exit status is 1 if anything is not proven (`open`), or if the file cannot be audited; 2
+/// after a misuse of the command line. Lines with `suspect` name bytes that read as code but were not moved. They do not count as open,
+/// because nothing was found to lead there.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     blizzard rewrite ./em3d -o e.blz && blizzard verify e.blz --original ./em3d")]
@@ -27,8 +27,8 @@ pub struct VerifyCommand {
     /// Compare with the file that was rewritten: every instruction, jump table and frame, and where each byte went
     #[arg(long, value_name = "FILE")]
     original: Option<PathBuf>,
-    /// A runtime that the program may have, instead of those that this `blizzard` puts into programs: the runtime's ELF file, or a text file that
-    /// begins with its SHA-256 as audits print it (`runtime     sha256 ...`); may be given more than once
+    /// Expect this runtime, not those that this `blizzard` puts into programs; may be given more than once. FILE is the runtime's ELF file, or a
+    /// text file that begins with its SHA-256, as audits print it (`runtime     sha256 ...`)
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(known_runtime))]
     runtime: Vec<Known>,
     /// Print the audit as JSON

@@ -27,6 +27,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
+use crate::base::options::Access;
 use blizzard_contract::{self as contract, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf;
@@ -36,7 +37,9 @@ use std::fmt;
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
 /// The files of all runtimes that this rewriter puts into programs.
-pub static FILES: [&[u8]; 2] = [BLOB, BLOB_INSTRUMENTS];
+pub static FILES: [&[u8]; 3] = [BLOB, BLOB_INSTRUMENTS, BLOB_GUARD];
+/// That of guarded code.
+static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
 /// The same with the feature `instruments`.
 static BLOB_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_INSTRUMENTS"));
 
@@ -122,6 +125,17 @@ impl Blob {
     /// The blob breaks an invariant: a defect of the build.
     pub fn embedded() -> Result<Self> {
         Blob::parse(BLOB)
+    }
+
+    /// The runtime of code that accesses shared memory so.
+    ///
+    /// # Errors
+    /// As [`Blob::embedded`].
+    pub fn of(access: Access) -> Result<Self> {
+        Blob::parse(match access {
+            Access::Tests => BLOB,
+            Access::Guard => BLOB_GUARD,
+        })
     }
 
     /// The runtime with instruments ([`blizzard_rt::links::instruments`]) that this rewriter was built with.

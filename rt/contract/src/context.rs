@@ -94,10 +94,12 @@ pub enum Counter {
     AskedAhead,
     /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself, or maps from what is no library.
     GeneratedCode,
+    /// Accesses to shared memory that faulted in plain code and went on in full code.
+    UntestedAccesses,
 }
 
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 43;
+pub const COUNTER_COUNT: usize = 44;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -143,6 +145,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "bad_tag_changes",
     "asked_ahead",
     "generated_code",
+    "untested_accesses",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -226,6 +229,6 @@ pub mod node_phase {
 
 const _: () = {
     assert!(size_of::<SharedContext>() == CONTEXT_BYTES as usize);
-    assert!(Counter::GeneratedCode as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::UntestedAccesses as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -1,6 +1,6 @@
 //! What a rewritten file tells the runtime and the audit: its [`ModuleInfo`], and the tables that this leads to.
 //!
-//! Written by the rewriter (`elf_write`), read by the runtime (`modules`) and by the audit. Nothing here executes.
+//! Written by the rewriter (`write::file`), read by the runtime (`modules`) and by the audit. Nothing here executes.
 //! Source: gABI, "Program Header" (the range of types for operating systems).
 
 /// First bytes of [`ModuleInfo`] ("BLZMODI5").

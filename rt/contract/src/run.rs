@@ -109,8 +109,7 @@ pub const LOOK_AHEAD: u32 = 63;
 /// Fewest pages of a finite stache: what one string instruction or the lanes of a gather use at once, and some more.
 pub const STACHE_PAGES_MIN: u32 = 16;
 
-/// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, about 1024 for all rings that lead to one node. Each node so has
-/// 128 KiB of slots and 256 bytes for each peer, however many there are, up to 64.
+/// Slots of a ring in a run of `nodes` nodes: a power of two from 16 to 128, at most 1024 for all rings that lead to one node, up to 64 nodes.
 pub const fn ring_slots(nodes: u32) -> u32 {
     match nodes {
         0..=8 => 128,

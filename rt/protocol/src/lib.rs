@@ -14,7 +14,7 @@
 //! # Where a new protocol goes
 //!
 //! Into a folder of its own, with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line below, above
-//! [`list`]; and a line in [`list`]. [`sequential`] is the smallest. At most four protocols fit, of fifteen messages each.
+//! [`list`]; and a line in [`list`]. [`sequential`] is the smallest. At most four protocols fit, of fifteen messages each; the fourth has fourteen.
 //!
 //! # Layers
 //!

@@ -138,6 +138,16 @@ pub unsafe fn remap_shared(from: u64, bytes: u64, to: u64) -> Result<()> {
     unsafe { call(libc::SYS_mremap, [from, 0, bytes, flags as u64, to, 0]) }.map(drop)
 }
 
+/// Sets the base of `%gs` of the calling thread; threads and processes that it makes have the same.
+///
+/// # Safety
+/// Nothing uses `%gs` otherwise.
+pub unsafe fn set_gs_base(base: u64) -> Result<()> {
+    const ARCH_SET_GS: u64 = 0x1001;
+    // SAFETY: passed on from the caller.
+    unsafe { call(libc::SYS_arch_prctl, [ARCH_SET_GS, base, 0, 0, 0, 0]) }.map(drop)
+}
+
 /// Advises the kernel about a range.
 ///
 /// # Safety

@@ -75,6 +75,10 @@ struct Slot {
     restart_code_bytes: AtomicU64,
     restart_heads: AtomicU64,
     restart_count: AtomicU64,
+    version_codes: AtomicU64,
+    version_code_bytes: AtomicU64,
+    version_heads: AtomicU64,
+    version_count: AtomicU64,
 }
 
 impl Slot {
@@ -97,6 +101,10 @@ impl Slot {
             restart_code_bytes: AtomicU64::new(0),
             restart_heads: AtomicU64::new(0),
             restart_count: AtomicU64::new(0),
+            version_codes: AtomicU64::new(0),
+            version_code_bytes: AtomicU64::new(0),
+            version_heads: AtomicU64::new(0),
+            version_count: AtomicU64::new(0),
         }
     }
 
@@ -194,22 +202,30 @@ impl Slot {
     }
 
     fn traps(&self) -> Traps<'_> {
-        let rows = self.trap_count.load(Ordering::Relaxed) as usize;
-        let (mut heads, mut codes): (&[TrapHead], &[u8]) = (&[], &[]);
-        if rows != 0 {
-            let code_bytes = self.trap_code_bytes.load(Ordering::Relaxed) as usize;
-            // SAFETY: whoever registered the module vouches for the map.
-            unsafe {
-                let at = self.trap_heads.load(Ordering::Relaxed) as *const TrapHead;
-                heads = core::slice::from_raw_parts(at, TrapMap::groups(rows));
-                codes = core::slice::from_raw_parts(self.trap_codes.load(Ordering::Relaxed) as *const u8, code_bytes);
-            }
-        }
         Traps {
-            map: TrapMap { heads, codes, rows },
+            map: table([&self.trap_count, &self.trap_heads, &self.trap_codes, &self.trap_code_bytes]),
             old_base: self.old_base.load(Ordering::Relaxed),
             new_base: self.new_base.load(Ordering::Relaxed),
         }
+    }
+
+    /// From accesses of plain code to full code.
+    fn versions(&self) -> TrapMap<'_> {
+        table([&self.version_count, &self.version_heads, &self.version_codes, &self.version_code_bytes])
+    }
+}
+
+/// A table of the form of the trap map: how many rows it has, where its heads and codes are, and how many bytes of codes.
+fn table<'x>(parts: [&AtomicU64; 4]) -> TrapMap<'x> {
+    let [rows, heads, codes, code_bytes] = parts.map(|part| part.load(Ordering::Relaxed));
+    let rows = rows as usize;
+    if rows == 0 {
+        return TrapMap { heads: &[], codes: &[], rows };
+    }
+    // SAFETY: whoever registered the module vouches for the table.
+    unsafe {
+        let heads = core::slice::from_raw_parts(heads as *const TrapHead, TrapMap::groups(rows));
+        TrapMap { heads, codes: core::slice::from_raw_parts(codes as *const u8, code_bytes as usize), rows }
     }
 }
 
@@ -291,6 +307,10 @@ impl Modules {
                 slot.restart_code_bytes.store(info.restart_code_bytes, Ordering::Relaxed);
                 slot.restart_heads.store(at(info.restart_heads_va), Ordering::Relaxed);
                 slot.restart_count.store(info.restart_count, Ordering::Relaxed);
+                slot.version_codes.store(at(info.version_codes_va), Ordering::Relaxed);
+                slot.version_code_bytes.store(info.version_code_bytes, Ordering::Relaxed);
+                slot.version_heads.store(at(info.version_heads_va), Ordering::Relaxed);
+                slot.version_count.store(info.version_count, Ordering::Relaxed);
                 slot.end.store(end, Ordering::Release);
                 self.used.store(used.max(free + 1), Ordering::Release);
                 Ok(())
@@ -320,6 +340,16 @@ impl Modules {
     /// Whether loops of some module keep the limits of what they have tested in the words of the process.
     pub fn share_limits(&self) -> bool {
         self.strips.load(Ordering::Relaxed)
+    }
+
+    /// Where an access at `at` in plain code begins in full code.
+    pub fn full_of(&self, at: u64) -> Option<u64> {
+        let slot = self.at(at)?;
+        let base = slot.new_base.load(Ordering::Relaxed);
+        match slot.versions().find(u32::try_from(at.wrapping_sub(base)).ok()?) {
+            Place::Row(full) => Some(base.wrapping_add(full.into())),
+            Place::Between | Place::Outside => None,
+        }
     }
 
     /// Whether `at` lies in some module.

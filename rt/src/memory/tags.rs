@@ -34,6 +34,7 @@ pub struct Space<C = Chosen> {
     partition: Partition,
 }
 
+#[cfg(not(feature = "guard"))]
 impl Space {
     /// A view of mapped memory.
     ///
@@ -44,7 +45,9 @@ impl Space {
         // SAFETY: passed on from the caller.
         unsafe { Space::of(Chosen::at(memory, tags), bytes) }
     }
+}
 
+impl Space {
     /// The view that the program has.
     ///
     /// # Safety

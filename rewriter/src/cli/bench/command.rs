@@ -43,7 +43,7 @@ pub struct BenchCommand {
 
 #[derive(Debug, Clone, Copy, Args)]
 struct BenchOptions {
-    /// Runs, of which all batches together are looked at
+    /// Number of runs; the median is over the batches of all of them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Batches in each run

@@ -36,10 +36,10 @@ pub(crate) struct PassOptions {
     /// Let no two accesses of a basic block share a check
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_merge: bool,
-    /// Leave no check out because it repeats what was tested on every way to it
+    /// Keep checks that repeat what has been tested on every way to them
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_across: bool,
-    /// Widen no check to what is certainly accessed behind it, over branches
+    /// Do not widen a check to accesses that surely follow it behind branches
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_ahead: bool,
     /// Keep no register in the red zone; move the stack pointer instead
@@ -48,19 +48,19 @@ pub(crate) struct PassOptions {
     /// Let no loop test tags once for several iterations
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_strips: bool,
-    /// Let such tests lead into no copies of loops without checks
+    /// Make no copies without checks of the loops that test tags for several iterations
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_copies: bool,
-    /// Let every loop poll, also where another poll of each of its iterations does
+    /// Put a poll into every loop, even if each iteration already passes another poll
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_poll_placement: bool,
     /// Let every check look at the tag, also of addresses that cannot be shared memory
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_screens: bool,
-    /// Let exported functions keep their old addresses, and calls from other files pass by these
+    /// Let exported functions keep their old addresses; calls from other files then go through a jump there
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_exports: bool,
-    /// Let words of data name functions by their old addresses, and calls through them pass by these
+    /// Let words of data keep the old addresses of functions; calls through them then go through a jump there
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_words: bool,
     /// Let the passes make the first N transformations only, to find the one that matters

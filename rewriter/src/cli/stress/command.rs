@@ -51,10 +51,10 @@ pub struct StressCommand {
     /// Begin no new round after so many seconds [default: 10, if no other limit is given]
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
-    /// Begin no new round after so many checked accesses
+    /// Stop after the round in which COUNT accesses have been checked
     #[arg(long, value_name = "COUNT")]
     accesses: Option<u64>,
-    /// Begin no new round after so many
+    /// Stop after COUNT rounds
     #[arg(long, value_name = "COUNT")]
     rounds: Option<u64>,
     /// What the rounds are drawn from

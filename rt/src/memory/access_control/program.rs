@@ -4,13 +4,20 @@
 //! has it. Whoever reads or writes the program's memory at an address that may be shared asks here, or the node's [`crate::memory::tags::Space`].
 
 use crate::kernel::sys;
+#[cfg(feature = "guard")]
+use crate::memory::access_control::guard::Guard;
 use crate::memory::access_control::interface::AccessControl;
+#[cfg(not(feature = "guard"))]
 use crate::memory::access_control::tag_tests::TagTests;
 use crate::memory::segment::{InvalidTags, MapError};
 use blizzard_contract::{RegionHeader, SEGMENT_BASE, SEGMENT_SHIFT};
 
 /// The kind.
+#[cfg(not(feature = "guard"))]
 pub type Chosen = TagTests;
+/// The kind.
+#[cfg(feature = "guard")]
+pub type Chosen = Guard;
 
 /// The program's shared memory.
 pub const PROGRAM: Chosen = Chosen::PROGRAM;

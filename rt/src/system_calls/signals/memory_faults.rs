@@ -30,6 +30,7 @@ use crate::node::access::MAX_LANES;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
+use crate::system_calls::signals::untested;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -207,7 +208,8 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     match PROGRAM.meaning_of_fault(address) {
         Fault::NotOurs => {}
-        // Without the runtime there is nothing. An access control under which untested accesses fault carries them out here.
+        Fault::NotTested if signal == libc::SIGSEGV && untested::go_on(context) => return true,
+        // Without the runtime there is nothing.
         Fault::NotTested | Fault::TagTable | Fault::Unused => {
             if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
                 info.si_code = SEGV_MAPERR;

@@ -1,0 +1,186 @@
+//! Memory that faults, and tags that full code tests.
+//!
+//! Purpose: code that touches no shared memory pays nothing. At the program's addresses shared memory has no rights; runtime, kernel and tested accesses use a
+//! second mapping of the same pages, [`ALIAS_DISTANCE`] higher, which is the base of `%gs`. Plain code that faults goes on in full code. Input and output: as in
+//! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] the program's mapping has
+//! all rights.
+//! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
+//! Source: design section 9.
+
+use crate::kernel::sys;
+use crate::memory::access_control::interface::{AccessControl, Fault};
+use crate::memory::segment::{self, CONTEXTS, InvalidTags, MapError, TABLE};
+use blizzard_contract::{self as contract, ALIAS_DISTANCE, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE, guard_tags as tags};
+use blizzard_protocol::tag::Tag;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Mapped ranges begin at multiples of this: the first block of one has no block in front.
+const RANGE_ALIGN: u64 = contract::USER_BASE & contract::USER_BASE.wrapping_neg();
+const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
+
+/// Access control by memory that faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard;
+
+impl Guard {
+    /// The program's.
+    pub const PROGRAM: Guard = Guard;
+
+    #[inline]
+    fn cell(addr: u64) -> &'static AtomicU8 {
+        let at = contract::TAG_TABLE_BASE + (addr >> BLOCK_SHIFT);
+        // SAFETY: the table covers all addresses that programs have.
+        unsafe { AtomicU8::from_ptr(at as *mut u8) }
+    }
+
+    #[inline]
+    fn byte(addr: u64) -> u8 {
+        Guard::cell(addr).load(Ordering::Relaxed)
+    }
+
+    /// What holds for a block with this tag, and for one with that tag behind it.
+    fn both(own: u8, next: u8) -> u8 {
+        let allows = |tag: u8, store: bool| tag == 0 || tag & allowing(store) != 0;
+        let both = |store: bool, bit: u8| if allows(own, store) && allows(next, store) { bit } else { 0 };
+        both(false, tags::BOTH_READABLE) | both(true, tags::BOTH_WRITABLE)
+    }
+}
+
+/// The bits of the own block's tag that allow an access.
+#[inline]
+fn allowing(store: bool) -> u8 {
+    if store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE }
+}
+
+/// The own block's part of a tag.
+const OWN: u8 = !(tags::BOTH_READABLE | tags::BOTH_WRITABLE);
+
+#[inline]
+fn own(tag: Tag) -> u8 {
+    match tag {
+        Tag::Writable => tags::WRITABLE,
+        Tag::ReadOnly => tags::READONLY,
+        Tag::Invalid => tags::INVALID,
+        Tag::Busy => tags::BUSY,
+    }
+}
+
+/// Maps the pages of a new shared mapping at `addr`, in place of what is there, and at its alias.
+///
+/// # Safety
+/// Nothing relies on what lies at either.
+unsafe fn map_twice(addr: u64, bytes: u64, rights: i32) -> sys::Result<()> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        sys::mmap(addr, bytes, RW, flags, -1, 0)?;
+        sys::remap_shared(addr, bytes, addr + ALIAS_DISTANCE)?;
+        sys::mprotect(addr, bytes, rights)
+    }
+}
+
+impl AccessControl for Guard {
+    unsafe fn start(&self) -> Result<(), MapError> {
+        // SAFETY: passed on from the caller. Nothing of the program runs.
+        unsafe {
+            segment::map_tag_table()?;
+            sys::set_gs_base(ALIAS_DISTANCE)
+                .map_err(|errno| MapError::new("alias of shared memory", ALIAS_DISTANCE, 0, errno))
+        }
+    }
+
+    unsafe fn map(&self, what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {
+        // SAFETY: passed on from the caller: what is replaced is the reservation just made.
+        unsafe {
+            for at in [base, base + ALIAS_DISTANCE] {
+                segment::map_between_guards(what, at, bytes)?;
+            }
+            map_twice(base, bytes, RW).map_err(|errno| MapError::new(what, base, bytes, errno))
+        }
+    }
+
+    unsafe fn invalidate(&self, base: u64, bytes: u64, tags: InvalidTags) -> Result<(), MapError> {
+        let at = contract::TAG_TABLE_BASE + (base >> BLOCK_SHIFT);
+        // SAFETY: passed on from the caller; the program's mapping.
+        unsafe {
+            segment::repeat_over_tags(at, bytes >> BLOCK_SHIFT, tags)?;
+            sys::mprotect(base, bytes, libc::PROT_NONE).map_err(|errno| MapError::new("rights", base, bytes, errno))
+        }
+    }
+
+    unsafe fn discard(&self, addr: u64, bytes: u64) -> sys::Result<()> {
+        // SAFETY: shared pages of this node alone, which come back as zeros; passed on from the caller.
+        unsafe { sys::madvise(self.runtime_address(addr), bytes, libc::MADV_REMOVE) }
+    }
+
+    unsafe fn forget(&self, base: u64, bytes: u64) -> sys::Result<()> {
+        // SAFETY: passed on from the caller. The pages of the other process stay its own; the tags are a private mapping of a file.
+        unsafe {
+            map_twice(base, bytes, libc::PROT_NONE)?;
+            sys::madvise(contract::TAG_TABLE_BASE + (base >> BLOCK_SHIFT), bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED)
+        }
+    }
+
+    #[inline]
+    fn runtime_address(&self, addr: u64) -> u64 {
+        addr + ALIAS_DISTANCE
+    }
+
+    #[inline]
+    fn kernel_address(&self, addr: u64) -> u64 {
+        addr + ALIAS_DISTANCE
+    }
+
+    #[inline]
+    fn program_address(&self, at: u64) -> u64 {
+        let alias = SEGMENT_BASE + ALIAS_DISTANCE;
+        if at >> contract::SEGMENT_SHIFT == alias >> contract::SEGMENT_SHIFT { at - ALIAS_DISTANCE } else { at }
+    }
+
+    #[inline]
+    fn tag(&self, addr: u64) -> Option<Tag> {
+        match Guard::byte(addr) & OWN {
+            0 | tags::WRITABLE => Some(Tag::Writable),
+            tags::READONLY => Some(Tag::ReadOnly),
+            tags::INVALID => Some(Tag::Invalid),
+            tags::BUSY => Some(Tag::Busy),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn allows(&self, addr: u64, store: bool) -> bool {
+        let tag = Guard::byte(addr);
+        tag == 0 || tag & allowing(store) != 0
+    }
+
+    /// Relaxed: the program's tests run on the same thread.
+    #[inline]
+    fn set_tags(&self, addr: u64, bytes: u64, tag: Tag) {
+        let own = own(tag);
+        let last = addr + bytes - BLOCK_BYTES;
+        let inner = own | Guard::both(own, own);
+        for block in (addr..last).step_by(BLOCK_BYTES as usize) {
+            Guard::cell(block).store(inner, Ordering::Relaxed);
+        }
+        Guard::cell(last).store(own | Guard::both(own, Guard::byte(last + BLOCK_BYTES)), Ordering::Relaxed);
+        if !addr.is_multiple_of(RANGE_ALIGN) {
+            let front = Guard::cell(addr - BLOCK_BYTES);
+            let tag = front.load(Ordering::Relaxed) & OWN;
+            front.store(tag | Guard::both(tag, own), Ordering::Relaxed);
+        }
+    }
+
+    fn meaning_of_fault(&self, addr: u64) -> Fault {
+        if TABLE.contains(&addr) {
+            Fault::TagTable
+        } else if addr >> contract::SEGMENT_SHIFT == SEGMENT_BASE >> contract::SEGMENT_SHIFT {
+            Fault::NotTested
+        } else if CONTEXTS.contains(&addr) || segment::WINDOW.contains(&self.program_address(addr)) {
+            Fault::Unused
+        } else {
+            Fault::NotOurs
+        }
+    }
+}

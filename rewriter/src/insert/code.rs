@@ -110,6 +110,11 @@ impl Place {
         Place { modulus: Place::LINE as u8, remainder: (old.0 % Place::LINE) as u8 }
     }
 
+    /// For something of so many bytes in front of a function that goes there.
+    pub(crate) fn behind(self, bytes: u8) -> Place {
+        Place { remainder: (self.remainder + self.modulus - bytes) % self.modulus, ..self }
+    }
+
     pub(crate) const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
 
     /// Bytes of padding at offset `at` of the new code, which begins at a page.
@@ -311,6 +316,8 @@ pub struct Accesses {
     tested: Vec<InsnId>,
     /// Those of plain code in front of which something is inserted: how many bytes. Sorted.
     behind: Vec<(InsnId, u32)>,
+    /// Functions of plain code that may be entered in their full versions.
+    pub redirected: Vec<InsnId>,
 }
 
 impl Accesses {
@@ -320,6 +327,14 @@ impl Accesses {
             self.tested.push(id);
         } else if !full && bytes > 0 {
             self.behind.push((id, bytes));
+        }
+    }
+
+    /// Notes that the function may be entered in its full version; `alone`: nothing else is inserted in front of its first instruction.
+    pub(crate) fn redirects(&mut self, id: InsnId, alone: bool) {
+        self.redirected.push(id);
+        if alone {
+            self.behind.push((id, blizzard_contract::REDIRECTABLE.len() as u32));
         }
     }
 

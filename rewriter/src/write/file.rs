@@ -26,7 +26,7 @@ use crate::write::old_code::springboards;
 use crate::write::output::Output;
 use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
 use crate::write::tables::{self, ReadOnly, Written as Table};
-use blizzard_contract::{self as contract, ModuleInfo, module_flags};
+use blizzard_contract::{self as contract, ModuleInfo, TrapEntry, module_flags};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
@@ -270,10 +270,12 @@ pub fn write(
     let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
     debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
     let restarts = tables::write_restarts(&mut ro, placed.restarts());
-    let versions = match placed.versions.are_two() {
-        true => tables::write_trap_map(&mut ro, placed.to_full.iter().copied()),
+    let mut version_table = |rows: &[TrapEntry]| match placed.versions.are_two() {
+        true => tables::write_trap_map(&mut ro, rows.iter().copied()),
         false => Table::none(),
     };
+    let versions = version_table(&placed.to_full);
+    let redirects = version_table(&placed.redirected);
     let claims_va = ro.reserve(4, 0);
     for c in &placed.claims {
         [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
@@ -328,6 +330,10 @@ pub fn write(
         version_code_bytes: versions.code_bytes,
         version_heads_va: versions.heads.0,
         version_count: versions.rows,
+        redirect_codes_va: redirects.codes.0,
+        redirect_code_bytes: redirects.code_bytes,
+        redirect_heads_va: redirects.heads.0,
+        redirect_count: redirects.rows,
     };
     let info_bytes = module_info_bytes(&info);
     ro.put(info_va, &info_bytes);

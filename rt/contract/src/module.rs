@@ -99,7 +99,18 @@ module_info! {
     version_code_bytes,
     version_heads_va,
     version_count,
+    /// Functions of plain code that may be entered in their full versions: a table of the same form, from where they begin (with [`REDIRECTABLE`]) to where their
+    /// full versions do.
+    redirect_codes_va,
+    redirect_code_bytes,
+    redirect_heads_va,
+    redirect_count,
 }
+
+/// First bytes of a function of plain code that may be entered in its full version: a `nop`. Five bytes in front of it stands a jump to that.
+pub const REDIRECTABLE: [u8; 2] = [0x66, 0x90];
+/// What the runtime puts in their place: `jmp` to what stands in front.
+pub const REDIRECTED: [u8; 2] = [0xeb, 0xf9];
 
 /// Name of the output section that holds [`Claim`]s and [`Region`]s.
 pub const CLAIMS_SECTION: &str = ".blizzard.claims";

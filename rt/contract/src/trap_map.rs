@@ -62,6 +62,12 @@ impl<'x> TrapMap<'x> {
         (0..self.heads.len()).flat_map(move |group| self.group(group))
     }
 
+    /// The last row whose old offset is not above `old`.
+    pub fn before(&self, old: u32) -> Option<TrapEntry> {
+        let group = self.heads.partition_point(|head| head.old <= old).checked_sub(1)?;
+        self.group(group).take_while(|row| row.old <= old).last()
+    }
+
     /// Looks up an old offset.
     pub fn find(&self, old: u32) -> Place {
         let Some(group) = self.heads.partition_point(|head| head.old <= old).checked_sub(1) else {

@@ -79,6 +79,10 @@ struct Slot {
     version_code_bytes: AtomicU64,
     version_heads: AtomicU64,
     version_count: AtomicU64,
+    redirect_codes: AtomicU64,
+    redirect_code_bytes: AtomicU64,
+    redirect_heads: AtomicU64,
+    redirect_count: AtomicU64,
 }
 
 impl Slot {
@@ -105,6 +109,10 @@ impl Slot {
             version_code_bytes: AtomicU64::new(0),
             version_heads: AtomicU64::new(0),
             version_count: AtomicU64::new(0),
+            redirect_codes: AtomicU64::new(0),
+            redirect_code_bytes: AtomicU64::new(0),
+            redirect_heads: AtomicU64::new(0),
+            redirect_count: AtomicU64::new(0),
         }
     }
 
@@ -213,6 +221,11 @@ impl Slot {
     fn versions(&self) -> TrapMap<'_> {
         table([&self.version_count, &self.version_heads, &self.version_codes, &self.version_code_bytes])
     }
+
+    /// From functions of plain code to their full versions.
+    fn redirects(&self) -> TrapMap<'_> {
+        table([&self.redirect_count, &self.redirect_heads, &self.redirect_codes, &self.redirect_code_bytes])
+    }
 }
 
 /// A table of the form of the trap map: how many rows it has, where its heads and codes are, and how many bytes of codes.
@@ -311,6 +324,10 @@ impl Modules {
                 slot.version_code_bytes.store(info.version_code_bytes, Ordering::Relaxed);
                 slot.version_heads.store(at(info.version_heads_va), Ordering::Relaxed);
                 slot.version_count.store(info.version_count, Ordering::Relaxed);
+                slot.redirect_codes.store(at(info.redirect_codes_va), Ordering::Relaxed);
+                slot.redirect_code_bytes.store(info.redirect_code_bytes, Ordering::Relaxed);
+                slot.redirect_heads.store(at(info.redirect_heads_va), Ordering::Relaxed);
+                slot.redirect_count.store(info.redirect_count, Ordering::Relaxed);
                 slot.end.store(end, Ordering::Release);
                 self.used.store(used.max(free + 1), Ordering::Release);
                 Ok(())
@@ -350,6 +367,12 @@ impl Modules {
             Place::Row(full) => Some(base.wrapping_add(full.into())),
             Place::Between | Place::Outside => None,
         }
+    }
+
+    /// Where the function of plain code begins that `at` lies in, if it may be entered in its full version.
+    pub fn redirectable(&self, at: u64) -> Option<u64> {
+        let (slot, base, place) = self.place(at)?;
+        slot.redirects().before(place).map(|row| base.wrapping_add(row.old.into()))
     }
 
     /// Whether `at` lies in some module.

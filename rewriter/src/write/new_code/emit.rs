@@ -33,6 +33,9 @@ pub struct Pass<'x> {
     pub full: bool,
 }
 
+/// `jmp rel32`, in front of a function of plain code: to its full version.
+const REDIRECTION_BYTES: u8 = 5;
+
 /// What all passes share.
 struct Emission<'x> {
     image: &'x Image<'x>,
@@ -79,6 +82,8 @@ impl Emission<'_> {
         // The loop whose block is being emitted.
         let mut strip: Option<&Strip> = None;
         let mut open = None;
+        // The function that begins may be entered in its full version.
+        let mut redirects = false;
         // The instruction in front is part of what this pass emits.
         let mut emitting = false;
         for (i, part) in parts(cued, moved, cues).take(insns.len()).enumerate() {
@@ -98,11 +103,21 @@ impl Emission<'_> {
             if let Some(&(_, place)) = start {
                 run.copy(code, image);
                 let reached = was_emitting && falls_into(insns, id);
+                redirects = !full && !reached && versions.has_full(id);
+                let place = if redirects { place.behind(REDIRECTION_BYTES) } else { place };
                 code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
                 code.cold_starts.push((label, code.cold.pos()));
+                if redirects {
+                    let at = asm::jmp32(&mut code.hot.bytes);
+                    code.hot.fix(at, Target::Insn { id: versions.full(id), delta: 0 });
+                }
             }
             let begin = code.hot.pos() + run.bytes();
             code.begin.push(begin);
+            if std::mem::take(&mut redirects) {
+                code.hot.bytes.extend(contract::REDIRECTABLE);
+                code.accesses.redirects(id, !matches!(part, Part::Cued(_)));
+            }
             let cue = match part {
                 Part::Copied => {
                     // Nothing is inserted, and nothing in it depends on where it stands.

@@ -45,6 +45,8 @@ pub struct Placed {
     pub versions: Versions,
     /// From accesses of plain code to full code, relative to the new code's beginning, ascending.
     pub to_full: Vec<TrapEntry>,
+    /// Functions of plain code that may be entered in their full versions: from where they begin to those, likewise.
+    pub redirected: Vec<TrapEntry>,
     /// The section that says what the blocks contain.
     pub blocks: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
@@ -311,6 +313,8 @@ pub fn place(
         new: begin.get(versions.full_label(id).ix()),
     });
     let to_full = to_full.collect();
+    let both = |id: &InsnId| TrapEntry { old: begin.get(id.ix()), new: begin.get(versions.full_label(*id).ix()) };
+    let redirected = accesses.redirected.iter().map(both).collect();
     debug_assert!(versions.labels() + 1 == begin.len());
     let new = NewCode { hot: hot.bytes, cold: cold.bytes, items, long, shift, cold_at };
     let placed = Placed {
@@ -328,6 +332,7 @@ pub fn place(
         counter_bytes,
         versions,
         to_full,
+        redirected,
         blocks: Vec::new(),
         begin,
         padding,

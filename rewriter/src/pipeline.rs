@@ -25,6 +25,7 @@ use crate::graph::table_search;
 use crate::insert::block_recorder::{self, Recorder};
 use crate::insert::code::Code;
 use crate::plan::checks::{self, Counts, Plan};
+use crate::plan::decision::Decision;
 use crate::plan::passes;
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
@@ -317,7 +318,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
     let (versions, plain) = match options.plain_version() {
         None => (Versions::one(&analysed.insns), None),
         Some(options) => {
-            let is_tested = |id| plan.decisions.get(id).is_tested();
+            let is_tested =
+                |id| plan.decisions.get(id).is_tested() || matches!(plan.decisions.get(id), Decision::Refused(_));
             let versions = Versions::two(&analysed.insns, &analysed.frames, is_tested);
             (versions, Some(analysed.script(&registers, &mut analysed.plan(&registers, &options), &options)))
         }

@@ -95,7 +95,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
                 wrapper::leave_call(signal, context, &action);
             }
             sent_sigtrap::begins(signal, &action, context);
-            let blocks = action.mask & !signal_sets::RESERVED;
+            let blocks = action.mask & !signal_sets::UNBLOCKED;
             if blocks != 0 {
                 sys::set_signal_mask(sys::signal_mask() | blocks);
             }

@@ -63,6 +63,8 @@ struct Slot {
     bias: AtomicU64,
     code: AtomicU64,
     code_end: AtomicU64,
+    /// Where code begins that tests tags.
+    tested: AtomicU64,
     trap_codes: AtomicU64,
     trap_code_bytes: AtomicU64,
     trap_heads: AtomicU64,
@@ -93,6 +95,7 @@ impl Slot {
             bias: AtomicU64::new(0),
             code: AtomicU64::new(0),
             code_end: AtomicU64::new(0),
+            tested: AtomicU64::new(0),
             trap_codes: AtomicU64::new(0),
             trap_code_bytes: AtomicU64::new(0),
             trap_heads: AtomicU64::new(0),
@@ -308,6 +311,7 @@ impl Modules {
                 slot.bias.store(bias, Ordering::Relaxed);
                 slot.code.store(at(info.code_va), Ordering::Relaxed);
                 slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
+                slot.tested.store(at(info.code_va).wrapping_add(info.full_at), Ordering::Relaxed);
                 slot.trap_codes.store(at(info.trap_codes_va), Ordering::Relaxed);
                 slot.trap_code_bytes.store(info.trap_code_bytes, Ordering::Relaxed);
                 slot.trap_heads.store(at(info.trap_heads_va), Ordering::Relaxed);
@@ -444,6 +448,11 @@ impl Modules {
         let slot = self.slots.get((name >> 32) as usize).filter(|slot| !slot.is_empty())?;
         let old = slot.old_base.load(Ordering::Relaxed).wrapping_add(name & u64::from(u32::MAX));
         if slot.covers(old) { slot.entry(old) } else { None }
+    }
+
+    /// Whether `at` lies in new code that tests tags: not in plain code, in which every instruction is a safe point.
+    pub fn in_tested_code(&self, at: u64) -> bool {
+        self.at(at).is_some_and(|slot| slot.is_new(at) && at >= slot.tested.load(Ordering::Relaxed))
     }
 
     /// Whether `at` lies in some module's new code.

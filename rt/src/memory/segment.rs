@@ -25,7 +25,7 @@ pub const WINDOW: Range<u64> =
 /// The context pages.
 pub const CONTEXTS: Range<u64> = contract::CONTEXT_SHARED..contract::CONTEXT_PRIVATE + contract::CONTEXT_BYTES;
 
-const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+pub(crate) const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 /// A mapping that could not be made.
@@ -95,15 +95,15 @@ unsafe fn advise_sparse(addr: u64, bytes: u64) {
     }
 }
 
-/// Maps the tag table, all Writable. Nothing of it can be changed: stray stores of the program into the table fault as they would without it. The tags of
+/// Maps the tag table, all bytes zero, with these rights, which are not to write. Nothing of it can be changed: stray stores of the program into the table fault as they would without it. The tags of
 /// a segment become changeable with [`repeat_over_tags`].
 ///
 /// # Safety
 /// Called once per process.
-pub unsafe fn map_tag_table() -> Result<(), MapError> {
+pub unsafe fn map_tag_table(rights: i32) -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place("tag table", contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES, libc::PROT_READ, PRIVATE, None)?;
+        place("tag table", contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES, rights, PRIVATE, None)?;
         advise_sparse(contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES);
     }
     Ok(())
@@ -220,10 +220,15 @@ pub unsafe fn show_in_dumps(local: u64, arena: (u64, u64), from: u64, to: u64) {
 ///
 /// # Safety
 /// Called once per process and range.
-pub(crate) unsafe fn map_between_guards(what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {
+pub(crate) unsafe fn map_between_guards(
+    what: &'static str,
+    base: u64,
+    bytes: u64,
+    rights: i32,
+) -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place(what, base, bytes, RW, PRIVATE, None)?;
+        place(what, base, bytes, rights, PRIVATE, None)?;
         let _ = sys::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
         for guard in [base - GUARD_BYTES, base + bytes] {
             place("segment's guard", guard, GUARD_BYTES, libc::PROT_NONE, PRIVATE, None)?;

@@ -4,6 +4,7 @@
 //! second mapping of the same pages, [`ALIAS_DISTANCE`] higher, which is the base of `%gs`. Plain code that faults goes on in full code. Input and output: as in
 //! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] the program's mapping has
 //! all rights.
+//! Tags of private memory cannot be read until full code tests them: so a stray pointer of plain code into the table raises a signal, as it does in the original.
 //! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
 //! Source: design section 9.
 
@@ -14,7 +15,9 @@ use blizzard_contract::{self as contract, ALIAS_DISTANCE, BLOCK_BYTES, BLOCK_SHI
 use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PAGE: u64 = 4096;
+/// Tags that are revealed at a time: those of 4 MiB. What plain code reads there by a stray pointer are zeros instead of a fault.
+const REVEALED: u64 = 64 << 10;
 /// Mapped ranges begin at multiples of this: the first block of one has no block in front.
 const RANGE_ALIGN: u64 = contract::USER_BASE & contract::USER_BASE.wrapping_neg();
 const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
@@ -74,7 +77,7 @@ unsafe fn map_twice(addr: u64, bytes: u64, rights: i32) -> sys::Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: passed on from the caller.
     unsafe {
-        sys::mmap(addr, bytes, RW, flags, -1, 0)?;
+        sys::mmap(addr, bytes, segment::RW, flags, -1, 0)?;
         sys::remap_shared(addr, bytes, addr + ALIAS_DISTANCE)?;
         sys::mprotect(addr, bytes, rights)
     }
@@ -84,7 +87,7 @@ impl AccessControl for Guard {
     unsafe fn start(&self) -> Result<(), MapError> {
         // SAFETY: passed on from the caller. Nothing of the program runs.
         unsafe {
-            segment::map_tag_table()?;
+            segment::map_tag_table(libc::PROT_NONE)?;
             sys::set_gs_base(ALIAS_DISTANCE)
                 .map_err(|errno| MapError::new("alias of shared memory", ALIAS_DISTANCE, 0, errno))
         }
@@ -94,9 +97,9 @@ impl AccessControl for Guard {
         // SAFETY: passed on from the caller: what is replaced is the reservation just made.
         unsafe {
             for at in [base, base + ALIAS_DISTANCE] {
-                segment::map_between_guards(what, at, bytes)?;
+                segment::map_between_guards(what, at, bytes, libc::PROT_NONE)?;
             }
-            map_twice(base, bytes, RW).map_err(|errno| MapError::new(what, base, bytes, errno))
+            map_twice(base, bytes, segment::RW).map_err(|errno| MapError::new(what, base, bytes, errno))
         }
     }
 
@@ -105,6 +108,8 @@ impl AccessControl for Guard {
         // SAFETY: passed on from the caller; the program's mapping.
         unsafe {
             segment::repeat_over_tags(at, bytes >> BLOCK_SHIFT, tags)?;
+            // The last block is followed by one that nobody has.
+            self.reveal_tag(at + (bytes >> BLOCK_SHIFT));
             sys::mprotect(base, bytes, libc::PROT_NONE).map_err(|errno| MapError::new("rights", base, bytes, errno))
         }
     }
@@ -170,6 +175,28 @@ impl AccessControl for Guard {
             let tag = front.load(Ordering::Relaxed) & OWN;
             front.store(tag | Guard::both(tag, own), Ordering::Relaxed);
         }
+    }
+
+    fn reveal_tag(&self, at: u64) -> bool {
+        // No further than what has other rights.
+        let is_private = |page: u64| {
+            TABLE.contains(&page)
+                && !segment::HIDDEN_TAGS.contains(&page)
+                && segment::tag_rights(page) == libc::PROT_READ
+        };
+        if !is_private(at & !(PAGE - 1)) {
+            return false;
+        }
+        let from = at & !(REVEALED - 1);
+        let (mut first, mut behind) = (at & !(PAGE - 1), (at & !(PAGE - 1)) + PAGE);
+        while first > from && is_private(first - PAGE) {
+            first -= PAGE;
+        }
+        while behind < from + REVEALED && is_private(behind) {
+            behind += PAGE;
+        }
+        // SAFETY: pages of the table that read as zeros.
+        unsafe { sys::mprotect(first, behind - first, libc::PROT_READ) }.is_ok()
     }
 
     fn meaning_of_fault(&self, addr: u64) -> Fault {

@@ -49,12 +49,12 @@ impl TagTests {
 impl AccessControl for TagTests {
     unsafe fn start(&self) -> Result<(), MapError> {
         // SAFETY: passed on from the caller.
-        unsafe { segment::map_tag_table() }
+        unsafe { segment::map_tag_table(libc::PROT_READ) }
     }
 
     unsafe fn map(&self, what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {
         // SAFETY: passed on from the caller.
-        unsafe { segment::map_between_guards(what, self.runtime_address(base), bytes) }
+        unsafe { segment::map_between_guards(what, self.runtime_address(base), bytes, segment::RW) }
     }
 
     unsafe fn invalidate(&self, base: u64, bytes: u64, tags: InvalidTags) -> Result<(), MapError> {

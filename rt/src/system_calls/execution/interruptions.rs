@@ -35,7 +35,7 @@ use crate::system_calls::execution::call::{Call, Outcome, arguments, kernel_argu
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::stubs::{self, SYSCALL_BYTES, Stage, Stub};
 use crate::system_calls::execution::transfers;
 use crate::system_calls::table::calls::row;
@@ -264,7 +264,7 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     let args = &call.args;
     let mut new = call.kernel_arguments();
     // SAFETY: passed on from the caller.
-    unsafe { replace_mask(call, scratch, &mut new, RESERVED) };
+    unsafe { replace_mask(call, scratch, &mut new, UNBLOCKED) };
     replace_timeout(call, scratch, &mut new);
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
     scratch.partial = scratch.going_on(Place::of(call), args, pending);

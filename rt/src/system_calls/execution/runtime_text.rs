@@ -23,5 +23,5 @@ pub fn range() -> (u64, u64) {
 /// Whether a context stopped at `at` may rely on a block without having finished the access.
 pub fn relies_on_tags(at: u64) -> bool {
     let runtime = RUNTIME[0].load(Ordering::Relaxed)..RUNTIME[1].load(Ordering::Relaxed);
-    MODULES.in_new_code(at) || runtime.contains(&at) && !stubs::contains(at)
+    MODULES.in_tested_code(at) || runtime.contains(&at) && !stubs::contains(at)
 }

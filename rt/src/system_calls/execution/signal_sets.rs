@@ -11,6 +11,11 @@ pub const fn bit(signal: i32) -> u64 {
 pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGNAL);
 /// The one that must with one node.
 pub const RESERVED_ALONE: u64 = bit(libc::SIGTRAP);
+/// Those that the kernel never blocks: the reserved ones, and what untested accesses to guarded memory raise.
+pub const UNBLOCKED: u64 = RESERVED | GUARD;
+/// The same with one node.
+pub const UNBLOCKED_ALONE: u64 = RESERVED_ALONE | GUARD;
+const GUARD: u64 = if cfg!(feature = "guard") { bit(libc::SIGSEGV) } else { 0 };
 /// Signals that an instruction raises: never put off when it did.
 pub const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
 /// What is blocked while the runtime's own handlers run.

@@ -20,7 +20,7 @@ use crate::system_calls::execution::call::{ARGUMENTS, Call, Outcome, arguments};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::take_put_off;
 use crate::system_calls::execution::runtime_text;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::own_memory;
 use crate::system_calls::gate::several_nodes::{self, PR_SET_SYSCALL_USER_DISPATCH};
@@ -79,7 +79,7 @@ pub unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     // SAFETY: as above.
     unsafe { sys::rt_sigaction(contract::CALL_SIGNAL, &interruptions::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.
-    sys::unblock_signals(RESERVED);
+    sys::unblock_signals(UNBLOCKED);
     // SAFETY: affects this thread's system calls outside the range only.
     unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, text, bytes, 0) }.map(drop)
 }
@@ -108,7 +108,7 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     tags::count(Counter::Syscalls);
     // What was put off comes in when this handler returns, in front of the call.
     let put_off = take_put_off();
-    context.sigmask &= !(put_off | RESERVED);
+    context.sigmask &= !(put_off | UNBLOCKED);
     let g = &context.gregs;
     let call = Call::new(g[REG_RAX], arguments(context), g[REG_RIP], g[REG_RSP]);
     interruptions::left_kernel();

@@ -20,7 +20,7 @@ use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
 use crate::system_calls::signals::{calls, safe_points, sent_sigtrap};
@@ -102,7 +102,7 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         Action::SignalReturn => {
             *mask |= BLOCK_ALL;
             // SAFETY: passed on from the caller.
-            return unsafe { returns::prepare(call, Shared::Segment, RESERVED) };
+            return unsafe { returns::prepare(call, Shared::Segment, UNBLOCKED) };
         }
         Action::RefuseClone(error) => {
             processes::keep_stack_private(call);
@@ -124,7 +124,7 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         // SAFETY: the program's pointers, accessible now.
         Action::SignalAction => Some(unsafe { calls::sigaction(args) }),
         // SAFETY: the program's pointers, accessible now.
-        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, RESERVED & !bit(libc::SIGTRAP)) }),
+        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, UNBLOCKED & !bit(libc::SIGTRAP)) }),
         Action::Execute(_) => {
             alike::leave_limits();
             None

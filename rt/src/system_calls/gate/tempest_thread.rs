@@ -20,7 +20,7 @@ use crate::process::frame::Frame;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
-use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
+use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stub};
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
@@ -106,7 +106,7 @@ unsafe fn decide(call: &mut Call) -> Outcome {
         // SAFETY: the program's call, its memory accessible.
         action => unsafe {
             let made = alike::result(action, call).map(Outcome::Done);
-            made.or_else(|| interruptions::with_mask(call, RESERVED_ALONE)).unwrap_or(call.plain())
+            made.or_else(|| interruptions::with_mask(call, UNBLOCKED_ALONE)).unwrap_or(call.plain())
         },
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::memory::access_control::program::{self, runtime_address};
-use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, bit};
+use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::signals::actions::{self, ACTIONS, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::memory_faults;
@@ -37,7 +37,7 @@ pub unsafe fn sigaction([signal, act, old, mask_bytes, ..]: [u64; 6]) -> i64 {
             Err(result) => return result,
         };
         if bit(signal as i32) & RESERVED == 0 {
-            let action = installed(signal as i32, &wanted, RESERVED);
+            let action = installed(signal as i32, &wanted, UNBLOCKED);
             // SAFETY: the wrapper may run anywhere; SIG_DFL and SIG_IGN run no code.
             if let Err(Errno(e)) = unsafe { sys::rt_sigaction(signal as i32, &action) } {
                 return -i64::from(e);
@@ -100,7 +100,7 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
     if act != 0 {
         // SAFETY: the program passes an action's address.
         wanted = unsafe { runtime_address(act).cast::<KernelSigaction>().read_unaligned() };
-        wanted.mask &= !RESERVED_ALONE;
+        wanted.mask &= !UNBLOCKED_ALONE;
     }
     if signal != libc::SIGTRAP as u64 {
         // SAFETY: the program's action, but for its mask.
@@ -135,7 +135,7 @@ unsafe fn sigaction_wrapped(args: [u64; 6]) -> i64 {
     let mut wanted = None;
     if act != 0 {
         match actions::read(act) {
-            Ok(action) => wanted = Some(KernelSigaction { mask: action.mask & !(FIXED | RESERVED_ALONE), ..action }),
+            Ok(action) => wanted = Some(KernelSigaction { mask: action.mask & !(FIXED | UNBLOCKED_ALONE), ..action }),
             Err(result) => return result,
         }
     }
@@ -168,7 +168,7 @@ fn current(signal: i32) -> sys::Result<KernelSigaction> {
 /// Installs an action; what the kernel had, and what was recorded. The record comes first: the wrapper may run at once, on another thread.
 fn exchange(signal: i32, wanted: &KernelSigaction) -> sys::Result<(KernelSigaction, KernelSigaction)> {
     let recorded = ACTIONS.get(signal as u64);
-    let installed = installed(signal, wanted, RESERVED_ALONE);
+    let installed = installed(signal, wanted, UNBLOCKED_ALONE);
     if is_wrapper(&installed) {
         ACTIONS.set(signal as u64, wanted);
     }
@@ -188,7 +188,7 @@ pub fn wrap_all(then: impl FnOnce()) {
             if is_function(&action) && !is_wrapper(&action) {
                 ACTIONS.set(signal as u64, &action);
                 // SAFETY: the wrapper may run anywhere.
-                let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &action, RESERVED_ALONE)) };
+                let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &action, UNBLOCKED_ALONE)) };
             }
         }
         then();
@@ -241,7 +241,7 @@ pub unsafe fn sigprocmask_alone([how, set, old, mask_bytes, ..]: [u64; 6]) -> Op
     }
     let mut wanted = [0; 8];
     program::read(set, &mut wanted).ok()?;
-    let wanted = u64::from_ne_bytes(wanted) & !RESERVED_ALONE;
+    let wanted = u64::from_ne_bytes(wanted) & !UNBLOCKED_ALONE;
     // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
     Some(unsafe {
         sys::raw(libc::SYS_rt_sigprocmask, [how, &raw const wanted as u64, program::kernel_address(old), 8, 0, 0])

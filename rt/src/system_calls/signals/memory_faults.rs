@@ -24,14 +24,14 @@ use crate::kernel::ucontext::GREGS;
 use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::memory::access_control::interface::{AccessControl, Fault};
-use crate::memory::access_control::program::PROGRAM;
+use crate::memory::access_control::program::{PROGRAM, program_address};
 use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
 use crate::system_calls::signals::untested;
-use blizzard_contract as contract;
+use blizzard_contract::{self as contract, guard_tags as tags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Both signals.
@@ -39,6 +39,11 @@ pub const SIGNALS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const ZF: u64 = 1 << 6;
+const CF: u64 = 1;
+/// Conditions of jumps.
+const BELOW: u8 = 2;
+const EQUAL: u8 = 4;
+const NOT_EQUAL: u8 = 5;
 /// Longest tag test: prefix, opcode, ModRM, SIB, disp32, imm32.
 const TEST_BYTES: usize = 12;
 const PAGE: u64 = 4096;
@@ -107,8 +112,8 @@ pub struct TagTest {
 }
 
 impl TagTest {
-    /// Decodes `test [base + disp32], imm`, followed by `jz` or `jnz`, where the displacement is that of the tag table, or a little more, and the
-    /// mask that of tags.
+    /// Decodes `test [base + disp32], imm`, or `cmp` of a byte, followed by a jump, where the displacement is that of the tag table, or a little more, and what is
+    /// compared stands in tests of tags.
     pub fn decode(code: &[u8]) -> Option<TagTest> {
         let (rex, rest) = match code.split_first()? {
             (prefix @ 0x40..=0x4f, rest) => (*prefix, rest),
@@ -116,13 +121,14 @@ impl TagTest {
         };
         let (&opcode, rest) = rest.split_first()?;
         let (&modrm, mut rest) = rest.split_first()?;
-        let tags = match opcode {
-            0xf6 => 1,
-            0xf7 => 4,
+        let (tags, extension) = match opcode {
+            0xf6 => (1, 0),
+            0xf7 => (4, 0),
+            0x80 => (1, 7),
             _ => return None,
         };
-        // A displacement of 32 bits, extension 0, and no REX but for the base.
-        if modrm & 0xf8 != 0x80 || rex & 0x0e != 0 {
+        // A displacement of 32 bits, and no REX but for the base.
+        if modrm & 0xf8 != 0x80 | extension << 3 || rex & 0x0e != 0 {
             return None;
         }
         if modrm & 7 == 4 {
@@ -137,16 +143,28 @@ impl TagTest {
         if !(contract::TAG_TABLE_BASE..contract::TAG_TABLE_BASE + 256).contains(&disp) {
             return None;
         }
-        let (mask, rest) = match tags {
-            1 => rest.split_first().map(|(&mask, rest)| (u32::from(mask) * 0x0101_0101, rest))?,
-            _ => rest.split_first_chunk::<4>().map(|(mask, rest)| (u32::from_le_bytes(*mask), rest))?,
+        let (number, rest) = match tags {
+            1 => rest.split_first().map(|(&number, rest)| (u32::from(number), rest))?,
+            _ => rest.split_first_chunk::<4>().map(|(number, rest)| (u32::from_le_bytes(*number), rest))?,
         };
-        let is_mask = [contract::TAG_NO_LOAD, contract::TAG_NO_STORE]
-            .iter()
-            .any(|&bit| [0x0101, 0x0101_0101].iter().any(|ones| mask == u32::from(bit) * ones));
-        let jumps = matches!(rest, [0x74 | 0x75, ..] | [0x0f, 0x84 | 0x85, ..]);
-        let test = TagTest { bytes: code.len() - rest.len(), base: modrm & 7 | (rex & 1) << 3, disp, tags };
-        (is_mask && jumps).then_some(test)
+        let condition = match rest {
+            [short @ 0x70..=0x7f, ..] => short & 15,
+            [0x0f, near @ 0x80..=0x8f, ..] => near & 15,
+            _ => return None,
+        };
+        let guard = cfg!(feature = "guard");
+        let is_test = match (opcode, condition) {
+            (0x80, BELOW) => guard && [tags::BOTH_READABLE, tags::BOTH_WRITABLE].contains(&(number as u8)),
+            (0x80, NOT_EQUAL) => guard && number == 0,
+            (0xf6, EQUAL) if guard => [tags::WRITABLE, tags::READONLY | tags::WRITABLE].contains(&(number as u8)),
+            (0x80, _) => false,
+            (_, EQUAL | NOT_EQUAL) => [contract::TAG_NO_LOAD, contract::TAG_NO_STORE].iter().any(|&bit| {
+                let alike = |ones: u32| number == u32::from(bit) * ones;
+                if tags == 1 { alike(1) } else { alike(0x0101) || alike(0x0101_0101) }
+            }),
+            _ => false,
+        };
+        is_test.then_some(TagTest { bytes: code.len() - rest.len(), base: modrm & 7 | (rex & 1) << 3, disp, tags })
     }
 
     /// The tag test at an address, if there is one.
@@ -187,16 +205,29 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
         let tag = test.tag(context);
         let last = tag.wrapping_add(test.tags - 1);
         if !is_readable(tag) || !is_readable(last) {
-            if !is_readable(tag) {
+            // Where tags cannot be read until they are tested, the table cannot either.
+            if !cfg!(feature = "guard") && !is_readable(tag) {
                 arm(tag);
             }
             context.gregs[REG_RIP] = at + test.bytes as u64;
-            context.gregs[REG_EFL] |= ZF;
+            // As of private memory.
+            context.gregs[REG_EFL] |= if cfg!(feature = "guard") { ZF | CF } else { ZF };
+            return true;
+        }
+        if PROGRAM.reveal_tag(tag) {
             return true;
         }
     }
     // SAFETY: the kernel fills the address in for these signals.
     let address = unsafe { info.si_addr() } as u64;
+    let address = match program_address(address) {
+        same if same == address => same,
+        // Full code has found it accessible; there is nothing.
+        shared => {
+            set_address(info, shared);
+            shared
+        }
+    };
     let was_armed = is_armed(address & !(PAGE - 1));
     // Whatever the access has raised, by whatever address: the handler may need the runtime while it blocks this signal.
     give_all_back();
@@ -219,6 +250,14 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     false
 }
 
+/// Changes the address that the handler is told.
+fn set_address(info: &mut libc::siginfo_t, address: u64) {
+    /// Behind signal, error and code, aligned (Linux `include/uapi/asm-generic/siginfo.h`).
+    const AT: usize = 16;
+    // SAFETY: the field of signals for faults.
+    unsafe { core::ptr::from_mut(info).cast::<u8>().add(AT).cast::<u64>().write(address) };
+}
+
 /// Takes away the pages of the tag table to which the addresses lead whose tag, and the next one, lie at `tag`.
 #[cold]
 fn arm(tag: u64) {
@@ -239,7 +278,7 @@ pub fn keep_away(first: u64, bytes: u64) {
 }
 
 fn arm_page(page: u64) {
-    if !TABLE.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
+    if cfg!(feature = "guard") || !TABLE.contains(&page) || segment::HIDDEN_TAGS.contains(&page) || is_armed(page) {
         return;
     }
     let armed = &ARMED[NEXT_ARMED.fetch_add(1, Ordering::Relaxed) % ARMED.len()];

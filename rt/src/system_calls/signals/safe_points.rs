@@ -4,7 +4,7 @@
 
 use crate::kernel::sys;
 use crate::system_calls::execution::put_off::{PUT_OFF, letting_in, take_put_off};
-use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, SYNCHRONOUS, bit};
+use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::signals::sent_sigtrap;
 use core::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 /// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
 pub fn unblock_in_child() {
     sent_sigtrap::forget();
-    sys::unblock_signals(take_put_off() & !RESERVED);
+    sys::unblock_signals(take_put_off() & !UNBLOCKED);
 }
 
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
@@ -31,8 +31,8 @@ pub fn safe_point() {
 
 /// Blocks what is not raised by instructions, and returns the mask as the program knows it: without what is put off.
 pub fn hold() -> u64 {
-    let reserved = if situation::uses_tempest_alone() { RESERVED_ALONE } else { RESERVED };
-    let mask = sys::set_signal_mask(!(SYNCHRONOUS & !RESERVED | reserved));
+    let reserved = if situation::uses_tempest_alone() { UNBLOCKED_ALONE } else { UNBLOCKED };
+    let mask = sys::set_signal_mask(!(SYNCHRONOUS & !UNBLOCKED | reserved));
     // A SIGTRAP that waits is not in the mask.
     mask & !PUT_OFF.fetch_and(bit(libc::SIGTRAP), Ordering::Relaxed)
 }

@@ -21,7 +21,7 @@ use crate::process::tags;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, bit};
+use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_function};
@@ -49,10 +49,12 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
         return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
     // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
+    // A handler for a fault may touch shared memory itself.
+    let nests = if bit(signal) & UNBLOCKED & !RESERVED != 0 { libc::SA_NODEFER as u64 } else { 0 };
     let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
     KernelSigaction {
         handler: entry as *const () as u64,
-        flags: wanted.flags & kept | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
+        flags: wanted.flags & kept | nests | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
         mask: wanted.mask & !reserved,
     }
@@ -72,7 +74,7 @@ pub unsafe fn stand_before_faults() -> sys::Result<()> {
         let action = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
         // SAFETY: the wrapper may run anywhere; what the parent has made the process ignore stays ignored.
         unsafe {
-            let before = sys::rt_sigaction(signal, &installed(signal, &action, RESERVED))?;
+            let before = sys::rt_sigaction(signal, &installed(signal, &action, UNBLOCKED))?;
             if before.handler != action.handler {
                 sys::rt_sigaction(signal, &before)?;
                 ACTIONS.set(signal as u64, &before);
@@ -203,7 +205,7 @@ fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
 pub fn set_default(signal: i32) {
     let default = KernelSigaction { flags: sys::SA_RESTORER, ..DEFAULT };
     // SAFETY: the default action runs no code, and the wrapper may run anywhere.
-    let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &default, RESERVED)) };
+    let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &default, UNBLOCKED)) };
 }
 
 /// SA_RESETHAND: a handler with this action begins.

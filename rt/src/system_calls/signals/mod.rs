@@ -6,6 +6,7 @@
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
+//! | [`carried`] | accesses to shared memory in code without tests |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
 //! | [`wrapper`] | the handler that stands in for each of the program's |
 //! | [`calls`] | `rt_sigaction`, `rt_sigprocmask` |
@@ -19,6 +20,8 @@ pub mod own_sigtrap;
 pub mod sent_sigtrap;
 
 pub mod safe_points;
+
+pub mod carried;
 
 pub mod memory_faults;
 

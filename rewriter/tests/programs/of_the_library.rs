@@ -33,8 +33,8 @@ const OF_THE_AUDIT: &[(&str, &str)] = &[
 
 /// Unit tests of the runtime, and the processor's flags that they need.
 const NEED_CPU: &[(&str, &[&str])] = &[
-    ("gates::vsib::tests::registers_are_found_in_the_xsave_area", &["avx2", "xsave"]),
-    ("gates::vsib::tests::large_registers_and_masks_are_found_in_the_xsave_area", &["avx512f", "xsave"]),
+    ("process::vsib::tests::registers_are_found_in_the_xsave_area", &["avx2", "xsave"]),
+    ("process::vsib::tests::large_registers_and_masks_are_found_in_the_xsave_area", &["avx512f", "xsave"]),
 ];
 
 /// Minutes, of the runtime: started by hand, as rt/DESIGN.md says.

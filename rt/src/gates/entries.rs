@@ -12,7 +12,7 @@
 //!
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
-use crate::gates::{shared_stack, strings, vsib};
+use crate::gates::{shared_stack, strings};
 use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
 use crate::process::accesses;
@@ -20,6 +20,7 @@ use crate::process::frame::{Frame, RED_ZONE, restore, save};
 use crate::process::groups::{Lanes, require_group};
 use crate::process::process;
 use crate::process::tags;
+use crate::process::vsib;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::gate::{dispatch, one_node, several_nodes};
 use crate::system_calls::signals::{memory_faults, safe_points};

@@ -6,9 +6,6 @@ pub mod string_steps;
 /// The string gate.
 pub mod strings;
 
-/// Gathers and scatters.
-pub mod vsib;
-
 /// A stack pointer that has become an address of shared memory.
 pub mod shared_stack;
 

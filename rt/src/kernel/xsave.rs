@@ -113,3 +113,41 @@ impl Vectors {
         u64::from_le_bytes(value)
     }
 }
+
+/// Where bytes of a component lie in an area, which has the component afterwards. `bytes`: of the whole component.
+///
+/// # Safety
+/// As [`set_vector`].
+unsafe fn made(area: *mut u8, number: u32, bytes: usize) -> *mut u8 {
+    let start = if number == SSE { 160 } else { OFFSETS[number as usize].load(Ordering::Relaxed) as usize };
+    // SAFETY: the caller's promise; XSTATE_BV is the first word of the header.
+    unsafe {
+        let present = area.add(512).cast::<u64>();
+        if *present & 1 << number == 0 {
+            area.add(start).write_bytes(0, bytes);
+            *present |= 1 << number;
+        }
+        area.add(start)
+    }
+}
+
+/// Changes the lower 32 bytes of vector register 0 to 15.
+///
+/// # Safety
+/// `area` is an XSAVE area in standard format, with room for all that the system enables. The processor has AVX.
+pub unsafe fn set_vector(area: *mut u8, register: u8, value: &[u8; 32]) {
+    let at = 16 * (register as usize & 15);
+    for (number, half) in [SSE, AVX].into_iter().zip(value.as_chunks::<16>().0.iter()) {
+        // SAFETY: 16 bytes for each of 16 registers.
+        unsafe { made(area, number, 256).add(at).cast::<[u8; 16]>().write(*half) };
+    }
+}
+
+/// Changes mask register 0 to 7.
+///
+/// # Safety
+/// As [`set_vector`], with AVX-512.
+pub unsafe fn set_mask(area: *mut u8, register: u8, value: u64) {
+    // SAFETY: 8 bytes for each of 8 registers.
+    unsafe { made(area, OPMASK, 64).cast::<u64>().add(register as usize & 7).write(value) };
+}

@@ -30,5 +30,8 @@ pub mod resume;
 /// The piece of a string instruction that is executed.
 pub mod string_piece;
 
+/// Gathers and scatters.
+pub mod vsib;
+
 /// Nodes that node 0 creates.
 pub mod creation;

@@ -202,7 +202,7 @@ impl AccessControl for Guard {
     fn meaning_of_fault(&self, addr: u64) -> Fault {
         if TABLE.contains(&addr) {
             Fault::TagTable
-        } else if addr >> contract::SEGMENT_SHIFT == SEGMENT_BASE >> contract::SEGMENT_SHIFT {
+        } else if segment::tag_rights(contract::TAG_TABLE_BASE + (addr >> BLOCK_SHIFT)) == segment::RW {
             Fault::NotTested
         } else if CONTEXTS.contains(&addr) || segment::WINDOW.contains(&self.program_address(addr)) {
             Fault::Unused

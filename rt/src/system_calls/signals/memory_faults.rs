@@ -30,6 +30,7 @@ use crate::node::access::MAX_LANES;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
+use crate::system_calls::signals::carried::carry_out::{Shared, carry_out, grant_by_node, refuse};
 use crate::system_calls::signals::untested;
 use blizzard_contract::{self as contract, guard_tags as tags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -240,8 +241,16 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     match PROGRAM.meaning_of_fault(address) {
         Fault::NotOurs => {}
         Fault::NotTested if signal == libc::SIGSEGV && untested::go_on(context) => return true,
+        Fault::NotTested => {
+            let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
+            // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
+            match unsafe { carry_out(context, address, &mut Shared { distance, grant: &mut grant_by_node }) } {
+                Ok(()) => return true,
+                Err(why) => refuse(context, address, why),
+            }
+        }
         // Without the runtime there is nothing.
-        Fault::NotTested | Fault::TagTable | Fault::Unused => {
+        Fault::TagTable | Fault::Unused => {
             if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
                 info.si_code = SEGV_MAPERR;
             }

@@ -7,6 +7,7 @@
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
 //! | [`untested`] | accesses to shared memory that faulted because nothing had tested them |
+//! | [`carried`] | accesses to shared memory in code without tests |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
 //! | [`wrapper`] | the handler that stands in for each of the program's |
 //! | [`calls`] | `rt_sigaction`, `rt_sigprocmask` |
@@ -22,6 +23,8 @@ pub mod sent_sigtrap;
 pub mod safe_points;
 
 pub mod untested;
+
+pub mod carried;
 
 pub mod memory_faults;
 

@@ -25,6 +25,7 @@ use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, UNBLOCK
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_function};
+use crate::system_calls::signals::carried::carry_out::{Left, leave};
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent_sigtrap;
 use core::arch::naked_asm;
@@ -108,8 +109,12 @@ unsafe extern "C" fn entry() {
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
-    if memory_faults::amend(signal, info, context) {
-        return 0;
+    // SAFETY: the kernel's frame.
+    match unsafe { leave(info, context) } {
+        Left::End if signal == libc::SIGSEGV && info.si_code > 0 => return 0,
+        Left::Denied => {}
+        _ if memory_faults::amend(signal, info, context) => return 0,
+        _ => {}
     }
     let raised = info.si_code > 0 && bit(signal) & SYNCHRONOUS != 0;
     let waits_nowhere =

@@ -26,13 +26,17 @@ impl Lanes {
 /// The active lanes of an access. `gpr`: general registers in encoding order.
 pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &Vectors) -> Lanes {
     let index = vectors.vector(desc.index);
-    let active = match desc.mask_kind {
+    let base = gpr.get(desc.base as usize).copied().unwrap_or(0);
+    lane_addresses(desc, base, &index, active(desc, vectors))
+}
+
+/// One bit per lane: whether it is active. Higher bits mean nothing.
+pub fn active(desc: &VsibDesc, vectors: &Vectors) -> u64 {
+    match desc.mask_kind {
         0 => sign_bits(&vectors.vector(desc.mask), desc.elem_bytes as usize),
         1 => vectors.mask(desc.mask),
         _ => u64::MAX,
-    };
-    let base = gpr.get(desc.base as usize).copied().unwrap_or(0);
-    lane_addresses(desc, base, &index, active)
+    }
 }
 
 /// One bit per element: its sign bit.

@@ -1,0 +1,209 @@
+//! Carries out an access to shared memory that faulted because the segment has no rights at the program's addresses.
+//!
+//! Input: the context of the fault, and its address. What the instruction accesses is granted; then the context leads to a slot with the
+//! instruction, whose operand has the prefix `%gs`: the base of that segment is the distance to an alias that has all rights. So the
+//! processor executes the instruction, with the state that the kernel restores. Output: a changed context, or why not.
+//! **Invariants**
+//! * Between the grant and the instruction nothing handles messages: the handler returns at once.
+//! * Nobody sees a context in a slot: each handler of a signal calls [`leave`] before anybody looks.
+//! * One thread executes slots, and no instruction of a slot is executed while another one is begun.
+//!
+//! Source: design section 9.
+
+use crate::kernel::owned::per_thread;
+use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
+use crate::kernel::xsave;
+use crate::libraries::places::Place;
+use crate::memory::access_control::program::{self, in_segment};
+use crate::node::access::Lane;
+use crate::process::accesses;
+use crate::process::process;
+use crate::system_calls::signals::carried::address;
+use crate::system_calls::signals::carried::decode::{self, Access, Insn, LONGEST, Plain};
+use crate::system_calls::signals::carried::lanes;
+use crate::system_calls::signals::carried::refused::Refused;
+use crate::system_calls::signals::carried::slots::{self, Code, Slot, Stage};
+use crate::system_calls::signals::carried::strings;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+
+/// Shared memory, as an instruction without a test gets it.
+pub struct Shared<'a> {
+    /// From the program's addresses to those of the alias: the base of %gs.
+    pub distance: u64,
+    /// Makes all ranges accessible at once.
+    pub grant: &'a mut dyn FnMut(&[Lane]),
+}
+
+/// What [`Shared::grant`] is in a node.
+pub fn grant_by_node(ranges: &[Lane]) {
+    match ranges {
+        [Lane { addr, bytes, store, masked }] => accesses::require(*addr, *bytes, *store, *masked),
+        _ => accesses::require_lanes(ranges),
+    }
+}
+
+/// Makes the context one that carries the access out.
+///
+/// # Errors
+/// Why it cannot. The context is as it was, if the reason is not [`Refused::Memory`].
+///
+/// # Safety
+/// The context is one that the kernel made for a fault, at `fault`, of the instruction that it is in front of, and no slot's.
+pub unsafe fn carry_out(context: &mut Ucontext, fault: u64, shared: &mut Shared) -> Result<(), Refused> {
+    let at = context.gregs[REG_RIP];
+    if in_segment(context.gregs[REG_RSP]) {
+        return Err(Refused::Stack);
+    }
+    if in_segment(at) {
+        return Err(Refused::Code);
+    }
+    let mut bytes = [0; LONGEST];
+    let insn = insn_at(at, &mut bytes)?;
+    // SAFETY: passed on from the caller.
+    let slot = unsafe { slot(context, fault, &insn, &bytes[..insn.len], shared) }?;
+    DISTANCE.store(shared.distance, Ordering::Relaxed);
+    context.gregs[REG_RIP] = slot;
+    Ok(())
+}
+
+/// Reads and decodes an instruction that the processor has executed.
+fn insn_at(at: u64, bytes: &mut [u8; LONGEST]) -> Result<Insn, Refused> {
+    let known = (PAGE - at % PAGE).min(LONGEST as u64) as usize;
+    // SAFETY: its first byte was executed, so that page is there.
+    unsafe { core::ptr::copy_nonoverlapping(at as *const u8, bytes.as_mut_ptr(), known) };
+    let state = xsave::state_bytes();
+    match decode::decode(&bytes[..known], state) {
+        Err(Refused::Truncated) if known < LONGEST => {
+            program::read(at, bytes).map_err(|_| Refused::Truncated)?;
+            decode::decode(bytes, state)
+        }
+        decoded => decoded,
+    }
+}
+
+/// Grants, and makes the slot; its address.
+///
+/// # Safety
+/// As [`carry_out`].
+unsafe fn slot(
+    context: &mut Ucontext,
+    fault: u64,
+    insn: &Insn,
+    bytes: &[u8],
+    shared: &mut Shared,
+) -> Result<u64, Refused> {
+    let at = context.gregs[REG_RIP];
+    let next = at + insn.len as u64;
+    let mut grant = |addr: u64, plain: &Plain| {
+        if fault.wrapping_sub(addr) >= plain.bytes.max(1) {
+            return Err(Refused::OtherAddress);
+        }
+        // Neither: what has to do with caches alone.
+        if plain.load || plain.store {
+            (shared.grant)(&[Lane { addr, bytes: plain.bytes, store: plain.store, masked: plain.masked }]);
+        }
+        Ok(addr)
+    };
+    let (addr, plain) = match insn.access {
+        Access::Plain(plain) => (address::of(plain.operand, context), plain),
+        Access::BitString { word, offset } => (address::of_bit(&word, offset, context), word),
+        Access::Table(plain) => {
+            (address::of(plain.operand, context).wrapping_add(address::register(context, 0) & 0xff), plain)
+        }
+        Access::Call(plain) => {
+            let addr = grant(address::of(plain.operand, context), &plain)?;
+            // SAFETY: shared memory, which is there.
+            let target = unsafe { (addr.wrapping_add(shared.distance) as *const u64).read_unaligned() };
+            return Slot::calling(at, target, next).place();
+        }
+        Access::String(desc) => {
+            strings::begin(context, desc, insn.len, shared.distance, shared.grant)?;
+            return Slot::ending(at, STRING, &Code::plain(bytes)).place();
+        }
+        Access::Lanes(desc) => {
+            let code = Code::prefixed(bytes, insn.prefixes)?;
+            // SAFETY: passed on from the caller.
+            let partly = unsafe { lanes::begin(context, &desc, shared.grant) }?;
+            let slot = if partly { Slot::ending(at, LANES, &code) } else { Slot::going_on(at, next, &code) };
+            return slot.place();
+        }
+    };
+    let code = Code::prefixed(bytes, insn.prefixes)?;
+    grant(addr, &plain)?;
+    Slot::going_on(at, next, &code).place()
+}
+
+/// Where slots go on that end with a fault: what they hold.
+const STRING: u64 = 1;
+const LANES: u64 = 2;
+
+/// Where a context was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Not in a slot.
+    Elsewhere,
+    /// In a slot. The context is the program's now, in front of an instruction.
+    Slot,
+    /// As [`Left::Slot`], and the alias has faulted. There is no such memory: to carry the access out again would do the same.
+    Denied,
+    /// Behind the instruction in a slot that ends with a fault. That was this signal, if it is SIGSEGV, and there is nothing else to do.
+    End,
+}
+
+per_thread! {
+    /// [`Shared::distance`] of the last access.
+    static DISTANCE: AtomicU64 = AtomicU64::new(0);
+}
+
+/// Makes the context and the information of a signal the program's, if it is in a slot: registers, and the address of a fault.
+///
+/// # Safety
+/// They are ones that the kernel made.
+pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> Left {
+    /// `si_addr` as a word of the information, and where the context has it.
+    const ADDRESS: usize = 2;
+    const CR2: usize = 22;
+    let Some((slot, stage)) = slots::find(context.gregs[REG_RIP]) else { return Left::Elsewhere };
+    let mut denied = false;
+    if matches!(info.si_signo, libc::SIGSEGV | libc::SIGBUS) && info.si_code > 0 {
+        // SAFETY: the kernel has filled the address in for these signals.
+        let address = unsafe { &mut *(&raw mut *info).cast::<u64>().add(ADDRESS) };
+        for address in [address, &mut context.gregs[CR2]] {
+            let of_program = address.wrapping_sub(DISTANCE.load(Ordering::Relaxed));
+            if in_segment(of_program) {
+                *address = of_program;
+                denied = true;
+            }
+        }
+    }
+    match (slot.next, stage) {
+        (STRING, _) => strings::leave(context, &slot, stage == Stage::End),
+        // SAFETY: passed on from the caller.
+        (LANES, _) => unsafe { lanes::leave(context, &slot) },
+        (_, Stage::Before) => context.gregs[REG_RIP] = slot.origin,
+        (next, _) => context.gregs[REG_RIP] = next,
+    }
+    match stage {
+        Stage::End => Left::End,
+        _ if denied => Left::Denied,
+        _ => Left::Slot,
+    }
+}
+
+/// Ends the run: the access at `fault` is not carried out.
+pub fn refuse(context: &Ucontext, fault: u64, why: Refused) -> ! {
+    let at = context.gregs[REG_RIP];
+    let mut bytes = [0; LONGEST];
+    let len = match insn_at(at, &mut bytes) {
+        _ if in_segment(at) => 0,
+        Ok(insn) => insn.len,
+        Err(_) => LONGEST,
+    };
+    process::fail(format_args!(
+        "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?})",
+        Place(at),
+        &bytes[..len]
+    ))
+}

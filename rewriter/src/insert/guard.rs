@@ -76,18 +76,13 @@ fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
     }
     asm::shr(out, s, contract::BLOCK_SHIFT as u8);
     count(out, site.count, check_counter(p.store));
-    let tag = Mem::base(s, contract::TAG_TABLE_BASE as i32);
     let away = match (p.bytes, p.store) {
-        (1, false) => {
-            asm::test8(out, tag, tags::READONLY | tags::WRITABLE);
-            asm::jcc32(out, asm::CC_E)
-        }
-        (1, true) => {
-            asm::test8(out, tag, tags::WRITABLE);
+        (1, store) => {
+            test_tag(out, s, allowing(store));
             asm::jcc32(out, asm::CC_E)
         }
         (_, store) => {
-            asm::cmp8(out, tag, if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
+            compare_tag(out, s, if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
             asm::jcc32(out, asm::CC_B)
         }
     };
@@ -97,7 +92,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
 
-    asm::cmp8(&mut code.cold.bytes, tag, 0);
+    compare_tag(&mut code.cold.bytes, s, 0);
     let shared = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
     saved.undo_cold(code);
     private(code, site, plain);
@@ -131,9 +126,25 @@ fn private(code: &mut Code, site: &Site, plain: InsnId) {
 
 /// A test of the tag of the access's own block, and a short jump where it denies the access.
 fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
-    let allowed = if p.store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE };
-    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), allowed);
+    test_tag(out, s, allowing(p.store));
     asm::jcc8(out, asm::CC_E)
+}
+
+/// The bits of the own block's tag that allow an access.
+fn allowing(store: bool) -> u8 {
+    if store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE }
+}
+
+/// `test byte gs:[s + T], bits`
+fn test_tag(out: &mut Vec<u8>, s: u8, bits: u8) {
+    out.push(GS);
+    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), bits);
+}
+
+/// `cmp byte gs:[s + T], number`
+fn compare_tag(out: &mut Vec<u8>, s: u8, number: u8) {
+    out.push(GS);
+    asm::cmp8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), number);
 }
 
 /// More than 64 bytes: if the area is in shared memory, the gate makes all of it accessible, and the stub accesses it.

@@ -95,16 +95,16 @@ unsafe fn advise_sparse(addr: u64, bytes: u64) {
     }
 }
 
-/// Maps the tag table, all bytes zero, with these rights, which are not to write. Nothing of it can be changed: stray stores of the program into the table fault as they would without it. The tags of
+/// Maps the tag table at `base`, all bytes zero. Nothing of it can be changed: stray stores of the program into the table fault as they would without it. The tags of
 /// a segment become changeable with [`repeat_over_tags`].
 ///
 /// # Safety
 /// Called once per process.
-pub unsafe fn map_tag_table(rights: i32) -> Result<(), MapError> {
+pub unsafe fn map_tag_table(base: u64) -> Result<(), MapError> {
     // SAFETY: anonymous memory.
     unsafe {
-        place("tag table", contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES, rights, PRIVATE, None)?;
-        advise_sparse(contract::TAG_TABLE_BASE, contract::TAG_TABLE_BYTES);
+        place("tag table", base, contract::TAG_TABLE_BYTES, libc::PROT_READ, PRIVATE, None)?;
+        advise_sparse(base, contract::TAG_TABLE_BYTES);
     }
     Ok(())
 }
@@ -125,6 +125,10 @@ pub const HIDDEN_TAGS: Range<u64> = {
 /// # Safety
 /// [`map_tag_table`] has run. Whoever gets the signal knows what it means.
 pub unsafe fn hide_tags_of_tags() -> sys::Result<()> {
+    if cfg!(feature = "guard") {
+        // The table is where no program's pointers lead.
+        return Ok(());
+    }
     // SAFETY: part of the tag table; neither the runtime nor the segment has anything where these tags are of.
     unsafe { sys::mprotect(HIDDEN_TAGS.start, HIDDEN_TAGS.end - HIDDEN_TAGS.start, libc::PROT_NONE) }
 }

@@ -4,7 +4,6 @@
 //! second mapping of the same pages, [`ALIAS_DISTANCE`] higher, which is the base of `%gs`. Plain code that faults goes on in full code. Input and output: as in
 //! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] the program's mapping has
 //! all rights.
-//! Tags of private memory cannot be read until full code tests them: so a stray pointer of plain code into the table raises a signal, as it does in the original.
 //! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
 //! Source: design section 9.
 
@@ -15,9 +14,8 @@ use blizzard_contract::{self as contract, ALIAS_DISTANCE, BLOCK_BYTES, BLOCK_SHI
 use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-const PAGE: u64 = 4096;
-/// Tags that are revealed at a time: those of 4 MiB. What plain code reads there by a stray pointer are zeros instead of a fault.
-const REVEALED: u64 = 64 << 10;
+/// Where the tag table is: at its alias alone.
+const TAGS: u64 = contract::TAG_TABLE_BASE + ALIAS_DISTANCE;
 /// Mapped ranges begin at multiples of this: the first block of one has no block in front.
 const RANGE_ALIGN: u64 = contract::USER_BASE & contract::USER_BASE.wrapping_neg();
 const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
@@ -32,7 +30,7 @@ impl Guard {
 
     #[inline]
     fn cell(addr: u64) -> &'static AtomicU8 {
-        let at = contract::TAG_TABLE_BASE + (addr >> BLOCK_SHIFT);
+        let at = TAGS + (addr >> BLOCK_SHIFT);
         // SAFETY: the table covers all addresses that programs have.
         unsafe { AtomicU8::from_ptr(at as *mut u8) }
     }
@@ -87,7 +85,7 @@ impl AccessControl for Guard {
     unsafe fn start(&self) -> Result<(), MapError> {
         // SAFETY: passed on from the caller. Nothing of the program runs.
         unsafe {
-            segment::map_tag_table(libc::PROT_NONE)?;
+            segment::map_tag_table(TAGS)?;
             sys::set_gs_base(ALIAS_DISTANCE)
                 .map_err(|errno| MapError::new("alias of shared memory", ALIAS_DISTANCE, 0, errno))
         }
@@ -104,12 +102,10 @@ impl AccessControl for Guard {
     }
 
     unsafe fn invalidate(&self, base: u64, bytes: u64, tags: InvalidTags) -> Result<(), MapError> {
-        let at = contract::TAG_TABLE_BASE + (base >> BLOCK_SHIFT);
+        let at = TAGS + (base >> BLOCK_SHIFT);
         // SAFETY: passed on from the caller; the program's mapping.
         unsafe {
             segment::repeat_over_tags(at, bytes >> BLOCK_SHIFT, tags)?;
-            // The last block is followed by one that nobody has.
-            self.reveal_tag(at + (bytes >> BLOCK_SHIFT));
             sys::mprotect(base, bytes, libc::PROT_NONE).map_err(|errno| MapError::new("rights", base, bytes, errno))
         }
     }
@@ -123,7 +119,7 @@ impl AccessControl for Guard {
         // SAFETY: passed on from the caller. The pages of the other process stay its own; the tags are a private mapping of a file.
         unsafe {
             map_twice(base, bytes, libc::PROT_NONE)?;
-            sys::madvise(contract::TAG_TABLE_BASE + (base >> BLOCK_SHIFT), bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED)
+            sys::madvise(TAGS + (base >> BLOCK_SHIFT), bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED)
         }
     }
 
@@ -177,32 +173,10 @@ impl AccessControl for Guard {
         }
     }
 
-    fn reveal_tag(&self, at: u64) -> bool {
-        // No further than what has other rights.
-        let is_private = |page: u64| {
-            TABLE.contains(&page)
-                && !segment::HIDDEN_TAGS.contains(&page)
-                && segment::tag_rights(page) == libc::PROT_READ
-        };
-        if !is_private(at & !(PAGE - 1)) {
-            return false;
-        }
-        let from = at & !(REVEALED - 1);
-        let (mut first, mut behind) = (at & !(PAGE - 1), (at & !(PAGE - 1)) + PAGE);
-        while first > from && is_private(first - PAGE) {
-            first -= PAGE;
-        }
-        while behind < from + REVEALED && is_private(behind) {
-            behind += PAGE;
-        }
-        // SAFETY: pages of the table that read as zeros.
-        unsafe { sys::mprotect(first, behind - first, libc::PROT_READ) }.is_ok()
-    }
-
     fn meaning_of_fault(&self, addr: u64) -> Fault {
         if TABLE.contains(&addr) {
             Fault::TagTable
-        } else if segment::tag_rights(contract::TAG_TABLE_BASE + (addr >> BLOCK_SHIFT)) == segment::RW {
+        } else if segment::tag_rights(TAGS + (addr >> BLOCK_SHIFT)) == segment::RW {
             Fault::NotTested
         } else if CONTEXTS.contains(&addr) || segment::WINDOW.contains(&self.program_address(addr)) {
             Fault::Unused

@@ -92,11 +92,6 @@ pub trait AccessControl: Copy + Debug {
     /// Sets the tags of all minimum blocks of the range, which begins and ends with one.
     fn set_tags(&self, addr: u64, bytes: u64, tag: Tag);
 
-    /// Makes the tag at `at` of the table readable, which a test has found unreadable. False: it is.
-    fn reveal_tag(&self, _at: u64) -> bool {
-        false
-    }
-
     /// What it means that an access of the program to `addr`, which is any address, has raised a signal.
     fn meaning_of_fault(&self, addr: u64) -> Fault;
 }

@@ -49,7 +49,7 @@ impl TagTests {
 impl AccessControl for TagTests {
     unsafe fn start(&self) -> Result<(), MapError> {
         // SAFETY: passed on from the caller.
-        unsafe { segment::map_tag_table(libc::PROT_READ) }
+        unsafe { segment::map_tag_table(contract::TAG_TABLE_BASE) }
     }
 
     unsafe fn map(&self, what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {

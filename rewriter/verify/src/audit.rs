@@ -137,6 +137,9 @@ pub struct Audit {
     pub stack_tests: u64,
     /// Loops that test tags once for several iterations.
     pub strips: u64,
+    /// Of guarded code: instructions that exist twice, and accesses from which a fault leads to full code.
+    pub twice: u64,
+    pub version_rows: u64,
     /// What the audit had to believe, by reason.
     pub trusted: BTreeMap<String, u64>,
     pub targets: Targets,
@@ -229,6 +232,14 @@ impl fmt::Display for Audit {
         )?;
         let list =
             |map: &BTreeMap<String, u64>| map.iter().map(|(k, v)| format!("{v} {k}")).collect::<Vec<_>>().join(", ");
+        if self.twice > 0 {
+            let rows = self.version_rows;
+            writeln!(
+                f,
+                "  versions    {} instructions exist twice; faults at {rows} accesses go on in full code",
+                self.twice
+            )?;
+        }
         writeln!(f, "  exempt      {}", list(&self.exempt))?;
         if !self.covered.is_empty() {
             writeln!(f, "  covered     {}", list(&self.covered))?;

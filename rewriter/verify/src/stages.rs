@@ -22,6 +22,9 @@ use crate::judge::old_code::indirect::indirect_targets;
 use crate::judge::old_code::original::{self, Original};
 use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
+use crate::judge::versions::pairs::{Version, Versions};
+use crate::judge::versions::rows::Needed;
+use crate::judge::versions::{flow, sequences};
 use crate::sites::{find, site};
 use blizzard_contract::module_flags;
 
@@ -56,41 +59,69 @@ pub(crate) fn audit_against(
     notes::judge(&m, &mut audit);
     runtime::judge(&m, runtimes, &mut audit);
     unless_settled!();
+    let guard = m.is_guarded();
     let hints: Vec<u64> = m.functions.iter().map(|f| f.0).collect();
-    let mut text = decoder::decode(m.text.data, m.text.va, &hints);
+    let (plain, full) = m.text.data.split_at(m.plain_bytes());
+    let full_va = m.text.va + plain.len() as u64;
+    let cut = hints.partition_point(|&va| va < full_va);
+    let mut text = decoder::decode(plain, m.text.va, &hints[..cut]);
+    let mut full = if guard { decoder::decode(full, full_va, &hints[cut..]) } else { decoder::Code::default() };
     let in_cold = |va: &u64| va.wrapping_sub(m.cold.va) < m.cold.data.len() as u64;
-    let mut stubs: Vec<u64> = text.insns.iter().map(|i| i.target).filter(in_cold).collect();
+    let mut stubs: Vec<u64> = text.insns.iter().chain(&full.insns).map(|i| i.target).filter(in_cold).collect();
     stubs.sort_unstable();
     let cold = decoder::decode(m.cold.data, m.cold.va, &stubs);
-    audit.text_bytes = text.bytes;
+    audit.text_bytes = text.bytes + full.bytes;
     audit.cold_bytes = cold.bytes;
-    audit.instructions = text.insns.len() as u64;
+    audit.instructions = (text.insns.len() + full.insns.len()) as u64;
     audit.functions = m.functions.len() as u64;
-    for (code, what) in [(&text, "text"), (&cold, "cold code")] {
+    for (code, what) in [(&text, "text"), (&full, "text"), (&cold, "cold code")] {
         for u in &code.undecoded {
             audit.finding(u.va, m.place(u.va), format!("{} bytes of {what} do not decode", u.bytes));
         }
     }
     let gated = syscalls::admit(&m, &mut text, &mut audit);
-    audit.system_calls = gated.len() as u64;
-    let cx = site::Context {
-        text: &text,
+    let gated_full = syscalls::admit(&m, &mut full, &mut audit);
+    audit.system_calls = (gated.len() + gated_full.len()) as u64;
+    let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
+    let context = |text| site::Context {
+        text,
         cold: &cold,
         check_loads: m.info.flags & module_flags::CHECK_LOADS != 0,
         check_stores: m.info.flags & module_flags::CHECK_STORES != 0,
         polls: m.info.flags & module_flags::POLLS != 0,
-        rodata: &|va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok()),
+        guard,
+        rodata: &rodata,
     };
+    let (cx, cx_full) = (context(&text), context(&full));
     let mut sites = find::find(&cx);
     syscalls::mark(&gated, &mut sites);
-    for s in &sites.list {
-        if let Some(problem) = &s.problem {
-            let va = text.insns[s.access.min(text.insns.len() - 1)].va;
-            audit.finding(va, m.place(va), problem.clone());
+    let mut sites_full = find::find(&cx_full);
+    syscalls::mark(&gated_full, &mut sites_full);
+    for (code, sites) in [(&text, &sites), (&full, &sites_full)] {
+        for s in &sites.list {
+            if let Some(problem) = &s.problem {
+                let va = code.insns[s.access.min(code.insns.len() - 1)].va;
+                audit.finding(va, m.place(va), problem.clone());
+            }
         }
     }
-    cold_is_stubs(&m, &cold, &sites, &mut audit);
-    restarts::compare(&m, &cx, &sites, &mut audit);
+    cold_is_stubs(&m, &cold, &[&sites, &sites_full], &mut audit);
+    if guard {
+        restarts::compare(&m, &cx_full, &sites_full, &mut audit);
+    } else {
+        restarts::compare(&m, &cx, &sites, &mut audit);
+    }
+    unless_settled!();
+    let versions = guard.then(|| {
+        let v = Versions::pair(&m, Version::new(&text, &sites), Version::new(&full, &sites_full), &mut audit);
+        sequences::judge(&m, &v, &cold, &mut audit);
+        audit.twice = v.count();
+        audit.version_rows = v.rows.len() as u64;
+        v
+    });
+    // What is inserted in full code stands, to plain code's liveness, where it would stand there.
+    let merged = versions.as_ref().map(Versions::in_plain_code);
+    let tested = merged.as_ref().unwrap_or(&sites);
     unless_settled!();
     let old = springboards::scan(&m, &text, &mut audit);
     springboards::judge(&m, &text, &sites, &old, &mut audit);
@@ -103,10 +134,16 @@ pub(crate) fn audit_against(
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
     let returns = Returns::solve(&m, &text, &sites, |va| text.at(va).map(|_| va).or_else(|| old.new_address(&m, va)));
-    let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors);
+    let apart = |read| versions.as_ref().and_then(|v| flow::apart(v, read));
+    let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors, &apart);
     for (va, problem) in &tables.problems {
         audit.finding(*va, m.place(*va), problem.clone());
     }
+    if let Some(v) = &versions {
+        flow::judge(&m, v, &returns, &mut audit);
+        flow::tables(&m, v, &tables, &mut audit);
+    }
+    let reads: Vec<usize> = tables.reads.iter().map(|r| r.0).collect();
     let (pairs, undefined) = match original {
         Some(original) => {
             let compared = original::compare(&m, &text, &sites, &tables, &old, original, &mut audit);
@@ -118,13 +155,17 @@ pub(crate) fn audit_against(
     // Where the original is entered; a library need not have a place.
     let entry = original.map(|o| memory::number(&o.file()[24..32]));
     let entry = entry.map(|va| pairs.binary_search_by_key(&va, |p| p.0).map_or(va, |k| pairs[k].1));
-    info::judge(&m, &text, &sites, entry, &mut audit);
+    info::judge(&m, &text, tested, entry, &mut audit);
     if let Some(original) = original {
         complete::compare(&m, &old, original.file(), &pairs, &mut audit);
     }
     leftover::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
+    if let Some(v) = &versions {
+        let pad = |plain, full| flow::leads_alike(v, plain, full);
+        cfi::compare_versions(&m, (&text, &full, &cold), &sites_full, &v.places(), &pad, &mut audit);
+    }
     unless_settled!();
     let g = blocks::build(&m, &text, &sites, &returns, &indirect, tables);
     audit.jump_tables = g.tables.len() as u64;
@@ -132,11 +173,11 @@ pub(crate) fn audit_against(
     unless_settled!();
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     screens::check(&m, &g, cx.text, &sites, &mut audit);
-    accesses(&m, &cx, &sites, &g, &covered, &mut audit);
+    accesses(&m, &cx, tested, &g, &covered, versions.as_ref().map(|v| Needed::new(v, &reads)), &mut audit);
     unless_settled!();
-    red_zone::judge(&m, &text, &sites, &g, &mut audit);
+    red_zone::judge(&m, &text, tested, &g, &mut audit);
     let depths = Depths::new(&m, &text, &sites, &g, undefined.as_deref());
-    liveness(&m, &text, &sites, &old, &g, &depths, &mut audit);
+    liveness(&m, &text, tested, &old, &g, &depths, &mut audit);
     if cx.polls {
         polls::prove(&m, &text, &sites, &g, &depths, &mut audit);
     }

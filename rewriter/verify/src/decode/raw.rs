@@ -45,6 +45,19 @@ pub struct Raw {
     pub after_op: u8,
 }
 
+/// The prefixes of the old form that an instruction begins with.
+pub fn prefixes(b: &[u8]) -> &[u8] {
+    let is_prefix = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+    &b[..b.iter().position(|b| !is_prefix(b)).unwrap_or(b.len())]
+}
+
+/// The bytes of an instruction without prefixes for segments.
+pub fn without_segments(b: &[u8]) -> Vec<u8> {
+    let (prefixes, rest) = b.split_at(prefixes(b).len());
+    let kept = prefixes.iter().filter(|b| !matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65));
+    kept.chain(rest).copied().collect()
+}
+
 impl Raw {
     /// Parses as much as there is; `None` when the bytes end early or no opcode is reached.
     pub fn parse(b: &[u8]) -> Option<Raw> {

@@ -350,33 +350,27 @@ impl<'a> Module<'a> {
         self.functions[..at].last().copied().filter(|f| va < f.1)
     }
 
-    /// The first rows of the trap map's groups.
-    pub fn trap_heads(&self) -> Option<Vec<TrapHead>> {
-        let groups = TrapMap::groups(usize::try_from(self.info.trap_count).ok()?);
-        let heads = self.words_at(self.info.trap_heads_va, groups)?;
-        Some(heads.into_iter().map(|[old, new, at]| TrapHead { old, new, at }).collect())
-    }
-
-    /// The trap map with these heads.
-    pub fn trap_map<'h>(&self, heads: &'h [TrapHead]) -> Option<TrapMap<'h>>
-    where
-        'a: 'h,
-    {
-        let codes = self.bytes_at(self.info.trap_codes_va, usize::try_from(self.info.trap_code_bytes).ok()?)?;
-        Some(TrapMap { heads, codes, rows: usize::try_from(self.info.trap_count).ok()? })
-    }
-
-    /// Where it stands.
-    pub fn trap_map_range(&self) -> Range<u64> {
-        let groups = TrapMap::groups(self.info.trap_count as usize) as u64;
-        self.info.trap_codes_va..self.info.trap_heads_va.saturating_add(groups * size_of::<TrapHead>() as u64)
-    }
-
     /// The rows of the trap map; `None` where its parts are not in the file, or contradict each other.
     pub fn traps(&self) -> Option<Vec<TrapEntry>> {
-        let heads = self.trap_heads()?;
-        let map = self.trap_map(&heads)?;
-        let (rows, codes) = (map.rows, map.codes);
+        let info = &self.info;
+        self.rows(info.trap_codes_va, info.trap_code_bytes, info.trap_heads_va, info.trap_count)
+    }
+
+    /// The rows of the version table, as addresses: an access in plain code, and where it begins in full code. `None` as for the trap map.
+    pub fn versions(&self) -> Option<Vec<(u64, u64)>> {
+        let info = &self.info;
+        let rows =
+            self.rows(info.version_codes_va, info.version_code_bytes, info.version_heads_va, info.version_count)?;
+        let at = |offset: u32| info.new_base_va.wrapping_add(offset.into());
+        Some(rows.iter().map(|row| (at(row.old), at(row.new))).collect())
+    }
+
+    /// The rows of a table of the trap map's form.
+    fn rows(&self, codes_va: u64, code_bytes: u64, heads_va: u64, rows: u64) -> Option<Vec<TrapEntry>> {
+        let rows = usize::try_from(rows).ok()?;
+        let heads = self.heads(heads_va, rows)?;
+        let map = self.table(codes_va, code_bytes, &heads, rows)?;
+        let codes = map.codes;
         let mut all = Vec::new();
         let mut read = 0;
         for (k, head) in heads.iter().enumerate() {
@@ -389,6 +383,55 @@ impl<'a> Module<'a> {
             read = codes.len() - group.rest().len();
         }
         (read == codes.len() && all.len() == rows).then_some(all)
+    }
+
+    /// The first rows of the groups of such a table.
+    fn heads(&self, va: u64, rows: usize) -> Option<Vec<TrapHead>> {
+        let heads = self.words_at(va, TrapMap::groups(rows))?;
+        Some(heads.into_iter().map(|[old, new, at]| TrapHead { old, new, at }).collect())
+    }
+
+    /// A table with these heads.
+    fn table<'h>(&self, codes_va: u64, code_bytes: u64, heads: &'h [TrapHead], rows: usize) -> Option<TrapMap<'h>>
+    where
+        'a: 'h,
+    {
+        let bytes = usize::try_from(code_bytes).ok()?;
+        let codes = if bytes == 0 { &[] } else { self.bytes_at(codes_va, bytes)? };
+        Some(TrapMap { heads, codes, rows })
+    }
+
+    /// The first rows of the trap map's groups.
+    #[cfg(test)]
+    pub fn trap_heads(&self) -> Option<Vec<TrapHead>> {
+        self.heads(self.info.trap_heads_va, usize::try_from(self.info.trap_count).ok()?)
+    }
+
+    /// The trap map with these heads.
+    #[cfg(test)]
+    pub fn trap_map<'h>(&self, heads: &'h [TrapHead]) -> Option<TrapMap<'h>>
+    where
+        'a: 'h,
+    {
+        let rows = usize::try_from(self.info.trap_count).ok()?;
+        self.table(self.info.trap_codes_va, self.info.trap_code_bytes, heads, rows)
+    }
+
+    /// Where the trap map stands.
+    pub fn trap_map_range(&self) -> Range<u64> {
+        let groups = TrapMap::groups(self.info.trap_count as usize) as u64;
+        self.info.trap_codes_va..self.info.trap_heads_va.saturating_add(groups * size_of::<TrapHead>() as u64)
+    }
+
+    /// Bytes of plain code, in front of full code: all of the text, where accesses are tested.
+    pub fn plain_bytes(&self) -> usize {
+        let bytes = self.text.data.len();
+        let full = self.info.new_base_va.wrapping_add(self.info.full_at).wrapping_sub(self.text.va);
+        if self.is_guarded() { usize::try_from(full).unwrap_or(bytes).min(bytes) } else { bytes }
+    }
+
+    pub fn is_guarded(&self) -> bool {
+        self.info.flags & contract::module_flags::GUARD != 0
     }
 
     /// The rows of the restart table: where a check begins, and the access that ends it. `None` where its parts are not in the file, or contradict each other.

@@ -129,8 +129,17 @@ type Read = (u64, usize);
 /// A table a jump may use: address, form, and the instruction that reads it.
 type Found = (u64, Form, usize);
 
-/// Finds them. `entries` are addresses that control may enter from outside; `descriptors` the gather descriptors in use.
-pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: &[u64], descriptors: &[u64]) -> Tables {
+/// Finds them. `entries` are addresses that control may enter from outside; `descriptors` the gather descriptors in use; `apart`: how far behind the table
+/// that an instruction reads another one of the same size stands, which its full version reads.
+pub fn find(
+    m: &Module,
+    text: &Code,
+    sites: &Sites,
+    returns: &Returns,
+    entries: &[u64],
+    descriptors: &[u64],
+    apart: &dyn Fn(usize) -> Option<u64>,
+) -> Tables {
     let mut tables = Tables::default();
     let Some(ro) = &m.rodata else { return tables };
     let trap_map = m.trap_map_range();
@@ -142,7 +151,7 @@ pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: 
     let mut finder = Finder::new(m, text, sites, returns, entries);
     let all = ro.va..ro.va + ro.data.len() as u64;
     let tables_of = |found: &BTreeMap<usize, Found>| {
-        read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors))
+        read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors, apart))
     };
     // First what is a table as long as only the tables before it are known, then what still is when all are.
     let mut found: BTreeMap<usize, Found> = BTreeMap::new();
@@ -172,7 +181,7 @@ pub fn find(m: &Module, text: &Code, sites: &Sites, returns: &Returns, entries: 
     }
     let bound = |&(read, t): &(usize, usize)| Some((read, finder.bound(read, tables.list[t].form.width())?));
     tables.bounds = tables.reads.iter().filter_map(bound).collect();
-    account(ro.data, ro.va, &trap_map, descriptors, &mut tables);
+    account(ro.data, ro.va, &trap_map, descriptors, apart, &mut tables);
     tables
 }
 
@@ -182,8 +191,10 @@ fn extents(
     trap_map: &Range<u64>,
     found: &BTreeMap<usize, Found>,
     descriptors: &[u64],
+    apart: &dyn Fn(usize) -> Option<u64>,
 ) -> BTreeMap<u64, u64> {
     let mut starts: Vec<u64> = found.values().map(|f| f.0).chain(descriptors.iter().copied()).collect();
+    starts.extend(found.values().filter_map(|f| Some(f.0.wrapping_add(apart(f.2)?))));
     starts.extend([trap_map.start, all.end]);
     starts.sort_unstable();
     starts.dedup();
@@ -215,10 +226,20 @@ fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, exten
 }
 
 /// Every byte is part of something known.
-fn account(data: &[u8], va: u64, trap_map: &Range<u64>, descriptors: &[u64], tables: &mut Tables) {
+fn account(
+    data: &[u8],
+    va: u64,
+    trap_map: &Range<u64>,
+    descriptors: &[u64],
+    apart: &dyn Fn(usize) -> Option<u64>,
+    tables: &mut Tables,
+) {
     let mut known: Vec<Range<u64>> = descriptors.iter().map(|&d| d..d + 16).collect();
     known.push(trap_map.clone());
-    known.extend(tables.list.iter().map(|t| t.va..t.va + (t.targets.len() * t.form.width()) as u64));
+    let range = |t: &Table, va: u64| va..va.saturating_add((t.targets.len() * t.form.width()) as u64);
+    known.extend(tables.list.iter().map(|t| range(t, t.va)));
+    let twin = |&(read, t): &(usize, usize)| Some(range(&tables.list[t], tables.list[t].va.wrapping_add(apart(read)?)));
+    known.extend(tables.reads.iter().filter_map(twin));
     known.sort_by_key(|r| r.start);
     let end = va + data.len() as u64;
     let mut at = va;

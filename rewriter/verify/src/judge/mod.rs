@@ -9,4 +9,6 @@ pub(crate) mod old_code;
 
 pub(crate) mod unwinding;
 
+pub(crate) mod versions;
+
 pub(crate) mod code;

@@ -23,8 +23,15 @@ pub fn decoded(file: &[u8]) -> Decoded<'_> {
     let text = decoder::decode(m.text.data, m.text.va, &[]);
     let cold = decoder::decode(m.cold.data, m.cold.va, &[]);
     let rodata = |va| m.bytes_at(va, 16).and_then(|b| b.try_into().ok());
-    let cx =
-        site::Context { text: &text, cold: &cold, check_loads: true, check_stores: true, polls: true, rodata: &rodata };
+    let cx = site::Context {
+        text: &text,
+        cold: &cold,
+        check_loads: true,
+        check_stores: true,
+        polls: true,
+        guard: false,
+        rodata: &rodata,
+    };
     let sites = find::find(&cx);
     Decoded { m, text, cold, sites }
 }

@@ -5,31 +5,15 @@
 //! symbolically; what they leave changed is recorded for the liveness test. Invariant: sites do not overlap.
 //! Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
-use crate::decode::decoder::Code;
-use crate::decode::effects::{ALL_FLAGS, Flow, RAX, Touch, bit};
+use crate::decode::effects::{ALL_FLAGS, Flow, RAX, bit};
 use crate::decode::insn::{Insn, NONE};
-use crate::sites::gates::{self, Back, Gate, gate_arguments, string_results};
+use crate::sites::gates::{self, Back, gate_arguments, string_results};
 use crate::sites::guarded::{Target, required_mask, spread, string_pointers, targets_of};
 use crate::sites::site::{Context, Hot, Kind, Proven, Site, Sites, TWO_TAGS, set};
-use crate::sites::symbolic::{Cond, Lin, State, Step, is_taken_back};
-use crate::sites::{stack_test, strips};
+use crate::sites::symbolic::{Cond, Lin, is_taken_back};
+use crate::sites::walk::{Exit, LONGEST, walk_cold, walk_hot};
+use crate::sites::{alias, stack_test, strips};
 use blizzard_contract as contract;
-
-/// Longest inserted sequence and longest cold stub, in instructions.
-const LONGEST: usize = 64;
-
-/// One way out of a cold stub.
-struct Exit {
-    state: State,
-    /// Address jumped to, and from where.
-    from: u64,
-    to: u64,
-    gate: Option<Gate>,
-    /// Conditions on the way, with the outcome.
-    path: Vec<(Cond, bool)>,
-    /// Registers that do not hold their values somewhere before the first condition.
-    touched: u16,
-}
 
 /// Finds all sites.
 pub fn find(cx: &Context) -> Sites {
@@ -83,6 +67,10 @@ fn is_probe(cx: &Context, i: &Insn, next: &[Insn]) -> bool {
         (0xf6 | 0xf7, Some(m)) => {
             i.ext == 0 && m.base < 16 && m.disp as u64 == contract::TAG_TABLE_BASE && m.index == NONE
         }
+        (0x80, Some(m)) => {
+            let tag = m.base < 16 && m.disp as u64 == contract::TAG_TABLE_BASE && m.index == NONE;
+            cx.guard && i.ext == 7 && tag && to_stub(next.first())
+        }
         (0x83, Some(m)) => {
             m.base == NONE && m.index == NONE && matches!(m.disp as u64, contract::POLL_WORD | contract::CTX_NODES)
         }
@@ -110,13 +98,13 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     for start in claimed_start.into_iter().chain(behind.filter(|&k| may_begin(&cx.text.insns[k]))) {
         let mut used = Vec::new();
         if stack_test::may_follow(cx.text, start)
-            && let Some(hot) = walk_hot(cx.text, start, probe, true)
+            && let Some(hot) = walk_hot(cx, start, probe, true)
             && let Ok(site) = stack_test::judge(cx, start, &hot, &mut used)
         {
             used.iter().for_each(|&k| set(claimed, k));
             return site;
         }
-        let Some(hot) = walk_hot(cx.text, start, probe, false) else { continue };
+        let Some(hot) = walk_hot(cx, start, probe, false) else { continue };
         used.clear();
         match judge(cx, start, &hot, &mut used) {
             Ok(site) => {
@@ -179,173 +167,14 @@ fn may_begin(i: &Insn) -> bool {
         || (matches!(i.op, 0x83 | 0xff) && i.mem.is_some())
 }
 
-/// Follows the fall-through way from `start` until an instruction that is no inserted code. `None` when the
-/// way does not pass `probe` or ends in the middle of an undo. `alone`: one test, which is about no access.
-fn walk_hot(text: &Code, start: usize, probe: usize, alone: bool) -> Option<Hot> {
-    let mut state = State::new();
-    let mut hot = Hot {
-        access: start,
-        state: State::new(),
-        passed: Vec::new(),
-        colds: Vec::new(),
-        joins: Vec::new(),
-        touched: 0,
-    };
-    let mut k = start;
-    while k < text.insns.len() && k < start + LONGEST {
-        let i = &text.insns[k];
-        if hot.ends_with_test(alone) && !state.undo_pending() {
-            break;
-        }
-        if k > start && i.va != text.insns[k - 1].end() {
-            return None;
-        }
-        if !hot.passed.is_empty() && !state.undo_pending() {
-            hot.joins.push((i.va, hot.passed.len()));
-        }
-        let mut next = state.clone();
-        match next.step(i) {
-            Step::Next => {}
-            Step::Branch { cc, target } => {
-                let cond = state.cond?;
-                // Taken on "not zero / not equal" for tags, polls and lanes; on "equal" for the range test; on "clear" for the bit.
-                let expected = match cond {
-                    Cond::Range { .. } => 4,
-                    Cond::Private { .. } => 3,
-                    _ => 5,
-                };
-                if cc != expected {
-                    return None;
-                }
-                let mut cold = state.clone();
-                cold.cond = None;
-                next.cond = None;
-                hot.colds.push((cold, target, cond, i.va));
-                hot.passed.push(cond);
-            }
-            _ => break,
-        }
-        state = next;
-        hot.touched |= state.dirty();
-        k += 1;
-    }
-    if k <= probe || hot.passed.is_empty() || state.fault.is_some() {
-        return None;
-    }
-    // A way that ends inside an undo did not start at the beginning.
-    let access = text.insns.get(k)?;
-    if !hot.ends_with_test(alone) && access.touch == Touch::None {
-        return None;
-    }
-    if state.rsp() != Some(0) || state.limit.is_some() {
-        return None;
-    }
-    hot.access = k;
-    hot.state = state;
-    Some(hot)
-}
-
-/// Follows a cold stub to all its ways out.
-fn walk_cold(cx: &Context, state: State, target: u64, used: &mut Vec<usize>) -> Result<Vec<Exit>, String> {
-    let mut exits = Vec::new();
-    let mut work = vec![(state, target, Vec::new(), None::<Gate>)];
-    let mut touched = 0;
-    while let Some((mut state, va, mut path, mut gate)) = work.pop() {
-        let mut k =
-            cx.cold.at(va).ok_or_else(|| format!("cold branch to {va:#x}, which begins no cold instruction"))?;
-        let mut steps = 0;
-        loop {
-            let Some(i) = cx.cold.insns.get(k) else { return Err("cold stub runs off the section".into()) };
-            steps += 1;
-            if steps > LONGEST || exits.len() > 8 || work.len() > 8 {
-                return Err(format!("cold stub at {target:#x} has no end"));
-            }
-            used.push(k);
-            let cond = state.cond;
-            let step = state.step(i);
-            if path.is_empty() {
-                touched |= state.dirty();
-            }
-            match step {
-                Step::Next => {}
-                Step::Branch { cc, target: to } => {
-                    let Some(cond) = cond else { return Err("unexpected branch in a cold stub".into()) };
-                    let taken_means = match (cond, cc) {
-                        (Cond::Straddle { .. }, 7) => true, // ja: not within one block
-                        (Cond::Tag { .. }, 4) => true,      // jz: accessible
-                        (Cond::Tag { .. }, 5) => false,     // jnz: not accessible
-                        _ => return Err(format!("unexpected branch at {:#x} in a cold stub", i.va)),
-                    };
-                    let mut taken = state.clone();
-                    taken.cond = None;
-                    state.cond = None;
-                    let mut taken_path = path.clone();
-                    taken_path.push((cond, taken_means));
-                    path.push((cond, !taken_means));
-                    if cx.cold.contains(to) {
-                        work.push((taken, to, taken_path, gate.clone()));
-                    } else {
-                        exits.push(Exit {
-                            state: taken,
-                            from: i.va,
-                            to,
-                            gate: gate.clone(),
-                            path: taken_path,
-                            touched,
-                        });
-                    }
-                }
-                Step::Jump(to) => {
-                    if cx.cold.contains(to) {
-                        work.push((state, to, path, gate));
-                    } else {
-                        exits.push(Exit { state, from: i.va, to, gate, path, touched });
-                    }
-                    break;
-                }
-                // Stubs share their tails.
-                Step::Call(to) | Step::Return(to) => {
-                    state.cond = None;
-                    if let Some(fault) = state.fault {
-                        return Err(format!("cold stub {fault} at {:#x}", i.va));
-                    }
-                    k = cx.cold.at(to).ok_or_else(|| format!("call or return to {to:#x}, no cold instruction"))?;
-                    continue;
-                }
-                Step::Gate(address) => {
-                    if gate.is_some() {
-                        return Err(format!("second gate call at {:#x}", i.va));
-                    }
-                    let lowered = state.rsp().ok_or("rsp lost in a cold stub")?;
-                    if lowered > -128 {
-                        return Err(format!("gate call at {:#x} inside the red zone", i.va));
-                    }
-                    let (top, below) = (state.slot(lowered), state.slot(lowered + 8));
-                    gate = Some(Gate { at: i.va, address, top, below, lowered, state: state.clone() });
-                    state.popped(match address {
-                        contract::GATE_MISS => 16,
-                        contract::GATE_STRING | contract::GATE_VSIB | contract::GATE_GROUP => 8,
-                        contract::GATE_POLL => 0,
-                        _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
-                    });
-                    (state.cond, state.limit) = (None, None);
-                }
-                Step::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
-            }
-            if let Some(fault) = state.fault {
-                return Err(format!("cold stub {fault} at {:#x}", i.va));
-            }
-            k += 1;
-        }
-    }
-    Ok(exits)
-}
-
 /// Judges one site with its hot way walked.
 fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result<Site, String> {
     let access = &cx.text.insns[hot.access];
     let start_va = cx.text.insns[start].va;
     let (kind, targets) = targets_of(cx, access, &hot.state, hot.passed[0])?;
+    if let (true, Kind::Check { .. } | Kind::Large, [target]) = (cx.guard, kind, &targets[..]) {
+        return alias::judge(cx, start, hot, kind, target, used);
+    }
     let mut site = Site {
         kind,
         start,
@@ -362,6 +191,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
         takes_back: None,
         strip: None,
         leans: None,
+        performed: Vec::new(),
         red_zone: hot.state.uses_red_zone(),
         problem: None,
     };
@@ -407,7 +237,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             return Err(format!("branch at {from:#x} does not lead to a cold stub"));
         }
         let target = &targets[about[k]];
-        let exits = walk_cold(cx, state.clone(), *to, used)?;
+        let exits = walk_cold(cx, None, state.clone(), *to, used)?;
         let mut test = *cond;
         let screened = matches!(cond, Cond::Private { .. });
         if screened {

@@ -5,6 +5,7 @@
 
 use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED};
+use crate::decode::raw::prefixes;
 use crate::sites::site::{Context, Kind};
 use crate::sites::symbolic::{Cond, Lin, State};
 use blizzard_contract::{self as contract, miss_desc};
@@ -31,7 +32,7 @@ pub(crate) struct Target {
 }
 
 /// The override of %gs.
-const GS: u8 = 0x65;
+pub(crate) const GS: u8 = 0x65;
 
 const NOWHERE: Lin = Lin::reg(NONE);
 
@@ -62,7 +63,8 @@ pub(crate) fn targets_of(
     };
     let bytes = u32::from(access.size);
     match access.touch {
-        Touch::Mem(a) if access.size <= 64 && access.mem.is_none_or(|m| m.seg != GS) => {
+        // In full code %gs is how shared memory is reached behind a test.
+        Touch::Mem(a) if access.size <= 64 && (cx.guard || access.mem.is_none_or(|m| m.seg != GS)) => {
             let mut lin = operand()?;
             if access.op == 0x8f && access.mem.is_some_and(|m| m.base == RSP) {
                 // pop forms its address after it has moved rsp.
@@ -101,11 +103,17 @@ pub(crate) fn targets_of(
         }
         Touch::Lanes(a) => one(Kind::Lanes, NOWHERE, bytes, a, true),
         Touch::MaskMov => {
-            let size = if access.op >> 8 == 1 && !access.has(PREFIXED) { 8 } else { 16 };
+            let wide = if cx.guard { has_prefix(cx, access, 0x66) } else { access.has(PREFIXED) };
+            let size = if access.op >> 8 == 1 && !wide { 8 } else { 16 };
             one(CHECK, register(RDI)?, size, Access::Store, true)
         }
         Touch::None | Touch::Opaque => Err(format!("no check form is known for the access at {:#x}", access.va)),
     }
+}
+
+/// Whether a prefix of the old form stands in front of an instruction.
+pub(crate) fn has_prefix(cx: &Context, i: &Insn, prefix: u8) -> bool {
+    (cx.rodata)(i.va).is_some_and(|bytes| prefixes(&bytes).contains(&prefix))
 }
 
 /// The pointer registers of a string instruction whose range must be tested.

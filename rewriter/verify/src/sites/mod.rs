@@ -2,6 +2,7 @@
 //!
 //! Input: decoded text and cold code. Output: [`site::Sites`]. All else is the program's own code.
 
+pub(crate) mod alias;
 pub(crate) mod find;
 pub(crate) mod gates;
 pub(crate) mod guarded;
@@ -9,3 +10,4 @@ pub(crate) mod site;
 pub(crate) mod stack_test;
 pub(crate) mod strips;
 pub(crate) mod symbolic;
+pub(crate) mod walk;

@@ -61,6 +61,8 @@ pub struct Site {
     pub strip: Option<Box<Strip>>,
     /// The screen asks the base alone, because the index, this register, is a small number.
     pub leans: Option<u8>,
+    /// Of guarded code: what stubs do in place of the access; the addresses of the instructions, or of the jump to the instruction in plain code.
+    pub performed: Vec<u64>,
     /// Registers are kept in the red zone meanwhile.
     pub red_zone: bool,
     pub problem: Option<String>,
@@ -85,6 +87,7 @@ impl Site {
             takes_back: None,
             strip: None,
             leans: None,
+            performed: Vec::new(),
             red_zone: false,
             problem: None,
         }
@@ -194,6 +197,8 @@ pub struct Context<'a> {
     pub check_loads: bool,
     pub check_stores: bool,
     pub polls: bool,
+    /// Full code of guarded code: tests have three answers.
+    pub guard: bool,
     /// Reads a [`blizzard_contract::VsibDesc`]'s 16 bytes at a link-time address of `.blizzard.rodata`.
     pub rodata: &'a dyn Fn(u64) -> Option<[u8; 16]>,
 }

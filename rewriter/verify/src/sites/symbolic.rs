@@ -75,6 +75,11 @@ pub enum Cond {
         bytes: u8,
         mask: u32,
     },
+    /// The tag of the block of `lin` compared with a number.
+    Level {
+        lin: Lin,
+        level: u8,
+    },
     /// `lin & 63` compared with a limit.
     Straddle {
         lin: Lin,
@@ -384,6 +389,13 @@ impl State {
                 let mask = if i.size == 1 { i.imm as u32 & 0xff } else { i.imm as u32 };
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Tag { lin, bytes: i.size as u8, mask });
+            }
+            (0x80, Some(m)) if i.ext == 7 && i.size == 1 => {
+                let is_tag = m.base < 16 && m.index == NONE && m.seg == 0 && m.disp as u64 == contract::TAG_TABLE_BASE;
+                let Val::Block(lin) = self.regs[usize::from(m.base).min(15)] else { return None };
+                is_tag.then_some(())?;
+                self.clobber_flags(0);
+                self.cond = Some(Cond::Level { lin, level: i.imm as u8 });
             }
             (0x83, Some(m)) if i.ext == 7 && i.size == 4 => {
                 let cond = match State::absolute(m)? {

@@ -10,6 +10,7 @@ mod copies;
 mod covered;
 mod decoding;
 mod file;
+mod guarded;
 mod mutations;
 mod planted;
 mod polls;
@@ -161,6 +162,7 @@ word: .quad 0
 .quad text_start, code_bytes, 0, 0, 0, 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .quad 0, 0, 0, 0
+.quad 0, 0, 0, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_codes:
 {}

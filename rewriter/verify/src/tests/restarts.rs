@@ -37,10 +37,11 @@ pub fn fill(mut file: Vec<u8>, change: Change) -> Vec<u8> {
     if let Some(first) = rows.first() {
         put(table_at + heads as u64, &first.check.to_le_bytes());
     }
-    // The last words of the module info.
+    // Behind them in the module info are the words of guarded code.
+    const BEHIND: usize = 5;
     let words = [table_va, codes.len() as u64, table_va + heads as u64, rows.len() as u64];
     for (k, word) in words.iter().enumerate() {
-        put(info_at + 8 * (ModuleInfo::WORDS - words.len() + k) as u64, &word.to_le_bytes());
+        put(info_at + 8 * (ModuleInfo::WORDS - BEHIND - words.len() + k) as u64, &word.to_le_bytes());
     }
     file
 }
@@ -56,6 +57,7 @@ fn rows(file: &[u8]) -> Vec<Restart> {
         check_loads: m.info.flags & module_flags::CHECK_LOADS != 0,
         check_stores: m.info.flags & module_flags::CHECK_STORES != 0,
         polls: m.info.flags & module_flags::POLLS != 0,
+        guard: false,
         rodata: &rodata,
     };
     let offset = |k: usize| Some((text.insns.get(k)?.va - m.info.new_base_va) as u32);

@@ -57,6 +57,7 @@ impl Subject {
             check_loads: options.checks == Checks::All,
             check_stores: options.checks == Checks::All,
             polls: options.poll == Poll::Backedge,
+            guard: false,
             rodata: &rodata,
         };
         let found = find::find(&cx);

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Everything that an exception table can say.
-const THROWS: &str = r#"
+pub(super) const THROWS: &str = r#"
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -149,6 +149,7 @@ impl<'s> Frames<'s> {
             check_loads: true,
             check_stores: true,
             polls: true,
+            guard: false,
             rodata: &rodata,
         };
         let sites = find::find(&cx);

@@ -1,6 +1,7 @@
 //! Every access of the text is checked, exempt, not requested, or a finding.
 //!
-//! Input: sites, graph, the accesses that other checks cover ([`crate::judge::code::covered`]). Output: counts by class, findings.
+//! Input: sites, graph, the accesses that other checks cover ([`crate::judge::code::covered`]); of guarded code plain code, with the sites of both versions, and
+//! its version table. Output: counts by class, findings.
 //! **Invariant**: each instruction of the text with a data access is in one class.
 
 use crate::audit::Audit;
@@ -12,14 +13,24 @@ use crate::file::module::Module;
 use crate::graph::blocks::Graph;
 use crate::judge::code::covered::Covered;
 use crate::judge::code::stack_tests;
+use crate::judge::versions::rows::Needed;
 use crate::sites::site::{Context, Kind, Site, Sites};
 use foldhash::HashMap;
 
 /// Every access of the text is checked, exempt, not requested, or a finding.
-pub(crate) fn accesses(m: &Module, cx: &Context, sites: &Sites, g: &Graph, covered: &Covered, audit: &mut Audit) {
+pub(crate) fn accesses(
+    m: &Module,
+    cx: &Context,
+    sites: &Sites,
+    g: &Graph,
+    covered: &Covered,
+    mut versions: Option<Needed>,
+    audit: &mut Audit,
+) {
     let text = cx.text;
     let stack = Stack::new(g, text, sites);
-    if cx.check_loads || cx.check_stores {
+    // In guarded code a stack in shared memory faults.
+    if versions.is_none() && (cx.check_loads || cx.check_stores) {
         stack_tests::demand(m, text, sites, g, &stack, audit);
     }
     let about_one = |s: &&Site| s.kind.is_about_access();
@@ -44,6 +55,7 @@ pub(crate) fn accesses(m: &Module, cx: &Context, sites: &Sites, g: &Graph, cover
             }
             if let Some(site) = guarded.get(&k) {
                 checked(audit, site, i);
+                versions.as_mut().into_iter().for_each(|needed| needed.tested(m, k, audit));
                 return;
             }
             if refused.contains_key(&k) {
@@ -51,11 +63,17 @@ pub(crate) fn accesses(m: &Module, cx: &Context, sites: &Sites, g: &Graph, cover
             }
             match classify(cx, i, derived) {
                 Class::Open(_) if covered.contains_key(&k) => audit.covered(covered[&k]),
+                Class::Open(_) if versions.as_mut().is_some_and(|needed| needed.untested(m, k, audit)) => {
+                    audit.covered("faults");
+                }
                 Class::Exempt(why) => audit.exempt(why),
                 Class::NotRequested => audit.not_requested += 1,
                 Class::Open(why) => audit.finding(i.va, m.place(i.va), why),
             }
         });
+    }
+    if let Some(needed) = versions {
+        needed.rest(m, audit);
     }
 }
 

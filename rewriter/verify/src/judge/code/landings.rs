@@ -13,10 +13,10 @@ use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
 
 /// Every cold instruction belongs to a stub that was walked.
-pub(crate) fn cold_is_stubs(m: &Module, cold: &Code, sites: &Sites, audit: &mut Audit) {
+pub(crate) fn cold_is_stubs(m: &Module, cold: &Code, versions: &[&Sites], audit: &mut Audit) {
     let mut run = false;
     for (k, i) in cold.insns.iter().enumerate() {
-        let stray = !get(&sites.claimed, k) && !i.is_nop() && !i.is_int3();
+        let stray = versions.iter().all(|sites| !get(&sites.claimed, k)) && !i.is_nop() && !i.is_int3();
         if stray && !run {
             audit.finding(i.va, m.place(i.va), "cold code that belongs to no recognised check");
         }

@@ -20,7 +20,8 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::POLLS
     | module_flags::COUNTING
     | module_flags::BLOCKS
-    | module_flags::STRIPS;
+    | module_flags::STRIPS
+    | module_flags::GUARD;
 
 /// Judges it. `entry`: where the program's own entry point is now, as its old address says.
 pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, audit: &mut Audit) {
@@ -36,7 +37,7 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         open(info.code_va, "the code range is not .blizzard.text and .blizzard.cold");
     }
     // The tables, where nothing can change them.
-    let tables: [(&str, u64, u64, u64); 9] = [
+    let tables: [(&str, u64, u64, u64); 11] = [
         ("program headers", info.phdr_va, info.phdr_count.saturating_mul(56), 8),
         ("trap map's codes", info.trap_codes_va, info.trap_code_bytes, 1),
         ("trap map's groups", info.trap_heads_va, info.trap_count.div_ceil(64).saturating_mul(12), 4),
@@ -44,6 +45,8 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         ("regions", info.regions_va, info.region_count.saturating_mul(12), 4),
         ("restart table's codes", info.restart_codes_va, info.restart_code_bytes, 1),
         ("restart table's groups", info.restart_heads_va, info.restart_count.div_ceil(64).saturating_mul(8), 4),
+        ("version table's codes", info.version_codes_va, info.version_code_bytes, 1),
+        ("version table's groups", info.version_heads_va, info.version_count.div_ceil(64).saturating_mul(12), 4),
         ("places of libraries", info.closure_va, info.closure_bytes, 1),
         ("dynamic loader's path", info.interp_va, u64::from(info.interp_va != 0), 1),
     ];
@@ -54,6 +57,14 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         if bytes > 0 && (va % align != 0 || !m.kernel.iter().any(constant)) {
             open(va, &format!("the {what} do not stand in a read-only segment, aligned"));
         }
+    }
+    let full = info.new_base_va.wrapping_add(info.full_at);
+    if m.is_guarded() && !(m.text.va < full && full <= behind(&m.text)) {
+        open(full, "full code does not begin in the code");
+    }
+    let versions = [info.version_codes_va, info.version_code_bytes, info.version_heads_va, info.version_count];
+    if !m.is_guarded() && (info.full_at != 0 || versions != [0; 4]) {
+        open(full, "there is full code, and the flags do not say so");
     }
     flags(m, text, sites, audit);
     interp(m, audit);

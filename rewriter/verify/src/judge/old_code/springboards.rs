@@ -104,7 +104,7 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
             Some([JMP, d @ ..]) => {
                 let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
                 let target = (s.va + k as u64).wrapping_add(5).wrapping_add(d as u64);
-                Some(target).filter(|&t| text.contains(t))
+                Some(target).filter(|t| t.wrapping_sub(m.text.va) < m.text.data.len() as u64)
             }
             _ => None,
         };

@@ -76,7 +76,20 @@ pub fn compare(
         audit.finding(pair[1].from, m.place(pair[1].from), "its frame begins before the one in front ends");
     }
     let counts = FrameCounts { old: old.list.len() as u64, new: new.list.len() as u64, ..FrameCounts::default() };
-    let mut c = Comparison { m, text, cold, sites, pairs, old: &old, new, counts, same: Same::default() };
+    let pad = |old: u64, is: u64| new_address(pairs, old) == Some(is);
+    let mut c = Comparison {
+        m,
+        text,
+        cold,
+        sites,
+        pairs,
+        plain: None,
+        pad: &pad,
+        old: &old,
+        new,
+        counts,
+        same: Same::default(),
+    };
     c.copies(audit);
     if old.list.is_empty() && original.is_none() {
         audit.trust("frames of code whose old frames are not there to compare with", c.counts.new);
@@ -87,12 +100,40 @@ pub fn compare(
     audit.frames = Some(c.counts);
 }
 
+/// Compares the frames of full code with those of plain code. `pairs`: instructions of plain code and where they begin in full code, ascending; `pad`: whether
+/// a landing pad of full code is that of plain code.
+pub fn compare_versions(
+    m: &Module,
+    (plain, full, cold): (&Code, &Code, &Code),
+    sites: &Sites,
+    pairs: &[(u64, u64)],
+    pad: &dyn Fn(u64, u64) -> bool,
+    audit: &mut Audit,
+) {
+    if m.frames_problem.is_none() {
+        let (frames, counts) = (&m.frames, FrameCounts::default());
+        let same = Same::default();
+        let plain = Some(plain);
+        let mut c =
+            Comparison { m, text: full, cold, sites, pairs, plain, pad, old: frames, new: frames, counts, same };
+        c.moved_code(audit);
+    }
+}
+
+fn new_address(pairs: &[(u64, u64)], old: u64) -> Option<u64> {
+    pairs.binary_search_by_key(&old, |p| p.0).ok().map(|k| pairs[k].1)
+}
+
 struct Comparison<'x, 'a> {
     m: &'x Module<'a>,
     text: &'x Code,
     cold: &'x Code,
     sites: &'x Sites,
     pairs: &'x [(u64, u64)],
+    /// Plain code, where its frames are compared with.
+    plain: Option<&'x Code>,
+    /// Whether the second is the new landing pad for the first.
+    pad: &'x dyn Fn(u64, u64) -> bool,
     old: &'x Frames<'a>,
     new: &'x Frames<'a>,
     counts: FrameCounts,
@@ -196,8 +237,7 @@ impl Comparison<'_, '_> {
                 if before.argument_bytes(from) != now.argument_bytes(va) {
                     return Err(Some(format!("the frame's bytes of arguments at {va:#x} are not the original's")));
                 }
-                // The copy of a call is as long as the call.
-                let old_va = if va == i.va { from } else { from + (last - i.va) };
+                let old_va = if va == i.va { from } else { from + self.bytes_of_call(from, i) - 1 };
                 self.exceptions(before, now, old_va, va)
                     .map_err(|why| Some(format!("the exception tables at {va:#x}: {why}")))?;
             }
@@ -205,7 +245,7 @@ impl Comparison<'_, '_> {
                 self.counts.calls += u64::from(call);
                 // What stops the program if a call returns after all, and stands there in place of the next function.
                 let guard = text.insns.get(k + 1).filter(|next| call && next.flow == Flow::Stop && next.va == i.end());
-                let is_copy = |next: &Insn| self.new_address(from + u64::from(i.len)) == Some(next.va);
+                let is_copy = |next: &Insn| self.new_address(from + self.bytes_of_call(from, i)) == Some(next.va);
                 if guard.is_some_and(|next| next.end() > now.to && !is_copy(next)) {
                     return Err(Some(format!(
                         "the frame ends behind the call at {:#x}, in front of what stops it",
@@ -233,8 +273,8 @@ impl Comparison<'_, '_> {
             let same = was.is_none() && is.is_none();
             return same.then_some(()).ok_or(format!("it {}, the original {}", says(is), says(was)));
         };
-        let moved = if a.pad == 0 { Some(0) } else { self.new_address(a.pad) };
-        if moved != Some(b.pad) {
+        if if a.pad == 0 { b.pad != 0 } else { !(self.pad)(a.pad, b.pad) } {
+            let moved = self.new_address(a.pad);
             return Err(format!("the landing pad is {:#x}, the original's new code is at {moved:x?}", b.pad));
         }
         // Without a landing pad nobody reads the actions.
@@ -256,8 +296,14 @@ impl Comparison<'_, '_> {
         same.then_some(()).ok_or_else(|| "its actions or types are not the original's".to_string())
     }
 
+    /// The copy of a call is as long as the call, but that in full code may have a prefix.
+    fn bytes_of_call(&self, from: u64, copy: &Insn) -> u64 {
+        let plain = self.plain.and_then(|code| Some(&code.insns[code.at(from)?]));
+        u64::from(plain.unwrap_or(copy).len)
+    }
+
     fn new_address(&self, old: u64) -> Option<u64> {
-        self.pairs.binary_search_by_key(&old, |p| p.0).ok().map(|k| self.pairs[k].1)
+        new_address(self.pairs, old)
     }
 
     /// In a copy of a loop the rules are those of the loop; nothing else of the cold code has any.
@@ -302,7 +348,8 @@ impl Comparison<'_, '_> {
 
     /// Frames at old addresses: those of signal trampolines, as the program knows them, and no others.
     fn old_code(&mut self, audit: &mut Audit) {
-        let is_moved = |f: &Fde| self.text.contains(f.from) || self.cold.contains(f.from);
+        let is_new = |va: u64| va.wrapping_sub(self.m.text.va) < self.m.text.data.len() as u64;
+        let is_moved = |f: &Fde| is_new(f.from) || self.cold.contains(f.from);
         let is = |f: &Fde, g: &Fde| {
             (f.from, f.to, f.kind, &f.rows, f.lsda.is_none()) == (g.from, g.to, g.kind, &g.rows, g.lsda.is_none())
         };

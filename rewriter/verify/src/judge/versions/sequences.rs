@@ -1,0 +1,80 @@
+//! The prefix for the alias, and what stubs do in place of an access.
+//!
+//! Input: both versions, cold code. Output: findings. **Invariants**: an instruction has the prefix only behind a test that proves its address shared and
+//! allowed; what a stub does is the instruction of plain code, byte for byte; no operand is a constant address of the alias.
+//! Source: `rewriter/SEQUENCES.md`, "Guarded code".
+
+use crate::audit::Audit;
+use crate::decode::decoder::Code;
+use crate::decode::effects::Flow;
+use crate::decode::insn::Insn;
+use crate::decode::raw::{prefixes, without_segments};
+use crate::file::module::Module;
+use crate::judge::versions::pairs::{NONE, Versions, bytes};
+use crate::sites::guarded::GS;
+use crate::sites::site::{Kind, Site};
+use blizzard_contract as contract;
+use std::collections::BTreeSet;
+
+/// Judges all tests, and all that has the prefix.
+pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
+    let mut at_alias: BTreeSet<u64> = BTreeSet::new();
+    for s in v.full.sites.list.iter().filter(|s| s.problem.is_none()) {
+        if let Kind::Check { .. } = s.kind {
+            at_alias.insert(v.full.insn(s.access).va);
+        }
+        if let Kind::Large = s.kind {
+            at_alias.extend(&s.performed);
+        }
+        if !s.performed.is_empty()
+            && let Err(why) = performs(m, v, s, cold)
+        {
+            let va = v.full.insn(s.access).va;
+            audit.finding(va, m.place(va), why);
+        }
+    }
+    for s in v.plain.sites.list.iter().filter(|s| !matches!(s.kind, Kind::Poll)) {
+        let va = v.plain.insn(s.access.min(v.plain.code.insns.len() - 1)).va;
+        audit.finding(va, m.place(va), "plain code has a test");
+    }
+    let alias = contract::SEGMENT_BASE + contract::ALIAS_DISTANCE;
+    let alias = alias..alias + contract::SEGMENT_WINDOW_BYTES;
+    let hot = v.plain.code.insns.iter().chain(&v.full.code.insns).map(|i| (i, bytes(m, i)));
+    let mut numbers = 0;
+    for (i, bytes) in hot.chain(cold.insns.iter().map(|i| (i, cold_bytes(m, i)))) {
+        if prefixes(bytes).contains(&GS) && !at_alias.contains(&i.va) {
+            audit.finding(i.va, m.place(i.va), "goes to the alias without a test");
+        }
+        if let Some(mem) = i.mem.filter(|mem| alias.contains(&(mem.disp as u64))) {
+            audit.finding(i.va, m.place(i.va), format!("accesses the address {:#x} of the alias", mem.disp));
+        }
+        // A program may have any number; whether it makes an address of it cannot be seen.
+        numbers += u64::from(i.flow == Flow::Next && alias.contains(&(i.imm as u64)));
+    }
+    audit.trust("numbers in instructions that would be addresses of the alias", numbers);
+}
+
+/// The stub does what the access does in plain code.
+fn performs(m: &Module, v: &Versions, s: &Site, cold: &Code) -> Result<(), String> {
+    let at = v.full.own_from(s.access);
+    let pair = v.plain_of.get(at).filter(|p| **p != NONE).ok_or("the access is none of plain code")?;
+    let plain = v.plain.own[*pair as usize] as usize;
+    let (begin, plain) = (v.plain.insn(v.plain.begin(plain)).va, v.plain.insn(plain));
+    for &va in &s.performed {
+        let i = cold.at(va).map(|k| &cold.insns[k]).ok_or("the stub is nowhere")?;
+        let right = match (plain.flow, s.kind) {
+            (Flow::CallInd, _) => i.flow == Flow::Jump && i.target == begin,
+            (_, Kind::Large) => without_segments(cold_bytes(m, i)) == without_segments(bytes(m, plain)),
+            _ => cold_bytes(m, i) == bytes(m, plain),
+        };
+        if !right {
+            return Err(format!("what its stub does at {va:#x} is not the instruction of plain code"));
+        }
+    }
+    Ok(())
+}
+
+fn cold_bytes<'a>(m: &Module<'a>, i: &Insn) -> &'a [u8] {
+    let at = i.va.wrapping_sub(m.cold.va) as usize;
+    m.cold.data.get(at..at + usize::from(i.len)).unwrap_or(&[])
+}

@@ -1,0 +1,146 @@
+//! Tests of full versions of guarded code, which have three answers: the access goes on at the alias, the stub makes it as the program has it, or the gate
+//! makes it possible.
+//!
+//! Input: the hot way of a test that has been walked. Output: its [`Site`]. **Invariant**: who comes to an instruction with the prefix has an address of shared
+//! memory whose tag allows the access; what has tag 0 is private, and is accessed by the instruction without the prefix. That the bytes in stubs are those of
+//! plain code is proven where both versions are compared (`judge/versions`).
+//! Source: `rewriter/SEQUENCES.md`, "Guarded code".
+
+use crate::decode::effects::{ALL_FLAGS, Flow, bit};
+use crate::decode::insn::Insn;
+use crate::sites::gates::gate_arguments;
+use crate::sites::guarded::{GS, Target, has_prefix, required_mask};
+use crate::sites::site::{Context, Hot, Kind, Proven, Site};
+use crate::sites::symbolic::Cond;
+use crate::sites::walk::{Exit, walk_cold};
+use blizzard_contract::{self as contract, guard_tags as tags};
+
+/// Judges a test of one access, or of an area of more than 64 bytes.
+pub(crate) fn judge(
+    cx: &Context,
+    start: usize,
+    hot: &Hot,
+    kind: Kind,
+    target: &Target,
+    used: &mut Vec<usize>,
+) -> Result<Site, String> {
+    let access = &cx.text.insns[hot.access];
+    let store = required_mask(cx, target.access) == u32::from(contract::TAG_NO_STORE);
+    let mut site = Site {
+        dirty: hot.state.dirty(),
+        dirty_flags: ALL_FLAGS & !hot.state.clean,
+        touched: hot.touched,
+        red_zone: hot.state.uses_red_zone(),
+        ..Site::bare(kind, start, hot.access)
+    };
+    let [(state, to, test, from)] = hot.colds.as_slice() else {
+        return Err("the tests in front of the access do not fit it".into());
+    };
+    if !cx.cold.contains(*to) {
+        return Err(format!("branch at {from:#x} does not lead to a cold stub"));
+    }
+    test_fits(test, target, kind, store)?;
+    let large = kind == Kind::Large;
+    if has_prefix(cx, access, GS) == large {
+        return Err(if large {
+            "the area is accessed at the alias"
+        } else {
+            "a test in front of an access without the prefix"
+        }
+        .into());
+    }
+    let exits = walk_cold(cx, Some(access), state.clone(), *to, used)?;
+    let (mut private, mut gates) = (0, 0);
+    for exit in &exits {
+        let ready = (0..16).all(|r| access.fx.reads & bit(r) == 0 || exit.state.intact(r));
+        if exit.state.rsp() != Some(0) || exit.state.undo_pending() || exit.state.limit.is_some() || !ready {
+            return Err(format!("cold stub leaves registers changed at {:#x}", exit.from));
+        }
+        site.dirty |= exit.state.dirty();
+        site.dirty_flags |= ALL_FLAGS & !exit.state.clean;
+        site.red_zone |= exit.state.uses_red_zone();
+        let is_private = if large { false } else { leads_to_private(exit, target)? };
+        if let Some(g) = &exit.gate {
+            gates += 1;
+            gate_arguments(cx, access, target, &mut site, g)?;
+        }
+        if is_private || large {
+            private += u32::from(is_private);
+            let right = large == exit.gate.is_some() && (large || exit.path.len() == 1);
+            site.performed.push(performed(cx, access, exit, large).filter(|_| right).ok_or_else(|| {
+                format!("cold stub does not make the access as the program has it at {:#x}", exit.from)
+            })?);
+        } else {
+            if exit.performed.is_some() || exit.to != access.va {
+                return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
+            }
+            if exit.gate.is_none() && !is_allowed(exit, target, store) {
+                return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
+            }
+            site.own_edges.push((exit.from, exit.to));
+        }
+    }
+    if private != u32::from(!large) || gates == 0 {
+        return Err("the cold stub does not have one way for each answer".into());
+    }
+    if !large {
+        site.kind = Kind::Check { straddle: target.size > 1 };
+        site.proves = Some(Proven { lin: target.lin, bytes: target.size, store });
+    }
+    Ok(site)
+}
+
+/// The test asks for the access's own address, all its bytes, and the right that it needs.
+fn test_fits(test: &Cond, target: &Target, kind: Kind, store: bool) -> Result<(), String> {
+    let segment = (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i64;
+    let fits = match (*test, kind) {
+        (Cond::Range { lin, with }, Kind::Large) => lin == target.lin && with == segment,
+        (Cond::Tag { lin, bytes: 1, mask }, Kind::Check { .. }) => {
+            target.size == 1 && lin == target.lin && mask == u32::from(allowed(store))
+        }
+        (Cond::Level { lin, level }, Kind::Check { .. }) => {
+            let both = if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE };
+            (2..=64).contains(&target.size) && lin == target.lin && level == both
+        }
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err("the test in front of the access at the alias does not prove it".into()) }
+}
+
+/// Tags of the own block that allow an access.
+fn allowed(store: bool) -> u8 {
+    if store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE }
+}
+
+/// What a stub asks first is whether the tag is that of private memory.
+fn leads_to_private(exit: &Exit, target: &Target) -> Result<bool, String> {
+    match exit.path.first() {
+        Some((Cond::Level { lin, level: 0 }, shared)) if *lin == target.lin => Ok(!shared),
+        _ => Err("the cold stub does not ask first whether the memory is private".into()),
+    }
+}
+
+/// What does in the stub what the access does: the instruction, or the jump to it in plain code, from which a call returns.
+fn performed(cx: &Context, access: &Insn, exit: &Exit, at_alias: bool) -> Option<u64> {
+    match (access.flow, &exit.performed) {
+        (Flow::CallInd, None) if !cx.text.contains(exit.to) => Some(exit.from),
+        (Flow::CallInd, _) | (_, None) => None,
+        (flow, Some(i)) => {
+            let goes_on = flow == Flow::JumpInd || exit.to == access.end();
+            (goes_on && has_prefix(cx, i, GS) == at_alias).then_some(i.va)
+        }
+    }
+}
+
+/// The stub found the access to lie in one block, whose tag allows it.
+fn is_allowed(exit: &Exit, target: &Target, store: bool) -> bool {
+    let within = exit.path.iter().any(|(c, outcome)| {
+        matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
+            && !outcome
+    });
+    let open = exit.path.iter().any(|(c, outcome)| {
+        matches!(c, Cond::Tag { lin, bytes: 1, mask } if *lin == target.lin && *mask == u32::from(allowed(store)))
+            && *outcome
+    });
+    within && open && (2..=64).contains(&target.size)
+}

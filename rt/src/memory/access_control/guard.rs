@@ -2,20 +2,22 @@
 //!
 //! Purpose: code that touches no shared memory pays nothing. At the program's addresses shared memory has no rights; runtime, kernel and tested accesses use a
 //! second mapping of the same pages, [`ALIAS_DISTANCE`] higher, which is the base of `%gs`. Plain code that faults goes on in full code. Input and output: as in
-//! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] the program's mapping has
-//! all rights.
+//! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] there is no alias, and the
+//! program's mapping is private and has all rights. Pages with an alias are shared with a child of `fork`, so it gets copies.
 //! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
 //! Source: design section 9.
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::segment::{self, CONTEXTS, InvalidTags, MapError, TABLE};
 use blizzard_contract::{self as contract, ALIAS_DISTANCE, BLOCK_BYTES, BLOCK_SHIFT, SEGMENT_BASE, guard_tags as tags};
 use blizzard_protocol::tag::Tag;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Where the tag table is: at its alias alone.
 const TAGS: u64 = contract::TAG_TABLE_BASE + ALIAS_DISTANCE;
+const PAGE: u64 = 4096;
 /// Mapped ranges begin at multiples of this: the first block of one has no block in front.
 const RANGE_ALIGN: u64 = contract::USER_BASE & contract::USER_BASE.wrapping_neg();
 const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
@@ -71,13 +73,101 @@ fn own(tag: Tag) -> u8 {
 ///
 /// # Safety
 /// Nothing relies on what lies at either.
-unsafe fn map_twice(addr: u64, bytes: u64, rights: i32) -> sys::Result<()> {
+unsafe fn map_twice(addr: u64, bytes: u64) -> sys::Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: passed on from the caller.
     unsafe {
         sys::mmap(addr, bytes, segment::RW, flags, -1, 0)?;
+        alias(addr, bytes)
+    }
+}
+
+/// Gives a shared mapping at `addr` its alias, and takes its own rights.
+///
+/// # Safety
+/// As [`map_twice`].
+unsafe fn alias(addr: u64, bytes: u64) -> sys::Result<()> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        // Before its limit is looked at, and not, as with others, afterwards (Linux `mm/mremap.c`).
+        sys::munmap(addr + ALIAS_DISTANCE, bytes)?;
         sys::remap_shared(addr, bytes, addr + ALIAS_DISTANCE)?;
-        sys::mprotect(addr, bytes, rights)
+        sys::mprotect(addr, bytes, libc::PROT_NONE)
+    }
+}
+
+/// The ranges that have an alias: where each begins, and its bytes; 0: it has none. In order: the segment, the user-managed one.
+static ALIASED: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
+const RANGES: [u64; 2] = [SEGMENT_BASE, contract::USER_BASE];
+
+/// Which of [`RANGES`] an address of the window is in.
+#[inline]
+fn range_of(addr: u64) -> usize {
+    usize::from(addr >= contract::USER_BASE)
+}
+
+/// A copy of the ranges with an alias, for a child of `fork`, which shares these pages with its parent.
+static COPIES: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
+
+/// Before a `fork`: copies what this node has of the ranges. The copies of the `fork` before are given back.
+///
+/// # Errors
+/// The kernel's.
+pub fn copy_for_child() -> sys::Result<()> {
+    drop_copies();
+    for (range, copy) in
+        ALIASED.iter().zip(COPIES.iter()).enumerate().map(|(k, (bytes, copy))| ((RANGES[k], bytes), copy))
+    {
+        let (base, bytes) = (range.0, range.1.load(Ordering::Relaxed));
+        if bytes == 0 {
+            continue;
+        }
+        // SAFETY: new memory; what is read is mapped.
+        unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let to = sys::mmap(0, bytes, segment::RW, flags, -1, 0)?;
+            copy.store(to, Ordering::Relaxed);
+            for page in (0..bytes).step_by(PAGE as usize) {
+                let tags = (TAGS + ((base + page) >> BLOCK_SHIFT)) as *const [u64; 8];
+                // A page of which every block is Invalid has nothing.
+                if tags.read_volatile() != [u64::from_ne_bytes([tags::INVALID; 8]); 8] {
+                    let from = (base + page + ALIAS_DISTANCE) as *const u8;
+                    core::ptr::copy_nonoverlapping(from, (to + page) as *mut u8, PAGE as usize);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// In the child: its copies take the places of what it shares with its parent.
+///
+/// # Errors
+/// The kernel's.
+pub fn adopt_copies() -> sys::Result<()> {
+    for (k, copy) in COPIES.iter().enumerate() {
+        let (from, bytes) = (copy.swap(0, Ordering::Relaxed), ALIASED[k].load(Ordering::Relaxed));
+        if from != 0 {
+            // SAFETY: the child's own mappings; nothing of the program runs.
+            unsafe {
+                sys::munmap(RANGES[k], bytes)?;
+                sys::remap_shared(from, bytes, RANGES[k])?;
+                sys::munmap(from, bytes)?;
+                alias(RANGES[k], bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// In the parent, some time after a `fork`.
+pub fn drop_copies() {
+    for (copy, bytes) in COPIES.iter().zip(ALIASED.iter()) {
+        let at = copy.swap(0, Ordering::Relaxed);
+        if at != 0 {
+            // SAFETY: the child has mappings of its own.
+            let _ = unsafe { sys::munmap(at, bytes.load(Ordering::Relaxed)) };
+        }
     }
 }
 
@@ -92,13 +182,8 @@ impl AccessControl for Guard {
     }
 
     unsafe fn map(&self, what: &'static str, base: u64, bytes: u64) -> Result<(), MapError> {
-        // SAFETY: passed on from the caller: what is replaced is the reservation just made.
-        unsafe {
-            for at in [base, base + ALIAS_DISTANCE] {
-                segment::map_between_guards(what, at, bytes, libc::PROT_NONE)?;
-            }
-            map_twice(base, bytes, segment::RW).map_err(|errno| MapError::new(what, base, bytes, errno))
-        }
+        // SAFETY: passed on from the caller.
+        unsafe { segment::map_between_guards(what, base, bytes, segment::RW) }
     }
 
     unsafe fn invalidate(&self, base: u64, bytes: u64, tags: InvalidTags) -> Result<(), MapError> {
@@ -106,31 +191,37 @@ impl AccessControl for Guard {
         // SAFETY: passed on from the caller; the program's mapping.
         unsafe {
             segment::repeat_over_tags(at, bytes >> BLOCK_SHIFT, tags)?;
-            sys::mprotect(base, bytes, libc::PROT_NONE).map_err(|errno| MapError::new("rights", base, bytes, errno))
+            let what = "alias of shared memory";
+            segment::map_between_guards(what, base + ALIAS_DISTANCE, bytes, libc::PROT_NONE)?;
+            map_twice(base, bytes).map_err(|errno| MapError::new(what, base, bytes, errno))?;
         }
+        ALIASED[range_of(base)].store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     unsafe fn discard(&self, addr: u64, bytes: u64) -> sys::Result<()> {
-        // SAFETY: shared pages of this node alone, which come back as zeros; passed on from the caller.
-        unsafe { sys::madvise(self.runtime_address(addr), bytes, libc::MADV_REMOVE) }
+        let at = self.runtime_address(addr);
+        let advice = if at == addr { libc::MADV_DONTNEED } else { libc::MADV_REMOVE };
+        // SAFETY: pages of this node alone, which come back as zeros; passed on from the caller.
+        unsafe { sys::madvise(at, bytes, advice) }
     }
 
     unsafe fn forget(&self, base: u64, bytes: u64) -> sys::Result<()> {
         // SAFETY: passed on from the caller. The pages of the other process stay its own; the tags are a private mapping of a file.
         unsafe {
-            map_twice(base, bytes, libc::PROT_NONE)?;
+            map_twice(base, bytes)?;
             sys::madvise(TAGS + (base >> BLOCK_SHIFT), bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED)
         }
     }
 
     #[inline]
     fn runtime_address(&self, addr: u64) -> u64 {
-        addr + ALIAS_DISTANCE
+        if ALIASED[range_of(addr)].load(Ordering::Relaxed) == 0 { addr } else { addr + ALIAS_DISTANCE }
     }
 
     #[inline]
     fn kernel_address(&self, addr: u64) -> u64 {
-        addr + ALIAS_DISTANCE
+        self.runtime_address(addr)
     }
 
     #[inline]

@@ -106,3 +106,23 @@ pub unsafe fn write(addr: u64, bytes: &[u8]) -> sys::Result<()> {
     // SAFETY: passed on from the caller.
     unsafe { sys::write_own_memory(kernel_address(addr), bytes) }
 }
+
+/// Before a `fork`: the child is to have memory of its own.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare_fork() -> sys::Result<()> {
+    #[cfg(feature = "guard")]
+    crate::memory::access_control::guard::copy_for_child()?;
+    Ok(())
+}
+
+/// In the child, before the program goes on.
+///
+/// # Errors
+/// The kernel's.
+pub fn own_memory_in_child() -> sys::Result<()> {
+    #[cfg(feature = "guard")]
+    crate::memory::access_control::guard::adopt_copies()?;
+    Ok(())
+}

@@ -12,6 +12,7 @@
 use crate::kernel::elf::{Ehdr, PF_X, PT_LOAD, Phdr};
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{self, REG_R11, REG_RAX, REG_RCX, REG_RIP, REG_RSP, Ucontext, restorer};
+use crate::memory::access_control::program;
 use crate::process::creation;
 use crate::process::process;
 use crate::process::resume;
@@ -134,6 +135,9 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
 /// Runs in a forked child before the program does: the child has a copy of the node's memory and no part in the protocol, and gets a
 /// context page of its own, so that no peer rings its doorbell.
 pub fn on_fork_child() {
+    if let Err(e) = program::own_memory_in_child() {
+        process::fail(format_args!("cannot give a forked process memory of its own: {e}"));
+    }
     tags::detach();
     process::detach_child();
     safe_points::unblock_in_child();

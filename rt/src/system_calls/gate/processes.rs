@@ -25,7 +25,15 @@ pub fn vfork(call: &Call) -> Outcome {
 pub fn fork(args: [u64; 6]) -> Outcome {
     match creation::created_call(args) {
         Some(args) => Outcome::Run(Stub::Create, args, 0),
-        None => Outcome::Run(Stub::Fork, args, 0),
+        None => forked(args),
+    }
+}
+
+/// The call of [`Stub::Fork`], its child's memory prepared.
+fn forked(args: [u64; 6]) -> Outcome {
+    match program::prepare_fork() {
+        Ok(()) => Outcome::Run(Stub::Fork, args, 0),
+        Err(e) => Outcome::error(e.0),
     }
 }
 
@@ -50,7 +58,7 @@ pub fn clone(call: &Call) -> Outcome {
     if shares_memory {
         situation::expect_vfork_child();
     }
-    Outcome::Run(if shares_memory { Stub::Plain } else { Stub::Fork }, args, 0)
+    if shares_memory { Outcome::Run(Stub::Plain, args, 0) } else { forked(args) }
 }
 
 /// `clone3`, for which the C library then uses [`clone`]: who asks for a stack in shared memory is told here, too.

@@ -7,46 +7,36 @@
 use crate::base::collections::compact_ids::CompactIds;
 use crate::decode::insn::InsnId;
 use crate::facts::access::{Plain, XSAVE_BYTES};
-use blizzard_contract::VsibDesc;
+use blizzard_contract::{VsibDesc, listed};
 use serde::Serialize;
 
-/// Why an access has no check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// rsp, or a register that holds rsp plus a constant on every path; no index.
-    Stack,
-    /// A constant address outside the segment.
-    Global,
-    /// fs or gs override.
-    Tls,
-    /// push, pop, call, ret, leave, enter.
-    ImplicitStack,
-    /// 32-bit address size: below 4 GiB.
-    Addr32,
-    /// The options ask for no check of this direction.
-    NotRequested,
-    /// The check of an access in front of it, in its basic block, covers it.
-    Merged,
-    /// Checks on every way to it cover it.
-    Dominated,
-    /// Tests at the head of its loop, for several iterations, cover it.
-    Strip,
+listed! {
+    /// Why an access has no check.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Reason {
+        /// rsp, or a register that holds rsp plus a constant on every path; no index.
+        Stack,
+        /// A constant address outside the segment.
+        Global,
+        /// fs or gs override.
+        Tls,
+        /// push, pop, call, ret, leave, enter.
+        ImplicitStack,
+        /// 32-bit address size: below 4 GiB.
+        Addr32,
+        /// The options ask for no check of this direction.
+        NotRequested,
+        /// The check of an access in front of it, in its basic block, covers it.
+        Merged,
+        /// Checks on every way to it cover it.
+        Dominated,
+        /// Tests at the head of its loop, for several iterations, cover it.
+        Strip,
+    }
 }
 
 impl Reason {
-    pub const ALL: [Reason; 9] = [
-        Reason::Stack,
-        Reason::Global,
-        Reason::Tls,
-        Reason::ImplicitStack,
-        Reason::Addr32,
-        Reason::NotRequested,
-        Reason::Merged,
-        Reason::Dominated,
-        Reason::Strip,
-    ];
-
     /// Whether another check covers the access: it may be to shared memory.
     pub fn is_cover(self) -> bool {
         matches!(self, Reason::Merged | Reason::Dominated | Reason::Strip)
@@ -211,39 +201,41 @@ impl Decisions {
     }
 }
 
-/// What became of an access, or what else was inserted: the classes that reports count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u8)]
-pub enum Class {
-    // Accesses without a check of their own; see DESIGN.md for the proofs.
-    Stack,
-    Global,
-    Tls,
-    ImplicitStack,
-    Addr32,
-    NotRequested,
-    /// Another check covers it.
-    Merged,
-    /// Tests outside the loop, or at its head for several iterations, cover it.
-    Hoisted,
-    // Accesses with a check in front.
-    Load,
-    Store,
-    /// More than a block can hold: tested by range.
-    Range,
-    /// String instructions.
-    String,
-    /// Gathers and scatters.
-    Lanes,
-    // Not accesses.
-    /// A check that stands for accesses elsewhere.
-    Apart,
-    Poll,
-    /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
-    Strip,
-    /// Test of a stack pointer that was taken from something else.
-    StackTest,
+listed! {
+    /// What became of an access, or what else was inserted: the classes that reports count.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[repr(u8)]
+    pub enum Class {
+        // Accesses without a check of their own; see DESIGN.md for the proofs.
+        Stack,
+        Global,
+        Tls,
+        ImplicitStack,
+        Addr32,
+        NotRequested,
+        /// Another check covers it.
+        Merged,
+        /// Tests outside the loop, or at its head for several iterations, cover it.
+        Hoisted,
+        // Accesses with a check in front.
+        Load,
+        Store,
+        /// More than a block can hold: tested by range.
+        Range,
+        /// String instructions.
+        String,
+        /// Gathers and scatters.
+        Lanes,
+        // Not accesses.
+        /// A check that stands for accesses elsewhere.
+        Apart,
+        Poll,
+        /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
+        Strip,
+        /// Test of a stack pointer that was taken from something else.
+        StackTest,
+    }
 }
 
 impl Class {
@@ -251,26 +243,6 @@ impl Class {
     pub fn of_check(store: bool) -> Class {
         if store { Class::Store } else { Class::Load }
     }
-
-    pub const ALL: [Class; 17] = [
-        Class::Stack,
-        Class::Global,
-        Class::Tls,
-        Class::ImplicitStack,
-        Class::Addr32,
-        Class::NotRequested,
-        Class::Merged,
-        Class::Hoisted,
-        Class::Load,
-        Class::Store,
-        Class::Range,
-        Class::String,
-        Class::Lanes,
-        Class::Apart,
-        Class::Poll,
-        Class::Strip,
-        Class::StackTest,
-    ];
 
     /// For people.
     pub fn name(self) -> &'static str {

@@ -3,7 +3,7 @@
 use crate::tests::explore::models::*;
 use crate::tests::explore::search::{Found, explore};
 use crate::tests::explore::world::Model;
-use blizzard_protocol::bugs::{BUGS, Bug};
+use blizzard_protocol::bugs::Bug;
 use std::vec;
 use std::vec::Vec;
 
@@ -235,10 +235,10 @@ fn each_planted_bug_is_found() {
     let mut unfound = vec![];
     let planted = rows.iter().map(|&(bug, ..)| bug);
     // The last one needs messages that are late: see `crate::tests::nodes::transports`.
-    let all = &BUGS[10..BUGS.len() - 1];
+    let all = &Bug::ALL[10..Bug::ALL.len() - 1];
     assert!(all.iter().all(|&bug| planted.clone().filter(|&each| each == bug).count() == 2), "each bug at two sizes");
     for (bug, bytes, mut model, expected) in rows.clone() {
-        model.bug = 1 + BUGS.iter().position(|&each| each == bug).unwrap() as u64;
+        model.bug = bug as u64;
         match explore(&model, 30_000) {
             Ok(report) => {
                 println!("{bug:?} ({bytes} bytes): NOT FOUND by {}: {report:?}", model.name);

@@ -14,25 +14,25 @@ listed! {
     /// Why an access has no check.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Reason {
+    pub enum Reason: text {
         /// rsp, or a register that holds rsp plus a constant on every path; no index.
-        Stack,
+        Stack: "stack address",
         /// A constant address outside the segment.
-        Global,
+        Global: "constant address",
         /// fs or gs override.
-        Tls,
+        Tls: "thread-local",
         /// push, pop, call, ret, leave, enter.
-        ImplicitStack,
+        ImplicitStack: "push, pop, call, ret",
         /// 32-bit address size: below 4 GiB.
-        Addr32,
+        Addr32: "32-bit address",
         /// The options ask for no check of this direction.
-        NotRequested,
+        NotRequested: "not asked for",
         /// The check of an access in front of it, in its basic block, covers it.
-        Merged,
+        Merged: "covered in its block",
         /// Checks on every way to it cover it.
-        Dominated,
+        Dominated: "covered on every way",
         /// Tests at the head of its loop, for several iterations, cover it.
-        Strip,
+        Strip: "tested at the loop's head",
     }
 }
 
@@ -40,21 +40,6 @@ impl Reason {
     /// Whether another check covers the access: it may be to shared memory.
     pub fn is_cover(self) -> bool {
         matches!(self, Reason::Merged | Reason::Dominated | Reason::Strip)
-    }
-
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::Stack => "stack address",
-            Reason::Global => "constant address",
-            Reason::Tls => "thread-local",
-            Reason::ImplicitStack => "push, pop, call, ret",
-            Reason::Addr32 => "32-bit address",
-            Reason::NotRequested => "not asked for",
-            Reason::Merged => "covered in its block",
-            Reason::Dominated => "covered on every way",
-            Reason::Strip => "tested at the loop's head",
-        }
     }
 }
 
@@ -206,35 +191,35 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
     #[repr(u8)]
-    pub enum Class {
+    pub enum Class: name {
         // Accesses without a check of their own; see DESIGN.md for the proofs.
-        Stack,
-        Global,
-        Tls,
-        ImplicitStack,
-        Addr32,
-        NotRequested,
+        Stack: "exempt: stack",
+        Global: "exempt: global",
+        Tls: "exempt: thread-local",
+        ImplicitStack: "exempt: push, pop, call, ret",
+        Addr32: "exempt: 32-bit address",
+        NotRequested: "not asked for",
         /// Another check covers it.
-        Merged,
+        Merged: "merged into another check",
         /// Tests outside the loop, or at its head for several iterations, cover it.
-        Hoisted,
+        Hoisted: "checked for several iterations",
         // Accesses with a check in front.
-        Load,
-        Store,
+        Load: "load, checked inline",
+        Store: "store, checked inline",
         /// More than a block can hold: tested by range.
-        Range,
+        Range: "large, checked by range",
         /// String instructions.
-        String,
+        String: "string instruction, by range",
         /// Gathers and scatters.
-        Lanes,
+        Lanes: "gather or scatter",
         // Not accesses.
         /// A check that stands for accesses elsewhere.
-        Apart,
-        Poll,
+        Apart: "checks for other places",
+        Poll: "polls",
         /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
-        Strip,
+        Strip: "ends of what has been tested",
         /// Test of a stack pointer that was taken from something else.
-        StackTest,
+        StackTest: "tests of the stack pointer",
     }
 }
 
@@ -242,29 +227,6 @@ impl Class {
     /// That of a check with one tag test.
     pub fn of_check(store: bool) -> Class {
         if store { Class::Store } else { Class::Load }
-    }
-
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Stack => "exempt: stack",
-            Class::Global => "exempt: global",
-            Class::Tls => "exempt: thread-local",
-            Class::ImplicitStack => "exempt: push, pop, call, ret",
-            Class::Addr32 => "exempt: 32-bit address",
-            Class::NotRequested => "not asked for",
-            Class::Merged => "merged into another check",
-            Class::Hoisted => "checked for several iterations",
-            Class::Load => "load, checked inline",
-            Class::Store => "store, checked inline",
-            Class::Range => "large, checked by range",
-            Class::String => "string instruction, by range",
-            Class::Lanes => "gather or scatter",
-            Class::Apart => "checks for other places",
-            Class::Poll => "polls",
-            Class::Strip => "ends of what has been tested",
-            Class::StackTest => "tests of the stack pointer",
-        }
     }
 
     /// Whether an access of the program stands behind it.

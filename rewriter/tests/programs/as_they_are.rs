@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on_several_nodes,
-    ]
+blizzard_test_harness::module! {
+    a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on_several_nodes,
 }
 
 /// A statically linked program has a dynamic loader of its own.

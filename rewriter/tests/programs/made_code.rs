@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several,]
+blizzard_test_harness::module! {
+    a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several,
 }
 
 /// `mov eax, 42; ret`, in memory that becomes executable as the argument says.

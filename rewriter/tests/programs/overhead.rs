@@ -7,25 +7,23 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        all_forms_are_compared_with_the_original,
-        counts_are_exact_and_repeatable,
-        the_page_is_whole_and_needs_nothing_else,
-        threads_children_and_libraries_opened_later_count,
-        a_failing_program_is_measured_with_its_status,
-        a_program_that_a_signal_ends_is_refused,
-        standard_input_is_given_to_each_run_from_its_start,
-        a_program_that_needs_a_terminal_is_named,
-        chance_is_not_taken_for_a_terminal,
-        a_short_program_is_repeated_and_said_to_be_short,
-        a_program_that_takes_too_long_is_ended_at_the_limit,
-        one_run_is_one_run_of_each,
-        changing_output_is_named_and_not_compared,
-        a_changing_exit_status_is_refused,
-        a_rewritten_program_that_prints_something_else_is_an_error,
-        what_cannot_be_measured_is_refused_before_anything_runs,
-    ]
+blizzard_test_harness::module! {
+    all_forms_are_compared_with_the_original,
+    counts_are_exact_and_repeatable,
+    the_page_is_whole_and_needs_nothing_else,
+    threads_children_and_libraries_opened_later_count,
+    a_failing_program_is_measured_with_its_status,
+    a_program_that_a_signal_ends_is_refused,
+    standard_input_is_given_to_each_run_from_its_start,
+    a_program_that_needs_a_terminal_is_named,
+    chance_is_not_taken_for_a_terminal,
+    a_short_program_is_repeated_and_said_to_be_short,
+    a_program_that_takes_too_long_is_ended_at_the_limit,
+    one_run_is_one_run_of_each,
+    changing_output_is_named_and_not_compared,
+    a_changing_exit_status_is_refused,
+    a_rewritten_program_that_prints_something_else_is_an_error,
+    what_cannot_be_measured_is_refused_before_anything_runs,
 }
 
 /// A folder with a compiled program `prog`, and a cache of its own.

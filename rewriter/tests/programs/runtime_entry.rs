@@ -17,16 +17,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        programs_of_every_kind_start_unchanged,
-        the_start_needs_no_more_stack_than_the_original,
-        programs_start_under_the_limits_that_the_original_needs,
-        an_installed_program_starts,
-        failures_before_the_program_are_one_clear_line,
-        a_trap_byte_is_redirected_and_a_breakpoint_of_the_program_is_not,
-        threads_and_dlopen_work_behind_the_entry,
-    ]
+blizzard_test_harness::module! {
+    programs_of_every_kind_start_unchanged,
+    the_start_needs_no_more_stack_than_the_original,
+    programs_start_under_the_limits_that_the_original_needs,
+    an_installed_program_starts,
+    failures_before_the_program_are_one_clear_line,
+    a_trap_byte_is_redirected_and_a_breakpoint_of_the_program_is_not,
+    threads_and_dlopen_work_behind_the_entry,
 }
 
 const PAGE: u64 = 4096;

@@ -1,5 +1,6 @@
 //! The cache of libraries: an entry stands for the very bytes and options it was made with, and may be removed at any time.
 
+use crate::sources::blizzard;
 use blizzard::read::rewritten;
 use blizzard::store::cache::Cache;
 use std::fs::{self, File};
@@ -65,9 +66,8 @@ impl Bench {
     }
 
     fn blizzard(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.args(arguments).current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = blizzard(self.folder.path());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 

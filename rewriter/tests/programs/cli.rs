@@ -1,6 +1,6 @@
 //! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
 
-use crate::sources::{compile, finished};
+use crate::sources::{blizzard, compile, finished};
 use blizzard_test_harness::needs;
 use object::{Object, ObjectSection};
 use std::fs;
@@ -70,9 +70,7 @@ impl Bench {
     }
 
     fn blizzard(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
-        command
+        blizzard(self.folder.path())
     }
 
     /// How many files of the cache have a name that begins so.

@@ -1,6 +1,6 @@
 //! `blizzard overhead` as users meet it: the table, the JSON, and each kind of program that is hard to measure.
 
-use crate::sources::{compile, finished};
+use crate::sources::{blizzard, compile, finished};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -47,8 +47,7 @@ impl Bench {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        let mut command = blizzard(self.folder.path());
         command.arg("overhead").args(args);
         command
     }

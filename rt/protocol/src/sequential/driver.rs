@@ -149,12 +149,17 @@ impl<M: Storage> Sequential<M> {
         self.waiting.iter().any(|each| each.block == block)
     }
 
-    /// At the home: somebody wants the block.
-    fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
-        let number = env.port.number(site.block);
+    /// At the home: an event of a page that nobody has used here.
+    fn begin_page<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64) {
         if self.holders.get(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
             first_touch(self, env, site);
         }
+    }
+
+    /// At the home: somebody wants the block.
+    fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
+        let number = env.port.number(site.block);
+        self.begin_page(env, site, number);
         let is_first = !self.is_waited_for(site.block);
         if is_first && self.is_served(env, site, number, who) {
             return;
@@ -194,6 +199,8 @@ impl<M: Storage> Sequential<M> {
     /// At the home: a node has used the block.
     fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, from: NodeId, data: Option<&Data>) {
         let number = env.port.number(site.block);
+        // Node 0 may give back what it has had since before this node existed, unasked.
+        self.begin_page(env, site, number);
         if self.holders.get(number) != Holder::of(from) {
             return reject(env.port);
         }

@@ -14,6 +14,5 @@ pub mod failing;
 pub mod matrix;
 pub mod normalise;
 pub mod run;
-pub mod tempest_send;
 pub mod tool;
 pub mod workdir;

@@ -6,8 +6,9 @@
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::run::{Ending, LIMIT, Outcome, run};
 use blizzard_tests::tool::{self, Mode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
 blizzard_test_harness::tests! {
@@ -16,6 +17,7 @@ blizzard_test_harness::tests! {
     disallowed_tag_changes_are_counted_in_debug_runs,
     faults: ["gcc -O0", "gcc -O2", "clang -O2"],
     messages: ["gcc -O0", "gcc -O2", "clang -O2"],
+    each_list_of_items_has_a_function,
     early: ["gcc -O0", "gcc -O2", "clang -O2"],
     handlers_of_libraries_have_names,
     bulk: ["gcc -O0", "gcc -O2", "clang -O2"],
@@ -124,6 +126,25 @@ fn faults(way: &str) {
 
 fn messages(way: &str) {
     passes("messages", way);
+}
+
+/// Section 3.3.2: of up to four items, and of up to sixteen words, with a block or a region behind them or not. A program's own macros change nothing.
+fn each_list_of_items_has_a_function() {
+    let (mut lists, mut longest) = (BTreeSet::new(), vec![String::new()]);
+    for _ in 0..4 {
+        longest = longest.iter().flat_map(|list| ["W", "Ba", "R", "F"].map(|item| format!("{list}{item}"))).collect();
+        lists.extend(longest.iter().cloned());
+    }
+    lists.extend((1..=16).flat_map(|words| ["", "Ba", "R"].map(|end| "W".repeat(words) + end)));
+    let mut command = Command::new("gcc");
+    command.args(tool::config("--cflags").unwrap());
+    let out =
+        command.args(["-E", "-P", "-DW=1", "-DBa=", "-xc", "-include", "tempest.h", "/dev/null"]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let functions = text.split("static inline void TPPI_send_").skip(1);
+    let names: Vec<&str> = functions.filter_map(|function| function.split('(').next()).collect();
+    assert_eq!(names.len(), lists.len());
+    assert_eq!(names.iter().map(ToString::to_string).collect::<BTreeSet<_>>(), lists);
 }
 
 fn early(way: &str) {

@@ -172,7 +172,7 @@ fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut 
         if difference > 0 {
             timing.remarks.push(format!(
                 "the program changes its behaviour between runs: two counting runs differ by {} instructions",
-                render::number(difference)
+                render::grouped(difference)
             ));
         }
     }

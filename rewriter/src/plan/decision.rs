@@ -7,64 +7,39 @@
 use crate::base::collections::compact_ids::CompactIds;
 use crate::decode::insn::InsnId;
 use crate::facts::access::{Plain, XSAVE_BYTES};
-use blizzard_contract::VsibDesc;
+use blizzard_contract::{VsibDesc, listed};
 use serde::Serialize;
 
-/// Why an access has no check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// rsp, or a register that holds rsp plus a constant on every path; no index.
-    Stack,
-    /// A constant address outside the segment.
-    Global,
-    /// fs or gs override.
-    Tls,
-    /// push, pop, call, ret, leave, enter.
-    ImplicitStack,
-    /// 32-bit address size: below 4 GiB.
-    Addr32,
-    /// The options ask for no check of this direction.
-    NotRequested,
-    /// The check of an access in front of it, in its basic block, covers it.
-    Merged,
-    /// Checks on every way to it cover it.
-    Dominated,
-    /// Tests at the head of its loop, for several iterations, cover it.
-    Strip,
+listed! {
+    /// Why an access has no check.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Reason: text {
+        /// rsp, or a register that holds rsp plus a constant on every path; no index.
+        Stack: "stack address",
+        /// A constant address outside the segment.
+        Global: "constant address",
+        /// fs or gs override.
+        Tls: "thread-local",
+        /// push, pop, call, ret, leave, enter.
+        ImplicitStack: "push, pop, call, ret",
+        /// 32-bit address size: below 4 GiB.
+        Addr32: "32-bit address",
+        /// The options ask for no check of this direction.
+        NotRequested: "not asked for",
+        /// The check of an access in front of it, in its basic block, covers it.
+        Merged: "covered in its block",
+        /// Checks on every way to it cover it.
+        Dominated: "covered on every way",
+        /// Tests at the head of its loop, for several iterations, cover it.
+        Strip: "tested at the loop's head",
+    }
 }
 
 impl Reason {
-    pub const ALL: [Reason; 9] = [
-        Reason::Stack,
-        Reason::Global,
-        Reason::Tls,
-        Reason::ImplicitStack,
-        Reason::Addr32,
-        Reason::NotRequested,
-        Reason::Merged,
-        Reason::Dominated,
-        Reason::Strip,
-    ];
-
     /// Whether another check covers the access: it may be to shared memory.
     pub fn is_cover(self) -> bool {
         matches!(self, Reason::Merged | Reason::Dominated | Reason::Strip)
-    }
-
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::Stack => "stack address",
-            Reason::Global => "constant address",
-            Reason::Tls => "thread-local",
-            Reason::ImplicitStack => "push, pop, call, ret",
-            Reason::Addr32 => "32-bit address",
-            Reason::NotRequested => "not asked for",
-            Reason::Merged => "covered in its block",
-            Reason::Dominated => "covered on every way",
-            Reason::Strip => "tested at the loop's head",
-        }
     }
 }
 
@@ -216,88 +191,47 @@ impl Decisions {
     }
 }
 
-/// What became of an access, or what else was inserted: the classes that reports count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u8)]
-pub enum Class {
-    // Accesses without a check of their own; see DESIGN.md for the proofs.
-    Stack,
-    Global,
-    Tls,
-    ImplicitStack,
-    Addr32,
-    NotRequested,
-    /// Another check covers it.
-    Merged,
-    /// Tests outside the loop, or at its head for several iterations, cover it.
-    Hoisted,
-    // Accesses with a check in front.
-    Load,
-    Store,
-    /// More than a block can hold: tested by range.
-    Range,
-    /// String instructions.
-    String,
-    /// Gathers and scatters.
-    Lanes,
-    // Not accesses.
-    /// A check that stands for accesses elsewhere.
-    Apart,
-    Poll,
-    /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
-    Strip,
-    /// Test of a stack pointer that was taken from something else.
-    StackTest,
+listed! {
+    /// What became of an access, or what else was inserted: the classes that reports count.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[repr(u8)]
+    pub enum Class: name {
+        // Accesses without a check of their own; see DESIGN.md for the proofs.
+        Stack: "exempt: stack",
+        Global: "exempt: global",
+        Tls: "exempt: thread-local",
+        ImplicitStack: "exempt: push, pop, call, ret",
+        Addr32: "exempt: 32-bit address",
+        NotRequested: "not asked for",
+        /// Another check covers it.
+        Merged: "merged into another check",
+        /// Tests outside the loop, or at its head for several iterations, cover it.
+        Hoisted: "checked for several iterations",
+        // Accesses with a check in front.
+        Load: "load, checked inline",
+        Store: "store, checked inline",
+        /// More than a block can hold: tested by range.
+        Range: "large, checked by range",
+        /// String instructions.
+        String: "string instruction, by range",
+        /// Gathers and scatters.
+        Lanes: "gather or scatter",
+        // Not accesses.
+        /// A check that stands for accesses elsewhere.
+        Apart: "checks for other places",
+        Poll: "polls",
+        /// Comparison of a loop's counter with the end of what has been tested, and what moves that end.
+        Strip: "ends of what has been tested",
+        /// Test of a stack pointer that was taken from something else.
+        StackTest: "tests of the stack pointer",
+    }
 }
 
 impl Class {
     /// That of a check with one tag test.
     pub fn of_check(store: bool) -> Class {
         if store { Class::Store } else { Class::Load }
-    }
-
-    pub const ALL: [Class; 17] = [
-        Class::Stack,
-        Class::Global,
-        Class::Tls,
-        Class::ImplicitStack,
-        Class::Addr32,
-        Class::NotRequested,
-        Class::Merged,
-        Class::Hoisted,
-        Class::Load,
-        Class::Store,
-        Class::Range,
-        Class::String,
-        Class::Lanes,
-        Class::Apart,
-        Class::Poll,
-        Class::Strip,
-        Class::StackTest,
-    ];
-
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Stack => "exempt: stack",
-            Class::Global => "exempt: global",
-            Class::Tls => "exempt: thread-local",
-            Class::ImplicitStack => "exempt: push, pop, call, ret",
-            Class::Addr32 => "exempt: 32-bit address",
-            Class::NotRequested => "not asked for",
-            Class::Merged => "merged into another check",
-            Class::Hoisted => "checked for several iterations",
-            Class::Load => "load, checked inline",
-            Class::Store => "store, checked inline",
-            Class::Range => "large, checked by range",
-            Class::String => "string instruction, by range",
-            Class::Lanes => "gather or scatter",
-            Class::Apart => "checks for other places",
-            Class::Poll => "polls",
-            Class::Strip => "ends of what has been tested",
-            Class::StackTest => "tests of the stack pointer",
-        }
     }
 
     /// Whether an access of the program stands behind it.

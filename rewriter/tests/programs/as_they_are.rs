@@ -1,12 +1,11 @@
 //! Libraries that a program loads by itself, which the runtime cannot replace by rewritten ones.
 
+use crate::sources::{blizzard, finished};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on_several_nodes,
-    ]
+blizzard_test_harness::module! {
+    a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on_several_nodes,
 }
 
 /// A statically linked program has a dynamic loader of its own.
@@ -21,16 +20,8 @@ int main(void) {
 }
 "#;
 
-fn run(folder: &Path, options: &[&str]) -> (String, String, Output) {
-    let output = Command::new(env!("CARGO_BIN_EXE_blizzard"))
-        .env("BLIZZARD_CACHE", folder.join("cache"))
-        .arg("run")
-        .args(options)
-        .arg(folder.join("loads"))
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr), output)
+fn run(folder: &Path, options: &[&str]) -> (String, String, i32) {
+    finished(blizzard(folder).arg("run").args(options).arg("./loads").output().unwrap())
 }
 
 fn a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on_several_nodes() {
@@ -41,8 +32,8 @@ fn a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on
     let built = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(&file).output().unwrap();
     assert!(built.status.success(), "{built:?}");
 
-    let (said, warned, output) = run(folder.path(), &[]);
-    assert_eq!((said.as_str(), output.status.code()), ("3\n", Some(0)), "{warned}");
+    let (said, warned, status) = run(folder.path(), &[]);
+    assert_eq!((said.as_str(), status), ("3\n", 0), "{warned}");
     assert_eq!(warned.lines().count(), 1, "{warned}");
     assert!(warned.starts_with("blizzard: warning: ") && warned.contains("libm.so.6 is not rewritten"), "{warned}");
 
@@ -52,8 +43,8 @@ fn a_library_of_a_static_program_is_named_where_it_is_not_checked_and_refused_on
         assert_eq!((said.as_str(), warned.as_str()), ("3\n", ""), "{options:?}");
     }
 
-    let (said, refused, output) = run(folder.path(), &["-n", "2"]);
-    assert_eq!((said.as_str(), output.status.code()), ("", Some(1)), "{refused}");
+    let (said, refused, status) = run(folder.path(), &["-n", "2"]);
+    assert_eq!((said.as_str(), status), ("", 1), "{refused}");
     assert_eq!(refused.lines().count(), 1, "{refused}");
     assert!(refused.contains("libm.so.6") && refused.contains("one node only"), "{refused}");
 }

@@ -9,8 +9,8 @@ use blizzard_test_harness::executable;
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![what_is_attached_to_a_program_is_found_in_all_ways, the_audit_misses_what_was_attached,]
+blizzard_test_harness::module! {
+    what_is_attached_to_a_program_is_found_in_all_ways, the_audit_misses_what_was_attached,
 }
 
 /// Prints what it finds in its own file: from the end (the last 16 bytes: where a text began, and its length), behind the

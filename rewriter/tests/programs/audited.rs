@@ -6,26 +6,24 @@ use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_frame_that_an_expression_over_rsp_finds_is_found_while_registers_are_spilled,
-        a_copy_of_rax_in_front_of_a_check_is_the_programs,
-        a_load_from_a_constant_address_of_the_runtime_is_the_programs,
-        a_store_to_a_constant_address_of_the_runtime_fails_as_in_the_original,
-        instructions_newer_than_the_decoder_are_accesses_like_others,
-        nothing_is_known_behind_an_instruction_that_becomes_undefined,
-        what_lies_between_two_bytes_a_block_apart_lies_in_the_block_of_one_of_them,
-        a_sum_of_two_registers_has_one_name,
-        a_test_whether_an_address_is_shared_is_the_programs,
-        a_fence_reads_no_register,
-        a_frame_that_leaves_its_expression_by_a_register_alone_is_followed,
-        overlapping_code_that_goes_on_under_a_springboard_is_followed,
-        a_jump_to_the_copy_of_a_jump_is_not_its_copy,
-        jumps_that_share_a_read_share_its_table,
-        a_move_that_extends_nothing_is_checked,
-        a_segment_without_contents_is_compared_with_nothing,
-        what_has_an_unknown_extent_is_refused_only_where_it_would_be_checked,
-    ]
+blizzard_test_harness::module! {
+    a_frame_that_an_expression_over_rsp_finds_is_found_while_registers_are_spilled,
+    a_copy_of_rax_in_front_of_a_check_is_the_programs,
+    a_load_from_a_constant_address_of_the_runtime_is_the_programs,
+    a_store_to_a_constant_address_of_the_runtime_fails_as_in_the_original,
+    instructions_newer_than_the_decoder_are_accesses_like_others,
+    nothing_is_known_behind_an_instruction_that_becomes_undefined,
+    what_lies_between_two_bytes_a_block_apart_lies_in_the_block_of_one_of_them,
+    a_sum_of_two_registers_has_one_name,
+    a_test_whether_an_address_is_shared_is_the_programs,
+    a_fence_reads_no_register,
+    a_frame_that_leaves_its_expression_by_a_register_alone_is_followed,
+    overlapping_code_that_goes_on_under_a_springboard_is_followed,
+    a_jump_to_the_copy_of_a_jump_is_not_its_copy,
+    jumps_that_share_a_read_share_its_table,
+    a_move_that_extends_nothing_is_checked,
+    a_segment_without_contents_is_compared_with_nothing,
+    what_has_an_unknown_extent_is_refused_only_where_it_would_be_checked,
 }
 
 /// What the audit finds in a rewritten library of assembly.

@@ -9,20 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        an_input_that_is_truncated_meanwhile_is_one_error,
-        an_input_that_is_written_to_meanwhile_is_one_error,
-        an_interrupted_rewrite_leaves_nothing,
-        an_interrupted_command_leaves_no_temporary_folder,
-        an_interrupted_compiler_leaves_no_temporary_files,
-        errors_that_nobody_reads_have_their_exit_status,
-        pipes_are_refused_and_not_waited_for,
-        a_sparse_file_is_refused_at_once,
-        a_full_disk_is_one_error_and_nothing_is_left,
-        a_folder_that_cannot_be_written_to_is_one_error,
-        a_cache_or_bundle_that_is_a_file_is_one_error,
-    ]
+blizzard_test_harness::module! {
+    an_input_that_is_truncated_meanwhile_is_one_error,
+    an_input_that_is_written_to_meanwhile_is_one_error,
+    an_interrupted_rewrite_leaves_nothing,
+    an_interrupted_command_leaves_no_temporary_folder,
+    an_interrupted_compiler_leaves_no_temporary_files,
+    errors_that_nobody_reads_have_their_exit_status,
+    pipes_are_refused_and_not_waited_for,
+    a_sparse_file_is_refused_at_once,
+    a_full_disk_is_one_error_and_nothing_is_left,
+    a_folder_that_cannot_be_written_to_is_one_error,
+    a_cache_or_bundle_that_is_a_file_is_one_error,
 }
 
 struct Bench {

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_bundle_runs_where_nothing_else_is,
-        a_library_that_is_not_in_the_bundle_is_refused_in_one_line,
-        a_bundle_without_a_library_that_the_program_needs_does_not_begin,
-    ]
+blizzard_test_harness::module! {
+    a_bundle_runs_where_nothing_else_is,
+    a_library_that_is_not_in_the_bundle_is_refused_in_one_line,
+    a_bundle_without_a_library_that_the_program_needs_does_not_begin,
 }
 
 /// Throws and catches, opens the libraries that its arguments name, and catches what they throw.

@@ -1,5 +1,6 @@
 //! The cache of libraries: an entry stands for the very bytes and options it was made with, and may be removed at any time.
 
+use crate::sources::blizzard;
 use blizzard::read::rewritten;
 use blizzard::store::cache::Cache;
 use std::fs::{self, File};
@@ -8,16 +9,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        another_library_of_the_same_name_is_rewritten_again,
-        a_library_that_has_been_written_over_is_rewritten_again,
-        a_library_of_the_same_size_and_time_is_rewritten_again,
-        other_options_make_other_libraries,
-        the_cache_can_be_cleaned_while_a_rewriter_writes,
-        a_program_is_run_whenever_the_cache_is_cleaned,
-        a_program_runs_whenever_the_cache_is_cleaned,
-    ]
+blizzard_test_harness::module! {
+    another_library_of_the_same_name_is_rewritten_again,
+    a_library_that_has_been_written_over_is_rewritten_again,
+    a_library_of_the_same_size_and_time_is_rewritten_again,
+    other_options_make_other_libraries,
+    the_cache_can_be_cleaned_while_a_rewriter_writes,
+    a_program_is_run_whenever_the_cache_is_cleaned,
+    a_program_runs_whenever_the_cache_is_cleaned,
 }
 
 /// Is linked with one library, and opens the one that its argument names.
@@ -67,9 +66,8 @@ impl Bench {
     }
 
     fn blizzard(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.args(arguments).current_dir(&self.folder).env("BLIZZARD_CACHE", self.at("cache"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = blizzard(self.folder.path());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 

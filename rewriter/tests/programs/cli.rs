@@ -1,6 +1,6 @@
 //! The executable `blizzard` as users meet it: exit statuses, messages, what is written and what is not.
 
-use crate::sources::{compile, finished};
+use crate::sources::{blizzard, compile, finished};
 use blizzard_test_harness::needs;
 use object::{Object, ObjectSection};
 use std::fs;
@@ -9,27 +9,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        misuse_is_status_2_and_names_the_option,
-        the_output_runs_and_keeps_the_permissions,
-        rewriting_replaces_an_older_output_even_while_it_runs,
-        verify_and_inspect_report,
-        decisions_are_told_of_each_access_with_the_sums_of_the_rewrite,
-        verify_knows_the_runtimes_that_are_named,
-        a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
-        a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
-        statistics_take_the_place_of_no_pipe_or_link,
-        statistics_count_exactly_in_a_counting_rewrite,
-        config_compiles_a_program_that_runs_plain_and_on_nodes,
-        several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
-        output_that_cannot_be_written_fails_the_run,
-        limits_that_a_run_meets_are_named,
-        a_program_with_a_small_stack_starts,
-        help_that_cannot_be_written_is_an_error,
-        the_demonstration_shows_equal_checksums_and_misses,
-        without_a_compiler_the_demonstration_says_so_in_one_line,
-    ]
+blizzard_test_harness::module! {
+    misuse_is_status_2_and_names_the_option,
+    the_output_runs_and_keeps_the_permissions,
+    rewriting_replaces_an_older_output_even_while_it_runs,
+    verify_and_inspect_report,
+    decisions_are_told_of_each_access_with_the_sums_of_the_rewrite,
+    verify_knows_the_runtimes_that_are_named,
+    a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
+    a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
+    statistics_take_the_place_of_no_pipe_or_link,
+    statistics_count_exactly_in_a_counting_rewrite,
+    config_compiles_a_program_that_runs_plain_and_on_nodes,
+    several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
+    output_that_cannot_be_written_fails_the_run,
+    limits_that_a_run_meets_are_named,
+    a_program_with_a_small_stack_starts,
+    help_that_cannot_be_written_is_an_error,
+    the_demonstration_shows_equal_checksums_and_misses,
+    without_a_compiler_the_demonstration_says_so_in_one_line,
 }
 
 /// A folder with a compiled program, and a cache of its own.
@@ -72,9 +70,7 @@ impl Bench {
     }
 
     fn blizzard(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
-        command
+        blizzard(self.folder.path())
     }
 
     /// How many files of the cache have a name that begins so.

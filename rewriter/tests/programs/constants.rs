@@ -11,17 +11,15 @@ use blizzard::pipeline::{Analysed, analyse, rewrite_library};
 use blizzard_test_harness::needs;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        what_code_reads_from_code_sections_keeps_its_bytes: [
-            "libcrypto.so.3",
-            "libgcrypt.so.20",
-            "libgnutls.so.30",
-            "libnettle.so.8",
-            "libfreeblpriv3.so",
-        ],
-        a_function_of_zeros_does_not_take_the_square_of_its_size,
-    ]
+blizzard_test_harness::module! {
+    what_code_reads_from_code_sections_keeps_its_bytes: [
+    "libcrypto.so.3",
+    "libgcrypt.so.20",
+    "libgnutls.so.30",
+    "libnettle.so.8",
+    "libfreeblpriv3.so",
+    ],
+    a_function_of_zeros_does_not_take_the_square_of_its_size,
 }
 
 const FOLDER: &str = "/usr/lib/x86_64-linux-gnu";

@@ -9,14 +9,12 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        what_only_words_and_symbols_name_is_named_by_its_new_address,
-        words_can_be_switched_off_and_counted_off,
-        a_fixed_program_keeps_its_words,
-        programs_find_one_address_for_each_function,
-        the_audit_finds_what_has_two_addresses_and_words_that_lead_elsewhere,
-    ]
+blizzard_test_harness::module! {
+    what_only_words_and_symbols_name_is_named_by_its_new_address,
+    words_can_be_switched_off_and_counted_off,
+    a_fixed_program_keeps_its_words,
+    programs_find_one_address_for_each_function,
+    the_audit_finds_what_has_two_addresses_and_words_that_lead_elsewhere,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");

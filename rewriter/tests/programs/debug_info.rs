@@ -8,15 +8,13 @@ use object::{Object, ObjectSymbol};
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        gdb_shows_the_same_lines_frames_and_variables: ["gcc", "clang"],
-        gdb_finds_the_libraries,
-        every_function_has_its_line,
-        backtraces_of_rust_name_files_and_lines,
-        another_code_has_another_build_id,
-        gdb_knows_rewritten_libraries,
-    ]
+blizzard_test_harness::module! {
+    gdb_shows_the_same_lines_frames_and_variables: ["gcc", "clang"],
+    gdb_finds_the_libraries,
+    every_function_has_its_line,
+    backtraces_of_rust_name_files_and_lines,
+    another_code_has_another_build_id,
+    gdb_knows_rewritten_libraries,
 }
 
 const SOURCE: &str = "#include <stdio.h>

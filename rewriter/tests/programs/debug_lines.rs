@@ -11,26 +11,24 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        all_versions_of_dwarf: ["gcc", "clang"],
-        the_64_bit_format: ["gcc", "clang"],
-        compressed_sections: ["-gz=zlib", "-gz=zlib-gnu", "zstd", "zlib", "zlib-gnu"],
-        templates_exceptions_and_lambdas: [
-            "g++ -O0 -gdwarf-5",
-            "g++ -O2 -gdwarf-4 -fdebug-types-section",
-            "clang++ -O2 -gdwarf-5",
-        ],
-        rust_with_its_library,
-        objects_of_several_compilers_and_versions,
-        units_of_link_time_optimisation,
-        an_index_of_gdb_follows_the_code,
-        macros_are_known_where_they_are_defined,
-        frames_of_a_program_without_unwind_tables,
-        split_units_are_not_believed_but_lines_are: ["gcc", "clang"],
-        a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output,
-        cold_code_has_the_name_of_its_function,
-    ]
+blizzard_test_harness::module! {
+    all_versions_of_dwarf: ["gcc", "clang"],
+    the_64_bit_format: ["gcc", "clang"],
+    compressed_sections: ["-gz=zlib", "-gz=zlib-gnu", "zstd", "zlib", "zlib-gnu"],
+    templates_exceptions_and_lambdas: [
+    "g++ -O0 -gdwarf-5",
+    "g++ -O2 -gdwarf-4 -fdebug-types-section",
+    "clang++ -O2 -gdwarf-5",
+    ],
+    rust_with_its_library,
+    objects_of_several_compilers_and_versions,
+    units_of_link_time_optimisation,
+    an_index_of_gdb_follows_the_code,
+    macros_are_known_where_they_are_defined,
+    frames_of_a_program_without_unwind_tables,
+    split_units_are_not_believed_but_lines_are: ["gcc", "clang"],
+    a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output,
+    cold_code_has_the_name_of_its_function,
 }
 
 const C_SOURCE: &str = "

@@ -9,14 +9,12 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        functions_that_only_their_symbols_name_are_known_by_their_new_addresses,
-        exports_can_be_switched_off_and_counted_off,
-        a_fixed_program_keeps_its_functions_addresses,
-        pointers_to_a_function_are_equal_wherever_they_come_from,
-        the_audit_finds_functions_of_two_addresses_and_symbols_that_lead_elsewhere,
-    ]
+blizzard_test_harness::module! {
+    functions_that_only_their_symbols_name_are_known_by_their_new_addresses,
+    exports_can_be_switched_off_and_counted_off,
+    a_fixed_program_keeps_its_functions_addresses,
+    pointers_to_a_function_are_equal_wherever_they_come_from,
+    the_audit_finds_functions_of_two_addresses_and_symbols_that_lead_elsewhere,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");

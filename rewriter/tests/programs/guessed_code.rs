@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_word_that_looks_like_a_pointer_to_padding_hides_no_function,
-        zeros_between_functions_hide_none,
-        the_cases_of_a_table_among_variables_move,
-    ]
+blizzard_test_harness::module! {
+    a_word_that_looks_like_a_pointer_to_padding_hides_no_function,
+    zeros_between_functions_hide_none,
+    the_cases_of_a_table_among_variables_move,
 }
 
 /// What the hidden code of each program begins with: `movabs $HIDDEN, %rax`.

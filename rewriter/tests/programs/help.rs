@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        long: every_example_works_as_written,
-        examples_of_other_programs_work_as_written: ["clang", "gdb"],
-    ]
+blizzard_test_harness::module! {
+    long: every_example_works_as_written,
+    examples_of_other_programs_work_as_written: ["clang", "gdb"],
 }
 
 /// A command in `folder`, with `blizzard` in PATH and a cache of its own.

@@ -13,28 +13,26 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_function_with_tail_calls_through_objects_keeps_its_springboard,
-        packed_functions_have_springboards_by_way_of_code_nearby,
-        an_interpreters_switch_is_recognised_around_calls_that_never_return,
-        a_switch_is_recognised_whose_rare_part_stands_elsewhere,
-        a_part_that_something_names_may_be_entered_from_anywhere,
-        a_call_at_the_end_of_its_function_comes_back_to_nothing,
-        a_loop_that_only_a_table_leads_to_has_tables_of_its_own,
-        a_table_without_a_known_end_says_nothing_about_the_next_function,
-        the_cases_of_a_hand_written_table_are_code,
-        cases_that_may_be_constants_are_refused,
-        a_call_through_a_read_only_word_comes_back_if_what_it_calls_does,
-        what_a_function_only_hands_on_is_no_computed_target,
-        a_function_without_frame_and_alignment_keeps_its_springboard,
-        what_a_function_computes_may_lead_into_it,
-        a_function_with_a_loop_keeps_its_place_in_a_line,
-        a_copy_of_a_loop_compares_with_a_register,
-        hand_written_arithmetic_takes_no_traps,
-        a_label_of_which_more_becomes_than_jumps_may_be_added_to,
-        a_table_that_a_relocation_fills_is_none,
-    ]
+blizzard_test_harness::module! {
+    a_function_with_tail_calls_through_objects_keeps_its_springboard,
+    packed_functions_have_springboards_by_way_of_code_nearby,
+    an_interpreters_switch_is_recognised_around_calls_that_never_return,
+    a_switch_is_recognised_whose_rare_part_stands_elsewhere,
+    a_part_that_something_names_may_be_entered_from_anywhere,
+    a_call_at_the_end_of_its_function_comes_back_to_nothing,
+    a_loop_that_only_a_table_leads_to_has_tables_of_its_own,
+    a_table_without_a_known_end_says_nothing_about_the_next_function,
+    the_cases_of_a_hand_written_table_are_code,
+    cases_that_may_be_constants_are_refused,
+    a_call_through_a_read_only_word_comes_back_if_what_it_calls_does,
+    what_a_function_only_hands_on_is_no_computed_target,
+    a_function_without_frame_and_alignment_keeps_its_springboard,
+    what_a_function_computes_may_lead_into_it,
+    a_function_with_a_loop_keeps_its_place_in_a_line,
+    a_copy_of_a_loop_compares_with_a_register,
+    hand_written_arithmetic_takes_no_traps,
+    a_label_of_which_more_becomes_than_jumps_may_be_added_to,
+    a_table_that_a_relocation_fills_is_none,
 }
 
 fn build(folder: &Path, source: &str, flags: &[&str]) -> Vec<u8> {

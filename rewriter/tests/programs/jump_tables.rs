@@ -6,13 +6,11 @@ use blizzard::pipeline;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        tables_are_as_long_as_the_code_says,
-        a_table_without_a_bound_ends_where_the_next_one_begins,
-        a_tables_address_may_move_between_registers_around_a_loop,
-        the_search_for_code_ends_where_a_table_leads_to_none,
-    ]
+blizzard_test_harness::module! {
+    tables_are_as_long_as_the_code_says,
+    a_table_without_a_bound_ends_where_the_next_one_begins,
+    a_tables_address_may_move_between_registers_around_a_loop,
+    the_search_for_code_ends_where_a_table_leads_to_none,
 }
 
 /// Indices: tested argument; tested difference; masked, which no comparison bounds; a byte in memory; behind another test.

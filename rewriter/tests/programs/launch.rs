@@ -14,30 +14,28 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        every_node_knows_its_number_and_has_the_region,
-        lines_are_tagged_on_demand,
-        lines_written_in_pieces_are_not_mixed,
-        input_goes_to_node_0,
-        one_node_passes_bytes_and_status_unchanged,
-        the_first_failing_node_gives_the_status_and_ends_the_others,
-        a_node_killed_by_a_signal_is_named_with_it,
-        a_node_that_ignores_polite_signals_is_ended_too,
-        what_nodes_started_ends_with_the_run,
-        signals_that_ask_to_stop_end_everything,
-        orphans_that_end_are_waited_for_during_the_run,
-        nothing_is_left_when_the_launcher_is_killed,
-        nothing_is_left_when_the_supervisor_is_killed,
-        nothing_is_left_when_the_whole_process_group_is_killed,
-        a_process_that_runs_away_from_its_number_is_caught,
-        a_lone_program_decides_what_a_signal_means,
-        a_reader_that_goes_away_ends_endless_output,
-        the_shared_memory_has_no_name,
-        addresses_are_the_same_on_all_nodes,
-        a_wrong_number_of_nodes_and_a_missing_program_are_errors,
-        streams_that_are_closed_stay_closed,
-    ]
+blizzard_test_harness::module! {
+    every_node_knows_its_number_and_has_the_region,
+    lines_are_tagged_on_demand,
+    lines_written_in_pieces_are_not_mixed,
+    input_goes_to_node_0,
+    one_node_passes_bytes_and_status_unchanged,
+    the_first_failing_node_gives_the_status_and_ends_the_others,
+    a_node_killed_by_a_signal_is_named_with_it,
+    a_node_that_ignores_polite_signals_is_ended_too,
+    what_nodes_started_ends_with_the_run,
+    signals_that_ask_to_stop_end_everything,
+    orphans_that_end_are_waited_for_during_the_run,
+    nothing_is_left_when_the_launcher_is_killed,
+    nothing_is_left_when_the_supervisor_is_killed,
+    nothing_is_left_when_the_whole_process_group_is_killed,
+    a_process_that_runs_away_from_its_number_is_caught,
+    a_lone_program_decides_what_a_signal_means,
+    a_reader_that_goes_away_ends_endless_output,
+    the_shared_memory_has_no_name,
+    addresses_are_the_same_on_all_nodes,
+    a_wrong_number_of_nodes_and_a_missing_program_are_errors,
+    streams_that_are_closed_stay_closed,
 }
 
 /// `<nodes> <tag: 0 or 1>`; the program and its arguments follow in [`COMMAND_ENV`], separated by newlines.

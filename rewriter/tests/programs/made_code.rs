@@ -1,10 +1,10 @@
 //! Programs that make code of their own: on one node they are marked, on several refused.
 
+use crate::sources::{blizzard, compile, finished};
 use std::path::Path;
-use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several,]
+blizzard_test_harness::module! {
+    a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several,
 }
 
 /// `mov eax, 42; ret`, in memory that becomes executable as the argument says.
@@ -52,42 +52,29 @@ int main(int argc, char **argv) {
 }
 "#;
 
-fn run(folder: &Path, options: &[&str], how: &str) -> (String, String, Output) {
-    let output = Command::new(env!("CARGO_BIN_EXE_blizzard"))
-        .env("BLIZZARD_CACHE", folder.join("cache"))
-        .arg("run")
-        .args(options)
-        .arg("--")
-        .arg(folder.join("makes"))
-        .arg(how)
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr), output)
+fn run(folder: &Path, options: &[&str], how: &str) -> (String, String, i32) {
+    finished(blizzard(folder).arg("run").args(options).args(["--", "./makes", how]).output().unwrap())
 }
 
 fn a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, program) = (folder.path().join("makes.c"), folder.path().join("makes"));
-    std::fs::write(&file, SOURCE).unwrap();
-    let built = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).output().unwrap();
-    assert!(built.status.success(), "{built:?}");
+    compile(SOURCE, &folder.path().join("makes"), &["-O1"]);
 
     for how in ["mmap", "mprotect", "pkey", "own-data", "shmat", "memfd"] {
-        let (said, noted, output) = run(folder.path(), &[], how);
-        assert_eq!((said.as_str(), output.status.code()), ("42\n", Some(0)), "{how}: {noted}");
+        let (said, noted, status) = run(folder.path(), &[], how);
+        assert_eq!((said.as_str(), status), ("42\n", 0), "{how}: {noted}");
         assert_eq!(noted.lines().count(), 1, "{how}: {noted}");
         assert!(noted.contains("generates code") && noted.contains("one node only"), "{how}: {noted}");
 
-        let (said, refused, output) = run(folder.path(), &["-n", "2"], how);
-        assert_eq!((said.as_str(), output.status.code()), ("", Some(1)), "{how}: {refused}");
+        let (said, refused, status) = run(folder.path(), &["-n", "2"], how);
+        assert_eq!((said.as_str(), status), ("", 1), "{how}: {refused}");
         let named = if how == "memfd" { "maps code from a file that is no library" } else { "generates code" };
         assert!(refused.contains(named) && refused.contains("one node only"), "{how}: {refused}");
     }
 
     for options in [&[][..], &["-n", "2"]] {
-        let (_, noted, output) = run(folder.path(), options, "none");
-        assert_eq!((noted.as_str(), output.status.code()), ("", Some(0)));
+        let (_, noted, status) = run(folder.path(), options, "none");
+        assert_eq!((noted.as_str(), status), ("", 0));
     }
     // Nothing is checked in it, so there is nothing to mark.
     let (_, noted, _) = run(folder.path(), &["--checks", "none", "--poll", "none"], "mmap");

@@ -35,44 +35,42 @@ mod taken_traps;
 mod terminal;
 mod unmoved;
 
-use blizzard_test_harness::Test;
-
 fn main() {
     if launch::is_launcher() {
         launch::launcher_process();
     }
-    let mut all = Vec::new();
-    let mut add = |module: &str, tests: Vec<Test>| all.extend(tests.into_iter().map(|test| test.of(module)));
-    add("as_they_are", as_they_are::tests());
-    add("attached", attached::tests());
-    add("audited", audited::tests());
-    add("bad_input", bad_input::tests());
-    add("bundles", bundles::tests());
-    add("cache", cache::tests());
-    add("cli", cli::tests());
-    add("constants", constants::tests());
-    add("debug_info", debug_info::tests());
-    add("debug_lines", debug_lines::tests());
-    add("exports", exports::tests());
-    add("guessed_code", guessed_code::tests());
-    add("help", help::tests());
-    add("hot_paths", hot_paths::tests());
-    add("jump_tables", jump_tables::tests());
-    add("launch", launch::tests());
-    add("made_code", made_code::tests());
-    add("of_the_library", of_the_library::tests());
-    add("overhead", overhead::tests());
-    add("self_rewrite", self_rewrite::tests());
-    add("own_path", own_path::tests());
-    add("padding", padding::tests());
-    add("perf", perf::tests());
-    add("rights", rights::tests());
-    add("runtime_entry", runtime_entry::tests());
-    add("screens", screens::tests());
-    add("system_libraries", system_libraries::tests());
-    add("taken_traps", taken_traps::tests());
-    add("terminal", terminal::tests());
-    add("unmoved", unmoved::tests());
-    add("data_words", data_words::tests());
-    blizzard_test_harness::run("blizzard::programs", all);
+    let all = [
+        as_they_are::tests(),
+        attached::tests(),
+        audited::tests(),
+        bad_input::tests(),
+        bundles::tests(),
+        cache::tests(),
+        cli::tests(),
+        constants::tests(),
+        debug_info::tests(),
+        debug_lines::tests(),
+        exports::tests(),
+        guessed_code::tests(),
+        help::tests(),
+        hot_paths::tests(),
+        jump_tables::tests(),
+        launch::tests(),
+        made_code::tests(),
+        of_the_library::tests(),
+        overhead::tests(),
+        self_rewrite::tests(),
+        own_path::tests(),
+        padding::tests(),
+        perf::tests(),
+        rights::tests(),
+        runtime_entry::tests(),
+        screens::tests(),
+        system_libraries::tests(),
+        taken_traps::tests(),
+        terminal::tests(),
+        unmoved::tests(),
+        data_words::tests(),
+    ];
+    blizzard_test_harness::run("blizzard::programs", all.into_iter().flatten().collect());
 }

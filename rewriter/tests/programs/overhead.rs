@@ -1,31 +1,29 @@
 //! `blizzard overhead` as users meet it: the table, the JSON, and each kind of program that is hard to measure.
 
-use crate::sources::{compile, finished};
+use crate::sources::{blizzard, compile, finished};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        all_forms_are_compared_with_the_original,
-        counts_are_exact_and_repeatable,
-        the_page_is_whole_and_needs_nothing_else,
-        threads_children_and_libraries_opened_later_count,
-        a_failing_program_is_measured_with_its_status,
-        a_program_that_a_signal_ends_is_refused,
-        standard_input_is_given_to_each_run_from_its_start,
-        a_program_that_needs_a_terminal_is_named,
-        chance_is_not_taken_for_a_terminal,
-        a_short_program_is_repeated_and_said_to_be_short,
-        a_program_that_takes_too_long_is_ended_at_the_limit,
-        one_run_is_one_run_of_each,
-        changing_output_is_named_and_not_compared,
-        a_changing_exit_status_is_refused,
-        a_rewritten_program_that_prints_something_else_is_an_error,
-        what_cannot_be_measured_is_refused_before_anything_runs,
-    ]
+blizzard_test_harness::module! {
+    all_forms_are_compared_with_the_original,
+    counts_are_exact_and_repeatable,
+    the_page_is_whole_and_needs_nothing_else,
+    threads_children_and_libraries_opened_later_count,
+    a_failing_program_is_measured_with_its_status,
+    a_program_that_a_signal_ends_is_refused,
+    standard_input_is_given_to_each_run_from_its_start,
+    a_program_that_needs_a_terminal_is_named,
+    chance_is_not_taken_for_a_terminal,
+    a_short_program_is_repeated_and_said_to_be_short,
+    a_program_that_takes_too_long_is_ended_at_the_limit,
+    one_run_is_one_run_of_each,
+    changing_output_is_named_and_not_compared,
+    a_changing_exit_status_is_refused,
+    a_rewritten_program_that_prints_something_else_is_an_error,
+    what_cannot_be_measured_is_refused_before_anything_runs,
 }
 
 /// A folder with a compiled program `prog`, and a cache of its own.
@@ -49,8 +47,7 @@ impl Bench {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
-        command.current_dir(self.folder.path()).env("BLIZZARD_CACHE", self.at("cache")).stdin(Stdio::null());
+        let mut command = blizzard(self.folder.path());
         command.arg("overhead").args(args);
         command
     }

@@ -5,13 +5,11 @@ use blizzard_test_harness::{needs, tool};
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
-        every_node_finds_the_original,
-        libraries_left_as_they_are_are_warned_of_on_several_nodes,
-        a_bundle_that_cannot_find_itself_says_so_in_one_line,
-    ]
+blizzard_test_harness::module! {
+    a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
+    every_node_finds_the_original,
+    libraries_left_as_they_are_are_warned_of_on_several_nodes,
+    a_bundle_that_cannot_find_itself_says_so_in_one_line,
 }
 
 /// Prints what it is told; starts itself again by the link, by the path that it was told, and as a child.

@@ -6,13 +6,11 @@ use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use blizzard::reports::inspect::inspect;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_frame_is_known_behind_padding,
-        what_may_be_entered_in_unknown_ways_has_its_say,
-        a_circle_that_nothing_leads_into_knows_no_frame,
-        a_check_in_front_of_a_branch_counts_behind_the_padding_of_its_target,
-    ]
+blizzard_test_harness::module! {
+    a_frame_is_known_behind_padding,
+    what_may_be_entered_in_unknown_ways_has_its_say,
+    a_circle_that_nothing_leads_into_knows_no_frame,
+    a_check_in_front_of_a_branch_counts_behind_the_padding_of_its_target,
 }
 
 /// Accesses of `f`: checked ones, and those that another check covers. The audit has to agree.

@@ -4,8 +4,8 @@ use blizzard_test_harness::{needs, tool};
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![perf_knows_functions_and_lines_of_rewritten_programs_and_libraries,]
+blizzard_test_harness::module! {
+    perf_knows_functions_and_lines_of_rewritten_programs_and_libraries,
 }
 
 const LIBRARY: &str = r#"

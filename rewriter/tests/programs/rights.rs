@@ -12,15 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        a_thread_ends_in_a_process_that_has_become_another_user,
-        a_thread_ends_in_a_bundle,
-        a_thread_ends_below_another_root,
-        another_user_who_starts_the_program_has_a_cache_of_their_own,
-        a_process_with_other_rights_than_its_user_takes_nothing_from_the_users_cache,
-        a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment,
-    ]
+blizzard_test_harness::module! {
+    a_thread_ends_in_a_process_that_has_become_another_user,
+    a_thread_ends_in_a_bundle,
+    a_thread_ends_below_another_root,
+    another_user_who_starts_the_program_has_a_cache_of_their_own,
+    a_process_with_other_rights_than_its_user_takes_nothing_from_the_users_cache,
+    a_program_with_more_rights_than_its_caller_takes_nothing_from_its_environment,
 }
 
 /// `W` becomes user W; `~W` does so for now; `/DIR` makes DIR its root directory; `:PATH` opens a library and calls a function of it; `-` closes all

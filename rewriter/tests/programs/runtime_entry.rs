@@ -9,49 +9,41 @@ use blizzard::base::addresses::Vaddr;
 use blizzard::write::runtime_blob::{Blob, module_info_bytes};
 use blizzard_contract::{self as contract, ModuleInfo};
 use blizzard_test_harness::executable;
-use object::LittleEndian as LE;
-use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader64};
+use object::elf::{self, FileHeader64, PT_INTERP, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64, ProgramType};
+use object::pod::bytes_of_slice;
 use object::read::elf::{FileHeader, ProgramHeader};
+use object::{LittleEndian as LE, U32, U64};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        programs_of_every_kind_start_unchanged,
-        the_start_needs_no_more_stack_than_the_original,
-        programs_start_under_the_limits_that_the_original_needs,
-        an_installed_program_starts,
-        failures_before_the_program_are_one_clear_line,
-        a_trap_byte_is_redirected_and_a_breakpoint_of_the_program_is_not,
-        threads_and_dlopen_work_behind_the_entry,
-    ]
+blizzard_test_harness::module! {
+    programs_of_every_kind_start_unchanged,
+    the_start_needs_no_more_stack_than_the_original,
+    programs_start_under_the_limits_that_the_original_needs,
+    an_installed_program_starts,
+    failures_before_the_program_are_one_clear_line,
+    a_trap_byte_is_redirected_and_a_breakpoint_of_the_program_is_not,
+    threads_and_dlopen_work_behind_the_entry,
 }
 
 const PAGE: u64 = 4096;
 const PHDR_BYTES: u64 = 56;
 
-/// The fields of a program header that matter here, with the raw type.
-#[derive(Clone, Copy)]
-struct Phdr {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    vaddr: u64,
-    filesz: u64,
-    memsz: u64,
-    align: u64,
-}
+type Phdr = ProgramHeader64<LE>;
 
-impl Phdr {
-    fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend(self.kind.to_le_bytes());
-        out.extend(self.flags.to_le_bytes());
-        for word in [self.offset, self.vaddr, self.vaddr, self.filesz, self.memsz, self.align] {
-            out.extend(word.to_le_bytes());
-        }
-        out
+/// A program header for a part of the file at `offset` that stands at `vaddr`.
+fn program_header(kind: ProgramType, flags: ProgramFlags, [offset, vaddr, filesz, memsz, align]: [u64; 5]) -> Phdr {
+    let word = |value| U64::new(LE, value);
+    Phdr {
+        p_type: U32::new(LE, kind),
+        p_flags: U32::new(LE, flags),
+        p_offset: word(offset),
+        p_vaddr: word(vaddr),
+        p_paddr: word(vaddr),
+        p_filesz: word(filesz),
+        p_memsz: word(memsz),
+        p_align: word(align),
     }
 }
 
@@ -69,28 +61,17 @@ struct Edit {
 /// Appends the blob to `input` as DESIGN.md lays it out; the code is not relocated.
 fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
     let header = FileHeader64::<LE>::parse(input).unwrap();
-    let phdrs: &[ProgramHeader64<LE>] = header.program_headers(LE, input).unwrap();
-    let originals: Vec<Phdr> = phdrs
-        .iter()
-        .map(|p| Phdr {
-            kind: p.p_type(LE).0,
-            flags: p.p_flags(LE).0,
-            offset: p.p_offset(LE),
-            vaddr: p.p_vaddr(LE),
-            filesz: p.p_filesz(LE),
-            memsz: p.p_memsz(LE),
-            align: p.p_align(LE),
-        })
-        .collect();
+    let originals: &[Phdr] = header.program_headers(LE, input).unwrap();
+    let is = |p: &&Phdr, kind: ProgramType| p.p_type(LE) == kind;
     let mut out = input.to_vec();
-    let top = originals.iter().filter(|p| p.kind == PT_LOAD.0).map(|p| p.vaddr + p.memsz).max().unwrap();
+    let top = originals.iter().filter(|p| is(p, PT_LOAD)).map(|p| p.p_vaddr(LE) + p.p_memsz(LE)).max().unwrap();
     let ro_va = top.next_multiple_of(PAGE);
 
     let blob = Blob::embedded().unwrap();
     let count = originals.len() as u64 + 1 + blob.segments.len() as u64 + 1;
     let table_bytes = count * PHDR_BYTES;
-    let interp = originals.iter().find(|p| p.kind == PT_INTERP.0).map(|p| {
-        let own = &input[p.offset as usize..(p.offset + p.filesz - 1) as usize];
+    let interp = originals.iter().find(|p| is(p, PT_INTERP)).map(|p| {
+        let own = &input[p.p_offset(LE) as usize..(p.p_offset(LE) + p.p_filesz(LE) - 1) as usize];
         let mut path = edit.interp.map_or(own.to_vec(), |path| path.as_bytes().to_vec());
         path.push(0);
         path
@@ -106,16 +87,8 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
     out.resize(out.len().next_multiple_of(PAGE as usize), 0);
     let ro_off = out.len() as u64;
     out.resize((ro_off + (rt_va - ro_va)) as usize, 0);
-    let mut new = vec![Phdr {
-        kind: PT_LOAD.0,
-        flags: elf::PF_R.0,
-        offset: ro_off,
-        vaddr: ro_va,
-        filesz: ro_bytes,
-        memsz: ro_bytes,
-        align: PAGE,
-    }];
-    let mut loader: Vec<Phdr> = originals.iter().filter(|p| p.kind != PT_PHDR.0).copied().collect();
+    let mut new = vec![program_header(PT_LOAD, elf::PF_R, [ro_off, ro_va, ro_bytes, ro_bytes, PAGE])];
+    let mut loader: Vec<Phdr> = originals.iter().filter(|p| !is(p, PT_PHDR)).copied().collect();
     let info = ModuleInfo {
         magic: if edit.no_magic { 0x1234 } else { contract::MODULE_MAGIC },
         rt_base_va: rt_va,
@@ -130,46 +103,29 @@ fn link(input: &[u8], edit: &Edit) -> Vec<u8> {
     let placed = blob.place(Vaddr(rt_va), &module_info_bytes(&info));
     for s in &placed.segments {
         out.resize(out.len().next_multiple_of(PAGE as usize), 0);
-        new.push(Phdr {
-            kind: PT_LOAD.0,
-            flags: s.flags,
-            offset: out.len() as u64,
-            vaddr: s.va.0,
-            filesz: s.bytes.len() as u64,
-            memsz: s.mem_bytes,
-            align: PAGE,
-        });
+        let place = [out.len() as u64, s.va.0, s.bytes.len() as u64, s.mem_bytes, PAGE];
+        new.push(program_header(PT_LOAD, ProgramFlags(s.flags), place));
         out.extend(&s.bytes);
     }
     let kernel: Vec<Phdr> =
-        originals.iter().filter(|p| p.kind != PT_PHDR.0 && p.kind != PT_INTERP.0).chain(&new).copied().collect();
-    loader.insert(
-        0,
-        Phdr {
-            kind: PT_PHDR.0,
-            flags: elf::PF_R.0,
-            offset: ro_off + table_bytes,
-            vaddr: loader_va,
-            filesz: table_bytes,
-            memsz: table_bytes,
-            align: 8,
-        },
-    );
+        originals.iter().filter(|p| !is(p, PT_PHDR) && !is(p, PT_INTERP)).chain(&new).copied().collect();
+    let own = [ro_off + table_bytes, loader_va, table_bytes, table_bytes, 8];
+    loader.insert(0, program_header(PT_PHDR, elf::PF_R, own));
     loader.extend(&new);
     let mut write = |va: u64, bytes: &[u8]| {
         let at = (va - ro_va + ro_off) as usize;
         out[at..at + bytes.len()].copy_from_slice(bytes);
     };
-    write(kernel_va, &kernel.iter().flat_map(Phdr::bytes).collect::<Vec<_>>());
-    write(loader_va, &loader.iter().flat_map(Phdr::bytes).collect::<Vec<_>>());
+    write(kernel_va, bytes_of_slice(&kernel));
+    write(loader_va, bytes_of_slice(&loader));
     if let Some(path) = &interp {
         write(interp_va, path);
     }
     if let Some((old, to)) = edit.trap {
         write(trap_va, &[old as u32, to as u32, 0].map(u32::to_le_bytes).concat());
-        let home =
-            originals.iter().find(|p| p.kind == PT_LOAD.0 && (p.vaddr..p.vaddr + p.filesz).contains(&old)).unwrap();
-        out[(old - home.vaddr + home.offset) as usize] = 0xcc;
+        let holds = |p: &&Phdr| is(p, PT_LOAD) && (p.p_vaddr(LE)..p.p_vaddr(LE) + p.p_filesz(LE)).contains(&old);
+        let home = originals.iter().find(holds).unwrap();
+        out[(old - home.p_vaddr(LE) + home.p_offset(LE)) as usize] = 0xcc;
     }
     out[24..32].copy_from_slice(&placed.entry.0.to_le_bytes());
     out[32..40].copy_from_slice(&ro_off.to_le_bytes());

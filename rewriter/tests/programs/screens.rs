@@ -8,13 +8,11 @@ use blizzard::reports::audit::verify_with;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        programs_that_share_memory_or_lie_low_have_none,
-        shared_memory_does_not_pass_a_screen,
-        fuel_counts_screens,
-        an_index_of_32_bits_is_left_out,
-    ]
+blizzard_test_harness::module! {
+    programs_that_share_memory_or_lie_low_have_none,
+    shared_memory_does_not_pass_a_screen,
+    fuel_counts_screens,
+    an_index_of_32_bits_is_left_out,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![the_rewritten_rewriter_writes_the_same_bytes,]
+blizzard_test_harness::module! {
+    the_rewritten_rewriter_writes_the_same_bytes,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");

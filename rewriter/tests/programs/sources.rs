@@ -1,7 +1,7 @@
 //! Compiles and assembles the sources of tests, and shows what a process said.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Compiles a program in C, or what the flags say, to `to`; its bytes.
 pub fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
@@ -22,6 +22,13 @@ pub fn assemble(source: &str, flags: &[&str]) -> Vec<u8> {
     cc.args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&file).args(flags);
     assert!(cc.status().unwrap().success(), "{source}");
     std::fs::read(&library).unwrap()
+}
+
+/// `blizzard` in a folder, with a cache there.
+pub fn blizzard(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+    command.current_dir(folder).env("BLIZZARD_CACHE", folder.join("cache")).stdin(Stdio::null());
+    command
 }
 
 /// What a process wrote to its standard output and its standard error.

@@ -5,8 +5,8 @@ use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use blizzard_test_harness::{needs, tool};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![the_c_library, the_dynamic_loader, the_cpp_library,]
+blizzard_test_harness::module! {
+    the_c_library, the_dynamic_loader, the_cpp_library,
 }
 
 /// Rewrites and audits the library that gcc finds by this name; it has at least so many checked loads and stores.

@@ -4,12 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        operations_of_an_interpreter_have_springboards_of_many_jumps,
-        a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
-        tables_of_the_large_model_are_recognised,
-    ]
+blizzard_test_harness::module! {
+    operations_of_an_interpreter_have_springboards_of_many_jumps,
+    a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
+    tables_of_the_large_model_are_recognised,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");

@@ -15,14 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![
-        ctrl_c_ends_everything,
-        ctrl_z_stops_the_nodes_and_fg_continues_them,
-        output_comes_under_tostop_and_input_reaches_node_0,
-        a_hang_up_ends_everything,
-        a_killed_job_leaves_nothing,
-    ]
+blizzard_test_harness::module! {
+    ctrl_c_ends_everything,
+    ctrl_z_stops_the_nodes_and_fg_continues_them,
+    output_comes_under_tostop_and_input_reaches_node_0,
+    a_hang_up_ends_everything,
+    a_killed_job_leaves_nothing,
 }
 
 /// Starts a daemon that has left its session, says both process numbers, then reads one line and waits for ever.

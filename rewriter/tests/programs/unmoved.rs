@@ -5,8 +5,8 @@ use blizzard_test_harness::tool;
 use std::path::Path;
 use std::process::Command;
 
-pub fn tests() -> Vec<blizzard_test_harness::Test> {
-    blizzard_test_harness::list![code_that_nothing_leads_to_is_named_and_warned_of, tables_among_code_are_data,]
+blizzard_test_harness::module! {
+    code_that_nothing_leads_to_is_named_and_warned_of, tables_among_code_are_data,
 }
 
 /// Only a distance that the program halves leads to `hidden`, which stands between two frames without a jump to a computed address.

@@ -6,6 +6,7 @@
 
 mod addresses;
 mod gates;
+mod listed;
 mod module;
 pub mod restarts;
 pub mod trap_map;

@@ -5,133 +5,100 @@
 //! unit tests, and a runtime that tests build with the feature `planted`, contain any. For the first ten, blocks have 64 bytes. Those from
 //! [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`); those of system calls, created nodes and bulk transfers are in the runtime.
 
-/// A bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// An invalidation is acknowledged, but the copy stays.
-    LostInvalidation,
-    /// The home answers a store before the other copies are gone: the answer goes out first, then the invalidations (with Stache later), and
-    /// nobody waits for their acknowledgements.
-    EarlyReply,
-    /// The tag is raised and the program goes on; the data come only at the next entry into the runtime.
-    TagBeforeData,
-    /// The home takes a block back, but not its data.
-    LostWriteBack,
-    /// A recalled block is sent home, but its owner goes on writing it.
-    RecallKeepsWritable,
-    /// The home gives a block away, but goes on using its own copy.
-    HomeKeepsTag,
-    /// The last word of a block does not arrive.
-    ShortCopy,
-    /// The home answers a read with its own copy although another node owns the block.
-    StaleReply,
-    /// A node whose copy was invalidated while it asked to upgrade it goes on with what it has.
-    UpgradeWithoutData,
-    /// The home's own store sends the invalidations, but does not wait for their acknowledgements.
-    HomeStoreDoesNotWait,
+use blizzard_contract::listed;
 
-    // Of larger blocks.
-    /// Only the first minimum block of a block gets the new tag.
-    TagOfFirstPart,
-    /// Only the last part of the data is copied in.
-    LastPartOnly,
-    /// Parts that come from different nodes are collected in one place.
-    PartsInOnePlace,
+listed! {
+    /// A bug, by its number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Bug {
+        /// An invalidation is acknowledged, but the copy stays.
+        LostInvalidation = 1,
+        /// The home answers a store before the other copies are gone: the answer goes out first, then the invalidations (with Stache later), and
+        /// nobody waits for their acknowledgements.
+        EarlyReply,
+        /// The tag is raised and the program goes on; the data come only at the next entry into the runtime.
+        TagBeforeData,
+        /// The home takes a block back, but not its data.
+        LostWriteBack,
+        /// A recalled block is sent home, but its owner goes on writing it.
+        RecallKeepsWritable,
+        /// The home gives a block away, but goes on using its own copy.
+        HomeKeepsTag,
+        /// The last word of a block does not arrive.
+        ShortCopy,
+        /// The home answers a read with its own copy although another node owns the block.
+        StaleReply,
+        /// A node whose copy was invalidated while it asked to upgrade it goes on with what it has.
+        UpgradeWithoutData,
+        /// The home's own store sends the invalidations, but does not wait for their acknowledgements.
+        HomeStoreDoesNotWait,
 
-    // Of replacement.
-    /// A modified block is given up, but its data are not sent home.
-    EvictsWithoutData,
-    /// A page is replaced that the access in progress uses.
-    ReplacesWhatIsUsed,
-    /// Of a page that is replaced, only the first block is given back.
-    EvictsFirstBlockOnly,
+        // Of larger blocks.
+        /// Only the first minimum block of a block gets the new tag.
+        TagOfFirstPart,
+        /// Only the last part of the data is copied in.
+        LastPartOnly,
+        /// Parts that come from different nodes are collected in one place.
+        PartsInOnePlace,
 
-    // Of system calls.
-    /// The memory of a call is acquired range by range, and nobody looks whether all of it is there at the end.
-    OnePass,
-    /// After messages were served in front of a call its memory is not acquired again.
-    CallIsNotPreparedAgain,
-    /// Pages are replaced while the memory of a call is acquired.
-    HoldsNoPages,
+        // Of replacement.
+        /// A modified block is given up, but its data are not sent home.
+        EvictsWithoutData,
+        /// A page is replaced that the access in progress uses.
+        ReplacesWhatIsUsed,
+        /// Of a page that is replaced, only the first block is given back.
+        EvictsFirstBlockOnly,
 
-    /// A call is made after a wait in front of it, in which messages were handled.
-    CallIsMadeAfterWait,
+        // Of system calls.
+        /// The memory of a call is acquired range by range, and nobody looks whether all of it is there at the end.
+        OnePass,
+        /// After messages were served in front of a call its memory is not acquired again.
+        CallIsNotPreparedAgain,
+        /// Pages are replaced while the memory of a call is acquired.
+        HoldsNoPages,
 
-    // Of requests ahead.
-    /// An access that finds its block asked for takes it as it comes, though it may be for loads only.
-    JoinsAnyRequest,
-    /// The answer to a request ahead ends the wait for another block.
-    AheadIsGranted,
-    /// A home forgets that it has asked for a block of its own.
-    OwnAheadIsForgotten,
+        /// A call is made after a wait in front of it, in which messages were handled.
+        CallIsMadeAfterWait,
 
-    // Of first touch.
-    /// The keeper of a page's entry makes each node that asks the page's home.
-    TwoHomes,
-    /// Who asks for a home takes the page itself.
-    AskerIsHome,
-    /// What reaches a home before it knows that it is one is dropped.
-    EarlyMessageIsDropped,
+        // Of requests ahead.
+        /// An access that finds its block asked for takes it as it comes, though it may be for loads only.
+        JoinsAnyRequest,
+        /// The answer to a request ahead ends the wait for another block.
+        AheadIsGranted,
+        /// A home forgets that it has asked for a block of its own.
+        OwnAheadIsForgotten,
 
-    // Of created nodes.
-    /// Node 0 does not hold the pages that it has not touched.
-    HoldsNoUntouchedPage,
-    /// The created nodes do not hear what node 0 has handed out before.
-    LimitsAreLost,
-    /// Node 0 goes on as if it were the home of all pages.
-    NodeZeroKeepsHomes,
+        // Of first touch.
+        /// The keeper of a page's entry makes each node that asks the page's home.
+        TwoHomes,
+        /// Who asks for a home takes the page itself.
+        AskerIsHome,
+        /// What reaches a home before it knows that it is one is dropped.
+        EarlyMessageIsDropped,
 
-    // Of allocations with protocols of their own.
-    /// A protocol that is not the run's own is not asked what it still has to do.
-    OtherProtocolIsForgotten,
+        // Of created nodes.
+        /// Node 0 does not hold the pages that it has not touched.
+        HoldsNoUntouchedPage,
+        /// The created nodes do not hear what node 0 has handed out before.
+        LimitsAreLost,
+        /// Node 0 goes on as if it were the home of all pages.
+        NodeZeroKeepsHomes,
 
-    // Of bulk transfers.
-    /// The last piece of a transfer is not waited for.
-    BulkEndsEarly,
-    /// The source stages pieces that the destination has claimed.
-    StagesWhatIsClaimed,
+        // Of allocations with protocols of their own.
+        /// A protocol that is not the run's own is not asked what it still has to do.
+        OtherProtocolIsForgotten,
 
-    // Of the order between pairs of nodes.
-    /// A fence of remote writes takes what has been sent for what has arrived.
-    FenceDoesNotWait,
+        // Of bulk transfers.
+        /// The last piece of a transfer is not waited for.
+        BulkEndsEarly,
+        /// The source stages pieces that the destination has claimed.
+        StagesWhatIsClaimed,
+
+        // Of the order between pairs of nodes.
+        /// A fence of remote writes takes what has been sent for what has arrived.
+        FenceDoesNotWait,
+    }
 }
-
-/// By number, from 1.
-pub const BUGS: [Bug; 33] = [
-    Bug::LostInvalidation,
-    Bug::EarlyReply,
-    Bug::TagBeforeData,
-    Bug::LostWriteBack,
-    Bug::RecallKeepsWritable,
-    Bug::HomeKeepsTag,
-    Bug::ShortCopy,
-    Bug::StaleReply,
-    Bug::UpgradeWithoutData,
-    Bug::HomeStoreDoesNotWait,
-    Bug::TagOfFirstPart,
-    Bug::LastPartOnly,
-    Bug::PartsInOnePlace,
-    Bug::EvictsWithoutData,
-    Bug::ReplacesWhatIsUsed,
-    Bug::EvictsFirstBlockOnly,
-    Bug::OnePass,
-    Bug::CallIsNotPreparedAgain,
-    Bug::HoldsNoPages,
-    Bug::JoinsAnyRequest,
-    Bug::AheadIsGranted,
-    Bug::OwnAheadIsForgotten,
-    Bug::TwoHomes,
-    Bug::AskerIsHome,
-    Bug::EarlyMessageIsDropped,
-    Bug::HoldsNoUntouchedPage,
-    Bug::LimitsAreLost,
-    Bug::NodeZeroKeepsHomes,
-    Bug::BulkEndsEarly,
-    Bug::StagesWhatIsClaimed,
-    Bug::CallIsMadeAfterWait,
-    Bug::OtherProtocolIsForgotten,
-    Bug::FenceDoesNotWait,
-];
 
 /// Whether that bug is planted. Never in a runtime that Blizzard embeds.
 macro_rules! has_bug {

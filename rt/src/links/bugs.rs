@@ -5,7 +5,7 @@ use crate::memory::region::Context;
 #[cfg(any(feature = "planted", test))]
 use blizzard_contract::instrument;
 #[cfg(any(feature = "planted", test))]
-use blizzard_protocol::bugs::{BUGS, Bug};
+use blizzard_protocol::bugs::Bug;
 #[cfg(any(feature = "planted", test))]
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 /// The bug that is planted in the node with that context page.
 pub fn bug(context: &Context) -> Option<Bug> {
     let number = context.instrument(instrument::PLANTED).load(Ordering::Relaxed);
-    (number as usize).checked_sub(1).and_then(|index| BUGS.get(index)).copied()
+    (number as usize).checked_sub(1).and_then(|index| Bug::ALL.get(index)).copied()
 }
 
 /// Whether that bug is planted. Never in a runtime that Blizzard embeds.

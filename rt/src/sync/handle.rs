@@ -3,25 +3,17 @@
 //! Purpose: [`Handle::encode`] and [`Handle::decode`]; every object belongs to the node that made it, its home, which numbers it.
 //! A handle has 16 bits of kind, 16 of home, 32 of number. **Invariant**: the upper 16 bits make a non-canonical address, so that using a handle as a pointer fails at once, and tell kinds apart.
 
+use blizzard_contract::listed;
 use blizzard_protocol::ids::NodeId;
 
-/// What a handle stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Lock = 0xb12c,
-    Barrier,
-    Event,
-    Counter,
-}
-
-impl Kind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Lock => "a lock",
-            Kind::Barrier => "a barrier",
-            Kind::Event => "an event",
-            Kind::Counter => "a counter",
-        }
+listed! {
+    /// What a handle stands for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind: name {
+        Lock = 0xb12c: "a lock",
+        Barrier: "a barrier",
+        Event: "an event",
+        Counter: "a counter",
     }
 }
 

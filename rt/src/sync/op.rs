@@ -4,39 +4,29 @@
 //! **Invariant**: floating-point results depend on the order of the operands only where IEEE 754 says so (sums): minimum and maximum are NaN
 //! as soon as one operand is, and tell -0.0 from 0.0. No library function is called: the blob has none.
 
-/// A fetch-and-op, by its number in `blizzard.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Add = 0,
-    And,
-    Or,
-    Xor,
-    Swap,
-    MinU64,
-    MaxU64,
-    MinI64,
-    MaxI64,
-    /// Stores the value if the word is what the caller expects.
-    CompareSwap,
-    /// Adds floating-point numbers.
-    AddF64,
+use blizzard_contract::listed;
+
+listed! {
+    /// A fetch-and-op, by its number in `blizzard.h`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Op {
+        Add = 0,
+        And,
+        Or,
+        Xor,
+        Swap,
+        MinU64,
+        MaxU64,
+        MinI64,
+        MaxI64,
+        /// Stores the value if the word is what the caller expects.
+        CompareSwap,
+        /// Adds floating-point numbers.
+        AddF64,
+    }
 }
 
 impl Op {
-    const ALL: [Op; 11] = [
-        Op::Add,
-        Op::And,
-        Op::Or,
-        Op::Xor,
-        Op::Swap,
-        Op::MinU64,
-        Op::MaxU64,
-        Op::MinI64,
-        Op::MaxI64,
-        Op::CompareSwap,
-        Op::AddF64,
-    ];
-
     pub fn from_number(number: u64) -> Option<Op> {
         Op::ALL.into_iter().find(|op| *op as u64 == number)
     }

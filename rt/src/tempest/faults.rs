@@ -21,18 +21,20 @@ use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table::{PAGES, is_user};
 use crate::transport::patience::Wait;
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
-use blizzard_contract::{BLOCK_BYTES, Counter};
+use blizzard_contract::{BLOCK_BYTES, Counter, listed};
 use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The five meaningful combinations of tag and access (table 1), as places in the table of handlers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    InvalidRead,
-    InvalidWrite,
-    BusyRead,
-    BusyWrite,
-    ReadOnlyWrite,
+listed! {
+    /// The five meaningful combinations of tag and access (table 1), as places in the table of handlers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Case: name {
+        InvalidRead: "a load from an Invalid block",
+        InvalidWrite: "a store to an Invalid block",
+        BusyRead: "a load from a Busy block",
+        BusyWrite: "a store to a Busy block",
+        ReadOnlyWrite: "a store to a ReadOnly block",
+    }
 }
 
 impl Case {
@@ -45,16 +47,6 @@ impl Case {
             (Tag::Busy, true) => Some(Case::BusyWrite),
             (Tag::ReadOnly, true) => Some(Case::ReadOnlyWrite),
             (Tag::ReadOnly, false) | (Tag::Writable, _) => None,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Case::InvalidRead => "a load from an Invalid block",
-            Case::InvalidWrite => "a store to an Invalid block",
-            Case::BusyRead => "a load from a Busy block",
-            Case::BusyWrite => "a store to a Busy block",
-            Case::ReadOnlyWrite => "a store to a ReadOnly block",
         }
     }
 }

@@ -4,10 +4,4 @@
 //# needs-cpu: avx512f avx512bw avx512dq avx512vl avx512cd
 //# shared: 2
 /* 64-byte loads and stores, masks (merging, zeroing, broadcast, compress and expand), gathers and scatters. */
-#include "zoo.h"
-
-int main(void) {
-    arena_begin(65536);
-    zoo_run(1);
-    return case_result();
-}
+#include "zoo_main.h"

@@ -5,10 +5,4 @@
 /* Every integer instruction with a memory operand, in each operand size, with all registers and flags live before and after:
  * arithmetic with and without carry, shifts and rotates through carry, multiplication, division, conditional moves and sets,
  * conversions, stack and control transfers through memory. */
-#include "zoo.h"
-
-int main(void) {
-    arena_begin(65536);
-    zoo_run(1);
-    return case_result();
-}
+#include "zoo_main.h"

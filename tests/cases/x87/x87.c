@@ -3,10 +3,4 @@
 //# with: x87_pieces.S ../include/lab.S
 //# shared: 2
 /* x87 loads and stores of every format, and the environment, state and save-area instructions. */
-#include "zoo.h"
-
-int main(void) {
-    arena_begin(65536);
-    zoo_run(1);
-    return case_result();
-}
+#include "zoo_main.h"

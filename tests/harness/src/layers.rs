@@ -23,9 +23,18 @@ pub struct Tree {
     root: &'static str,
 }
 
-/// What is wrong with the crate in the folder `manifest_dir`.
-pub fn problems(manifest_dir: &str) -> Vec<String> {
-    Tree::read(manifest_dir).problems()
+/// Asserts that nothing is wrong with that crate, and that this is found with a line more in one of its files: file, line, and what is wrong.
+///
+/// # Panics
+/// Otherwise.
+pub fn check(manifest_dir: &str, wrong: &[(&str, &str, &str)]) {
+    let tree = Tree::read(manifest_dir);
+    let problems = tree.problems();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    for (file, line, found) in wrong {
+        let problems = tree.clone().with(file, line).problems().join("\n");
+        assert!(problems.contains(found), "{line}: {problems}");
+    }
 }
 
 impl Tree {

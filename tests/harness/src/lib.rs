@@ -87,6 +87,17 @@ macro_rules! list {
     }};
 }
 
+/// The function `tests` of a module of a test program: a [`list!`], in which each test is named as one of the module.
+#[macro_export]
+macro_rules! module {
+    ($($entries:tt)+) => {
+        pub fn tests() -> Vec<$crate::Test> {
+            let module = module_path!().rsplit("::").next().unwrap_or_default();
+            $crate::list![$($entries)+].into_iter().map(|test| test.of(module)).collect()
+        }
+    };
+}
+
 /// The `main` of a test program that runs a [`list!`].
 #[macro_export]
 macro_rules! tests {

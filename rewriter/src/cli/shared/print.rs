@@ -25,16 +25,3 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
         _ => Ok(()),
     }
 }
-
-/// Decimal digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (k, digit) in digits.chars().enumerate() {
-        if k != 0 && (digits.len() - k).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}

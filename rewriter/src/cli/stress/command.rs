@@ -8,13 +8,14 @@
 use crate::base::error::{Error, Result};
 use crate::cli::run::block_bytes;
 use crate::cli::shared::arguments::node_count;
-use crate::cli::shared::print::{grouped, print};
+use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
 use crate::cli::stress::check::{Checker, Violation};
 use crate::cli::stress::log::{Kind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
 use crate::launch::options::{HomePolicy, Protocol};
+use crate::reports::overhead::render::grouped;
 use crate::write::runtime_blob::Blob;
 use blizzard_protocol::port::ProtocolId;
 use clap::Args;

@@ -9,7 +9,7 @@ use crate::insert::block_table::Site;
 use crate::plan::decision::Class;
 use crate::reports::overhead::counts::Counted;
 use crate::reports::overhead::hot_spots::{Counts, Files, Place};
-use crate::reports::overhead::render::{bytes, number};
+use crate::reports::overhead::render::{bytes, grouped};
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::{Spread, Variant};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
@@ -132,19 +132,19 @@ fn executed(out: &mut String, counts: &Counts) -> fmt::Result {
         out,
         "<h2>Executed</h2><p>Exact counts, the libraries' included: <b>{}</b> instructions of the program, <b>{}</b> inserted ones; \
          {} accesses of memory, {} checks, {} polls.</p>",
-        number(counts.instructions),
-        number(counts.inserted),
-        number(counts.accesses),
-        number(counts.checks),
-        number(counts.polls)
+        grouped(counts.instructions),
+        grouped(counts.inserted),
+        grouped(counts.accesses),
+        grouped(counts.checks),
+        grouped(counts.polls)
     )?;
     out.push_str("<table><tr><th>what<th class=n>places<th class=n>times<th class=n>inserted instructions\n");
     for (class, e) in &counts.classes {
-        let [sites, times, inserted] = [e.sites, e.times, e.inserted].map(number);
+        let [sites, times, inserted] = [e.sites, e.times, e.inserted].map(grouped);
         writeln!(out, "<tr><td>{}<td class=n>{sites}<td class=n>{times}<td class=n>{inserted}", class.name())?;
     }
     for (name, times) in &counts.runtime {
-        writeln!(out, "<tr class=dim><td>runtime: {}<td><td class=n>{}<td>", name.replace('_', " "), number(*times))?;
+        writeln!(out, "<tr class=dim><td>runtime: {}<td><td class=n>{}<td>", name.replace('_', " "), grouped(*times))?;
     }
     out.push_str("</table>\n");
     Ok(())
@@ -180,7 +180,7 @@ fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
             let mut x = 0.0;
             let mut part = |out: &mut String, n: u64, name: &str, colour: &str| {
                 let width = n as f64 / most * WIDTH;
-                let title = format!("{name}: {}", number(n));
+                let title = format!("{name}: {}", grouped(n));
                 x += width;
                 write!(
                     out,
@@ -194,7 +194,7 @@ fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
                 part(out, inserted, name, colour)?;
             }
             let grows = (p.instructions + p.inserted) as f64 / p.instructions.max(1) as f64;
-            writeln!(out, "</svg><td class=n>{}<td class=n>{grows:.2} x", number(p.instructions + p.inserted))?;
+            writeln!(out, "</svg><td class=n>{}<td class=n>{grows:.2} x", grouped(p.instructions + p.inserted))?;
         }
         out.push_str("</table>\n");
     }
@@ -247,7 +247,7 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
         let shown = match times.get(&insn.ip()) {
             Some(&n) => {
                 count = n;
-                number(n)
+                grouped(n)
             }
             None => String::new(),
         };

@@ -62,13 +62,13 @@ pub fn text(report: &Report) -> String {
 /// What was executed, by kind.
 fn executed(out: &mut String, counts: &Counts) {
     let row = |out: &mut String, name: &str, sites: String, times: u64, inserted: String| {
-        line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", number(times)));
+        line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", grouped(times)));
     };
     line(out, format_args!("{:<32} {:>9} {:>18} {:>18}", "executed (exact counts)", "places", "times", "inserted"));
-    row(out, "instructions of the program", String::new(), counts.instructions, number(counts.inserted));
+    row(out, "instructions of the program", String::new(), counts.instructions, grouped(counts.inserted));
     for (class, e) in &counts.classes {
-        let inserted = if e.inserted > 0 { number(e.inserted) } else { String::new() };
-        row(out, &format!("  {}", class.name()), number(e.sites), e.times, inserted);
+        let inserted = if e.inserted > 0 { grouped(e.inserted) } else { String::new() };
+        row(out, &format!("  {}", class.name()), grouped(e.sites), e.times, inserted);
     }
     let runtime = |name: &str| counts.runtime.get(name).copied().unwrap_or(0);
     for (name, times) in [
@@ -99,8 +99,8 @@ fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
             out,
             format_args!(
                 "{share:>5.1}% {:>16} {:>16} {growth:>8.2}  {}{source}, {file} {:#x}",
-                number(p.checks()),
-                number(p.polls()),
+                grouped(p.checks()),
+                grouped(p.polls()),
                 p.name,
                 p.address
             ),
@@ -109,7 +109,7 @@ fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
 }
 
 /// With a comma between thousands.
-pub fn number(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (k, digit) in digits.chars().enumerate() {

@@ -3,24 +3,27 @@
 //! Input: options of a rewrite. Output: those of each [`Variant`]. Input: values. Output: their [`Spread`].
 
 use crate::base::options::{Checks, Options, Poll};
+use blizzard_contract::listed;
 use serde::Serialize;
 
-/// A form of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Variant {
-    /// As it was built.
-    Original,
-    /// Rewritten without checks and polls.
-    Relocated,
-    /// Loads are checked.
-    Loads,
-    /// Stores are checked.
-    Stores,
-    /// Loads and stores are checked.
-    All,
-    /// Everything is checked, and loops poll: what runs on several nodes.
-    AllPolls,
+listed! {
+    /// A form of the program.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Variant: name {
+        /// As it was built.
+        Original: "original",
+        /// Rewritten without checks and polls.
+        Relocated: "relocated",
+        /// Loads are checked.
+        Loads: "loads only",
+        /// Stores are checked.
+        Stores: "stores only",
+        /// Loads and stores are checked.
+        All: "all",
+        /// Everything is checked, and loops poll: what runs on several nodes.
+        AllPolls: "all + polls",
+    }
 }
 
 impl Variant {
@@ -35,18 +38,6 @@ impl Variant {
             Variant::AllPolls => (Checks::All, Poll::Backedge),
         };
         Some(Options { checks, poll, ..*base })
-    }
-
-    /// In tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Variant::Original => "original",
-            Variant::Relocated => "relocated",
-            Variant::Loads => "loads only",
-            Variant::Stores => "stores only",
-            Variant::All => "all",
-            Variant::AllPolls => "all + polls",
-        }
     }
 }
 

@@ -205,13 +205,6 @@ fn advance(out: &mut Vec<u8>, by: u64) {
 }
 
 /// Appends an unsigned LEB128.
-pub fn uleb(out: &mut Vec<u8>, mut value: u64) {
-    loop {
-        let byte = (value & 0x7f) as u8;
-        value >>= 7;
-        if value == 0 {
-            return out.push(byte);
-        }
-        out.push(byte | 0x80);
-    }
+pub fn uleb(out: &mut Vec<u8>, value: u64) {
+    write::unsigned(out, value).expect("writing to memory cannot fail");
 }

@@ -1,6 +1,6 @@
 //! What callers keep over calls: of functions that they know by name through a register, and of functions that return elsewhere.
 
-use super::Program;
+use super::{Program, miss};
 
 /// `f` keeps rcx over a call of `g` through r10, which comes from `target`; the check in `g` uses `scratch`.
 fn named(target: &str, scratch: &str) -> Program {
@@ -42,14 +42,8 @@ fn stub(scratch: &str, at: &str) -> String {
  shr {scratch}, 6
  test byte ptr [{scratch}+T], 2
  jz a1
-r1: lea rsp, [rsp-128]
- push rax
- lea rax, [{at}]
- xchg [rsp], rax
- push 8 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1"
+r1: {}",
+        miss(&format!("lea rax, [{at}]"), "8 + LOAD", "a1")
     )
     .replace(&format!("and {scratch}"), &format!("and {}", low(scratch)))
     .replace(&format!("cmp {scratch}"), &format!("cmp {}", low(scratch)))

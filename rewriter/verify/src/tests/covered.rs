@@ -1,6 +1,6 @@
 //! Accesses that other checks cover: what is accepted, and each fault in what makes it so.
 
-use super::Program;
+use super::{Program, miss};
 
 /// A wide check at `a1` covers `u1`, too; the check in between acquires what `u1` needs when it misses.
 pub(super) fn covered() -> Program {
@@ -18,7 +18,8 @@ a2: mov rdx, [rcx]
 m1: nop
 u1: mov rax, [rdi+16]
 u1_end: ret",
-        "s1: mov rax, rdi
+        &format!(
+            "s1: mov rax, rdi
  and eax, 63
  cmp eax, 64 - 24
  ja r1
@@ -26,14 +27,7 @@ u1_end: ret",
  shr rax, 6
  test byte ptr [rax+T], 2
  jz a1
-r1: lea rsp, [rsp-128]
- push rax
- mov rax, rdi
- xchg [rsp], rax
- push 24 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1
+r1: {}
 s2: mov rax, rcx
  and eax, 63
  cmp eax, 56
@@ -48,6 +42,8 @@ r2: lea rsp, [rsp-128]
  call qword ptr [GATE_GROUP]
  lea rsp, [rsp+128]
  jmp a2",
+            miss("mov rax, rdi", "24 + LOAD", "a1")
+        ),
     );
     p.rodata = " .balign 16
 chain: .long 0, 8 + LOAD
@@ -148,16 +144,12 @@ fn finds_faults_in_what_covers() {
 /// What a stub asked the gate for on the way that was looked at last counted for all its ways.
 #[test]
 fn finds_a_way_of_a_stub_that_asks_for_less() {
-    let less = "r3: lea rsp, [rsp-128]
- push rax
- mov rax, rdi
- xchg [rsp], rax
- push 16 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1
-s2: mov rax, rcx";
-    let two = covered().with("s2: mov rax, rcx", less).with("ja r1", "ja r3");
+    let less = format!(
+        "r3: {}
+s2: mov rax, rcx",
+        miss("mov rax, rdi", "16 + LOAD", "a1")
+    );
+    let two = covered().with("s2: mov rax, rcx", &less).with("ja r1", "ja r3");
     two.found("descriptor says");
     two.with("push 16 + LOAD", "push 8 + LOAD").with("push 24 + LOAD", "push 16 + LOAD").found("descriptor says");
     two.with("push 16 + LOAD", "push 24 + LOAD").accepted();

@@ -6,7 +6,9 @@
 use crate::decode::decoder::decode;
 use crate::decode::effects::{ALL_FLAGS, Access, Touch};
 use crate::decode::insn::Insn;
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+};
 use std::collections::BTreeMap;
 
 fn encodings() -> Vec<Vec<u8>> {
@@ -170,14 +172,10 @@ fn tolerated(i: &iced_x86::Instruction) -> bool {
     )
 }
 
-#[test]
-fn agrees_with_iced_on_every_opcode() {
-    let mut factory = InstructionInfoFactory::new();
-    let (mut tried, mut undecoded) = (0, 0);
-    let mut wrong: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let all = encodings();
+/// Calls `look` with each encoding that iced decodes: its bytes, what iced says, and what the audit does, if it decodes it.
+fn each_encoding(mut look: impl FnMut(&[u8], Instruction, Option<&Insn>)) {
     // What follows an instruction is nops to the end of its 16 bytes, so that one call decodes many.
-    for chunk in all.chunks(4096) {
+    for chunk in encodings().chunks(4096) {
         let mut bytes = vec![0x90u8; chunk.len() * 16];
         for (k, e) in chunk.iter().enumerate() {
             bytes[k * 16..k * 16 + e.len()].copy_from_slice(e);
@@ -185,24 +183,33 @@ fn agrees_with_iced_on_every_opcode() {
         let code = decode(&bytes, 0x10_0000, &[]);
         for (k, e) in chunk.iter().enumerate() {
             let va = 0x10_0000 + k as u64 * 16;
-            let mut d = Decoder::with_ip(64, &bytes[k * 16..k * 16 + 15], va, DecoderOptions::NONE);
-            let iced = d.decode();
-            if iced.is_invalid() || tolerated(&iced) {
-                continue;
-            }
-            tried += 1;
-            let Some(i) = code.at(va) else {
-                undecoded += 1;
-                continue;
-            };
-            let ours = &code.insns[i];
-            for diff in differences(ours, &iced, &mut factory) {
-                let entry =
-                    wrong.entry(format!("{:?}: {diff}", iced.code())).or_insert((0, format!("{e:02x?} {iced}")));
-                entry.0 += 1;
+            let iced = Decoder::with_ip(64, &bytes[k * 16..k * 16 + 15], va, DecoderOptions::NONE).decode();
+            if !iced.is_invalid() {
+                look(e, iced, code.at(va).map(|i| &code.insns[i]));
             }
         }
     }
+}
+
+#[test]
+fn agrees_with_iced_on_every_opcode() {
+    let mut factory = InstructionInfoFactory::new();
+    let (mut tried, mut undecoded) = (0, 0);
+    let mut wrong: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    each_encoding(|e, iced, ours| {
+        if tolerated(&iced) {
+            return;
+        }
+        tried += 1;
+        let Some(ours) = ours else {
+            undecoded += 1;
+            return;
+        };
+        for diff in differences(ours, &iced, &mut factory) {
+            let entry = wrong.entry(format!("{:?}: {diff}", iced.code())).or_insert((0, format!("{e:02x?} {iced}")));
+            entry.0 += 1;
+        }
+    });
     let listing: Vec<String> = wrong.iter().map(|(k, (n, e))| format!("{k}  ({n} times, as {e})")).collect();
     assert!(tried > 100_000, "only {tried} encodings tried");
     assert!(
@@ -221,46 +228,34 @@ fn sees_no_more_than_the_rewriter() {
     use blizzard::facts::{access, effects};
     let mut factory = InstructionInfoFactory::new();
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
-    for chunk in encodings().chunks(4096) {
-        let mut bytes = vec![0x90u8; chunk.len() * 16];
-        for (k, e) in chunk.iter().enumerate() {
-            bytes[k * 16..k * 16 + e.len()].copy_from_slice(e);
+    each_encoding(|e, iced, ours| {
+        let info = factory.info(&iced);
+        let theirs = effects::effects(&iced, info);
+        // What is refused is in no output.
+        if matches!(access::access_of(&iced, info), access::Access::Unknown(_)) || ends(&iced) {
+            return;
         }
-        let code = decode(&bytes, 0x10_0000, &[]);
-        for (k, e) in chunk.iter().enumerate() {
-            let va = 0x10_0000 + k as u64 * 16;
-            let iced = Decoder::with_ip(64, &bytes[k * 16..k * 16 + 15], va, DecoderOptions::NONE).decode();
-            if iced.is_invalid() {
-                continue;
-            }
-            let info = factory.info(&iced);
-            let theirs = effects::effects(&iced, info);
-            // What is refused is in no output.
-            if matches!(access::access_of(&iced, info), access::Access::Unknown(_)) || ends(&iced) {
-                continue;
-            }
-            // What neither Capstone nor `newer` describes is unknown, and said to be.
-            let Some(ours) = code.at(va).map(|i| &code.insns[i]).filter(|i| i.fx.writes != 0xffff) else { continue };
-            if usize::from(ours.len) != iced.len() {
-                continue;
-            }
-            let mut note = |what: &str, m: u32| {
-                if m != 0 {
-                    wrong.entry(format!("{:?}: {what} {m:#x}", iced.code())).or_insert(format!("{e:02x?} {iced}"));
-                }
-            };
-            // rsp is always live.
-            note("reads too much", u32::from(ours.fx.reads) & 0xffef & !theirs.reads.0);
-            // What is read, too, is live in front of it anyway.
-            let fresh = theirs.kills.0 & !theirs.reads.0;
-            note("overwrites too little", fresh & 0xffef & !u32::from(ours.fx.kills));
-            // Rotating by nothing is nothing.
-            let nothing = matches!(iced.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr) && ours.imm & 31 == 0;
-            let flag_reads = if nothing { 0 } else { u32::from(ours.fx.flag_reads) };
-            note("reads too many flags", flag_reads & !(theirs.reads.0 >> 16));
-            note("overwrites too few flags", fresh >> 16 & !u32::from(ours.fx.flag_kills));
+        // What neither Capstone nor `newer` describes is unknown, and said to be.
+        let Some(ours) = ours.filter(|i| i.fx.writes != 0xffff) else { return };
+        if usize::from(ours.len) != iced.len() {
+            return;
         }
-    }
+        let mut note = |what: &str, m: u32| {
+            if m != 0 {
+                wrong.entry(format!("{:?}: {what} {m:#x}", iced.code())).or_insert(format!("{e:02x?} {iced}"));
+            }
+        };
+        // rsp is always live.
+        note("reads too much", u32::from(ours.fx.reads) & 0xffef & !theirs.reads.0);
+        // What is read, too, is live in front of it anyway.
+        let fresh = theirs.kills.0 & !theirs.reads.0;
+        note("overwrites too little", fresh & 0xffef & !u32::from(ours.fx.kills));
+        // Rotating by nothing is nothing.
+        let nothing = matches!(iced.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr) && ours.imm & 31 == 0;
+        let flag_reads = if nothing { 0 } else { u32::from(ours.fx.flag_reads) };
+        note("reads too many flags", flag_reads & !(theirs.reads.0 >> 16));
+        note("overwrites too few flags", fresh >> 16 & !u32::from(ours.fx.flag_kills));
+    });
     let listing: Vec<String> = wrong.iter().map(|(k, e)| format!("{k}  (as {e})")).collect();
     assert!(listing.is_empty(), "{} differences:\n{}", listing.len(), listing.join("\n"));
 }

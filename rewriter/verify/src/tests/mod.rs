@@ -260,6 +260,20 @@ fn run(dir: &Path, tool: &str, args: &[&str], text: &str) {
     assert!(out.status.success(), "{tool}: {}\n{text}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// A call of the gate of misses: what puts the address into rax, bytes and kind, and where it goes on.
+fn miss(address: &str, what: &str, to: &str) -> String {
+    format!(
+        "lea rsp, [rsp-128]
+ push rax
+ {address}
+ xchg [rsp], rax
+ push {what}
+ call qword ptr [GATE_MISS]
+ lea rsp, [rsp+128]
+ jmp {to}"
+    )
+}
+
 /// `mov rax, [rdi+8]`, rax dead in front of it, flags dead behind it.
 pub fn load() -> Program {
     Program::new(
@@ -269,7 +283,8 @@ pub fn load() -> Program {
  jnz s1
 a1: mov rax, [rdi+8]
  ret",
-        "s1: lea rax, [rdi+8]
+        &format!(
+            "s1: lea rax, [rdi+8]
  and eax, 63
  cmp eax, 56
  ja r1
@@ -277,14 +292,9 @@ a1: mov rax, [rdi+8]
  shr rax, 6
  test byte ptr [rax+T], 2
  jz a1
-r1: lea rsp, [rsp-128]
- push rax
- lea rax, [rdi+8]
- xchg [rsp], rax
- push 8 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1",
+r1: {}",
+            miss("lea rax, [rdi+8]", "8 + LOAD", "c1")
+        ),
     )
 }
 
@@ -330,14 +340,7 @@ pub fn byte_store() -> Program {
  jnz s1
 a1: mov [rdi], al
  ret",
-        "s1: lea rsp, [rsp-128]
- push rax
- lea rax, [rdi]
- xchg [rsp], rax
- push 1 + STORE
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1",
+        &format!("s1: {}", miss("lea rax, [rdi]", "1 + STORE", "c1")),
     )
 }
 
@@ -360,16 +363,12 @@ a1: mov byte ptr [rdi+rcx*4-12], 5
  ret
 out: mov eax, 2
  ret",
-        "s1: add al, 0x7f
+        &format!(
+            "s1: add al, 0x7f
  sahf
- lea rsp, [rsp-128]
- push rax
- lea rax, [rdi+rcx*4-12]
- xchg [rsp], rax
- push 1 + STORE
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1",
+ {}",
+            miss("lea rax, [rdi+rcx*4-12]", "1 + STORE", "c1")
+        ),
     )
 }
 
@@ -393,17 +392,13 @@ a1: mov [rdi+3], al
  ret
 out: mov eax, 2
  ret",
-        "s1: add al, 0x7f
+        &format!(
+            "s1: add al, 0x7f
  sahf
  mov rax, r8
- lea rsp, [rsp-128]
- push rax
- lea rax, [rdi+3]
- xchg [rsp], rax
- push 1 + STORE
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1",
+ {}",
+            miss("lea rax, [rdi+3]", "1 + STORE", "c1")
+        ),
     )
 }
 
@@ -423,16 +418,12 @@ a1: cmp byte ptr [rsp+rdi], 7
  je out
  mov rax, rcx
 out: ret",
-        "s1: pop rcx
+        &format!(
+            "s1: pop rcx
  lea rsp, [rsp+128]
- lea rsp, [rsp-128]
- push rax
- lea rax, [rsp+rdi+136]
- xchg [rsp], rax
- push 1 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1",
+ {}",
+            miss("lea rax, [rsp+rdi+136]", "1 + LOAD", "c1")
+        ),
     )
 }
 
@@ -467,14 +458,7 @@ pub fn large() -> Program {
  je s1
 a1: fxsave [rdi+64]
  ret",
-        "s1: lea rsp, [rsp-128]
- push rax
- lea rax, [rdi+64]
- xchg [rsp], rax
- push 512 + STORE
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1",
+        &format!("s1: {}", miss("lea rax, [rdi+64]", "512 + STORE", "a1")),
     )
 }
 
@@ -795,16 +779,9 @@ out: ret
 fatal: mov edi, 1
 l: inc edi
  jmp l";
-    let cold = "s1: lea rsp, [rsp-128]
- push rax
- lea rax, [rdi]
- xchg [rsp], rax
- push 1 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp c1";
+    let cold = format!("s1: {}", miss("lea rax, [rdi]", "1 + LOAD", "c1"));
     // Of checks alone; the loop would need a poll.
-    let p = Program { flags: 3, ..Program::new(text, cold) };
+    let p = Program { flags: 3, ..Program::new(text, &cold) };
     p.accepted();
     p.with("jmp l", "jnz l\n ret").found("rsi, live");
 }
@@ -822,14 +799,7 @@ g: lea r11, [rdi]
  jnz s1
 a1: movzx eax, byte ptr [rdi]
  ret";
-    let cold = "s1: lea rsp, [rsp-128]
- push rax
- lea rax, [rdi]
- xchg [rsp], rax
- push 1 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp g";
-    Program::new(text, cold).found("live in a caller");
-    Program::new(&text.replace("mov rax, r11", "mov rax, rdi"), cold).accepted();
+    let cold = format!("s1: {}", miss("lea rax, [rdi]", "1 + LOAD", "g"));
+    Program::new(text, &cold).found("live in a caller");
+    Program::new(&text.replace("mov rax, r11", "mov rax, rdi"), &cold).accepted();
 }

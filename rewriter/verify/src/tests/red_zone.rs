@@ -1,6 +1,6 @@
 //! Registers that checks keep in the red zone: what is accepted, and each way in which something of the program's would be lost.
 
-use super::Program;
+use super::{Program, miss};
 
 /// Every register is live: one is kept below rsp, where the function keeps nothing.
 fn kept() -> Program {
@@ -14,15 +14,11 @@ fn kept() -> Program {
 a1: add rax, [rdi]
  add rax, rcx
 out: ret",
-        "s1: mov rcx, [rsp-8]
-r1: lea rsp, [rsp-128]
- push rax
- mov rax, rdi
- xchg [rsp], rax
- push 8 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1",
+        &format!(
+            "s1: mov rcx, [rsp-8]
+r1: {}",
+            miss("mov rax, rdi", "8 + LOAD", "a1")
+        ),
     )
 }
 

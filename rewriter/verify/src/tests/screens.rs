@@ -2,7 +2,7 @@
 //! would pass unchecked.
 
 use super::covered::covered;
-use super::{Program, TAIL, load};
+use super::{Program, TAIL, load, miss};
 
 /// A load whose base has no index, and a store with a formed address.
 fn screened() -> Program {
@@ -15,7 +15,8 @@ c2: lea rcx, [rdi+rsi*8+16]
  jnc s2
 a2: mov [rdi+rsi*8+16], al
 out: ret",
-        &("s1: lea rax, [rdi+8]
+        &(format!(
+            "s1: lea rax, [rdi+8]
  shr rax, 6
  test dword ptr [rax+T], 0x202
  jz a1
@@ -26,17 +27,10 @@ out: ret",
 s2: shr rcx, 6
  test byte ptr [rcx+T], 1
  jz a2
- lea rsp, [rsp-128]
- push rax
- lea rax, [rdi+rsi*8+16]
- xchg [rsp], rax
- push 1 + STORE
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a2
-"
-        .to_owned()
-            + TAIL),
+ {}
+",
+            miss("lea rax, [rdi+rsi*8+16]", "1 + STORE", "a2")
+        ) + TAIL),
     )
 }
 
@@ -68,20 +62,16 @@ fn spilled() -> Program {
 a1: add rax, [rdi]
  add rax, rcx
 out: ret",
-        "s1: mov [rsp-8], rcx
+        &format!(
+            "s1: mov [rsp-8], rcx
  mov rcx, rdi
  shr rcx, 6
  test dword ptr [rcx+T], 0x202
  mov rcx, [rsp-8]
  jz a1
-r1: lea rsp, [rsp-128]
- push rax
- mov rax, rdi
- xchg [rsp], rax
- push 8 + LOAD
- call qword ptr [GATE_MISS]
- lea rsp, [rsp+128]
- jmp a1",
+r1: {}",
+            miss("mov rax, rdi", "8 + LOAD", "a1")
+        ),
     )
 }
 

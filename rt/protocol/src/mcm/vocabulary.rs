@@ -7,6 +7,7 @@ use crate::ids::{NodeId, NodeSet};
 use crate::mcm::directory::HomeState;
 use crate::protocol::messages::{Row, rows};
 use crate::tag::Tag;
+use blizzard_contract::listed;
 
 /// A message about one block. The discriminants are what travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,36 +118,26 @@ impl HomeEvent {
     }
 }
 
-/// What can happen to a block at a node that is not its home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeEvent {
-    /// The node's program misses (RI, WI and WR of figure 7-4, by the tag).
-    Load,
-    Store,
-    /// The runtime wants the memory back.
-    Evict,
-    ReturnReadOnly,
-    ReturnExclusive,
-    NackReadOnly,
-    NackExclusive,
-    Invalidate,
-    /// The event handler takes the block's job from the software queue, see [`Bits::has_job`].
-    Serve,
+listed! {
+    /// What can happen to a block at a node that is not its home.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum NodeEvent {
+        /// The node's program misses (RI, WI and WR of figure 7-4, by the tag).
+        Load,
+        Store,
+        /// The runtime wants the memory back.
+        Evict,
+        ReturnReadOnly,
+        ReturnExclusive,
+        NackReadOnly,
+        NackExclusive,
+        Invalidate,
+        /// The event handler takes the block's job from the software queue, see [`Bits::has_job`].
+        Serve,
+    }
 }
 
 impl NodeEvent {
-    pub const ALL: [NodeEvent; 9] = [
-        NodeEvent::Load,
-        NodeEvent::Store,
-        NodeEvent::Evict,
-        NodeEvent::ReturnReadOnly,
-        NodeEvent::ReturnExclusive,
-        NodeEvent::NackReadOnly,
-        NodeEvent::NackExclusive,
-        NodeEvent::Invalidate,
-        NodeEvent::Serve,
-    ];
-
     /// The event that message `msg` from the block's home is; `None` if that message is for a home.
     pub const fn from_msg(msg: Msg) -> Option<NodeEvent> {
         match msg {

@@ -149,6 +149,15 @@ impl<M: Storage> Sequential<M> {
         self.waiting.iter().any(|each| each.block == block)
     }
 
+    /// At the home: whether node 0 gives back, unasked, what it has had since before this node existed, as the first event of the page.
+    #[cold]
+    fn is_first_of_page<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, from: NodeId) -> bool {
+        if self.holders.get(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
+            first_touch(self, env, site);
+        }
+        self.holders.get(number) == Holder::of(from)
+    }
+
     /// At the home: somebody wants the block.
     fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
         let number = env.port.number(site.block);
@@ -194,7 +203,7 @@ impl<M: Storage> Sequential<M> {
     /// At the home: a node has used the block.
     fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, from: NodeId, data: Option<&Data>) {
         let number = env.port.number(site.block);
-        if self.holders.get(number) != Holder::of(from) {
+        if self.holders.get(number) != Holder::of(from) && !self.is_first_of_page(env, site, number, from) {
             return reject(env.port);
         }
         env.copy_in(site, data);

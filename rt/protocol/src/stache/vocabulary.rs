@@ -7,6 +7,7 @@ use crate::ids::{NodeId, NodeSet};
 use crate::protocol::messages::{Row, rows};
 use crate::stache::directory::{DirEntry, DirState};
 use crate::tag::Tag;
+use blizzard_contract::listed;
 
 /// A protocol message about one block. The discriminants are what travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,35 +135,25 @@ impl HomeEvent {
     }
 }
 
-/// What can happen to a block at a node that is not its home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CacheEvent {
-    /// The node's program missed.
-    Load,
-    Store,
-    /// The runtime wants the memory back.
-    Evict,
-    DataReadOnly,
-    DataWritable,
-    UpgradeAck,
-    Invalidate,
-    RecallRead,
-    RecallWrite,
+listed! {
+    /// What can happen to a block at a node that is not its home.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum CacheEvent {
+        /// The node's program missed.
+        Load,
+        Store,
+        /// The runtime wants the memory back.
+        Evict,
+        DataReadOnly,
+        DataWritable,
+        UpgradeAck,
+        Invalidate,
+        RecallRead,
+        RecallWrite,
+    }
 }
 
 impl CacheEvent {
-    pub const ALL: [CacheEvent; 9] = [
-        CacheEvent::Load,
-        CacheEvent::Store,
-        CacheEvent::Evict,
-        CacheEvent::DataReadOnly,
-        CacheEvent::DataWritable,
-        CacheEvent::UpgradeAck,
-        CacheEvent::Invalidate,
-        CacheEvent::RecallRead,
-        CacheEvent::RecallWrite,
-    ];
-
     /// The event that message `msg` from the block's home is; `None` if that message is for a home.
     pub const fn from_msg(msg: Msg) -> Option<CacheEvent> {
         match msg {
@@ -177,31 +168,24 @@ impl CacheEvent {
     }
 }
 
-/// State of a block at a node that is not its home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CacheState {
-    Invalid,
-    ReadOnly,
-    Writable,
-    /// `ReadRequest` sent.
-    ReadPending,
-    /// `WriteRequest` sent, or `UpgradeRequest` sent and the copy invalidated since.
-    WritePending,
-    /// `UpgradeRequest` sent; the copy's data is still good.
-    UpgradePending,
+listed! {
+    /// State of a block at a node that is not its home.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum CacheState {
+        Invalid,
+        ReadOnly,
+        Writable,
+        /// `ReadRequest` sent.
+        ReadPending,
+        /// `WriteRequest` sent, or `UpgradeRequest` sent and the copy invalidated since.
+        WritePending,
+        /// `UpgradeRequest` sent; the copy's data is still good.
+        UpgradePending,
+    }
 }
 
 impl CacheState {
-    pub const ALL: [CacheState; 6] = [
-        CacheState::Invalid,
-        CacheState::ReadOnly,
-        CacheState::Writable,
-        CacheState::ReadPending,
-        CacheState::WritePending,
-        CacheState::UpgradePending,
-    ];
-
     /// The tag of a copy in this state.
     pub const fn tag(self) -> Tag {
         match self {

@@ -11,37 +11,26 @@ use crate::memory::access_control::interface::AccessControl;
 use crate::memory::access_control::program::{PROGRAM, runtime_address};
 use crate::process::process;
 use crate::process::tags;
-use blizzard_contract::{BLOCK_BYTES, Counter};
+use blizzard_contract::{BLOCK_BYTES, Counter, listed};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// `TPPI_BlkTagChange`, in the order of section 3.2.5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    ValidateRw,
-    UpgradeRw,
-    ValidateRo,
-    DowngradeRo,
-    Invalidate,
-    MarkBusy,
-    NoTagChange,
-    InvalidToBusy,
-    BusyToInvalid,
+listed! {
+    /// `TPPI_BlkTagChange`, in the order of section 3.2.5, with the names of C.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Change: name {
+        ValidateRw: "TPPI_Blk_Validate_RW",
+        UpgradeRw: "TPPI_Blk_Upgrade_RW",
+        ValidateRo: "TPPI_Blk_Validate_RO",
+        DowngradeRo: "TPPI_Blk_Downgrade_RO",
+        Invalidate: "TPPI_Blk_Invalidate",
+        MarkBusy: "TPPI_Blk_Mark_Busy",
+        NoTagChange: "TPPI_Blk_No_Tag_Change",
+        InvalidToBusy: "TPPI_Blk_Invalid_To_Busy",
+        BusyToInvalid: "TPPI_Blk_Busy_To_Invalid",
+    }
 }
-
-/// The changes by their C values, with their names.
-pub const CHANGES: [(Change, &str); 9] = [
-    (Change::ValidateRw, "TPPI_Blk_Validate_RW"),
-    (Change::UpgradeRw, "TPPI_Blk_Upgrade_RW"),
-    (Change::ValidateRo, "TPPI_Blk_Validate_RO"),
-    (Change::DowngradeRo, "TPPI_Blk_Downgrade_RO"),
-    (Change::Invalidate, "TPPI_Blk_Invalidate"),
-    (Change::MarkBusy, "TPPI_Blk_Mark_Busy"),
-    (Change::NoTagChange, "TPPI_Blk_No_Tag_Change"),
-    (Change::InvalidToBusy, "TPPI_Blk_Invalid_To_Busy"),
-    (Change::BusyToInvalid, "TPPI_Blk_Busy_To_Invalid"),
-];
 
 /// The tags by their C values (section 3.2.1), with their names.
 pub const TAGS: [(Tag, &str); 4] = [
@@ -53,11 +42,7 @@ pub const TAGS: [(Tag, &str); 4] = [
 
 impl Change {
     pub fn from_c(value: u32) -> Option<Change> {
-        CHANGES.get(value as usize).map(|(change, _)| *change)
-    }
-
-    const fn name(self) -> &'static str {
-        CHANGES[self as usize].1
+        Change::ALL.get(value as usize).copied()
     }
 
     /// The tag that a block tagged `now` gets.
@@ -229,7 +214,7 @@ mod tests {
             ),
         ];
         for (now, columns) in table {
-            for (change, _) in CHANGES {
+            for change in Change::ALL {
                 let column = columns.iter().find(|(_, changes)| changes.contains(&change));
                 assert_eq!(change.is_allowed(now), column.is_some(), "{change:?} on {now:?}");
                 if let Some((next, _)) = column {
@@ -241,8 +226,8 @@ mod tests {
 
     #[test]
     fn c_values_and_changes_agree() {
-        for (value, (change, name)) in (0..).zip(CHANGES) {
-            assert_eq!((change as u32, Change::from_c(value), change.name()), (value, Some(change), name));
+        for (value, change) in (0..).zip(Change::ALL) {
+            assert_eq!((change as u32, Change::from_c(value)), (value, Some(change)));
         }
         assert_eq!((Change::from_c(9), tag_from_c(4)), (None, None));
         for (value, (tag, _)) in (0..).zip(TAGS) {

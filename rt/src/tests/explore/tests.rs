@@ -3,7 +3,7 @@
 use crate::tests::explore::models::*;
 use crate::tests::explore::search::{Found, explore};
 use crate::tests::explore::world::Model;
-use blizzard_protocol::bugs::{BUGS, Bug};
+use blizzard_protocol::bugs::Bug;
 use std::vec;
 use std::vec::Vec;
 
@@ -169,8 +169,14 @@ fn more_of_each() {
     explored(&bulk::<1024>(), "1024", ALL, 131_006);
 }
 
-/// A bug, what finds it, and by which property.
-type Row = (Bug, &'static str, Model, &'static str);
+/// A bug, the property by which it is found, and what finds it, at two sizes.
+type Row = (Bug, &'static str, [(&'static str, Model); 2]);
+
+macro_rules! at_two_sizes {
+    ($model:ident, [$($small:literal),*], [$($large:literal),*]) => {
+        [(stringify!($($small),*), $model::<$($small),*>()), (stringify!($($large),*), $model::<$($large),*>())]
+    };
+}
 
 fn property(found: &Found) -> &'static str {
     match found {
@@ -187,58 +193,36 @@ fn property(found: &Found) -> &'static str {
 #[test]
 fn each_planted_bug_is_found() {
     let rows: Vec<Row> = vec![
-        (Bug::TagOfFirstPart, "128", parts::<128>(), "failure"),
-        (Bug::TagOfFirstPart, "4096", parts::<4096>(), "failure"),
-        (Bug::LastPartOnly, "128", parts::<128>(), "stale"),
-        (Bug::LastPartOnly, "1024", parts::<1024>(), "stale"),
-        (Bug::PartsInOnePlace, "128 and 256", mixed::<128, 256>(), "rejected"),
-        (Bug::PartsInOnePlace, "256 and 512", mixed::<256, 512>(), "rejected"),
-        (Bug::EvictsWithoutData, "64", replacement::<64>(), "failure"),
-        (Bug::EvictsWithoutData, "256", replacement::<256>(), "failure"),
-        (Bug::ReplacesWhatIsUsed, "64", replacement_in_use::<64>(), "failure"),
-        (Bug::ReplacesWhatIsUsed, "1024", replacement_in_use::<1024>(), "failure"),
-        (Bug::EvictsFirstBlockOnly, "64", replacement_of_two::<64>(), "stale"),
-        (Bug::EvictsFirstBlockOnly, "512", replacement_of_two::<512>(), "stale"),
-        (Bug::OnePass, "64", call::<64>(), "kernel"),
-        (Bug::OnePass, "256", call::<256>(), "kernel"),
-        (Bug::CallIsNotPreparedAgain, "64", call::<64>(), "kernel"),
-        (Bug::CallIsNotPreparedAgain, "256", call::<256>(), "kernel"),
-        (Bug::CallIsMadeAfterWait, "64", call_after_request::<64>(), "kernel"),
-        (Bug::CallIsMadeAfterWait, "128", call_after_request::<128>(), "kernel"),
-        (Bug::HoldsNoPages, "64", call_of_two_pages::<64>(), "endless"),
-        (Bug::HoldsNoPages, "128", call_of_two_pages::<128>(), "endless"),
-        (Bug::JoinsAnyRequest, "64", joined::<64>(), "failure"),
-        (Bug::JoinsAnyRequest, "128", joined::<128>(), "failure"),
-        (Bug::AheadIsGranted, "64", beside::<64>(), "failure"),
-        (Bug::AheadIsGranted, "256", beside::<256>(), "failure"),
-        (Bug::OwnAheadIsForgotten, "64", own::<64>(), "failure"),
-        (Bug::OwnAheadIsForgotten, "256", own::<256>(), "failure"),
-        (Bug::TwoHomes, "64", home_by_use::<64>(), "writers"),
-        (Bug::TwoHomes, "512", home_by_use::<512>(), "writers"),
-        (Bug::AskerIsHome, "64", home_by_use::<64>(), "writers"),
-        (Bug::AskerIsHome, "512", home_by_use::<512>(), "writers"),
-        (Bug::EarlyMessageIsDropped, "64", home_by_use::<64>(), "standstill"),
-        (Bug::EarlyMessageIsDropped, "512", home_by_use::<512>(), "standstill"),
-        (Bug::HoldsNoUntouchedPage, "64", created::<64>(), "standstill"),
-        (Bug::HoldsNoUntouchedPage, "256", created::<256>(), "standstill"),
-        (Bug::LimitsAreLost, "64", created::<64>(), "stale"),
-        (Bug::LimitsAreLost, "256", created::<256>(), "stale"),
-        (Bug::NodeZeroKeepsHomes, "64", created::<64>(), "rejected"),
-        (Bug::NodeZeroKeepsHomes, "256", created::<256>(), "rejected"),
-        (Bug::OtherProtocolIsForgotten, "64", side_by_side::<64, 1>(), "standstill"),
-        (Bug::OtherProtocolIsForgotten, "128", side_by_side::<128, 1>(), "standstill"),
-        (Bug::BulkEndsEarly, "64", bulk::<64>(), "rejected"),
-        (Bug::BulkEndsEarly, "256", bulk::<256>(), "rejected"),
-        (Bug::StagesWhatIsClaimed, "64", bulk::<64>(), "rejected"),
-        (Bug::StagesWhatIsClaimed, "256", bulk::<256>(), "rejected"),
+        (Bug::TagOfFirstPart, "failure", at_two_sizes!(parts, [128], [4096])),
+        (Bug::LastPartOnly, "stale", at_two_sizes!(parts, [128], [1024])),
+        (Bug::PartsInOnePlace, "rejected", at_two_sizes!(mixed, [128, 256], [256, 512])),
+        (Bug::EvictsWithoutData, "failure", at_two_sizes!(replacement, [64], [256])),
+        (Bug::ReplacesWhatIsUsed, "failure", at_two_sizes!(replacement_in_use, [64], [1024])),
+        (Bug::EvictsFirstBlockOnly, "stale", at_two_sizes!(replacement_of_two, [64], [512])),
+        (Bug::OnePass, "kernel", at_two_sizes!(call, [64], [256])),
+        (Bug::CallIsNotPreparedAgain, "kernel", at_two_sizes!(call, [64], [256])),
+        (Bug::CallIsMadeAfterWait, "kernel", at_two_sizes!(call_after_request, [64], [128])),
+        (Bug::HoldsNoPages, "endless", at_two_sizes!(call_of_two_pages, [64], [128])),
+        (Bug::JoinsAnyRequest, "failure", at_two_sizes!(joined, [64], [128])),
+        (Bug::AheadIsGranted, "failure", at_two_sizes!(beside, [64], [256])),
+        (Bug::OwnAheadIsForgotten, "failure", at_two_sizes!(own, [64], [256])),
+        (Bug::TwoHomes, "writers", at_two_sizes!(home_by_use, [64], [512])),
+        (Bug::AskerIsHome, "writers", at_two_sizes!(home_by_use, [64], [512])),
+        (Bug::EarlyMessageIsDropped, "standstill", at_two_sizes!(home_by_use, [64], [512])),
+        (Bug::HoldsNoUntouchedPage, "standstill", at_two_sizes!(created, [64], [256])),
+        (Bug::LimitsAreLost, "stale", at_two_sizes!(created, [64], [256])),
+        (Bug::NodeZeroKeepsHomes, "rejected", at_two_sizes!(created, [64], [256])),
+        (Bug::OtherProtocolIsForgotten, "standstill", at_two_sizes!(side_by_side, [64, 1], [128, 1])),
+        (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
+        (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];
     let mut unfound = vec![];
-    let planted = rows.iter().map(|&(bug, ..)| bug);
     // The last one needs messages that are late: see `crate::tests::nodes::transports`.
-    let all = &BUGS[10..BUGS.len() - 1];
-    assert!(all.iter().all(|&bug| planted.clone().filter(|&each| each == bug).count() == 2), "each bug at two sizes");
-    for (bug, bytes, mut model, expected) in rows.clone() {
-        model.bug = 1 + BUGS.iter().position(|&each| each == bug).unwrap() as u64;
+    let all = &Bug::ALL[10..Bug::ALL.len() - 1];
+    assert!(all.iter().all(|bug| rows.iter().filter(|row| row.0 == *bug).count() == 1), "each bug");
+    let models = rows.into_iter().flat_map(|(bug, expected, models)| models.map(|sized| (bug, expected, sized)));
+    for (bug, expected, (bytes, mut model)) in models {
+        model.bug = bug as u64;
         match explore(&model, 30_000) {
             Ok(report) => {
                 println!("{bug:?} ({bytes} bytes): NOT FOUND by {}: {report:?}", model.name);

@@ -2,7 +2,7 @@
 
 use crate::memory::homes::PAGE_BYTES;
 use crate::sync::op::Type;
-use crate::tests::nodes::common::{COPYING, Program, run_shaped, sum};
+use crate::tests::nodes::common::{COPYING, Program, run_blocks, run_shaped, run_under, sum};
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD};
 use core::hint::spin_loop;
@@ -88,40 +88,35 @@ fn a_request_ahead_that_is_refused_holds_nobody_up() {
     const ROUNDS: u64 = 300;
     for protocol in COPYING {
         let (sent, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        run_shaped(
-            3,
-            protocol,
-            |_| (),
-            |program| {
-                let word = program.shared(BLOCK_BYTES);
-                assert_eq!(program.node.home_table.home_of(&program.node.homes, word), NodeId::new(0));
-                for round in 0..ROUNDS {
-                    program.load(word);
-                    program.barrier();
-                    if program.me() == 0 {
-                        // Both requests arrive before either is looked at.
-                        while sent.load(Ordering::SeqCst) != 2 * (round + 1) {
-                            spin_loop();
-                        }
-                    } else {
-                        program.call(|node| node.prefetch(word, 8, true));
-                        sent.fetch_add(1, Ordering::SeqCst);
-                        if program.me() == 1 + round % 2 {
-                            program.store(word, round);
-                            done.store(round + 1, Ordering::SeqCst);
-                        }
-                        let began = Instant::now();
-                        while done.load(Ordering::SeqCst) <= round {
-                            program.back_edge();
-                            assert!(began.elapsed().as_secs() < 20, "round {round}: the other node's store is held up");
-                        }
+        run_under(3, protocol, |program| {
+            let word = program.shared(BLOCK_BYTES);
+            assert_eq!(program.node.home_table.home_of(&program.node.homes, word), NodeId::new(0));
+            for round in 0..ROUNDS {
+                program.load(word);
+                program.barrier();
+                if program.me() == 0 {
+                    // Both requests arrive before either is looked at.
+                    while sent.load(Ordering::SeqCst) != 2 * (round + 1) {
+                        spin_loop();
                     }
-                    program.barrier();
-                    assert_eq!(program.load(word), round);
-                    program.barrier();
+                } else {
+                    program.call(|node| node.prefetch(word, 8, true));
+                    sent.fetch_add(1, Ordering::SeqCst);
+                    if program.me() == 1 + round % 2 {
+                        program.store(word, round);
+                        done.store(round + 1, Ordering::SeqCst);
+                    }
+                    let began = Instant::now();
+                    while done.load(Ordering::SeqCst) <= round {
+                        program.back_edge();
+                        assert!(began.elapsed().as_secs() < 20, "round {round}: the other node's store is held up");
+                    }
                 }
-            },
-        );
+                program.barrier();
+                assert_eq!(program.load(word), round);
+                program.barrier();
+            }
+        });
     }
 }
 
@@ -130,24 +125,19 @@ fn a_request_ahead_that_is_refused_holds_nobody_up() {
 fn nodes_that_ask_for_the_same_blocks_get_on() {
     for protocol in COPYING {
         for nodes in [2, 3, 5] {
-            run_shaped(
-                nodes,
-                protocol,
-                |_| (),
-                |program| {
-                    let array = program.shared(2 * PAGE_BYTES);
-                    for _ in 0..60 {
-                        for block in 0..64 {
-                            program.call(|node| node.fetch_add(array + block * 2 * BLOCK_BYTES, 1));
-                            program.back_edge();
-                        }
-                    }
-                    program.barrier();
+            run_under(nodes, protocol, |program| {
+                let array = program.shared(2 * PAGE_BYTES);
+                for _ in 0..60 {
                     for block in 0..64 {
-                        assert_eq!(program.load(array + block * 2 * BLOCK_BYTES), 60 * u64::from(nodes));
+                        program.call(|node| node.fetch_add(array + block * 2 * BLOCK_BYTES, 1));
+                        program.back_edge();
                     }
-                },
-            );
+                }
+                program.barrier();
+                for block in 0..64 {
+                    assert_eq!(program.load(array + block * 2 * BLOCK_BYTES), 60 * u64::from(nodes));
+                }
+            });
         }
     }
 }
@@ -188,41 +178,36 @@ fn large_blocks_and_a_finite_stache_bear_requests_ahead() {
 fn hints_about_one_block_leave_nobody_waiting() {
     for protocol in COPYING {
         for nodes in [2, 4] {
-            run_shaped(
-                nodes,
-                protocol,
-                |_| (),
-                |program| {
-                    let word = program.shared(2 * BLOCK_BYTES);
-                    let mut random = 88172645463325252 ^ program.me() << 20;
-                    let mut added = 0;
-                    for _ in 0..4000 {
-                        random ^= random << 13;
-                        random ^= random >> 7;
-                        random ^= random << 17;
-                        match random >> 32 & 7 {
-                            0 => program.call(|node| node.prefetch(word, 2 * BLOCK_BYTES, random >> 40 & 1 == 1)),
-                            1 => {
-                                program.call(|node| node.prefetch(word, 8, false));
-                                program.call(|node| node.fetch_add(word, 1));
-                                added += 1;
-                            }
-                            2 => program.call(|node| node.check_in(word, BLOCK_BYTES)),
-                            3 => {
-                                program.call(|node| node.fetch_add(word, 1));
-                                added += 1;
-                            }
-                            _ => {
-                                program.load(word + 8);
-                            }
+            run_under(nodes, protocol, |program| {
+                let word = program.shared(2 * BLOCK_BYTES);
+                let mut random = 88172645463325252 ^ program.me() << 20;
+                let mut added = 0;
+                for _ in 0..4000 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    match random >> 32 & 7 {
+                        0 => program.call(|node| node.prefetch(word, 2 * BLOCK_BYTES, random >> 40 & 1 == 1)),
+                        1 => {
+                            program.call(|node| node.prefetch(word, 8, false));
+                            program.call(|node| node.fetch_add(word, 1));
+                            added += 1;
                         }
-                        program.back_edge();
+                        2 => program.call(|node| node.check_in(word, BLOCK_BYTES)),
+                        3 => {
+                            program.call(|node| node.fetch_add(word, 1));
+                            added += 1;
+                        }
+                        _ => {
+                            program.load(word + 8);
+                        }
                     }
-                    program.barrier();
-                    let all = program.call(|node| node.collective_word(sum(Type::U64), added));
-                    assert_eq!(program.load(word), all);
-                },
-            );
+                    program.back_edge();
+                }
+                program.barrier();
+                let all = program.call(|node| node.collective_word(sum(Type::U64), added));
+                assert_eq!(program.load(word), all);
+            });
         }
     }
 }
@@ -232,19 +217,14 @@ fn hints_about_one_block_leave_nobody_waiting() {
 #[test]
 fn what_was_asked_for_ahead_is_waited_for_at_the_end() {
     for protocol in COPYING {
-        run_shaped(
-            2,
-            protocol,
-            |header| header.block_bytes = 4096,
-            |program| {
-                let pages = program.shared(16 * PAGE_BYTES);
-                program.barrier();
-                if program.me() == 1 {
-                    // The home says meanwhile that it computes no more.
-                    std::thread::sleep(std::time::Duration::from_millis(50));
-                    program.call(|node| node.prefetch(pages, 16 * PAGE_BYTES, true));
-                }
-            },
-        );
+        run_blocks(2, protocol, 4096, |program| {
+            let pages = program.shared(16 * PAGE_BYTES);
+            program.barrier();
+            if program.me() == 1 {
+                // The home says meanwhile that it computes no more.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                program.call(|node| node.prefetch(pages, 16 * PAGE_BYTES, true));
+            }
+        });
     }
 }

@@ -3,7 +3,7 @@
 use crate::links::links::Links;
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::node::access::Lane;
-use crate::tests::nodes::common::{COPYING, PROTOCOLS, Program, run_shaped};
+use crate::tests::nodes::common::{COPYING, PROTOCOLS, Program, run_blocks, run_shaped};
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::Block;
@@ -22,33 +22,28 @@ fn counter(program: &Program, counter: Counter) -> u64 {
 fn no_word_of_a_larger_block_is_lost() {
     for protocol in PROTOCOLS {
         for block_bytes in SIZES {
-            run_shaped(
-                3,
-                protocol,
-                |header| header.block_bytes = block_bytes,
-                |program| {
-                    let words = 3 * 512;
-                    let array = program.shared(8 * words);
-                    let me = program.me();
-                    for round in 1..=4u64 {
-                        for step in 0..60 {
-                            let word = (step * 97 + round * 31) % 512 * 3 + me;
-                            program.store(array + 8 * word, round << 32 | word);
-                            program.call(|node| node.fetch_add(array, 1 << 40));
-                            program.back_edge();
-                        }
-                        program.barrier();
-                        for step in 0..60 {
-                            let word = (step * 97 + round * 31) % 512 * 3 + (me + 1) % 3;
-                            if word != 0 {
-                                assert_eq!(program.load(array + 8 * word), round << 32 | word);
-                            }
-                            program.back_edge();
-                        }
-                        program.barrier();
+            run_blocks(3, protocol, block_bytes, |program| {
+                let words = 3 * 512;
+                let array = program.shared(8 * words);
+                let me = program.me();
+                for round in 1..=4u64 {
+                    for step in 0..60 {
+                        let word = (step * 97 + round * 31) % 512 * 3 + me;
+                        program.store(array + 8 * word, round << 32 | word);
+                        program.call(|node| node.fetch_add(array, 1 << 40));
+                        program.back_edge();
                     }
-                },
-            );
+                    program.barrier();
+                    for step in 0..60 {
+                        let word = (step * 97 + round * 31) % 512 * 3 + (me + 1) % 3;
+                        if word != 0 {
+                            assert_eq!(program.load(array + 8 * word), round << 32 | word);
+                        }
+                        program.back_edge();
+                    }
+                    program.barrier();
+                }
+            });
         }
     }
 }
@@ -90,79 +85,69 @@ fn additions_survive_false_sharing_replacement_and_hints() {
 #[test]
 fn wide_accesses_get_all_their_blocks() {
     for block_bytes in SIZES {
-        run_shaped(
-            3,
-            PROTOCOLS[0],
-            |header| header.block_bytes = block_bytes,
-            |program| {
-                let array = program.shared(4 * PAGE_BYTES);
-                for round in 0..120u64 {
-                    let border = array + u64::from(block_bytes) * (1 + (round + program.me()) % 3);
-                    if (round + program.me()) % 3 == 0 {
-                        program.store(border - 3, u64::from_ne_bytes([program.me() as u8 + 1; 8]));
-                    } else {
-                        let bytes = program.load(border - 3).to_ne_bytes();
-                        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{bytes:?}");
-                    }
-                    let store = round % 4 == 0;
-                    let lane = |lane: u64| {
-                        let addr = array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200);
-                        Lane { addr, bytes: 8, store, masked: false }
-                    };
-                    let lanes: Vec<Lane> = (0..14).map(lane).collect();
-                    program.call(|node| node.access_lanes(&lanes));
-                    for lane in &lanes {
-                        assert!(program.node.is_accessible(lane.addr, lane.bytes, lane.store));
-                    }
-                    program.back_edge();
+        run_blocks(3, PROTOCOLS[0], block_bytes, |program| {
+            let array = program.shared(4 * PAGE_BYTES);
+            for round in 0..120u64 {
+                let border = array + u64::from(block_bytes) * (1 + (round + program.me()) % 3);
+                if (round + program.me()) % 3 == 0 {
+                    program.store(border - 3, u64::from_ne_bytes([program.me() as u8 + 1; 8]));
+                } else {
+                    let bytes = program.load(border - 3).to_ne_bytes();
+                    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{bytes:?}");
                 }
-            },
-        );
+                let store = round % 4 == 0;
+                let lane = |lane: u64| {
+                    let addr = array + (lane * 1000 + round * 64) % (4 * PAGE_BYTES - 200);
+                    Lane { addr, bytes: 8, store, masked: false }
+                };
+                let lanes: Vec<Lane> = (0..14).map(lane).collect();
+                program.call(|node| node.access_lanes(&lanes));
+                for lane in &lanes {
+                    assert!(program.node.is_accessible(lane.addr, lane.bytes, lane.store));
+                }
+                program.back_edge();
+            }
+        });
     }
 }
 
 /// A block of 4 KiB takes one miss where 64 small ones take 64; its tags change together; allocations do not share blocks.
 #[test]
 fn a_larger_block_is_one_miss() {
-    run_shaped(
-        2,
-        PROTOCOLS[0],
-        |header| header.block_bytes = 4096,
-        |program| {
-            let home = NodeId::new(0);
-            if program.me() == 0 {
-                let [a, b] = [100, 5000].map(|bytes| program.call(|node| node.alloc_home(home, bytes)));
-                assert!(a.is_multiple_of(4096) && b == a + 4096);
-                (0..512).for_each(|word| program.store(a + 8 * word, word));
-                program.call(|node| node.publish(0, a));
-                let c = program.call(|node| node.alloc_home(home, 1));
-                assert_eq!(c, b + 8192);
-                // Recycled memory is zero again.
-                program.store(b + 8000, 7);
-                program.call(|node| node.free(b));
-                assert_eq!(program.call(|node| node.alloc_home(home, 8000)), b);
-                assert_eq!(program.load(b + 8000), 0);
+    run_blocks(2, PROTOCOLS[0], 4096, |program| {
+        let home = NodeId::new(0);
+        if program.me() == 0 {
+            let [a, b] = [100, 5000].map(|bytes| program.call(|node| node.alloc_home(home, bytes)));
+            assert!(a.is_multiple_of(4096) && b == a + 4096);
+            (0..512).for_each(|word| program.store(a + 8 * word, word));
+            program.call(|node| node.publish(0, a));
+            let c = program.call(|node| node.alloc_home(home, 1));
+            assert_eq!(c, b + 8192);
+            // Recycled memory is zero again.
+            program.store(b + 8000, 7);
+            program.call(|node| node.free(b));
+            assert_eq!(program.call(|node| node.alloc_home(home, 8000)), b);
+            assert_eq!(program.load(b + 8000), 0);
+        }
+        let at = program.call(|node| node.lookup(0));
+        program.barrier();
+        if program.me() == 1 {
+            for word in (0..512).rev() {
+                assert_eq!(program.load(at + 8 * word), word);
             }
-            let at = program.call(|node| node.lookup(0));
-            program.barrier();
-            if program.me() == 1 {
-                for word in (0..512).rev() {
-                    assert_eq!(program.load(at + 8 * word), word);
-                }
-                assert_eq!(counter(program, Counter::ReadMisses), 1);
-                program.store(at + 2048, 9);
-                let tags: Vec<_> = (0..4096 / BLOCK_BYTES)
-                    .map(|part| program.node.space.tag(Block::of(at + part * BLOCK_BYTES)))
-                    .collect();
-                assert!(tags.iter().all(|&tag| tag == Some(blizzard_protocol::tag::Tag::Writable)), "{tags:?}");
-                assert_eq!(counter(program, Counter::Upgrades), 1);
-            }
-            program.barrier();
-            assert_eq!(program.load(at + 2048), 9);
-            assert_eq!(program.load(at + 4088), 511);
-            program.barrier();
-        },
-    );
+            assert_eq!(counter(program, Counter::ReadMisses), 1);
+            program.store(at + 2048, 9);
+            let tags: Vec<_> = (0..4096 / BLOCK_BYTES)
+                .map(|part| program.node.space.tag(Block::of(at + part * BLOCK_BYTES)))
+                .collect();
+            assert!(tags.iter().all(|&tag| tag == Some(blizzard_protocol::tag::Tag::Writable)), "{tags:?}");
+            assert_eq!(counter(program, Counter::Upgrades), 1);
+        }
+        program.barrier();
+        assert_eq!(program.load(at + 2048), 9);
+        assert_eq!(program.load(at + 4088), 511);
+        program.barrier();
+    });
 }
 
 /// Each page's home is the node that used it first; whoever asks before that node knows is served all the same.
@@ -412,28 +397,23 @@ fn compute_until(program: &mut Program, done: &AtomicBool) {
 fn a_write_back_larger_than_the_ring_is_told_to_a_home_that_computes() {
     for protocol in PROTOCOLS {
         let done = AtomicBool::new(false);
-        run_shaped(
-            3,
-            protocol,
-            |header| header.block_bytes = 4096,
-            |program| {
-                let word = program.shared(8);
-                assert_eq!(program.node.home_table.home_of(&program.node.homes, word), NodeId::new(0));
-                if program.me() == 1 {
-                    program.store(word, 7);
+        run_blocks(3, protocol, 4096, |program| {
+            let word = program.shared(8);
+            assert_eq!(program.node.home_table.home_of(&program.node.homes, word), NodeId::new(0));
+            if program.me() == 1 {
+                program.store(word, 7);
+            }
+            program.barrier();
+            match program.me() {
+                0 => compute_until(program, &done),
+                1 => {}
+                _ => {
+                    assert_eq!(program.load(word), 7);
+                    done.store(true, Ordering::SeqCst);
                 }
-                program.barrier();
-                match program.me() {
-                    0 => compute_until(program, &done),
-                    1 => {}
-                    _ => {
-                        assert_eq!(program.load(word), 7);
-                        done.store(true, Ordering::SeqCst);
-                    }
-                }
-                program.barrier();
-            },
-        );
+            }
+            program.barrier();
+        });
     }
 }
 
@@ -443,43 +423,38 @@ fn a_write_back_larger_than_the_ring_is_told_to_a_home_that_computes() {
 fn a_ring_full_of_answers_holds_nobody_up() {
     for protocol in COPYING {
         let (done, asked) = (AtomicBool::new(false), AtomicBool::new(false));
-        run_shaped(
-            3,
-            protocol,
-            |header| header.block_bytes = 1024,
-            |program| {
-                let at = program.shared(4 * PAGE_BYTES);
-                let blocks = [0, 1, 2, 3].map(|n| at + 1024 * n);
-                assert_eq!(program.node.homes.home_of(at), NodeId::new(0));
-                if program.me() == 0 {
-                    blocks.iter().for_each(|&addr| program.store(addr, 5));
-                }
-                program.barrier();
-                match program.me() {
-                    0 => {}
-                    1 => {
-                        program.call(|node| blocks.iter().for_each(|&addr| node.prefetch(addr, 8, false)));
-                        let home = program.node.region.context(program.node.manager());
-                        let began = Instant::now();
-                        while home.counter(Counter::SendsBuffered) == 0 {
-                            core::hint::spin_loop();
-                            assert!(began.elapsed() < Duration::from_secs(20), "the answers fit into the ring");
-                        }
-                        asked.store(true, Ordering::SeqCst);
-                        compute_until(program, &done);
+        run_blocks(3, protocol, 1024, |program| {
+            let at = program.shared(4 * PAGE_BYTES);
+            let blocks = [0, 1, 2, 3].map(|n| at + 1024 * n);
+            assert_eq!(program.node.homes.home_of(at), NodeId::new(0));
+            if program.me() == 0 {
+                blocks.iter().for_each(|&addr| program.store(addr, 5));
+            }
+            program.barrier();
+            match program.me() {
+                0 => {}
+                1 => {
+                    program.call(|node| blocks.iter().for_each(|&addr| node.prefetch(addr, 8, false)));
+                    let home = program.node.region.context(program.node.manager());
+                    let began = Instant::now();
+                    while home.counter(Counter::SendsBuffered) == 0 {
+                        core::hint::spin_loop();
+                        assert!(began.elapsed() < Duration::from_secs(20), "the answers fit into the ring");
                     }
-                    _ => {
-                        while !asked.load(Ordering::SeqCst) {
-                            core::hint::spin_loop();
-                        }
-                        program.store(blocks[3], 6);
-                        done.store(true, Ordering::SeqCst);
-                    }
+                    asked.store(true, Ordering::SeqCst);
+                    compute_until(program, &done);
                 }
-                program.barrier();
-                assert_eq!(program.load(blocks[3]), 6);
-                assert_eq!(program.load(blocks[0]), 5);
-            },
-        );
+                _ => {
+                    while !asked.load(Ordering::SeqCst) {
+                        core::hint::spin_loop();
+                    }
+                    program.store(blocks[3], 6);
+                    done.store(true, Ordering::SeqCst);
+                }
+            }
+            program.barrier();
+            assert_eq!(program.load(blocks[3]), 6);
+            assert_eq!(program.load(blocks[0]), 5);
+        });
     }
 }

@@ -263,6 +263,21 @@ pub fn run_finite<R: Send>(
     run_shaped(nodes, protocol, |header| header.stache_pages = pages, main)
 }
 
+/// A run under a protocol; no node may fail.
+pub fn run_under<R: Send>(nodes: u32, protocol: u32, main: impl Fn(&mut Program) -> R + core::marker::Sync) -> Vec<R> {
+    run_shaped(nodes, protocol, |_| (), main)
+}
+
+/// The same with blocks of so many bytes.
+pub fn run_blocks<R: Send>(
+    nodes: u32,
+    protocol: u32,
+    block_bytes: u32,
+    main: impl Fn(&mut Program) -> R + core::marker::Sync,
+) -> Vec<R> {
+    run_shaped(nodes, protocol, |header| header.block_bytes = block_bytes, main)
+}
+
 /// A run with another header than usual; no node may fail.
 pub fn run_shaped<R: Send>(
     nodes: u32,

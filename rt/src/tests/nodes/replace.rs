@@ -1,7 +1,7 @@
 //! The finite stache and the hints, with several nodes in one process.
 
 use crate::memory::homes::PAGE_BYTES;
-use crate::tests::nodes::common::{COPYING, Program, run_finite, run_shaped};
+use crate::tests::nodes::common::{COPYING, Program, run_finite, run_under};
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::BLOCK_BYTES;
 
@@ -178,34 +178,29 @@ fn hints_of_all_nodes_change_no_result() {
 #[test]
 fn a_hint_about_everything_is_about_what_there_is() {
     for protocol in COPYING {
-        run_shaped(
-            3,
-            protocol,
-            |_| (),
-            |program| {
-                let at = program.shared(4 * PAGE_BYTES);
-                let blocks = 4 * PAGE_BYTES / BLOCK_BYTES;
-                if program.me() == 0 {
-                    (0..blocks).for_each(|n| program.store(at + n * BLOCK_BYTES, n));
+        run_under(3, protocol, |program| {
+            let at = program.shared(4 * PAGE_BYTES);
+            let blocks = 4 * PAGE_BYTES / BLOCK_BYTES;
+            if program.me() == 0 {
+                (0..blocks).for_each(|n| program.store(at + n * BLOCK_BYTES, n));
+            }
+            program.barrier();
+            if program.me() == 1 {
+                let sent = |program: &Program| program.node.context.counter(Counter::MessagesSent);
+                let before = sent(program);
+                program.call(|node| node.check_out(0, u64::MAX, false));
+                program.call(|node| node.prefetch(at - 1, u64::MAX, false));
+                program.call(|node| node.prefetch(u64::MAX - 5, 9, false));
+                for n in 0..blocks {
+                    assert!(program.node.is_accessible(at + n * BLOCK_BYTES, 8, false));
                 }
-                program.barrier();
-                if program.me() == 1 {
-                    let sent = |program: &Program| program.node.context.counter(Counter::MessagesSent);
-                    let before = sent(program);
-                    program.call(|node| node.check_out(0, u64::MAX, false));
-                    program.call(|node| node.prefetch(at - 1, u64::MAX, false));
-                    program.call(|node| node.prefetch(u64::MAX - 5, 9, false));
-                    for n in 0..blocks {
-                        assert!(program.node.is_accessible(at + n * BLOCK_BYTES, 8, false));
-                    }
-                    program.call(|node| node.check_in(at - 100, 1 << 50));
-                    // A request for each block, and a question about each arena twice.
-                    let cost = sent(program) - before;
-                    assert!(cost <= 2 * blocks + 200, "{cost} messages");
-                }
-                program.barrier();
-                (0..blocks).for_each(|n| assert_eq!(program.load(at + n * BLOCK_BYTES), n));
-            },
-        );
+                program.call(|node| node.check_in(at - 100, 1 << 50));
+                // A request for each block, and a question about each arena twice.
+                let cost = sent(program) - before;
+                assert!(cost <= 2 * blocks + 200, "{cost} messages");
+            }
+            program.barrier();
+            (0..blocks).for_each(|n| assert_eq!(program.load(at + n * BLOCK_BYTES), n));
+        });
     }
 }

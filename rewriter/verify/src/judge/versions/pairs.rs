@@ -41,10 +41,10 @@ impl<'x> Version<'x> {
         self.own.partition_point(|&o| (o as usize) < k)
     }
 
-    /// Where the instruction begins, inserted code included.
+    /// Where the instruction begins, inserted code included, but for a redirection's jump in front of a function.
     pub(crate) fn begin(&self, k: usize) -> usize {
         let mut from = k;
-        while from > 0 && get(&self.sites.inserted, from - 1) && self.insn(from - 1).end() == self.insn(from).va {
+        while from > 0 && self.sites.goes_on(self.code, from - 1) && self.insn(from - 1).end() == self.insn(from).va {
             from -= 1;
         }
         from

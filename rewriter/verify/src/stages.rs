@@ -24,7 +24,7 @@ use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::rows::Needed;
-use crate::judge::versions::{flow, redirects, sequences};
+use crate::judge::versions::{flow, pairs, redirects, sequences};
 use crate::sites::{find, site};
 use blizzard_contract::module_flags;
 
@@ -166,7 +166,7 @@ pub(crate) fn audit_against(
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
     if let Some(v) = &versions {
-        let pad = |plain, full| flow::leads_alike(v, plain, full);
+        let pad = |plain, full| pairs::leads_alike(v, plain, full);
         cfi::compare_versions(&m, (&text, &full, &cold), &sites_full, &v.places(), &pad, &mut audit);
     }
     unless_settled!();

@@ -12,7 +12,7 @@ use crate::decode::insn::{Insn, NO_TARGET, RIP};
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
 use crate::graph::tables::Tables;
-use crate::judge::versions::pairs::{NONE, Versions};
+use crate::judge::versions::pairs::{NONE, Versions, leads_alike};
 use crate::judge::versions::redirects::Redirect;
 use foldhash::HashSet;
 
@@ -37,18 +37,6 @@ pub(crate) fn judge(m: &Module, v: &Versions, redirects: &[Redirect], returns: &
     }
     plain_stays(m, v, redirects, audit);
     frames_are_whole(m, v, audit);
-}
-
-/// Whether `to` in full code is where `from` in plain code leads, or its full version; both with the same polls.
-pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
-    let Some(was) = v.plain.landing(from) else { return false };
-    match v.full_of[was.at] {
-        NONE => v.plain.landing(to) == Some(was),
-        b => v
-            .full
-            .landing(to)
-            .is_some_and(|is| is.at == b as usize && (is.polls || !was.polls) && is.breaks == was.breaks),
-    }
 }
 
 /// What an instruction names: jumps, calls, distances.

@@ -343,6 +343,18 @@ impl<'x> Versions<'x> {
     }
 }
 
+/// Whether `to` in full code is where `from` in plain code leads, or its full version; both with the same polls.
+pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
+    let Some(was) = v.plain.landing(from) else { return false };
+    match v.full_of[was.at] {
+        NONE => v.plain.landing(to) == Some(was),
+        b => v
+            .full
+            .landing(to)
+            .is_some_and(|is| is.at == b as usize && (is.polls || !was.polls) && is.breaks == was.breaks),
+    }
+}
+
 /// The bytes of an instruction of the text.
 pub(crate) fn bytes<'a>(m: &Module<'a>, i: &Insn) -> &'a [u8] {
     let at = i.va.wrapping_sub(m.text.va) as usize;

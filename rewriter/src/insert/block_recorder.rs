@@ -5,7 +5,8 @@
 //! and reads back: how many instructions a block has, which of them access memory, what was inserted for each.
 //!
 //! Input: [`Recorder`], filled in the order of emission. Output: the section's bytes; [`block_table::Table`] when read. Addresses are the input's.
-//! **Invariant**: counter `k` belongs to the `k`th block of the table. A block that is emitted twice has two entries.
+//! **Invariant**: counter `k` belongs to the `k`th block of the table. A block that is emitted twice, as in both versions of guarded
+//! code, has two entries.
 
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::{Flow, InsnId};

@@ -41,7 +41,7 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
     let (hot, cold, screens) = (code.hot.pos(), code.cold.pos(), code.sites.screens);
     match instrument {
         Instrument::Counter { insns } => {
-            if let Some(counter) = code.recorder.begin(site.id, insns) {
+            if let Some(counter) = code.recorder.begin(site.program(), insns) {
                 polls::count_block(code, site, counter);
             }
         }
@@ -59,9 +59,9 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
         hot: hot..code.hot.pos(),
         cold: cold..code.cold.pos(),
     };
-    let mut mark = |class, inserted, place| code.recorder.mark_at(site.id, class, inserted, place);
+    let mut mark = |class, inserted, place| code.recorder.mark_at(site.program(), class, inserted, place);
     match instrument {
-        Instrument::Counter { .. } => code.recorder.counter_at(site.id, place),
+        Instrument::Counter { .. } => code.recorder.counter_at(site.program(), place),
         Instrument::Poll => mark(Class::Poll, inserted, place),
         Instrument::StackTest => mark(Class::StackTest, inserted, place),
         Instrument::Check(Decision::CheckTwo(a, b)) => {

@@ -41,6 +41,11 @@ pub struct Site<'x> {
 }
 
 impl Site<'_> {
+    /// The instruction of the program, whichever version of it this is.
+    pub(super) fn program(&self) -> InsnId {
+        self.plain.unwrap_or(self.id)
+    }
+
     /// A move of rsp that has happened at position `pos` of the hot buffer.
     pub(super) fn stack_place(&self, pos: usize, lower_by: i32) -> StackPlace {
         StackPlace { id: self.id, delta: pos as u32 - self.begin, lower_by: lower_by as u32 }

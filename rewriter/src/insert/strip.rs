@@ -58,7 +58,7 @@ pub fn head<'x>(code: &mut Code, site: &Site, strip: &'x Strip) -> Open<'x> {
     // From the comparison the way may lead into the loop's copy.
     instruments::insert(code, site, Instrument::Counter { insns: 0 }).expect("only a check can be refused");
     let mark = code.recorder.next_mark();
-    code.recorder.mark(site.id, Class::Strip, 2);
+    code.recorder.mark(site.program(), Class::Strip, 2);
     asm::cmp_reg_mem64(&mut code.hot.bytes, strip.counter, word(limit).0);
     let at = asm::jcc32(&mut code.hot.bytes, if limit == Limit::Up { asm::CC_AE } else { asm::CC_BE });
     // The tests are emitted when the block is.

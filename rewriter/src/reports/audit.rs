@@ -5,11 +5,13 @@
 pub use blizzard_verify::{Around, Audit, Finding, Inputs, Run, Runtime, Suspect, mutation, suspects, verify_against};
 
 use crate::base::error::{Error, Result};
+use crate::base::options::Access;
 use crate::write::runtime_blob;
 
 /// The runtimes that programs have which this build rewrites.
 pub fn runtimes() -> Vec<Runtime<'static>> {
-    runtime_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
+    let known = |&(access, file): &(Access, _)| Runtime::File { file, guard: Some(access == Access::Guard) };
+    runtime_blob::FILES.iter().map(known).collect()
 }
 
 /// Audits the rewritten file `file`; `name` is used in messages.

@@ -153,7 +153,7 @@ fn key_of(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::options::{Checks, Poll};
+    use crate::base::options::{Access, Checks, Poll};
     use crate::read::rewritten;
     use crate::store::library_search::libraries_of;
 
@@ -165,6 +165,7 @@ mod tests {
     fn keys_lead_back_to_their_options() {
         let folder = tempfile::tempdir().unwrap();
         let other = Options {
+            access: Access::Guard,
             checks: Checks::Stores,
             poll: Poll::None,
             count: true,

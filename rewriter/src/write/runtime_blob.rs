@@ -36,8 +36,9 @@ use std::fmt;
 
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
-/// The files of all runtimes that this rewriter puts into programs.
-pub static FILES: [&[u8]; 3] = [BLOB, BLOB_INSTRUMENTS, BLOB_GUARD];
+/// The files of all runtimes that this rewriter puts into programs, and what code each serves.
+pub static FILES: [(Access, &[u8]); 3] =
+    [(Access::Tests, BLOB), (Access::Tests, BLOB_INSTRUMENTS), (Access::Guard, BLOB_GUARD)];
 /// That of guarded code.
 static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
 /// The same with the feature `instruments`.

@@ -24,7 +24,7 @@ use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::rows::Needed;
-use crate::judge::versions::{flow, sequences};
+use crate::judge::versions::{flow, pairs, redirects, sequences};
 use crate::sites::{find, site};
 use blizzard_contract::module_flags;
 
@@ -95,6 +95,8 @@ pub(crate) fn audit_against(
     let (cx, cx_full) = (context(&text), context(&full));
     let mut sites = find::find(&cx);
     syscalls::mark(&gated, &mut sites);
+    let redirects = if guard { redirects::admit(&m, &text, &mut audit) } else { Vec::new() };
+    redirects::mark(&redirects, &mut sites);
     let mut sites_full = find::find(&cx_full);
     syscalls::mark(&gated_full, &mut sites_full);
     for (code, sites) in [(&text, &sites), (&full, &sites_full)] {
@@ -140,7 +142,8 @@ pub(crate) fn audit_against(
         audit.finding(*va, m.place(*va), problem.clone());
     }
     if let Some(v) = &versions {
-        flow::judge(&m, v, &returns, &mut audit);
+        flow::judge(&m, v, &redirects, &returns, &mut audit);
+        redirects::judge(&m, v, &redirects, &returns, &mut audit);
         flow::tables(&m, v, &tables, &mut audit);
     }
     let reads: Vec<usize> = tables.reads.iter().map(|r| r.0).collect();
@@ -163,7 +166,7 @@ pub(crate) fn audit_against(
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);
     if let Some(v) = &versions {
-        let pad = |plain, full| flow::leads_alike(v, plain, full);
+        let pad = |plain, full| pairs::leads_alike(v, plain, full);
         cfi::compare_versions(&m, (&text, &full, &cold), &sites_full, &v.places(), &pad, &mut audit);
     }
     unless_settled!();

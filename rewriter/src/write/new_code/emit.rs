@@ -93,6 +93,9 @@ impl Emission<'_> {
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1 + if full { tables } else { 0 });
             let was_emitting = std::mem::replace(&mut emitting, !full || versions.has_full(id));
             if !emitting {
+                if matches!(&part, Part::Cued(cue) if cue.is_first()) {
+                    lengths.next();
+                }
                 run.copy(code, image);
                 if was_emitting && falls_into(insns, id) {
                     branch(code, None, id, 0);

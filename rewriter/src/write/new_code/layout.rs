@@ -455,14 +455,14 @@ fn proven(
     (proofs.claims.iter().map(claim).collect(), proofs.regions.iter().map(region).collect())
 }
 
-/// The tables that full versions read: they lead to full versions.
+/// The tables that full versions read, by the index of those that plain ones read: they lead to full versions. Where the load has none, an empty one.
 fn full_tables(versions: &Versions, tables: &[JumpTable]) -> Vec<JumpTable> {
     if !versions.are_two() {
         return Vec::new();
     }
     let full = |t: &JumpTable| JumpTable {
         load: versions.full_label(t.load),
-        targets: t.targets_in(|id| versions.full(id)),
+        targets: if versions.has_full(t.load) { t.targets_in(|id| versions.full(id)) } else { Vec::new() },
         ..t.clone()
     };
     tables.iter().map(full).collect()

@@ -359,9 +359,19 @@ impl<'a> Module<'a> {
     /// The rows of the version table, as addresses: an access in plain code, and where it begins in full code. `None` as for the trap map.
     pub fn versions(&self) -> Option<Vec<(u64, u64)>> {
         let info = &self.info;
-        let rows =
-            self.rows(info.version_codes_va, info.version_code_bytes, info.version_heads_va, info.version_count)?;
-        let at = |offset: u32| info.new_base_va.wrapping_add(offset.into());
+        self.to_full(info.version_codes_va, info.version_code_bytes, info.version_heads_va, info.version_count)
+    }
+
+    /// The rows of the table of redirections, as addresses: where a function begins in plain code, and in full code. `None` as for the trap map.
+    pub fn redirects(&self) -> Option<Vec<(u64, u64)>> {
+        let info = &self.info;
+        self.to_full(info.redirect_codes_va, info.redirect_code_bytes, info.redirect_heads_va, info.redirect_count)
+    }
+
+    /// The rows of a table that leads from new code to new code.
+    fn to_full(&self, codes_va: u64, code_bytes: u64, heads_va: u64, rows: u64) -> Option<Vec<(u64, u64)>> {
+        let rows = self.rows(codes_va, code_bytes, heads_va, rows)?;
+        let at = |offset: u32| self.info.new_base_va.wrapping_add(offset.into());
         Some(rows.iter().map(|row| (at(row.old), at(row.new))).collect())
     }
 

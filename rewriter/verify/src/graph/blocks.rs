@@ -258,11 +258,16 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect
     };
     mark(text.base);
     let mut entry_vas = entries(m, indirect);
+    let flow_of = |k: usize| match text.insns[k].flow {
+        flow if !get(&sites.inserted, k) => flow,
+        _ if sites.goes_on(text, k) => Flow::Next,
+        _ => Flow::Stop,
+    };
     for (k, i) in text.insns.iter().enumerate() {
-        if get(&sites.inserted, k) || i.flow == Flow::Next {
+        if flow_of(k) == Flow::Next {
             continue;
         }
-        match i.flow {
+        match flow_of(k) {
             Flow::Cond | Flow::Jump | Flow::Call => {
                 mark(i.target);
                 if i.flow == Flow::Call {
@@ -305,7 +310,7 @@ pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect
             let range = g.range(b, text);
             let last = range.end - 1;
             let i = &text.insns[last];
-            let flow = if get(&sites.inserted, last) { Flow::Next } else { i.flow };
+            let flow = flow_of(last);
             let gap = text.insns.get(range.end).is_none_or(|next| next.va != i.end());
             match flow {
                 Flow::Next if gap => End::Stop,

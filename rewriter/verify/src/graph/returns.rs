@@ -73,7 +73,7 @@ impl Returns {
                 continue;
             }
             let p = &text.insns[k - 1];
-            let goes_on = !own(k - 1)
+            let goes_on = sites.goes_on(text, k - 1)
                 || match p.flow {
                     Flow::Next | Flow::Cond => true,
                     Flow::Call | Flow::CallInd if ends_function(p) => false,

@@ -113,7 +113,7 @@ impl<'x> Finder<'x> {
             Flow::Call | Flow::CallInd => !self.returns.never(k),
             Flow::Jump | Flow::JumpInd | Flow::Ret | Flow::Stop => false,
         };
-        next && (goes_on || get(&self.sites.inserted, k))
+        next && (goes_on || self.sites.goes_on(self.text, k))
     }
 
     /// The callee of a direct call leaves a register alone, as callers compiled with `-fipa-ra` rely on.

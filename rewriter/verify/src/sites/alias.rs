@@ -7,9 +7,9 @@
 //! Source: `rewriter/SEQUENCES.md`, "Guarded code".
 
 use crate::decode::effects::{ALL_FLAGS, Flow, bit};
-use crate::decode::insn::Insn;
+use crate::decode::insn::{GS, Insn};
 use crate::sites::gates::gate_arguments;
-use crate::sites::guarded::{GS, Target, has_prefix, required_mask};
+use crate::sites::guarded::{Target, has_prefix, required_mask};
 use crate::sites::site::{Context, Hot, Kind, Proven, Site};
 use crate::sites::symbolic::Cond;
 use crate::sites::walk::{Exit, walk_cold};

@@ -4,7 +4,7 @@
 //! of a string instruction. Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
-use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED};
+use crate::decode::insn::{GS, Insn, MASKED, Mem, NONE, PREFIXED};
 use crate::decode::raw::prefixes;
 use crate::sites::site::{Context, Kind};
 use crate::sites::symbolic::{Cond, Lin, State};
@@ -30,9 +30,6 @@ pub(crate) struct Target {
     pub access: Access,
     pub masked: bool,
 }
-
-/// The override of %gs.
-pub(crate) const GS: u8 = 0x65;
 
 const NOWHERE: Lin = Lin::reg(NONE);
 

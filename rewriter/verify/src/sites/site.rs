@@ -5,6 +5,7 @@
 //! Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::decoder::Code;
+use crate::decode::effects::Flow;
 use crate::sites::symbolic::{Cond, Lin, State};
 
 /// What a site is for.
@@ -173,6 +174,11 @@ pub struct Sites {
 }
 
 impl Sites {
+    /// Whether an instruction is inserted and goes on behind it, as all inserted code does but the jump of a redirection, to which nothing leads.
+    pub fn goes_on(&self, text: &Code, k: usize) -> bool {
+        get(&self.inserted, k) && text.insns[k].flow != Flow::Jump
+    }
+
     /// The instruction behind the test of rsp that begins with `k`.
     pub fn behind_stack_test(&self, k: usize) -> Option<usize> {
         let at = self.list.binary_search_by_key(&k, |s| s.start).ok()?;

@@ -114,7 +114,7 @@ struct Walk<'x, 'a> {
 impl Walk<'_, '_> {
     /// All ways from the branch of the comparison on.
     fn all(&mut self, target: u64) -> Result<(), String> {
-        let mut seen: Vec<(u64, State)> = vec![(target, known_registers(&State::new()))];
+        let mut seen: Vec<(u64, State)> = vec![(target, known_registers(&State::new(self.cx.guard)))];
         let mut next = 0;
         while let Some((va, state)) = seen.get(next).cloned() {
             next += 1;

@@ -6,7 +6,7 @@
 //! sequence is ordered. Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
 use crate::decode::effects::{ALL_FLAGS, CF, Flow, OF, RAX, RSP};
-use crate::decode::insn::{Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
+use crate::decode::insn::{GS, Insn, MASKED, Mem, NONE, PREFIXED, RIP, WIDE};
 use blizzard_contract as contract;
 
 /// Bytes below rsp that belong to the program.
@@ -113,6 +113,8 @@ pub struct State {
     pub limit: Option<(u64, Val)>,
     /// Something no inserted code may do.
     pub fault: Option<&'static str>,
+    /// Tags are read at their alias, and nowhere else: guarded code.
+    guard: bool,
 }
 
 /// What an instruction does to the walk.
@@ -137,12 +139,12 @@ pub enum Step {
 }
 
 impl State {
-    pub fn new() -> State {
+    pub fn new(guard: bool) -> State {
         let mut regs = [Val::Junk; 16];
         for (r, v) in regs.iter_mut().enumerate() {
             *v = Val::Lin(Lin::reg(r as u8));
         }
-        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, limit: None, fault: None }
+        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, limit: None, fault: None, guard }
     }
 
     /// Bytes by which rsp differs from its initial value.
@@ -281,7 +283,7 @@ impl State {
             Flow::Next => {}
             _ => return Step::Stop,
         }
-        if i.has(PREFIXED | MASKED) {
+        if i.has(PREFIXED | MASKED) && !(self.guard && is_tag_test_at_alias(i)) {
             return Step::Stop;
         }
         match self.straight(i) {
@@ -381,7 +383,7 @@ impl State {
             (0xf6 | 0xf7, Some(m)) if i.ext == 0 && !wide => {
                 // A tag so many blocks further on.
                 let further = (m.disp as u64).wrapping_sub(contract::TAG_TABLE_BASE);
-                if m.base >= 16 || m.index != NONE || m.seg != 0 || further > FURTHEST {
+                if m.base >= 16 || m.index != NONE || self.guard != is_tag_test_at_alias(i) || further > FURTHEST {
                     return None;
                 }
                 let Val::Block(mut lin) = self.regs[m.base as usize] else { return None };
@@ -391,9 +393,8 @@ impl State {
                 self.cond = Some(Cond::Tag { lin, bytes: i.size as u8, mask });
             }
             (0x80, Some(m)) if i.ext == 7 && i.size == 1 => {
-                let is_tag = m.base < 16 && m.index == NONE && m.seg == 0 && m.disp as u64 == contract::TAG_TABLE_BASE;
-                let Val::Block(lin) = self.regs[usize::from(m.base).min(15)] else { return None };
-                is_tag.then_some(())?;
+                (self.guard && is_tag_test_at_alias(i)).then_some(())?;
+                let Val::Block(lin) = self.regs[usize::from(m.base)] else { return None };
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Level { lin, level: i.imm as u8 });
             }
@@ -463,6 +464,15 @@ impl State {
         self.clean &= keep;
         self.cond = None;
     }
+}
+
+/// `test byte gs:[s+T], bits` or `cmp byte gs:[s+T], number`, without another prefix.
+pub(crate) fn is_tag_test_at_alias(i: &Insn) -> bool {
+    let Some(m) = i.mem.filter(|m| m.base < 16) else { return false };
+    let tag = m.index == NONE && m.seg == GS && m.disp as u64 == contract::TAG_TABLE_BASE && i.size == 1;
+    // Prefix, opcode, ModR/M, displacement, number; REX; SIB.
+    let bytes = 1 + 1 + 1 + 4 + 1 + u8::from(m.base >= 8) + u8::from(m.base & 7 == 4);
+    tag && i.len == bytes && matches!((i.op, i.ext), (0xf6, 0) | (0x80, 7))
 }
 
 impl Insn {

@@ -40,10 +40,10 @@ fn does_the_same(a: &Insn, b: &Insn) -> bool {
 /// way does not pass `probe` or ends in the middle of an undo. `alone`: one test, which is about no access.
 pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) -> Option<Hot> {
     let text = cx.text;
-    let mut state = State::new();
+    let mut state = State::new(cx.guard);
     let mut hot = Hot {
         access: start,
-        state: State::new(),
+        state: State::new(cx.guard),
         passed: Vec::new(),
         colds: Vec::new(),
         joins: Vec::new(),

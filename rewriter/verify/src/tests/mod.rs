@@ -24,12 +24,14 @@ mod systematic;
 mod unwinding;
 
 use super::{Audit, Inputs, Result, Runtime, verify_against};
+use blizzard::base::options::Access;
 use std::path::Path;
 use std::process::Command;
 
 /// The runtimes of the rewriter under test.
 fn runtimes() -> Vec<Runtime<'static>> {
-    blizzard::write::runtime_blob::FILES.iter().map(|file| Runtime::File(file)).collect()
+    let known = |&(access, file): &(Access, _)| Runtime::File { file, guard: Some(access == Access::Guard) };
+    blizzard::write::runtime_blob::FILES.iter().map(known).collect()
 }
 
 fn verify(file: &[u8], name: &str) -> Result<Audit> {
@@ -163,6 +165,7 @@ word: .quad 0
 .quad claims, (regions - claims) / 12, regions, (regions_end - regions) / 12
 .quad 0, 0, 0, 0
 .quad 0, 0, 0, 0, 0
+.quad 0, 0, 0, 0
 .section .blizzard.rodata,\"a\",@progbits
 trap_codes:
 {}

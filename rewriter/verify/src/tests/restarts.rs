@@ -38,7 +38,7 @@ pub fn fill(mut file: Vec<u8>, change: Change) -> Vec<u8> {
         put(table_at + heads as u64, &first.check.to_le_bytes());
     }
     // Behind them in the module info are the words of guarded code.
-    const BEHIND: usize = 5;
+    const BEHIND: usize = 9;
     let words = [table_va, codes.len() as u64, table_va + heads as u64, rows.len() as u64];
     for (k, word) in words.iter().enumerate() {
         put(info_at + 8 * (ModuleInfo::WORDS - BEHIND - words.len() + k) as u64, &word.to_le_bytes());

@@ -26,9 +26,11 @@ pub(crate) fn padding(
         if !trap.is_int3() || i.is_int3() || i.end() != trap.va || begins.contains(&trap.va) {
             continue;
         }
-        // It ends where an aligned function begins; elsewhere it is a breakpoint of the program, under a springboard.
-        let end = text.insns[k + 1..].iter().find(|i| !i.is_int3()).map_or(m.cold.va, |i| i.va);
-        if !end.is_multiple_of(16) {
+        // It ends where an aligned function begins, or what stands in front of it; elsewhere it is a breakpoint of the program, under a springboard.
+        let next = (k + 1..text.insns.len()).find(|&k| !text.insns[k].is_int3());
+        let redirection = next.is_some_and(|k| text.insns[k].flow == Flow::Jump && get(&sites.inserted, k));
+        let end = next.map_or(m.cold.va, |k| text.insns[k].va);
+        if !end.is_multiple_of(16) && !redirection {
             continue;
         }
         // The padding of the input in front of it is not reached either, unless something leads there.

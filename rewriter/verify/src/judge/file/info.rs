@@ -37,7 +37,7 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         open(info.code_va, "the code range is not .blizzard.text and .blizzard.cold");
     }
     // The tables, where nothing can change them.
-    let tables: [(&str, u64, u64, u64); 11] = [
+    let tables: [(&str, u64, u64, u64); 13] = [
         ("program headers", info.phdr_va, info.phdr_count.saturating_mul(56), 8),
         ("trap map's codes", info.trap_codes_va, info.trap_code_bytes, 1),
         ("trap map's groups", info.trap_heads_va, info.trap_count.div_ceil(64).saturating_mul(12), 4),
@@ -47,6 +47,8 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         ("restart table's groups", info.restart_heads_va, info.restart_count.div_ceil(64).saturating_mul(8), 4),
         ("version table's codes", info.version_codes_va, info.version_code_bytes, 1),
         ("version table's groups", info.version_heads_va, info.version_count.div_ceil(64).saturating_mul(12), 4),
+        ("redirections' codes", info.redirect_codes_va, info.redirect_code_bytes, 1),
+        ("redirections' groups", info.redirect_heads_va, info.redirect_count.div_ceil(64).saturating_mul(12), 4),
         ("places of libraries", info.closure_va, info.closure_bytes, 1),
         ("dynamic loader's path", info.interp_va, u64::from(info.interp_va != 0), 1),
     ];
@@ -63,7 +65,8 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
         open(full, "full code does not begin in the code");
     }
     let versions = [info.version_codes_va, info.version_code_bytes, info.version_heads_va, info.version_count];
-    if !m.is_guarded() && (info.full_at != 0 || versions != [0; 4]) {
+    let redirects = [info.redirect_codes_va, info.redirect_code_bytes, info.redirect_heads_va, info.redirect_count];
+    if !m.is_guarded() && (info.full_at != 0 || versions != [0; 4] || redirects != [0; 4]) {
         open(full, "there is full code, and the flags do not say so");
     }
     flags(m, text, sites, audit);

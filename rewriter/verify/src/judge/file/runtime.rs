@@ -2,7 +2,8 @@
 //!
 //! Input: module, the runtimes that are known: their files, or their names ([`Image::name`]). Output: findings, and the name of the runtime that is there.
 //! A runtime's name is the SHA-256 of what the kernel maps of it and where it is entered, its module info left out. The relocations of the
-//! runtime are in these bytes: it applies them itself. **Invariant**: nothing of the runtime is believed; a program has a known one or is refused.
+//! runtime are in these bytes: it applies them itself. **Invariant**: nothing of the runtime is believed; a program has a known one, which serves its
+//! kind of code, or is refused.
 //!
 //! Source: `rewriter/DESIGN.md` ("The runtime blob"), `rt/src/start`.
 
@@ -21,7 +22,11 @@ const INFO_BYTES: usize = size_of::<ModuleInfo>();
 #[derive(Clone, Debug)]
 pub enum Runtime<'a> {
     /// Its ELF file.
-    File(&'a [u8]),
+    File {
+        file: &'a [u8],
+        /// It serves guarded code, or code with tests; `None`: whoever names it says that it fits.
+        guard: Option<bool>,
+    },
     /// Its name, as audits print it.
     Named([u8; 32]),
 }
@@ -30,7 +35,7 @@ impl Runtime<'_> {
     /// Whether a program's runtime can be compared with it: a file must be one of a runtime.
     pub fn is_readable(&self) -> bool {
         match self {
-            Runtime::File(file) => Image::of_file(file).is_some(),
+            Runtime::File { file, .. } => Image::of_file(file).is_some(),
             Runtime::Named(_) => true,
         }
     }
@@ -152,8 +157,10 @@ pub(crate) fn judge(m: &Module, known: &[Runtime], audit: &mut Audit) {
     for runtime in known {
         match runtime {
             Runtime::Named(name) => names.push(*name),
-            Runtime::File(file) => match Image::of_file(file) {
-                Some(known) => files.push(known),
+            Runtime::File { file, guard } => match Image::of_file(file) {
+                Some(known) if guard.is_none_or(|guard| guard == m.is_guarded()) => files.push(known),
+                Some(known) if known == image => return open(base, "the runtime serves the other kind of code".into()),
+                Some(_) => {}
                 None => open(base, "the file that a runtime is to be compared with is no runtime".into()),
             },
         }

@@ -25,6 +25,7 @@ use crate::graph::tables::{Ends, Tables};
 use crate::judge::file::notes;
 use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Sites, get};
+use blizzard_contract as contract;
 use foldhash::{HashMap, HashMapExt};
 use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
@@ -404,7 +405,15 @@ impl Comparison<'_, '_> {
                 }
                 // Breakpoints between functions.
                 _ if o.is_int3() && i.is_int3() => at += 1,
-                _ if i.is_nop() && !get(&self.sites.inserted, at) => at += 1,
+                _ if i.is_nop() && !get(&self.sites.inserted, at) => {
+                    if next.is_some_and(|n| is_stray(self.m, i, n)) {
+                        return Err(format!(
+                            "behind it stands a nop at {:#x} that is neither the program's nor padding",
+                            i.va
+                        ));
+                    }
+                    at += 1;
+                }
                 _ => return Err(format!("what follows it in the new code at {:#x} is not what followed it", i.va)),
             }
         }
@@ -788,4 +797,11 @@ fn is_padding(bytes: &[u8], va: u64) -> bool {
     code.undecoded.is_empty()
         && code.insns.iter().all(|i| i.is_nop() || i.is_int3())
         && code.insns.last().is_none_or(|i| i.end() == va + bytes.len() as u64 && i.target == NO_TARGET)
+}
+
+/// Whether a nop in front of the next instruction's new code is that of a redirection, and no padding of a function that is run into.
+fn is_stray(m: &Module, nop: &Insn, next: u64) -> bool {
+    let bytes = m.bytes_at(nop.va, usize::from(nop.len));
+    let begins = next.is_multiple_of(16) || m.functions.binary_search_by_key(&next, |f| f.0).is_ok();
+    m.is_guarded() && bytes == Some(&contract::REDIRECTABLE) && !begins
 }

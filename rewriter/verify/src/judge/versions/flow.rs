@@ -8,15 +8,16 @@
 
 use crate::audit::Audit;
 use crate::decode::effects::Flow;
-use crate::decode::insn::{NO_TARGET, RIP};
+use crate::decode::insn::{Insn, NO_TARGET, RIP};
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
 use crate::graph::tables::Tables;
-use crate::judge::versions::pairs::{NONE, Versions};
+use crate::judge::versions::pairs::{NONE, Versions, leads_alike};
+use crate::judge::versions::redirects::Redirect;
 use foldhash::HashSet;
 
 /// Judges every instruction of full code.
-pub(crate) fn judge(m: &Module, v: &Versions, returns: &Returns, audit: &mut Audit) {
+pub(crate) fn judge(m: &Module, v: &Versions, redirects: &[Redirect], returns: &Returns, audit: &mut Audit) {
     let mut jumps_out = vec![false; v.full.own.len()];
     for b in 0..v.full.own.len() {
         let Some(a) = v.plain_of[b].try_into().ok().filter(|&a: &usize| a < v.plain.own.len()) else { continue };
@@ -34,20 +35,8 @@ pub(crate) fn judge(m: &Module, v: &Versions, returns: &Returns, audit: &mut Aud
         }
         run = stray;
     }
-    plain_stays(m, v, audit);
+    plain_stays(m, v, redirects, audit);
     frames_are_whole(m, v, audit);
-}
-
-/// Whether `to` in full code is where `from` in plain code leads, or its full version; both with the same polls.
-pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
-    let Some(was) = v.plain.landing(from) else { return false };
-    match v.full_of[was.at] {
-        NONE => v.plain.landing(to) == Some(was),
-        b => v
-            .full
-            .landing(to)
-            .is_some_and(|is| is.at == b as usize && (is.polls || !was.polls) && is.breaks == was.breaks),
-    }
 }
 
 /// What an instruction names: jumps, calls, distances.
@@ -93,9 +82,13 @@ fn goes_on(v: &Versions, a: usize, b: usize, returns: &Returns, jumps_out: &mut 
     }
 }
 
-/// Nothing of plain code or of the file's symbols leads to full code.
-fn plain_stays(m: &Module, v: &Versions, audit: &mut Audit) {
-    for i in v.plain.code.insns.iter().filter(|i| i.target != NO_TARGET && v.full.code.contains(i.target)) {
+/// Nothing of plain code but redirections, and nothing of the file's symbols, leads to full code.
+fn plain_stays(m: &Module, v: &Versions, redirects: &[Redirect], audit: &mut Audit) {
+    let leads = |i: &Insn| i.target != NO_TARGET && v.full.code.contains(i.target);
+    for (k, i) in v.plain.code.insns.iter().enumerate().filter(|(_, i)| leads(i)) {
+        if redirects.binary_search_by_key(&k, |r| r.jump).is_ok() {
+            continue;
+        }
         audit.finding(i.va, m.place(i.va), "plain code leads to full code");
     }
     for s in m.exported.iter().filter(|s| v.full.code.contains(s.va)) {

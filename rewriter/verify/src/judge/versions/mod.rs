@@ -5,5 +5,6 @@
 
 pub(crate) mod flow;
 pub(crate) mod pairs;
+pub(crate) mod redirects;
 pub(crate) mod rows;
 pub(crate) mod sequences;

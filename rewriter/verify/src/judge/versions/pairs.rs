@@ -41,10 +41,10 @@ impl<'x> Version<'x> {
         self.own.partition_point(|&o| (o as usize) < k)
     }
 
-    /// Where the instruction begins, inserted code included.
+    /// Where the instruction begins, inserted code included, but for a redirection's jump in front of a function.
     pub(crate) fn begin(&self, k: usize) -> usize {
         let mut from = k;
-        while from > 0 && get(&self.sites.inserted, from - 1) && self.insn(from - 1).end() == self.insn(from).va {
+        while from > 0 && self.sites.goes_on(self.code, from - 1) && self.insn(from - 1).end() == self.insn(from).va {
             from -= 1;
         }
         from
@@ -340,6 +340,18 @@ impl<'x> Versions<'x> {
                     && was[at + 4..] == is[at + 4..]
             }
         }
+    }
+}
+
+/// Whether `to` in full code is where `from` in plain code leads, or its full version; both with the same polls.
+pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
+    let Some(was) = v.plain.landing(from) else { return false };
+    match v.full_of[was.at] {
+        NONE => v.plain.landing(to) == Some(was),
+        b => v
+            .full
+            .landing(to)
+            .is_some_and(|is| is.at == b as usize && (is.polls || !was.polls) && is.breaks == was.breaks),
     }
 }
 

@@ -1,18 +1,18 @@
 //! The prefix for the alias, and what stubs do in place of an access.
 //!
 //! Input: both versions, cold code. Output: findings. **Invariants**: an instruction has the prefix only behind a test that proves its address shared and
-//! allowed; what a stub does is the instruction of plain code, byte for byte; no operand is a constant address of the alias.
+//! allowed, or as the test of a tag; what a stub does is the instruction of plain code, byte for byte; no operand is a constant address of the alias.
 //! Source: `rewriter/SEQUENCES.md`, "Guarded code".
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
-use crate::decode::insn::Insn;
+use crate::decode::insn::{GS, Insn};
 use crate::decode::raw::{prefixes, without_segments};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::{NONE, Versions, bytes};
-use crate::sites::guarded::GS;
-use crate::sites::site::{Kind, Site};
+use crate::sites::site::{Kind, Site, get};
+use crate::sites::symbolic::is_tag_test_at_alias;
 use blizzard_contract as contract;
 use std::collections::BTreeSet;
 
@@ -39,6 +39,7 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     }
     let alias = contract::SEGMENT_BASE + contract::ALIAS_DISTANCE;
     let alias = alias..alias + contract::SEGMENT_WINDOW_BYTES;
+    at_alias.extend(tag_tests(v, cold));
     let hot = v.plain.code.insns.iter().chain(&v.full.code.insns).map(|i| (i, bytes(m, i)));
     let mut numbers = 0;
     for (i, bytes) in hot.chain(cold.insns.iter().map(|i| (i, cold_bytes(m, i)))) {
@@ -52,6 +53,14 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
         numbers += u64::from(i.flow == Flow::Next && alias.contains(&(i.imm as u64)));
     }
     audit.trust("numbers in instructions that would be addresses of the alias", numbers);
+}
+
+/// The tests of tags in sequences and their stubs.
+fn tag_tests<'x>(v: &'x Versions, cold: &'x Code) -> impl Iterator<Item = u64> + 'x {
+    let sites = v.full.sites;
+    let hot = v.full.code.insns.iter().enumerate().filter(|(k, _)| get(&sites.inserted, *k));
+    let stubs = cold.insns.iter().enumerate().filter(|(k, _)| get(&sites.claimed, *k));
+    hot.chain(stubs).map(|(_, i)| i).filter(|i| is_tag_test_at_alias(i)).map(|i| i.va)
 }
 
 /// The stub does what the access does in plain code.

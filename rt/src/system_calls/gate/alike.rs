@@ -32,6 +32,10 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             redirect::keep();
             None
         }
+        Action::Execute(_) => {
+            leave_limits();
+            None
+        }
         // SAFETY: passed on from the caller.
         Action::ReadOwnLink(name) => unsafe { own_file::read_link(&call.args, name) },
         _ => None,

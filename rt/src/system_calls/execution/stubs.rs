@@ -617,6 +617,15 @@ mod tests {
         for (label, expected) in stages {
             assert_eq!(stage(label as u64), expected);
         }
+        for (label, expected) in [
+            (&raw const blizzard_stub_changed_syscall, false),
+            (&raw const blizzard_stub_changed_after, true),
+            (&raw const blizzard_stub_changed_final, true),
+            (&raw const blizzard_stub_changed_given, false),
+            (&raw const blizzard_stub_plain_final, false),
+        ] {
+            assert_eq!(is_giving_back(label as u64), expected);
+        }
         assert!(contains(Stub::Plain.address()) && contains(Stub::Sigreturn.address()) && !contains(0x1000));
     }
 
@@ -652,6 +661,49 @@ mod tests {
         set_activity(IDLE_WORD.as_ptr());
         assert_eq!((result, moved, a, b, c, doing), (0, 0, 11, 12, 13, 0));
         assert_ne!(name[0], 0);
+    }
+
+    /// Stands for the runtime behind a call: changes the result and nothing else.
+    #[unsafe(naked)]
+    unsafe extern "C" fn give_back() {
+        core::arch::naked_asm!("lea rax, [rax + 7]", "ret")
+    }
+
+    /// The runtime is entered behind a call if something comes back, and changes the result.
+    #[test]
+    fn the_runtime_is_entered_behind_a_call() {
+        let _one_at_a_time = CHANGED_STUB.lock();
+        set_behind_entry(give_back as *const () as u64);
+        for (something, more) in [(true, 7), (false, 0), (true, 7)] {
+            give_back_behind(something);
+            for (word, value) in NEW_ARGUMENTS.iter().zip([u64::MAX, 0, 0, 0, 0, 0]) {
+                word.store(value, Ordering::Relaxed);
+            }
+            let mut doing = 3u32;
+            set_activity(&mut doing);
+            let (result, moved, fd, carry): (i64, u64, u64, u64);
+            // SAFETY: as in the test above; the call closes nothing.
+            unsafe {
+                core::arch::asm!(
+                    "mov {rsp}, rsp",
+                    "lea rcx, [rip + 2f]",
+                    "stc",
+                    "jmp {stub}",
+                    "2: sbb {carry}, {carry}",
+                    "sub {rsp}, rsp",
+                    rsp = out(reg) moved,
+                    carry = out(reg) carry,
+                    stub = in(reg) Stub::Changed.address(),
+                    inlateout("rax") libc::SYS_close => result,
+                    inlateout("rdi") 11u64 => fd,
+                    out("rcx") _,
+                    out("r11") _,
+                );
+            }
+            set_activity(IDLE_WORD.as_ptr());
+            assert_eq!((result, moved, fd, carry, doing), (more - i64::from(libc::EBADF), 0, 11, u64::MAX, 0));
+        }
+        give_back_behind(false);
     }
 
     /// The rest of a transfer: the program gets the sum, or, if the rest fails, what was done before; flags are the program's.

@@ -33,6 +33,7 @@ const FILTER_BYTES: u64 = 8;
 /// _IOC_WRITE: the kernel reads the argument.
 const DIRECTION_WRITE: u32 = 1 << 30;
 pub const ARCH_SET_GS: u64 = 0x1001;
+pub const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_SET_FS: u64 = 0x1002;
 
 impl Visitor<'_> {

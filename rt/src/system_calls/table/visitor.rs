@@ -166,6 +166,9 @@ impl Visitor<'_> {
     }
 
     pub fn string(&mut self, addr: u64) -> u64 {
+        if COPIED && self.given.is_some() {
+            return self.kernel(addr);
+        }
         let mut at = addr;
         // Only the part inside the segment matters, and a string does not leave the segment once it is in.
         while self.shared.holds(at) && at - addr < STRING_MAX {

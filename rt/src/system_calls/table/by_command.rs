@@ -5,13 +5,12 @@
 //! Source: as [`crate::system_calls::table::commands`].
 
 use crate::system_calls::table::commands::{ARCH_PRCTLS, PRCTLS, encoded_bytes, find, ioctl};
-use crate::system_calls::table::copies::Structure;
+use crate::system_calls::table::copies::{Fields, Structure};
 use crate::system_calls::table::row::Behind::{
     self, Configuration, Counted, Encoded, Filter, Number, Opaque, Read, Str, Written,
 };
 use crate::system_calls::table::row::{Commands, Layout};
 use crate::system_calls::table::visitor::{Look, Stop, Visitor};
-use core::ops::Range;
 
 /// Options of `prctl` with pointers elsewhere.
 const PR_SET_SECCOMP: u64 = 22;
@@ -27,7 +26,7 @@ const SOL_PACKET: u64 = 263;
 const PACKET_FANOUT_DATA: u64 = 22;
 const TCP_ZEROCOPY_RECEIVE: u64 = 35;
 /// What the kernel writes in a `struct ifconf`: the length.
-const CONFIGURED: Range<usize> = 0..4;
+const CONFIGURED: Fields = &[(0, 4)];
 /// Bytes of one instruction of a socket filter.
 const FILTER_BYTES: u64 = 8;
 /// _IOC_WRITE: the kernel reads the argument.
@@ -102,7 +101,7 @@ impl Visitor<'_> {
                 self.put(addr, 16, true);
                 let kernel = self.put(buffer, (bytes as i32).max(0) as u64, true);
                 self.pointer(&mut configuration, 8, buffer, kernel)?;
-                self.end_written(&configuration, &[CONFIGURED], None)
+                self.end_written(&configuration, CONFIGURED, None)
             }
             Filter => self.filter(addr)?,
         })

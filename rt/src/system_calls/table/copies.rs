@@ -9,7 +9,6 @@
 //! * Where all addresses are the program's (see [`COPIED`]), there is no code for this.
 
 use crate::memory::access_control::program;
-use core::ops::Range;
 
 /// Whether pointers may become others.
 pub const COPIED: bool = cfg!(any(test, feature = "guard"));
@@ -26,8 +25,8 @@ pub struct Copies {
     written: Option<Written>,
 }
 
-/// Fields that the kernel writes in each element of a structure.
-pub type Fields = &'static [Range<usize>];
+/// Fields that the kernel writes in each element of a structure: the bytes in front, and its own.
+pub type Fields = &'static [(usize, usize)];
 
 /// A copy whose fields the program gets behind the call.
 #[derive(Clone, Copy)]
@@ -110,11 +109,11 @@ impl Copies {
         let elements = written.elements.map_or(1, |n| n.min(result as usize));
         let from = self.words[written.word..].as_ptr().cast::<u8>();
         for element in 0..elements {
-            for field in written.fields {
-                let at = element * written.element_bytes + field.start;
+            for (front, bytes) in written.fields {
+                let at = element * written.element_bytes + front;
                 // SAFETY: inside the copy; the program passes the structure to be written.
                 let done = unsafe {
-                    let bytes = core::slice::from_raw_parts(from.add(at), field.len());
+                    let bytes = core::slice::from_raw_parts(from.add(at), *bytes);
                     program::write(written.addr + at as u64, bytes)
                 };
                 if done.is_err() {

@@ -4,10 +4,9 @@
 //! Source: Linux `include/uapi`; section 2 of the manual.
 
 use crate::system_calls::table::calls::{SIGEVENT, TIMESPEC};
-use crate::system_calls::table::copies::Structure;
+use crate::system_calls::table::copies::{Fields, Structure};
 use crate::system_calls::table::row::Layout;
 use crate::system_calls::table::visitor::{Look, Stop, Visitor};
-use core::ops::Range;
 
 /// Most elements of an `iovec` array, and of messages in one call, that the kernel accepts (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
@@ -17,9 +16,9 @@ const IOV_CHUNK: usize = 16;
 const MSGHDR_BYTES: u64 = 56;
 const MMSGHDR_BYTES: u64 = 64;
 /// What the kernel writes in a message: the name's length; the control data's, and flags; in an array, the message's length.
-const RECEIVED: [Range<usize>; 2] = [8..12, 40..52];
-const RECEIVED_MANY: [Range<usize>; 3] = [8..12, 40..52, 56..60];
-const SENT_MANY: [Range<usize>; 1] = [56..60];
+const RECEIVED: Fields = &[(8, 4), (40, 12)];
+const RECEIVED_MANY: Fields = &[(8, 4), (40, 12), (56, 4)];
+const SENT_MANY: Fields = &[(56, 4)];
 /// Most bytes of a file handle (MAX_HANDLE_SZ).
 const HANDLE_MAX: u64 = 128;
 const HANDLE_HEADER_BYTES: u64 = 8;
@@ -171,7 +170,7 @@ impl Visitor<'_> {
     fn one_message(&mut self, addr: u64, receive: bool) -> Look<u64> {
         let mut message = Structure::at(addr, MSGHDR_BYTES);
         self.message(&mut message, 0, receive)?;
-        Ok(self.end_written(&message, if receive { &RECEIVED } else { &[] }, None))
+        Ok(self.end_written(&message, if receive { RECEIVED } else { &[] }, None))
     }
 
     /// Each element is a `struct msghdr` and a length that the kernel writes.
@@ -187,7 +186,7 @@ impl Visitor<'_> {
                 done => done?,
             }
         }
-        Ok(self.end_written(&messages, if receive { &RECEIVED_MANY } else { &SENT_MANY }, Some(count)))
+        Ok(self.end_written(&messages, if receive { RECEIVED_MANY } else { SENT_MANY }, Some(count)))
     }
 
     fn sigset_pair(&mut self, addr: u64) -> Look<u64> {

@@ -30,10 +30,16 @@ pub unsafe fn kernel_arguments(row: &'static Row, nr: i64, args: &[u64; 6]) -> [
     if !COPIED {
         return *args;
     }
-    let shared = if situation::uses_tempest_alone() { Shared::UserManaged } else { Shared::Segment };
+    // With one node the kernel may use what is never inaccessible where the program does. Other threads name the same futexes.
+    let shared = match (process::nodes() > 1, situation::uses_tempest_alone()) {
+        (true, _) => Shared::Segment,
+        (false, true) => Shared::UserManaged,
+        (false, false) => return *args,
+    };
+    let address = |addr| if shared.holds(addr) { program::kernel_address(addr) } else { addr };
     // SAFETY: see `COPIES`; the rest is passed on from the caller.
     let given = unsafe {
-        let given = Given { copies: &mut *COPIES.get(), address: &program::kernel_address };
+        let given = Given { copies: &mut *COPIES.get(), address: &address };
         memory::kernel_arguments(row, nr, args, shared, given)
     };
     given.unwrap_or_else(|large| process::fail(format_args!("{large}")))

@@ -37,8 +37,9 @@ struct Written {
     addr: u64,
     fields: Fields,
     element_bytes: usize,
-    /// It is an array of so many. The call's result says how many of them have been used.
-    elements: Option<usize>,
+    /// It is an array of so many, and the call's result says how many of them have been used; 0: it is none. (So `None` of all this is zeros, of which a
+    /// file has no bytes.)
+    elements: usize,
 }
 
 /// A structure of the program, and the word at which its copy begins if there is one.
@@ -90,8 +91,8 @@ impl Copies {
 
     /// The kernel writes `fields` of each element of the copy at `word`.
     pub fn note_written(&mut self, structure: &Structure, word: usize, fields: Fields, elements: Option<u64>) {
-        let elements = elements.map(|n| n as usize);
-        let element_bytes = structure.bytes as usize / elements.unwrap_or(1);
+        let elements = elements.unwrap_or(0) as usize;
+        let element_bytes = structure.bytes as usize / elements.max(1);
         self.written = Some(Written { word, addr: structure.addr, fields, element_bytes, elements });
     }
 
@@ -106,7 +107,7 @@ impl Copies {
     /// The call whose copies these are has just returned `result`, and nothing that it touches has become inaccessible.
     pub unsafe fn give_back(&mut self, result: i64) -> i64 {
         let Some(written) = self.written.take().filter(|_| result >= 0) else { return result };
-        let elements = written.elements.map_or(1, |n| n.min(result as usize));
+        let elements = if written.elements == 0 { 1 } else { written.elements.min(result as usize) };
         let from = self.words[written.word..].as_ptr().cast::<u8>();
         for element in 0..elements {
             for (front, bytes) in written.fields {

@@ -16,14 +16,16 @@ use crate::gates::{shared_stack, strings};
 use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
 use crate::process::accesses;
-use crate::process::frame::{Frame, RED_ZONE, restore, save};
+use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
 use crate::process::groups::{Lanes, require_group};
 use crate::process::process;
 use crate::process::tags;
 use crate::process::vsib;
+use crate::system_calls::execution::given;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::gate::{dispatch, one_node, several_nodes};
 use crate::system_calls::signals::{memory_faults, safe_points};
+use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
 use crate::tempest::faults;
 use blizzard_contract::{Counter, VsibDesc, miss_desc};
@@ -213,6 +215,22 @@ pub unsafe extern "C" fn created_child() {
     )
 }
 
+/// Not a gate of the program: behind a call the stub comes here if the program gets something back. Changes rax alone.
+///
+/// # Safety
+/// Called from the system-call stub only.
+#[unsafe(naked)]
+unsafe extern "C" fn behind_call() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret",
+        rust = sym on_behind_call,
+    )
+}
+
 /// The Rust half of [`miss`].
 extern "C" fn on_miss(frame: &mut Frame) {
     let desc = frame.args[0] as u32;
@@ -246,6 +264,12 @@ extern "C" fn on_fork_child() {
 /// The Rust half of [`created_child`].
 extern "C" fn on_created_child() {
     dispatch::on_created_child();
+}
+
+/// The Rust half of [`behind_call`].
+extern "C" fn on_behind_call(frame: &mut Frame) {
+    // SAFETY: the stub has just made the call, and no handler of the program has run.
+    frame.gpr[RAX] = unsafe { given::give_back(frame.gpr[RAX] as i64) } as u64;
 }
 
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
@@ -306,10 +330,15 @@ pub fn child_entries() -> [u64; 2] {
     [fork_child as *const () as u64, created_child as *const () as u64]
 }
 
+/// The entry behind a call.
+pub fn behind_entry() -> u64 {
+    if COPIED { behind_call as *const () as u64 } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::frame::{RAX, RCX, RDI, RSI};
+    use crate::process::frame::{RCX, RDI, RSI};
     use blizzard_contract::GroupRange;
     use blizzard_contract::string_desc;
 

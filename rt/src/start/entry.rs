@@ -105,6 +105,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     // SAFETY: first and only call, before the program runs.
     unsafe { process::start(boot, GATES) };
     stubs::set_child_entries(entries::child_entries());
+    stubs::set_behind_entry(entries::behind_entry());
     tags::enable_counters();
     if let Some(Err(e)) = boot.and_then(|boot| boot.blocks).map(block_counters::start) {
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));

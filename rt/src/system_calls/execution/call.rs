@@ -1,10 +1,10 @@
 //! A call of the program, and what becomes of it.
 
 use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
-use crate::memory::access_control::program;
+use crate::system_calls::execution::given;
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::row::{Arg, Row};
+use crate::system_calls::table::row::Row;
 
 /// A call as the program makes it.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +25,13 @@ impl Call {
         Call { row: row(nr), nr, args, rip, rsp }
     }
 
-    /// Its arguments as the kernel is given them.
-    pub fn kernel_arguments(&self) -> [u64; 6] {
-        kernel_arguments(self.row, &self.args, program::kernel_address)
+    /// Its arguments as the kernel is given them: see [`given`].
+    ///
+    /// # Safety
+    /// The program's call, its memory accessible.
+    pub unsafe fn kernel_arguments(&self) -> [u64; 6] {
+        // SAFETY: passed on from the caller.
+        unsafe { given::kernel_arguments(self.row, self.nr, &self.args) }
     }
 
     /// The program makes it, at the plain stub.
@@ -42,12 +46,6 @@ pub const ARGUMENTS: [usize; 6] = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, R
 /// The arguments of the call that a context makes.
 pub fn arguments(context: &Ucontext) -> [u64; 6] {
     ARGUMENTS.map(|register| context.gregs[register])
-}
-
-/// The arguments that the kernel is given: of pointers into shared memory, what `of` says. Pointers inside structures stay.
-pub fn kernel_arguments(row: &Row, args: &[u64; 6], of: impl Fn(u64) -> u64) -> [u64; 6] {
-    let is_pointer = |i: usize| !matches!(row.args[i], Arg::Num | Arg::Never | Arg::Mapped(..));
-    core::array::from_fn(|i| if is_pointer(i) { of(args[i]) } else { args[i] })
 }
 
 /// What becomes of a call.

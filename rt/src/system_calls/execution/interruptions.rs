@@ -31,7 +31,8 @@ use crate::memory::region::Context;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome, arguments, kernel_arguments};
+use crate::system_calls::execution::call::{Call, Outcome, arguments};
+use crate::system_calls::execution::given;
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::runtime_text::relies_on_tags;
@@ -254,7 +255,7 @@ fn tell_time_left(call: &Call, timed: Option<Timed>) {
     let _ = unsafe { program::write(to, bytes) };
 }
 
-/// A call whose mask or timeout has to be replaced, or of which a part is done; `None` for all others.
+/// A call whose mask or timeout has to be replaced, which leads to memory that the kernel has elsewhere, or of which a part is done; `None` for all others.
 ///
 /// # Safety
 /// The program's call, its memory accessible.
@@ -262,7 +263,8 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     // SAFETY: see `SCRATCH`: the gate is inside.
     let scratch = unsafe { &mut *SCRATCH.get() };
     let args = &call.args;
-    let mut new = call.kernel_arguments();
+    // SAFETY: passed on from the caller.
+    let mut new = unsafe { call.kernel_arguments() };
     // SAFETY: passed on from the caller.
     unsafe { replace_mask(call, scratch, &mut new, UNBLOCKED) };
     replace_timeout(call, scratch, &mut new);
@@ -270,8 +272,8 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
     scratch.partial = scratch.going_on(Place::of(call), args, pending);
     let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
     // SAFETY: passed on from the caller.
-    let rest = unsafe { transfers::rest(call.row, args, done) };
-    run_changed(args, &kernel_arguments(call.row, &rest, program::kernel_address), done)
+    let rest = unsafe { given::kernel_arguments(call.row, call.nr, &transfers::rest(call.row, args, done)) };
+    run_changed(args, &rest, done)
 }
 
 /// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
@@ -280,18 +282,20 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
         return None;
     }
     stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
+    stubs::give_back_behind(given::comes_back());
     for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
         word.store(value, Ordering::Relaxed);
     }
     Some(Outcome::Run(Stub::Changed, *args, 0))
 }
 
-/// [`changed`] for a run of one node: a call whose mask has to be replaced.
+/// [`changed`] for a run of one node: no call is taken back.
 ///
 /// # Safety
 /// As [`changed`].
-pub unsafe fn with_mask(call: &Call, reserved: u64) -> Option<Outcome> {
-    let mut new = call.kernel_arguments();
+pub unsafe fn changed_alone(call: &Call, reserved: u64) -> Option<Outcome> {
+    // SAFETY: passed on from the caller.
+    let mut new = unsafe { call.kernel_arguments() };
     // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
     unsafe { replace_mask(call, &mut *SCRATCH.get(), &mut new, reserved) };
     run_changed(&call.args, &new, 0)
@@ -415,6 +419,8 @@ unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
     if unsafe { !transfers::goes_on(row(nr), &arguments(context), result) } {
         return;
     }
+    // SAFETY: the call has just returned, and nothing of the program has run since then.
+    unsafe { given::give_back(result) };
     take_back(context);
     let (place, args) = (Place::in_front(context), arguments(context));
     // SAFETY: see `SCRATCH`: the gate is not inside, because the context was in a stub.

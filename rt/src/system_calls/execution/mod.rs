@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`signal_sets`] | the runtime's signals and all others |
 //! | [`situation`] | several nodes, the thread of `tempest.h`, a child of `vfork` |
+//! | [`given`] | what the kernel is given, and what the program gets back |
 //! | [`put_off`] | signals that wait for a safe point |
 //! | [`stubs`] | the instructions that make the program's calls |
 //! | [`call`] | a call, and what becomes of it |
@@ -17,6 +18,8 @@
 pub mod signal_sets;
 
 pub mod situation;
+
+pub mod given;
 
 pub mod put_off;
 

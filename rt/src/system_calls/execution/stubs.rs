@@ -4,7 +4,8 @@
 //! at one of these stubs, which lie in the runtime's text, where Syscall User Dispatch lets calls through. So blocking calls
 //! are interrupted and restarted by signals exactly as in the original program.
 //! Contract: rax = number, rdi rsi rdx r10 r8 r9 = arguments, rcx = where the program continues, r11 = a signal mask
-//! (mask stubs only). The changed stub executes the call with the arguments of [`NEW_ARGUMENTS`] and gives the program its own back. Plain and
+//! (mask stubs only). The changed stub executes the call with the arguments of [`NEW_ARGUMENTS`] and gives the program its own back. Where the kernel has
+//! other addresses than the program, it enters the runtime behind the call if something is to be given back ([`give_back_behind`]). Plain and
 //! changed stub say afterwards that the node is out of the kernel. A `syscall` instruction clobbers rcx and r11, so the program expects nothing in them.
 //! Clobbers: rcx, r11 (`create` also sets rax, the number); no flag changes (`lea`, `push`, `mov`, `jrcxz` write none). Each works below the red zone and gives
 //! the stack back with its `ret`. The own stub leads to the program's own `syscall`.
@@ -15,8 +16,10 @@ use crate::kernel::ucontext::{
     REG_R8, REG_R9, REG_R10, REG_R11, REG_RAX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP, Ucontext,
 };
 use crate::libraries::modules::MODULES;
+use crate::memory::access_control::program;
 use crate::system_calls::execution::put_off::PUT_OFF;
 use crate::system_calls::execution::situation;
+use crate::system_calls::table::copies::COPIED;
 use blizzard_contract as contract;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -85,6 +88,25 @@ macro_rules! look {
     };
 }
 
+/// Behind a call in the changed stub: the runtime is entered if something comes back. It may change rax.
+#[cfg(any(test, feature = "guard"))]
+macro_rules! look_behind_call {
+    () => {
+        "mov rcx, [rip + {behind}]
+         jrcxz 5f
+         call rcx
+         5:"
+    };
+}
+
+/// The kernel has the program's addresses: nothing comes back.
+#[cfg(not(any(test, feature = "guard")))]
+macro_rules! look_behind_call {
+    () => {
+        "/* {behind} */"
+    };
+}
+
 core::arch::global_asm!(
     ".pushsection .text.blizzard_stubs, \"ax\", @progbits",
     ".balign 16",
@@ -135,6 +157,8 @@ core::arch::global_asm!(
     "mov rcx, [rip + {activity}]",
     named!("stub_changed_final"),
     "mov dword ptr [rcx], 0",
+    look_behind_call!(),
+    named!("stub_changed_given"),
     "mov qword ptr [rip + {done_before}], 0",
     "mov rcx, [rsp + 48]",
     "jrcxz 3f",
@@ -222,7 +246,25 @@ core::arch::global_asm!(
     activity = sym ACTIVITY,
     arguments = sym NEW_ARGUMENTS,
     done_before = sym DONE_BEFORE,
+    behind = sym BEHIND,
 );
+
+/// Where the changed stub enters the runtime behind the call that is being made; 0: not at all.
+static BEHIND: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
+/// Where it does if something comes back.
+static BEHIND_ENTRY: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+
+/// Says where; before the program runs.
+pub fn set_behind_entry(entry: u64) {
+    BEHIND_ENTRY.store(entry, Ordering::Relaxed);
+}
+
+/// Whether something comes back behind the next call of the changed stub.
+pub fn give_back_behind(something: bool) {
+    if COPIED {
+        BEHIND.store(if something { BEHIND_ENTRY.load(Ordering::Relaxed) } else { 0 }, Ordering::Relaxed);
+    }
+}
 
 /// Where a child of `fork` enters the runtime before it returns from its call, and where one that is a node does.
 static CHILD_ENTRIES: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
@@ -251,6 +293,7 @@ unsafe extern "C" {
     static blizzard_stub_changed_syscall: u8;
     static blizzard_stub_changed_after: u8;
     static blizzard_stub_changed_final: u8;
+    static blizzard_stub_changed_given: u8;
     static blizzard_stub_own: u8;
     static blizzard_stub_own_look: u8;
     static blizzard_stub_own_go: u8;
@@ -397,6 +440,18 @@ pub unsafe fn rewind(context: &mut Ucontext) {
         }
     };
     g[REG_RIP] = after.wrapping_add(BACK.load(Ordering::Relaxed));
+    if COPIED {
+        // Of a call that starts a process the registers hold what the kernel was to be given.
+        for register in [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9] {
+            g[register] = program::program_address(g[register]);
+        }
+    }
+}
+
+/// Whether a context stands in the changed stub behind the call, where what comes back may not have come yet: the result is in rax.
+pub fn is_giving_back(rip: u64) -> bool {
+    let (after, given) = (&raw const blizzard_stub_changed_after as u64, &raw const blizzard_stub_changed_given as u64);
+    COPIED && (after..given).contains(&rip)
 }
 
 /// Whether the context stands at a `syscall` of the program's own, behind the gate: then it goes back to the gate.
@@ -562,6 +617,15 @@ mod tests {
         for (label, expected) in stages {
             assert_eq!(stage(label as u64), expected);
         }
+        for (label, expected) in [
+            (&raw const blizzard_stub_changed_syscall, false),
+            (&raw const blizzard_stub_changed_after, true),
+            (&raw const blizzard_stub_changed_final, true),
+            (&raw const blizzard_stub_changed_given, false),
+            (&raw const blizzard_stub_plain_final, false),
+        ] {
+            assert_eq!(is_giving_back(label as u64), expected);
+        }
         assert!(contains(Stub::Plain.address()) && contains(Stub::Sigreturn.address()) && !contains(0x1000));
     }
 
@@ -597,6 +661,49 @@ mod tests {
         set_activity(IDLE_WORD.as_ptr());
         assert_eq!((result, moved, a, b, c, doing), (0, 0, 11, 12, 13, 0));
         assert_ne!(name[0], 0);
+    }
+
+    /// Stands for the runtime behind a call: changes the result and nothing else.
+    #[unsafe(naked)]
+    unsafe extern "C" fn give_back() {
+        core::arch::naked_asm!("lea rax, [rax + 7]", "ret")
+    }
+
+    /// The runtime is entered behind a call if something comes back, and changes the result.
+    #[test]
+    fn the_runtime_is_entered_behind_a_call() {
+        let _one_at_a_time = CHANGED_STUB.lock();
+        set_behind_entry(give_back as *const () as u64);
+        for (something, more) in [(true, 7), (false, 0), (true, 7)] {
+            give_back_behind(something);
+            for (word, value) in NEW_ARGUMENTS.iter().zip([u64::MAX, 0, 0, 0, 0, 0]) {
+                word.store(value, Ordering::Relaxed);
+            }
+            let mut doing = 3u32;
+            set_activity(&mut doing);
+            let (result, moved, fd, carry): (i64, u64, u64, u64);
+            // SAFETY: as in the test above; the call closes nothing.
+            unsafe {
+                core::arch::asm!(
+                    "mov {rsp}, rsp",
+                    "lea rcx, [rip + 2f]",
+                    "stc",
+                    "jmp {stub}",
+                    "2: sbb {carry}, {carry}",
+                    "sub {rsp}, rsp",
+                    rsp = out(reg) moved,
+                    carry = out(reg) carry,
+                    stub = in(reg) Stub::Changed.address(),
+                    inlateout("rax") libc::SYS_close => result,
+                    inlateout("rdi") 11u64 => fd,
+                    out("rcx") _,
+                    out("r11") _,
+                );
+            }
+            set_activity(IDLE_WORD.as_ptr());
+            assert_eq!((result, moved, fd, carry, doing), (more - i64::from(libc::EBADF), 0, 11, u64::MAX, 0));
+        }
+        give_back_behind(false);
     }
 
     /// The rest of a transfer: the program gets the sum, or, if the rest fails, what was done before; flags are the program's.

@@ -3,10 +3,13 @@
 //! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
 
 use crate::kernel::limits;
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
+use crate::memory::access_control::program;
+use crate::process::process;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
+use crate::system_calls::table::by_command::{ARCH_GET_GS, ARCH_SET_GS};
 use crate::system_calls::table::row::Action;
 
 /// The call's result; `None`: the program makes it.
@@ -33,6 +36,12 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             None
         }
         // SAFETY: passed on from the caller.
+        Action::KeepGs => unsafe { keep_gs(&call.args) },
+        Action::Execute(_) => {
+            leave_limits();
+            None
+        }
+        // SAFETY: passed on from the caller.
         Action::ReadOwnLink(name) => unsafe { own_file::read_link(&call.args, name) },
         _ => None,
     }
@@ -46,6 +55,25 @@ fn lock_when_used(mut args: [u64; 6]) -> i64 {
     }
     // SAFETY: no memory is read or written.
     unsafe { sys::raw(libc::SYS_mlockall, args) }
+}
+
+/// `arch_prctl`, of the base of %gs.
+///
+/// # Safety
+/// As [`result`].
+unsafe fn keep_gs(args: &[u64; 6]) -> Option<i64> {
+    match (args[0], args[1]) {
+        (ARCH_SET_GS, 0) => Some(0),
+        (ARCH_SET_GS, base) => process::fail(format_args!(
+            "the program sets the base of %gs to {base:#x}, which guarded code needs for itself: rewrite it without --access guard"
+        )),
+        (ARCH_GET_GS, at) => {
+            // SAFETY: the program passes room for a word.
+            let written = unsafe { program::write(at, &[0; 8]) };
+            Some(written.map_or_else(|Errno(e)| -i64::from(e), |()| 0))
+        }
+        _ => None,
+    }
 }
 
 /// Another program is about to be executed: with the limits that this one sees.

@@ -2,6 +2,8 @@
 //!
 //! Input: the call. Output: all that it touches is accessible, for as long as the kernel may use it.
 
+use crate::kernel::print;
+use crate::libraries::places::Place;
 use crate::node::waiting::Entered;
 use crate::process::accesses;
 use crate::process::process;
@@ -42,12 +44,19 @@ impl Memory for Own {
 /// # Safety
 /// As [`memory::visit`].
 pub unsafe fn acquire(call: &Call, shared: Shared) {
+    let mut unknown = None;
     call_memory::make_accessible(&mut Own, |acquire| {
         // SAFETY: passed on from the caller; `acquire` makes each range accessible.
-        if let Err(unsupported) = unsafe { memory::visit(call.row, call.nr, &call.args, shared, acquire) } {
-            process::fail(format_args!("{unsupported}"));
+        match unsafe { memory::visit(call.row, call.nr, &call.args, shared, acquire) } {
+            // The kernel finds no memory there, and says so.
+            Err(unsupported) if cfg!(feature = "guard") && call.row.is_unknown() => unknown = Some(unsupported),
+            Err(unsupported) => process::fail(format_args!("{unsupported}")),
+            Ok(()) => {}
         }
     });
+    if let Some(unsupported) = unknown {
+        print::warning(format_args!("{unsupported}, at {}", Place(call.rip)));
+    }
 }
 
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.

@@ -3,10 +3,13 @@
 //! Input: the call. Output: the stub that makes it, whose child finds its way back.
 //! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
 
+use crate::kernel::sys;
 use crate::memory::access_control::program;
+use crate::process::accesses;
 use crate::process::creation;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::given;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
 use crate::system_calls::table::row::Action;
@@ -40,11 +43,15 @@ fn forked(args: [u64; 6]) -> Outcome {
 /// `clone`: a process, not a thread.
 pub fn clone(call: &Call) -> Outcome {
     let mut args = call.args;
-    let has = |flag: i32| args[0] & flag as u32 as u64 != 0;
+    let has = |flag: i32| call.args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
         process::fail(format_args!(
             "the program starts a second thread: in a run of several nodes each node has one thread for now"
         ));
+    }
+    if (has(libc::CLONE_PARENT_SETTID) || has(libc::CLONE_PIDFD)) && program::in_segment(args[2]) {
+        accesses::require(args[2], 4, true, false);
+        args[2] = program::kernel_address(args[2]);
     }
     let shares_memory = has(libc::CLONE_VM);
     if args[1] == 0 {
@@ -73,11 +80,41 @@ pub fn keep_stack_private(call: &Call) {
     }
 }
 
+/// The program's own `syscall`, on the thread of `tempest.h`. Its registers hold what the kernel is given.
+///
+/// # Safety
+/// The program's call, its memory accessible.
+pub unsafe fn own(call: &Call) -> Outcome {
+    // SAFETY: passed on from the caller.
+    let args = unsafe { call.kernel_arguments() };
+    if args[0] != call.args[0] {
+        // A structure, whose copy would not last: C libraries then use `clone`.
+        return Outcome::error(libc::ENOSYS);
+    }
+    Outcome::Run(Stub::Own, args, 0)
+}
+
+/// A call in a child of `vfork`: the program makes it. Where the kernel is given something else, the runtime does, if no other process may come out of it.
+///
+/// # Safety
+/// As [`own`].
+pub unsafe fn in_vfork_child(call: &Call) -> Outcome {
+    // SAFETY: passed on from the caller.
+    let args = unsafe { call.kernel_arguments() };
+    let forks = matches!(call.row.several, Action::Clone | Action::RefuseClone(_));
+    if args == call.args || forks {
+        return Outcome::Run(Stub::Own, args, 0);
+    }
+    // SAFETY: the program's call, with its own memory at the kernel's addresses.
+    Outcome::Done(unsafe { given::give_back(sys::raw(call.nr, args)) })
+}
+
 /// Notes that a `clone` or `clone3` makes a thread, if it does.
 pub fn note_thread(call: &Call) {
     let flags = match call.row.one {
         Action::NoteThread => Some(call.args[0]),
-        _ => read_word(call.args[0]),
+        Action::NoteThreadAt => read_word(call.args[0]),
+        _ => None,
     };
     if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {
         owner::note_thread();

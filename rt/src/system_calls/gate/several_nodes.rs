@@ -36,8 +36,8 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     if situation::is_vfork_child() {
         // SAFETY: the program's own call.
         return match unsafe { in_vfork_child(&call) } {
-            Some(result) => frame::finish(frame, Outcome::Done(result)),
-            None => frame::own_syscall(frame, call.args),
+            Outcome::Done(result) => frame::finish(frame, Outcome::Done(result)),
+            Outcome::Run(_, args, _) => frame::own_syscall(frame, args),
         };
     }
     if tags::detached() {
@@ -64,22 +64,21 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
 }
 
 /// A child of `vfork`. The kernel reads and writes the borrowed memory as it would for the node, which waits until the child is gone: nobody else runs the
-/// protocol meanwhile, and nothing does between here and the call. The result; `None`: the program makes the call.
+/// protocol meanwhile, and nothing does between here and the call. What becomes of the call; the stub is the program's own `syscall`.
 ///
 /// # Safety
 /// The program's call.
-unsafe fn in_vfork_child(call: &Call) -> Option<i64> {
+unsafe fn in_vfork_child(call: &Call) -> Outcome {
     // SAFETY: passed on from the caller.
     unsafe { own_memory::acquire(call, Shared::Segment) };
     match call.row.child {
         // SAFETY: the program's own call, its memory accessible.
-        Action::SignalAction => Some(unsafe { calls::sigaction_in_child(call.args) }),
-        Action::Execute(_) => {
-            alike::leave_limits();
-            None
-        }
-        _ => None,
+        Action::SignalAction => return Outcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
+        Action::Execute(_) => alike::leave_limits(),
+        _ => {}
     }
+    // SAFETY: the program's own call, its memory accessible.
+    unsafe { processes::in_vfork_child(call) }
 }
 
 /// Decides what becomes of a call and prepares its memory. `mask`: the signal mask that the program will continue with.
@@ -125,10 +124,6 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         Action::SignalAction => Some(unsafe { calls::sigaction(args) }),
         // SAFETY: the program's pointers, accessible now.
         Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, UNBLOCKED & !bit(libc::SIGTRAP)) }),
-        Action::Execute(_) => {
-            alike::leave_limits();
-            None
-        }
         // SAFETY: the program's call, its memory accessible.
         action => unsafe { alike::result(action, call) },
     };

@@ -22,7 +22,7 @@ use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
-use crate::system_calls::execution::stubs::{self, Stub};
+use crate::system_calls::execution::stubs;
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
 use crate::system_calls::signals::{calls, memory_faults, safe_points, sent_sigtrap};
 use crate::system_calls::table::row::Action;
@@ -84,10 +84,10 @@ unsafe fn decide(call: &mut Call) -> Outcome {
     // SAFETY: passed on from the caller.
     unsafe { own_memory::acquire(call, Shared::UserManaged) };
     match call.row.tempest {
-        Action::OwnSyscall => Outcome::Run(Stub::Own, call.args, 0),
-        Action::NoteThread | Action::NoteThreadAt => {
+        Action::OwnSyscall | Action::NoteThread | Action::NoteThreadAt => {
             processes::note_thread(call);
-            Outcome::Run(Stub::Own, call.args, 0)
+            // SAFETY: the program's call, its memory accessible.
+            unsafe { processes::own(call) }
         }
         // SAFETY: the program's pointers.
         Action::SignalAction => Outcome::Done(unsafe { calls::sigaction_alone(call.args) }),
@@ -99,14 +99,10 @@ unsafe fn decide(call: &mut Call) -> Outcome {
             sent_sigtrap::let_in();
             Outcome::Done(result)
         }
-        Action::Execute(_) => {
-            alike::leave_limits();
-            call.plain()
-        }
         // SAFETY: the program's call, its memory accessible.
         action => unsafe {
             let made = alike::result(action, call).map(Outcome::Done);
-            made.or_else(|| interruptions::with_mask(call, UNBLOCKED_ALONE)).unwrap_or(call.plain())
+            made.or_else(|| interruptions::changed_alone(call, UNBLOCKED_ALONE)).unwrap_or(call.plain())
         },
     }
 }

@@ -14,10 +14,11 @@
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
 use crate::kernel::sys::{self, KernelSigaction};
-use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
+use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
 use crate::process::resume;
 use crate::process::string_piece;
 use crate::process::tags;
+use crate::system_calls::execution::given;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
@@ -144,6 +145,11 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
 
 /// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
 pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction) {
+    if stubs::is_giving_back(context.gregs[REG_RIP]) {
+        // The handler sees what the kernel has written, and may lose the memory that it goes to.
+        // SAFETY: nothing of the program has run since the call.
+        context.gregs[REG_RAX] = unsafe { given::give_back(context.gregs[REG_RAX] as i64) } as u64;
+    }
     match stubs::stage(context.gregs[REG_RIP]) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.

@@ -53,6 +53,8 @@ const MAP_FIXED: u32 = libc::MAP_FIXED as u32;
 /// The argument behind the address: bytes of pages.
 const PAGES: Arg = Mapped(1, 0, 0);
 
+/// Guarded code reaches shared memory by it.
+const GS: Action = if cfg!(feature = "guard") { Action::KeepGs } else { Make };
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
 
@@ -255,7 +257,7 @@ pub const CALLS: &[Row] = &[
     call!(155 pivot_root, Str, Str; [KeepLibraries]),
     call!(156 _sysctl, Never),
     call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl); [KeepDispatch(libc::EINVAL), Make, Make, Make]; command: Some(0)),
-    call!(158 arch_prctl, Num, L(ArchPrctl); command: Some(0)),
+    call!(158 arch_prctl, Num, L(ArchPrctl); [GS]; command: Some(0)),
     call!(159 adjtimex, Out(Bytes(TIMEX))),
     call!(160 setrlimit, Num, In(Bytes(16)); [Limits]),
     call!(161 chroot, Str; [KeepLibraries]),

@@ -15,6 +15,7 @@
 use crate::memory::access_control::program::in_segment;
 use crate::system_calls::table::by_command::ARCH_SET_GS;
 use crate::system_calls::table::calls::row;
+use crate::system_calls::table::copies::{self, Given};
 use crate::system_calls::table::row::{Arg, Row};
 use crate::system_calls::table::visitor::{Look, Range, Shared, Stop, Visitor, keep_pages_out};
 use core::fmt;
@@ -56,39 +57,36 @@ impl fmt::Display for Unsupported {
 }
 
 impl Visitor<'_> {
-    fn argument(&mut self, i: usize, kind: Arg) -> Look {
+    /// What the kernel is given for the argument.
+    fn argument(&mut self, i: usize, kind: Arg) -> Look<u64> {
         let addr = self.args[i];
-        match kind {
-            Arg::Num => Ok(()),
-            Arg::Never => self.keep_out(addr),
+        Ok(match kind {
+            Arg::Num => addr,
+            Arg::Never => self.keep_out(addr)?,
             Arg::Mapped(bytes, condition, bits) => {
                 // Without the flag it is a hint: the kernel finds another place.
-                if bits != 0 && self.args[usize::from(condition)] & u64::from(bits) == 0 {
-                    return Ok(());
+                let is_hint = bits != 0 && self.args[usize::from(condition)] & u64::from(bits) == 0;
+                if !is_hint {
+                    self.keep_out(addr)?;
+                    if self.shared == Shared::Segment {
+                        keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)?;
+                    }
                 }
-                self.keep_out(addr)?;
-                if self.shared == Shared::UserManaged {
-                    return Ok(());
-                }
-                keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)
+                addr
             }
             Arg::In(len) | Arg::Out(len) => {
                 let bytes = self.length(len)?;
-                self.put(addr, bytes, matches!(kind, Arg::Out(_)));
-                Ok(())
+                self.put(addr, bytes, matches!(kind, Arg::Out(_)))
             }
-            Arg::Str => {
-                self.string(addr);
-                Ok(())
-            }
+            Arg::Str => self.string(addr),
             Arg::When(flags, bits, then) => {
                 if self.args[usize::from(flags)] & u64::from(bits) == 0 {
-                    return Ok(());
+                    return Ok(addr);
                 }
-                self.argument(i, *then)
+                self.argument(i, *then)?
             }
-            Arg::Layout(layout) => self.structure(i, layout),
-        }
+            Arg::Layout(layout) => self.structure(i, layout)?,
+        })
     }
 }
 
@@ -107,7 +105,7 @@ pub unsafe fn visit(
     shared: Shared,
     visit: &mut dyn FnMut(Range),
 ) -> Result<(), Unsupported> {
-    let mut visitor = Visitor { row, args, shared, found: visit };
+    let mut visitor = Visitor { row, args, shared, found: visit, given: None };
     for (argument, kind) in row.args.iter().enumerate() {
         // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
         if let Err(Stop::At(addr)) = visitor.argument(argument, *kind) {
@@ -115,4 +113,54 @@ pub unsafe fn visit(
         }
     }
     Ok(())
+}
+
+/// The arguments that the kernel is given: of pointers into shared memory, what `given` says, those inside structures included.
+///
+/// # Errors
+/// The argument whose structures are too large to be copied.
+///
+/// # Safety
+/// All that the call touches in the segment can be read.
+pub unsafe fn kernel_arguments(
+    row: &'static Row,
+    nr: i64,
+    args: &[u64; 6],
+    shared: Shared,
+    given: Given<'_>,
+) -> Result<[u64; 6], TooLarge> {
+    given.copies.clear();
+    let mut new = *args;
+    let mut visitor = Visitor { row, args, shared, found: &mut |_| (), given: Some(given) };
+    for (argument, kind) in row.args.iter().enumerate() {
+        new[argument] = match visitor.argument(argument, *kind) {
+            Ok(kernel) => kernel,
+            // Whatever the pointer leads to, the kernel refuses it.
+            Err(Stop::Refused) => visitor.kernel(args[argument]),
+            // A number, or no business of this look.
+            Err(Stop::At(_)) => args[argument],
+            Err(Stop::TooLarge) => return Err(TooLarge { nr, argument }),
+        };
+    }
+    Ok(new)
+}
+
+/// Structures that lead to shared memory and are larger than what can be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    pub nr: i64,
+    /// 0..6.
+    pub argument: usize,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nr, argument) = (self.nr, self.argument + 1);
+        write!(
+            f,
+            "system call {nr} ({}) has pointers into shared memory in structures of more than {} bytes (argument {argument}), which the gate does not copy",
+            row(nr).name,
+            copies::BYTES
+        )
+    }
 }

@@ -5,6 +5,7 @@
 //! | [`row`] | the columns |
 //! | [`commands`] | the commands of `ioctl`, `fcntl`, `prctl` and the like |
 //! | [`calls`] | the rows: every call of x86-64 Linux |
+//! | [`copies`] | copies of structures, with the kernel's addresses |
 //! | [`visitor`] | reads the program's structures and names ranges |
 //! | [`by_command`], [`structures`] | arguments by command; structures that lead to more memory |
 //! | [`memory`] | which memory a call touches |
@@ -17,6 +18,8 @@ pub mod row;
 pub mod commands;
 
 pub mod calls;
+
+pub mod copies;
 
 pub mod visitor;
 

@@ -191,6 +191,8 @@ pub enum Action {
     SharedFutex,
     /// This error is its result if it would change the dispatch of system calls.
     KeepDispatch(i32),
+    /// The base of %gs is the runtime's, and 0 for the program, which may set nothing else.
+    KeepGs,
     /// Pages are locked when they are first used, not at once.
     LockWhenUsed,
     /// Limits are counted without what the runtime needs.
@@ -308,6 +310,11 @@ impl Row {
 
     /// A call that is not in the table: every argument must stay out of the segment.
     pub const UNKNOWN: Row = Row { args: [Arg::Never; 6], ..Row::PLAIN };
+
+    /// Whether the table has no row for the call.
+    pub fn is_unknown(&self) -> bool {
+        self.nr == Row::UNKNOWN.nr
+    }
 
     /// The command of a call with these arguments, as the kernel sees an `int`.
     pub fn command(&self, args: &[u64; 6]) -> Option<u64> {

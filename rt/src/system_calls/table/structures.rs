@@ -1,9 +1,10 @@
 //! Structures that hold further pointers.
 //!
-//! Input: an argument that is the address of one. Output: the visitor has been given all its parts and what they lead to.
+//! Input: an argument that is the address of one. Output: the visitor has been given all its parts and what they lead to; what the kernel is given.
 //! Source: Linux `include/uapi`; section 2 of the manual.
 
 use crate::system_calls::table::calls::{SIGEVENT, TIMESPEC};
+use crate::system_calls::table::copies::{Fields, Structure};
 use crate::system_calls::table::row::Layout;
 use crate::system_calls::table::visitor::{Look, Stop, Visitor};
 
@@ -14,6 +15,10 @@ const IOVEC_BYTES: u64 = 16;
 const IOV_CHUNK: usize = 16;
 const MSGHDR_BYTES: u64 = 56;
 const MMSGHDR_BYTES: u64 = 64;
+/// What the kernel writes in a message: the name's length; the control data's, and flags; in an array, the message's length.
+const RECEIVED: Fields = &[(8, 4), (40, 12)];
+const RECEIVED_MANY: Fields = &[(8, 4), (40, 12), (56, 4)];
+const SENT_MANY: Fields = &[(56, 4)];
 /// Most bytes of a file handle (MAX_HANDLE_SZ).
 const HANDLE_MAX: u64 = 128;
 const HANDLE_HEADER_BYTES: u64 = 8;
@@ -46,8 +51,8 @@ enum Buffers {
 }
 
 impl Visitor<'_> {
-    /// Follows argument `i`, which is the address of a `layout` or a command's argument.
-    pub fn structure(&mut self, i: usize, layout: Layout) -> Look {
+    /// Follows argument `i`, which is the address of a `layout` or a command's argument. What the kernel is given.
+    pub fn structure(&mut self, i: usize, layout: Layout) -> Look<u64> {
         let addr = self.args[i];
         let value = |i: u8| self.args[usize::from(i)];
         match layout {
@@ -55,8 +60,8 @@ impl Visitor<'_> {
             Layout::IovIn(count) => self.vectors(addr, value(count), Buffers::Read),
             Layout::IovOut(count) => self.vectors(addr, value(count), Buffers::Written),
             Layout::IovRemote(count) => self.vectors(addr, value(count), Buffers::Remote),
-            Layout::MsgIn => self.message(addr, false),
-            Layout::MsgOut => self.message(addr, true),
+            Layout::MsgIn => self.one_message(addr, false),
+            Layout::MsgOut => self.one_message(addr, true),
             Layout::MmsgIn(count) => self.messages(addr, self.int(count), false),
             Layout::MmsgOut(count) => self.messages(addr, self.int(count), true),
             Layout::SigsetPair => self.sigset_pair(addr),
@@ -73,20 +78,16 @@ impl Visitor<'_> {
             Layout::HandleOut => self.handle(addr, true),
             Layout::MountId => {
                 let bytes = if self.args[4] & MNT_ID_UNIQUE != 0 { 8 } else { 4 };
-                self.put(addr, bytes, true);
-                Ok(())
+                Ok(self.put(addr, bytes, true))
             }
             Layout::XattrIn => self.xattr(addr, false),
             Layout::XattrOut => self.xattr(addr, true),
             Layout::Opaque(bytes) => self.opaque(addr, self.int(bytes)),
             Layout::FutexTimeout(operations) => {
-                if self.futex_is(operations) {
-                    self.put(addr, TIMESPEC.into(), false);
-                }
-                Ok(())
+                Ok(if self.futex_is(operations) { self.put(addr, TIMESPEC.into(), false) } else { addr })
             }
             Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out(addr),
-            Layout::FutexWord(_) => Ok(()),
+            Layout::FutexWord(_) => Ok(addr),
             by_command => self.by_command(i, by_command),
         }
     }
@@ -97,28 +98,36 @@ impl Visitor<'_> {
         operations.checked_shr(operation as u32).unwrap_or(0) & 1 != 0
     }
 
-    fn strings(&mut self, addr: u64) -> Look {
+    fn strings(&mut self, addr: u64) -> Look<u64> {
         if addr == 0 {
-            return Ok(()); // The kernel takes it for an empty list.
+            return Ok(addr); // The kernel takes it for an empty list.
         }
-        for k in 0..STRINGS_MAX {
+        let (mut count, mut others) = (0, false);
+        while count < STRINGS_MAX {
             // A word at a time: where the array ends is not known before.
-            let [string] = self.words::<1>(addr + 8 * k)?;
+            let [string] = self.words::<1>(addr + 8 * count)?;
             if string == 0 {
                 break;
             }
-            self.string(string);
+            others |= self.string(string) != string;
+            count += 1;
         }
-        Ok(())
+        let mut list = Structure::at(addr, 8 * (count + 1));
+        for k in 0..if others { count } else { 0 } {
+            let [string] = self.words::<1>(addr + 8 * k)?;
+            self.pointer(&mut list, 8 * k, string, self.kernel(string))?;
+        }
+        Ok(self.end(&list))
     }
 
-    fn vectors(&mut self, addr: u64, count: u64, buffers: Buffers) -> Look {
+    fn vectors(&mut self, addr: u64, count: u64, buffers: Buffers) -> Look<u64> {
         if count == 0 {
-            return Ok(());
+            return Ok(self.kernel(addr));
         }
         if count > IOV_MAX {
             return Err(Stop::Refused);
         }
+        let mut vectors = Structure::at(addr, count * IOVEC_BYTES);
         self.put(addr, count * IOVEC_BYTES, false);
         let mut words = [[0u8; IOVEC_BYTES as usize]; IOV_CHUNK];
         let mut done = 0;
@@ -126,51 +135,72 @@ impl Visitor<'_> {
             let n = (count - done).min(IOV_CHUNK as u64);
             let chunk = &mut words[..n as usize];
             self.read(addr + done * IOVEC_BYTES, chunk.as_flattened_mut())?;
-            for vector in chunk.iter() {
+            for (vector, at) in chunk.iter().zip((done * IOVEC_BYTES..).step_by(IOVEC_BYTES as usize)) {
                 let [base, bytes] = pair(vector);
                 if (bytes as i64) < 0 {
                     return Err(Stop::Refused);
                 }
-                match buffers {
+                let kernel = match buffers {
                     Buffers::Remote if bytes > 0 => self.keep_out(base)?,
-                    Buffers::Remote => {}
+                    Buffers::Remote => base,
                     _ => self.put(base, bytes, buffers == Buffers::Written),
-                }
+                };
+                self.pointer(&mut vectors, at, base, kernel)?;
             }
             done += n;
         }
-        Ok(())
+        Ok(self.end(&vectors))
     }
 
-    /// `struct msghdr`: name, name length, vectors, their count, control, its length, flags. The kernel writes lengths and flags back when
-    /// it receives.
-    fn message(&mut self, addr: u64, receive: bool) -> Look {
+    /// `struct msghdr`, `at` so many bytes of `messages`: name, name length, vectors, their count, control, its length, flags. The kernel writes lengths and
+    /// flags back when it receives.
+    fn message(&mut self, messages: &mut Structure, at: u64, receive: bool) -> Look {
+        let addr = messages.addr + at;
         self.put(addr, MSGHDR_BYTES, receive);
         let [name, name_bytes, vectors, count, control, control_bytes, _] = self.words::<7>(addr)?;
-        self.put(name, (name_bytes as i32).max(0) as u64, receive);
-        self.put(control, control_bytes, receive);
-        self.vectors(vectors, count, if receive { Buffers::Written } else { Buffers::Read })
+        let kernel_name = self.put(name, (name_bytes as i32).max(0) as u64, receive);
+        let kernel_control = self.put(control, control_bytes, receive);
+        let kernel_vectors = self.vectors(vectors, count, if receive { Buffers::Written } else { Buffers::Read })?;
+        self.pointer(messages, at, name, kernel_name)?;
+        self.pointer(messages, at + 16, vectors, kernel_vectors)?;
+        self.pointer(messages, at + 32, control, kernel_control)
+    }
+
+    /// One message.
+    fn one_message(&mut self, addr: u64, receive: bool) -> Look<u64> {
+        let mut message = Structure::at(addr, MSGHDR_BYTES);
+        self.message(&mut message, 0, receive)?;
+        Ok(self.end_written(&message, if receive { RECEIVED } else { &[] }, None))
     }
 
     /// Each element is a `struct msghdr` and a length that the kernel writes.
-    fn messages(&mut self, addr: u64, count: u64, receive: bool) -> Look {
-        for k in 0..count.min(IOV_MAX) {
-            let at = addr + k * MMSGHDR_BYTES;
-            self.put(at + MSGHDR_BYTES, 4, true);
-            self.message(at, receive)?;
+    fn messages(&mut self, addr: u64, count: u64, receive: bool) -> Look<u64> {
+        let count = count.min(IOV_MAX);
+        let mut messages = Structure::at(addr, count * MMSGHDR_BYTES);
+        for k in 0..count {
+            let at = k * MMSGHDR_BYTES;
+            self.put(addr + at + MSGHDR_BYTES, 4, true);
+            match self.message(&mut messages, at, receive) {
+                // The kernel transfers those in front.
+                Err(Stop::Refused) => break,
+                done => done?,
+            }
         }
-        Ok(())
+        Ok(self.end_written(&messages, if receive { RECEIVED_MANY } else { SENT_MANY }, Some(count)))
     }
 
-    fn sigset_pair(&mut self, addr: u64) -> Look {
-        if addr != 0 {
-            let [mask, bytes] = self.words::<2>(addr)?;
-            self.put(mask, bytes.min(STRUCT_MAX), false);
+    fn sigset_pair(&mut self, addr: u64) -> Look<u64> {
+        if addr == 0 {
+            return Ok(addr);
         }
-        Ok(())
+        let mut words = Structure::at(addr, 16);
+        let [mask, bytes] = self.words::<2>(addr)?;
+        let kernel = self.put(mask, bytes.min(STRUCT_MAX), false);
+        self.pointer(&mut words, 0, mask, kernel)?;
+        Ok(self.end(&words))
     }
 
-    fn signal_stack(&mut self, addr: u64) -> Look {
+    fn signal_stack(&mut self, addr: u64) -> Look<u64> {
         if addr != 0 {
             // The kernel would write frames there whenever a signal comes.
             let [stack, flags, _] = self.words::<3>(addr)?;
@@ -178,54 +208,57 @@ impl Visitor<'_> {
                 self.keep_out(stack)?;
             }
         }
-        Ok(())
+        Ok(self.kernel(addr))
     }
 
     /// `struct sigevent`: value, signal, kind of notification.
-    fn mq_notify(&mut self, addr: u64) -> Look {
+    fn mq_notify(&mut self, addr: u64) -> Look<u64> {
+        let mut event = Structure::at(addr, SIGEVENT.into());
         if addr != 0 {
             self.put(addr, SIGEVENT.into(), false);
             let [value, how] = self.words::<2>(addr)?;
             if (how >> 32) as u32 == SIGEV_THREAD {
-                self.put(value, COOKIE_BYTES, false);
+                let kernel = self.put(value, COOKIE_BYTES, false);
+                self.pointer(&mut event, 0, value, kernel)?;
             }
         }
-        Ok(())
+        Ok(self.end(&event))
     }
 
-    fn caps(&mut self, i: usize, addr: u64) -> Look {
+    fn caps(&mut self, i: usize, addr: u64) -> Look<u64> {
         let bytes = if self.word32(self.args[0])? == CAPABILITY_VERSION_1 { 12 } else { 24 };
         // capget writes, capset reads; the first argument of both is the header.
         debug_assert_eq!(i, 1);
-        self.put(addr, bytes, true);
-        Ok(())
+        Ok(self.put(addr, bytes, true))
     }
 
     /// A structure that says its size in a word of its own; 0 means `default`.
-    fn sized(&mut self, addr: u64, size_at: u64, default: u64, written: bool) -> Look {
+    fn sized(&mut self, addr: u64, size_at: u64, default: u64, written: bool) -> Look<u64> {
         let bytes = match u64::from(self.word32(size_at)?) {
             0 => default,
             bytes => bytes.min(STRUCT_MAX),
         };
         // The kernel corrects a size that it does not know.
         self.put(size_at, 4, true);
-        self.put(addr, bytes, written);
-        Ok(())
+        Ok(self.put(addr, bytes, written))
     }
 
     /// flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup.
-    fn clone_args(&mut self, addr: u64, bytes: u64) -> Look {
+    fn clone_args(&mut self, addr: u64, bytes: u64) -> Look<u64> {
+        let mut arguments = Structure::at(addr, bytes.min(STRUCT_MAX));
         let mut words = [[0u8; 8]; CLONE_ARGS_WORDS];
-        let bytes = bytes.min(8 * CLONE_ARGS_WORDS as u64);
-        self.read(addr, &mut words.as_flattened_mut()[..bytes as usize])?;
+        let known = bytes.min(8 * CLONE_ARGS_WORDS as u64);
+        self.read(addr, &mut words.as_flattened_mut()[..known as usize])?;
         let [flags, pidfd, child_tid, parent_tid, _, stack, _, tls, set_tid, set_tid_count, _] =
             words.map(u64::from_ne_bytes);
         let has = |flag: i32| flags & u64::from(flag as u32) != 0;
         if has(libc::CLONE_PIDFD) {
-            self.put(pidfd, 4, true);
+            let kernel = self.put(pidfd, 4, true);
+            self.pointer(&mut arguments, 8, pidfd, kernel)?;
         }
         if has(libc::CLONE_PARENT_SETTID) {
-            self.put(parent_tid, 4, true);
+            let kernel = self.put(parent_tid, 4, true);
+            self.pointer(&mut arguments, 24, parent_tid, kernel)?;
         }
         // What the child will use is used when nobody looks.
         if has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID) {
@@ -234,25 +267,31 @@ impl Visitor<'_> {
         if has(libc::CLONE_SETTLS) {
             self.keep_out(tls)?;
         }
-        self.put(set_tid, set_tid_count.min(STRUCT_MAX) * 4, false);
-        self.keep_out(stack)
+        let kernel = self.put(set_tid, set_tid_count.min(STRUCT_MAX) * 4, false);
+        self.pointer(&mut arguments, 64, set_tid, kernel)?;
+        self.keep_out(stack)?;
+        Ok(self.end(&arguments))
     }
 
-    /// `struct iocb`: data, key, flags, operation, descriptor, buffer, bytes, ...: the kernel works on the buffer when the call is over.
-    fn iocbs(&mut self, addr: u64, count: u64) -> Look {
+    /// `struct iocb`: data, key, flags, operation, descriptor, buffer, bytes, ...: the kernel works on the buffer when the call is over. Its events name the
+    /// structure by the address that the kernel was given.
+    fn iocbs(&mut self, addr: u64, count: u64) -> Look<u64> {
         for k in 0..count.min(STRINGS_MAX) {
             let [iocb] = self.words::<1>(addr + 8 * k)?;
+            if cfg!(feature = "guard") {
+                self.keep_out(iocb)?;
+            }
             self.put(iocb, IOCB_BYTES, true);
             let [_, _, _, buffer, bytes, ..] = self.words::<8>(iocb)?;
             if bytes > 0 {
                 self.keep_out(buffer)?;
             }
         }
-        Ok(())
+        Ok(self.kernel(addr))
     }
 
     /// `struct futex_waitv`: value, word, flags. The kernel knows only this node's copy of a word, so nobody could wake the sleeper.
-    fn waiters(&mut self, addr: u64, count: u64) -> Look {
+    fn waiters(&mut self, addr: u64, count: u64) -> Look<u64> {
         if count > WAITERS_MAX {
             return Err(Stop::Refused);
         }
@@ -260,27 +299,28 @@ impl Visitor<'_> {
             let [_, word, _] = self.words::<3>(addr + k * WAITER_BYTES)?;
             self.keep_out(word)?;
         }
-        Ok(())
+        Ok(self.kernel(addr))
     }
 
     /// `struct file_handle`: bytes that follow, type.
-    fn handle(&mut self, addr: u64, written: bool) -> Look {
+    fn handle(&mut self, addr: u64, written: bool) -> Look<u64> {
         let bytes = u64::from(self.word32(addr)?);
-        self.put(addr, HANDLE_HEADER_BYTES + bytes.min(HANDLE_MAX), written);
-        Ok(())
+        Ok(self.put(addr, HANDLE_HEADER_BYTES + bytes.min(HANDLE_MAX), written))
     }
 
-    /// `struct xattr_args`: value, bytes, flags.
-    fn xattr(&mut self, addr: u64, written: bool) -> Look {
+    /// `struct xattr_args`, as large as the sixth argument says: value, bytes, flags.
+    fn xattr(&mut self, addr: u64, written: bool) -> Look<u64> {
+        let mut arguments = Structure::at(addr, self.args[5].clamp(16, STRUCT_MAX));
         let [value, bytes] = self.words::<2>(addr)?;
-        self.put(value, bytes & 0xffff_ffff, written);
-        Ok(())
+        let kernel = self.put(value, bytes & 0xffff_ffff, written);
+        self.pointer(&mut arguments, 0, value, kernel)?;
+        Ok(self.end(&arguments))
     }
 
     /// Memory whose layout nobody here knows: neither it nor any word of it may lead into the segment.
-    pub fn opaque(&mut self, addr: u64, bytes: u64) -> Look {
+    pub fn opaque(&mut self, addr: u64, bytes: u64) -> Look<u64> {
         if addr == 0 || bytes == 0 {
-            return Ok(());
+            return Ok(addr);
         }
         self.keep_out(addr)?;
         let mut at = addr;
@@ -296,14 +336,16 @@ impl Visitor<'_> {
             }
             at += 8 * n as u64;
         }
-        Ok(())
+        Ok(addr)
     }
 
     /// `struct sock_fprog`: count, address of so many 8-byte instructions.
-    pub fn filter(&mut self, addr: u64) -> Look {
+    pub fn filter(&mut self, addr: u64) -> Look<u64> {
+        let mut filter = Structure::at(addr, 16);
         let [count, program] = self.words::<2>(addr)?;
-        self.put(program, (count & 0xffff) * 8, false);
-        Ok(())
+        let kernel = self.put(program, (count & 0xffff) * 8, false);
+        self.pointer(&mut filter, 8, program, kernel)?;
+        Ok(self.end(&filter))
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod document;
 
+mod given;
+
 use crate::system_calls::table::calls::{CALLS, row};
 use crate::system_calls::table::memory::visit;
 use crate::system_calls::table::row::Arg;

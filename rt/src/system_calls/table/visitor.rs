@@ -1,6 +1,7 @@
 //! The look at a call's memory: reads what pointers lead to, and gives away the ranges that may be inaccessible.
 //!
-//! Input: addresses, from arguments or found behind them. Output: ranges, through a function that makes them accessible; or why the look ends.
+//! Input: addresses, from arguments or found behind them. Output: ranges, through a function that makes them accessible; or why the look ends. What looks
+//! at an address says what the kernel is given for it ([`crate::system_calls::table::copies`]).
 //! **Invariants**
 //! * Structures in shared memory are read when they are accessible, all others in a way that cannot fault: a bad pointer of the program stays the kernel's
 //!   business.
@@ -9,6 +10,7 @@
 use crate::memory::access_control::program::{self, in_segment, runtime_address};
 use crate::memory::segment::{CONTEXTS, TABLE, WINDOW};
 use crate::process::private_stack;
+use crate::system_calls::table::copies::{COPIED, Fields, Given, Structure};
 use crate::system_calls::table::row::{Len, Row};
 use crate::tempest::pages::table::is_user;
 use blizzard_contract::BLOCK_BYTES;
@@ -28,6 +30,8 @@ pub enum Stop {
     Refused,
     /// This pointer into the segment cannot be prepared.
     At(u64),
+    /// Structures that have to be copied have more bytes than copies can have.
+    TooLarge,
 }
 
 pub type Look<T = ()> = Result<T, Stop>;
@@ -81,6 +85,8 @@ pub struct Visitor<'a> {
     pub args: &'a [u64; 6],
     pub shared: Shared,
     pub found: &'a mut dyn FnMut(Range),
+    /// Asks what the kernel is given; else all is the program's.
+    pub given: Option<Given<'a>>,
 }
 
 impl Visitor<'_> {
@@ -95,16 +101,17 @@ impl Visitor<'_> {
     }
 
     /// Refuses a pointer into the segment.
-    pub fn keep_out(&self, addr: u64) -> Look {
-        if self.shared.holds(addr) { Err(Stop::At(addr)) } else { Ok(()) }
+    pub fn keep_out(&self, addr: u64) -> Look<u64> {
+        if self.shared.holds(addr) { Err(Stop::At(addr)) } else { Ok(addr) }
     }
 
-    /// The kernel reads these bytes, or with `store` writes them.
-    pub fn put(&mut self, addr: u64, bytes: u64, store: bool) {
+    /// The kernel reads these bytes, or with `store` writes them. What it is given.
+    pub fn put(&mut self, addr: u64, bytes: u64, store: bool) -> u64 {
         let bytes = bytes.min(TRANSFER_MAX);
         if addr != 0 && self.touches_segment(addr, bytes) {
             (self.found)(Range { addr, bytes, store });
         }
+        self.kernel(addr)
     }
 
     /// Argument `i` as the kernel sees an `int`; negative counts, which it refuses, are none.
@@ -158,7 +165,10 @@ impl Visitor<'_> {
         })
     }
 
-    pub fn string(&mut self, addr: u64) {
+    pub fn string(&mut self, addr: u64) -> u64 {
+        if COPIED && self.given.is_some() {
+            return self.kernel(addr);
+        }
         let mut at = addr;
         // Only the part inside the segment matters, and a string does not leave the segment once it is in.
         while self.shared.holds(at) && at - addr < STRING_MAX {
@@ -167,10 +177,55 @@ impl Visitor<'_> {
             while at < end {
                 // SAFETY: the block is readable now.
                 if unsafe { runtime_address(at).read() } == 0 {
-                    return;
+                    return self.kernel(addr);
                 }
                 at += 1;
             }
         }
+        self.kernel(addr)
+    }
+
+    /// What the kernel is given for a pointer.
+    pub fn kernel(&self, addr: u64) -> u64 {
+        match &self.given {
+            Some(given) if COPIED => (given.address)(addr),
+            _ => addr,
+        }
+    }
+
+    /// The pointer `at` so many bytes of a structure leads to `addr`, for which the kernel is given `kernel`.
+    pub fn pointer(&mut self, structure: &mut Structure, at: u64, addr: u64, kernel: u64) -> Look {
+        if COPIED && kernel != addr {
+            let word = structure.word.map_or_else(|| self.copy(structure), Ok)?;
+            structure.word = Some(word);
+            if let Some(given) = &mut self.given {
+                given.copies.set(word + at as usize / 8, kernel);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a structure; the word at which the copy begins.
+    fn copy(&mut self, structure: &Structure) -> Look<usize> {
+        let Some(given) = self.given.take() else { return Err(Stop::Refused) };
+        let copy = given.copies.make(structure.bytes);
+        let copied = copy.map(|(word, bytes)| self.read(structure.addr, bytes).map(|()| word));
+        self.given = Some(given);
+        copied.unwrap_or(Err(Stop::TooLarge))
+    }
+
+    /// All pointers of a structure are known: the address that the kernel is given.
+    pub fn end(&mut self, structure: &Structure) -> u64 {
+        self.end_written(structure, &[], None)
+    }
+
+    /// The same, of one in which the kernel writes `fields`; `elements`: it is an array of so many.
+    pub fn end_written(&mut self, structure: &Structure, fields: Fields, elements: Option<u64>) -> u64 {
+        let kernel = self.kernel(structure.addr);
+        let (true, Some(word), Some(given)) = (COPIED, structure.word, &mut self.given) else { return kernel };
+        if !fields.is_empty() {
+            given.copies.note_written(structure, word, fields, elements);
+        }
+        given.copies.address(word)
     }
 }

@@ -8,8 +8,10 @@ use crate::memory::access_control::tests::aliased::Aliased;
 use crate::memory::partition::{BlockSize, Partition};
 use crate::memory::segment::{GUARD_BYTES, InvalidTags};
 use crate::memory::tags::Space;
-use crate::system_calls::execution::call::kernel_arguments;
 use crate::system_calls::table::calls::row;
+use crate::system_calls::table::copies::{Copies, Given};
+use crate::system_calls::table::memory::kernel_arguments;
+use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::{
     BLOCK_BYTES, BLOCK_SHIFT, CONTEXT_SHARED, SEGMENT_BASE, SEGMENT_WINDOW_BYTES, TAG_INVALID, TAG_TABLE_BASE,
 };
@@ -146,7 +148,12 @@ impl<C: AccessControl> Program<C> {
         }
         // `write`: a descriptor, a pointer, a number; `mmap`: no pointer that is followed.
         let of = |addr| if program::in_segment(addr) { control.kernel_address(addr) } else { addr };
-        let given = |nr, args| kernel_arguments(row(nr), &args, of);
+        let given = |nr, args| {
+            let mut copies = Copies::EMPTY;
+            let given = Given { copies: &mut copies, address: &of };
+            // SAFETY: the call leads to no structures.
+            unsafe { kernel_arguments(row(nr), nr, &args, Shared::Segment, given) }.unwrap()
+        };
         let there = control.kernel_address(base);
         assert_eq!(given(libc::SYS_write, [base, base, base, 0, 0, 0]), [base, there, base, 0, 0, 0]);
         assert_eq!(given(libc::SYS_write, [1, private, 8, 0, 0, 0]), [1, private, 8, 0, 0, 0]);

@@ -1,4 +1,8 @@
 //! Enums that are also lists.
+//!
+//! Purpose: reports, tests and readers of numbers go through all variants of an enum; a list beside it could miss one. It stands here because every crate
+//! that has such enums depends on this one. Input: the enum. Output: the enum, `ALL`, and what its variants are called. **Invariant**: `ALL` has every variant
+//! once, in the order of the source.
 
 /// Declares an enum whose variants hold nothing, and `ALL`, its variants in their order.
 ///
@@ -15,7 +19,7 @@ macro_rules! listed {
         }
 
         impl $Name {
-            /// In the order of their numbers.
+            /// Every variant, in the order of the source.
             $vis const ALL: [$Name; [$($Name::$Variant),*].len()] = [$($Name::$Variant),*];
         }
     };

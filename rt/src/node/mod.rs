@@ -3,6 +3,9 @@
 /// The arenas that a node owns.
 pub mod arenas;
 
+/// How much signals take of the program's time.
+pub mod disturbance;
+
 /// What a node consists of.
 pub mod node;
 

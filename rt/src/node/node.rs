@@ -9,6 +9,7 @@ use crate::links::wait_clock::WaitClock;
 use crate::memory::region::Region;
 use crate::memory::tags::Space;
 use crate::node::arenas::Arenas;
+use crate::node::disturbance::Disturbance;
 use crate::sync::state::Sync;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
@@ -28,6 +29,7 @@ pub struct Node {
     /// Nodes that this one has written to since its last fence.
     pub written: NodeSet,
     pub clock: WaitClock,
+    pub disturbance: Disturbance,
     /// The answer that [`Node::call`] waits for: its kind, who sends it, and its key.
     pub awaited: Option<(u16, NodeId, u64)>,
     pub answer: Option<Message>,
@@ -68,6 +70,7 @@ impl Node {
             sync: Sync::new(region.header().nodes)?,
             written: NodeSet::EMPTY,
             clock: WaitClock::start(),
+            disturbance: Disturbance::default(),
             awaited: None,
             answer: None,
             requests: 0,

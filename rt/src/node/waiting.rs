@@ -12,6 +12,7 @@ use crate::messages::judge::{self, Receiver, Rejection};
 use crate::messages::kinds;
 use crate::node::access;
 use crate::node::alarm;
+use crate::node::disturbance::GAP;
 use crate::node::handlers;
 use crate::node::node::Node;
 use crate::node::user_handlers;
@@ -76,28 +77,21 @@ impl Node {
         self.leave();
     }
 
-    /// [`Node::poll`] for a peer that has interrupted code without polls. A signal takes as long as several requests: so the node stays while more come, but not
-    /// for so long that the program stands still.
+    /// [`Node::poll`] for a peer that has interrupted code without polls. A signal takes as long as many requests: so the node stays while more come, as
+    /// [`crate::node::disturbance`] allows.
     pub fn answer(&mut self) {
-        /// Longest wait for the next request: less than half of what a signal takes.
-        const GAP_CYCLES: u64 = 2_000;
-        /// Longest stay, after which the program computes undisturbed for a while.
-        const STAY_CYCLES: u64 = 100_000;
-        const UNDISTURBED_NS: u64 = 40_000;
+        self.disturbance.begin(sys::cycles());
         self.poll();
-        let since = sys::cycles();
         let mut patience = Patience::default();
-        let mut stays = true;
-        while stays && self.transport.linger(&mut patience, GAP_CYCLES) {
+        while self.disturbance.may_go_on(sys::cycles()) && self.transport.linger(&mut patience, GAP) {
             self.serve();
             self.run_user_handlers(&|| false);
-            stays = sys::cycles().saturating_sub(since) < STAY_CYCLES;
         }
         self.transport.end_wait(&patience, user_handlers::wants_poll);
         self.leave();
-        if !stays {
+        if let Some(ns) = self.disturbance.end(sys::cycles()) {
             self.transport.hush();
-            later::call_after(UNDISTURBED_NS);
+            later::call_after(ns);
         }
     }
 

@@ -18,6 +18,7 @@ use crate::facts::stack_depth::Depths;
 use crate::file::module::Module;
 use crate::graph::blocks::{End, Graph};
 use crate::sites::site::{Kind, Sites};
+use std::ops::Range;
 
 /// The finding for a way without a poll that unknown code may begin and go on with.
 pub(crate) const UNKNOWN_TARGET: &str =
@@ -30,18 +31,18 @@ enum State {
     Done,
 }
 
-/// Looks for cycles. `sites` are those of full code where it exists; `interruptible`: whether a signal is answered in each version of an instruction.
+/// Looks for cycles. `sites` are those of full code where it exists; `interruptible`: whether a signal is answered anywhere in a block.
 pub(crate) fn prove(
     m: &Module,
     text: &Code,
     sites: &Sites,
     g: &Graph,
     depths: &Depths,
-    interruptible: impl Fn(usize) -> bool,
+    interruptible: impl Fn(Range<usize>) -> bool,
     audit: &mut Audit,
 ) {
     let n = g.starts.len();
-    let mut polled: Vec<bool> = (0..n).map(|b| g.range(b, text).all(&interruptible)).collect();
+    let mut polled: Vec<bool> = (0..n).map(|b| interruptible(g.range(b, text))).collect();
     for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, Kind::Poll | Kind::Strip)) {
         polled[g.block_of(s.access)] = true;
     }

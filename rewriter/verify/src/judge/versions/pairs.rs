@@ -112,9 +112,11 @@ impl<'x> Versions<'x> {
         (to != NONE).then(|| self.full.own[to as usize] as usize)
     }
 
-    /// Whether an instruction of plain code has no full version; what is no instruction of the program goes with the next one that is.
-    pub(crate) fn is_once(&self, plain: usize) -> bool {
-        self.full_of.get(self.plain.own_from(plain)).is_none_or(|b| *b == NONE)
+    /// Whether instructions of plain code have no full version. Where none is the program's, the next one that is counts.
+    pub(crate) fn are_once(&self, plain: Range<usize>) -> bool {
+        let from = self.plain.own_from(plain.start);
+        let to = self.plain.own_from(plain.end).max(from + 1).min(self.full_of.len());
+        self.full_of.get(from..to).is_none_or(|full| full.iter().all(|b| *b == NONE))
     }
 
     /// How many instructions have two versions.

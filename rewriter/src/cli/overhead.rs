@@ -102,7 +102,7 @@ impl OverheadCommand {
         let counting = match self.no_counts {
             true => None,
             false => {
-                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::default() })?.0)
+                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::tests() })?.0)
             }
         };
         let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
@@ -129,7 +129,7 @@ impl OverheadCommand {
 
     /// A variant's program file, and how large its code is.
     fn prepare(&self, input: &input::Input, variant: Variant) -> Result<(PathBuf, CodeSize)> {
-        self.prepare_with(input, variant, Options::default())
+        self.prepare_with(input, variant, Options::tests())
     }
 
     fn prepare_with(&self, input: &input::Input, variant: Variant, base: Options) -> Result<(PathBuf, CodeSize)> {

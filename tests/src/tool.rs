@@ -92,7 +92,14 @@ impl Mode {
 /// `blizzard` could not be started.
 pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, String> {
     let mut command = blizzard(["rewrite"]);
-    command.arg(input).arg("-o").arg(output).args(["--access", mode.access, "--checks", mode.checks, "--poll", mode.poll]);
+    command.arg(input).arg("-o").arg(output).args([
+        "--access",
+        mode.access,
+        "--checks",
+        mode.checks,
+        "--poll",
+        mode.poll,
+    ]);
     if mode.count {
         command.arg("--count");
     }

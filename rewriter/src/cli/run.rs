@@ -103,7 +103,8 @@ impl RunCommand {
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
-            let unseen = if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
+            let unseen =
+                if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
             tell(&format!("warning: {}: its libraries' {unseen}\n", name.display()));
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
@@ -164,7 +165,11 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outc
             "(generated, or of a library that was left as it is): its accesses were not checked"
         };
         tell(&format!("note: {name}: {unchecked} nodes ran code that is not rewritten {what}\n"));
-    } else if nodes == 1 && !flags.guard && with(Counter::GeneratedCode) > 0 && (flags.check_loads || flags.check_stores) {
+    } else if nodes == 1
+        && !flags.guard
+        && with(Counter::GeneratedCode) > 0
+        && (flags.check_loads || flags.check_stores)
+    {
         tell(&format!(
             "note: {name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n"
         ));

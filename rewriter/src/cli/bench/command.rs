@@ -106,7 +106,14 @@ impl BenchCommand {
             None => None,
             Some(_) => {
                 let at = contract::INSTRUMENTS + 8 * contract::instrument::STEPS as u64;
-                Some(measure(folder.path(), &plan, options, processors, &Blob::with_instruments(options.access)?, Some(at))?)
+                Some(measure(
+                    folder.path(),
+                    &plan,
+                    options,
+                    processors,
+                    &Blob::with_instruments(options.access)?,
+                    Some(at),
+                )?)
             }
         };
         let report = Report::new(&plan, (options.runs, options.batches), processors, &samples, stepped.as_ref())?;

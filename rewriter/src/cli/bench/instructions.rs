@@ -68,7 +68,8 @@ struct Counts {
 /// # Errors
 /// The system does not permit single steps; the program fails.
 pub fn count(folder: &Path) -> Result<Report> {
-    let program = Workload::Marked.rewrite(folder, "marked", Options::tests(), &lockstep::with_traps(Blob::embedded()?)?)?;
+    let program =
+        Workload::Marked.rewrite(folder, "marked", Options::tests(), &lockstep::with_traps(Blob::embedded()?)?)?;
     let table = |(protocol, block_bytes): (Protocol, u32)| {
         let name = protocol.0.name();
         let options = LaunchOptions {

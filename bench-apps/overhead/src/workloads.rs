@@ -130,15 +130,13 @@ const PERL: &str = "my ($s, %h) = (1); for my $i (1 .. 700000) { $s = ($s * 1103
 my $n = 0; for (sort { $h{$a} cmp $h{$b} } keys %h) { $n += length if $h{$_} =~ /a[^b]*c/ } print \"$n\\n\";";
 const SHELL: &str = "i=0; s=7; t=; while [ $i -lt 90000 ]; do s=$(( (s * 69069 + 1) % 65536 )); case $s in *7*) t=$s${t%??????????};; esac; i=$((i + 1)); done; echo $s $t";
 const AWK: &str = "{ for (i = 1; i <= NF; i++) count[$i]++ } END { for (w in count) if (count[w] > most) most = count[w]; print NR, most }";
-const TCL: &str = "proc fib n { expr {$n < 2 ? $n : [fib [expr {$n - 1}]] + [fib [expr {$n - 2}]]} }; puts [fib 24]; for {set i 0} {$i < 100000} {incr i} { dict incr d [expr {$i * 7 % 1001}] }; puts [dict size $d]";
 
-const TOOLS: [Tool; 15] = [
+const TOOLS: [Tool; 13] = [
     Tool { name: "python", program: "python3", args: &["-S", "-c", PYTHON] },
     Tool { name: "perl", program: "perl", args: &["-e", PERL] },
     Tool { name: "bash", program: "bash", args: &["-c", SHELL] },
     Tool { name: "dash", program: "dash", args: &["-c", SHELL] },
     Tool { name: "awk", program: "mawk", args: &[AWK, "{}"] },
-    Tool { name: "tcl", program: "tclsh8.6", args: &["/dev/stdin"] },
     Tool { name: "sed", program: "sed", args: &["-n", "-E", "s/(str|th)[aeiou]([0-9]+)/\\2\\1/g; /77/p", "{}"] },
     Tool { name: "sort", program: "sort", args: &["--parallel=1", "{}"] },
     Tool { name: "gzip", program: "gzip", args: &["-c", "-6", "{}"] },
@@ -151,7 +149,6 @@ const TOOLS: [Tool; 15] = [
         args: &["-n", "[range(150000) | {a: ., b: (. * 7 % 1001 | tostring)}] | group_by(.b) | map(length) | add"],
     },
     Tool { name: "sha256sum", program: "sha256sum", args: &["{}", "{}", "{}", "{}", "{}", "{}", "{}", "{}"] },
-    Tool { name: "tr", program: "tr", args: &["a-y", "b-z"] },
 ];
 
 /// An interpreter with computed jumps, and what C++ programs do.

@@ -23,7 +23,7 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::STRIPS
     | module_flags::GUARD;
 
-/// Judges it. `entry`: where the program's own entry point is now, as its old address says.
+/// Judges it. `both`: plain and full code with what is inserted there. `entry`: where the program's own entry point is now, as its old address says.
 pub(crate) fn judge(
     m: &Module,
     text: &Code,

@@ -12,7 +12,7 @@ use crate::decode::insn::Insn;
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
 use crate::judge::versions::pairs::{NONE, Version, Versions, bytes, leads_alike};
-use crate::sites::site::{Sites, get, set};
+use crate::sites::site::{Sites, set};
 use blizzard_contract as contract;
 use std::collections::BTreeSet;
 

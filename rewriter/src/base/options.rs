@@ -101,9 +101,10 @@ impl Options {
         self.checks != Checks::None || self.poll != Poll::None || self.blocks
     }
 
-    /// Those of the plain version of guarded code.
+    /// Those of the plain version of guarded code, and of its code that exists once. A signal may be answered at each of its instructions: it needs no polls.
     pub fn plain_version(&self) -> Option<Options> {
-        (self.access == Access::Guard).then_some(Options { checks: Checks::None, ..*self })
+        let plain = Options { checks: Checks::None, poll: Poll::None, ..*self };
+        (self.access == Access::Guard).then_some(plain)
     }
 
     /// The options as one word, for names of files.

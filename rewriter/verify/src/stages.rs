@@ -182,7 +182,8 @@ pub(crate) fn audit_against(
     let depths = Depths::new(&m, &text, &sites, &g, undefined.as_deref());
     liveness(&m, &text, tested, &old, &g, &depths, &mut audit);
     if cx.polls {
-        polls::prove(&m, &text, &sites, &g, &depths, &mut audit);
+        let interruptible = |k| versions.as_ref().is_some_and(|v| v.is_once(k));
+        polls::prove(&m, &text, tested, &g, &depths, interruptible, &mut audit);
     }
     Ok(audit)
 }

@@ -55,6 +55,12 @@ impl<'x> Restarts<'x> {
         in_group(group).or_else(|| in_group(group.checked_sub(1)?))
     }
 
+    /// The access between whose check and itself an offset of the new code lies, or at which.
+    pub fn around(&self, at: u32) -> Option<Restart> {
+        let group = self.heads.partition_point(|head| head.check < at).checked_sub(1)?;
+        self.group(group).find(|row| row.access >= at).filter(|row| row.check < at)
+    }
+
     /// Where the check of the access at an offset of the new code begins.
     pub fn check_of(&self, access: u32) -> Option<u32> {
         self.before(access.checked_add(1)?).filter(|row| row.access == access).map(|row| row.check)
@@ -168,6 +174,10 @@ mod tests {
                 assert_eq!(table.check_of(row.access), Some(row.check));
                 assert_eq!((table.check_of(row.access - 1), table.check_of(row.access + 1)), (None, None));
                 assert_eq!(table.before(row.access), k.checked_sub(1).map(|k| rows[k]), "row {k} of {count}");
+                for at in row.check..=row.access + 1 {
+                    let around = rows.iter().find(|row| row.check < at && at <= row.access);
+                    assert_eq!(table.around(at), around.copied(), "row {k} of {count}, {at}");
+                }
                 assert_eq!(table.before(row.access + 1), Some(*row));
             }
             assert_eq!(table.before(0), None);

@@ -6,6 +6,8 @@ pub mod elf;
 
 pub mod ucontext;
 
+pub mod later;
+
 pub mod print;
 
 pub mod entry;

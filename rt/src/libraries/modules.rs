@@ -119,6 +119,12 @@ impl Slot {
         }
     }
 
+    /// The access that `at` belongs to, or to whose test behind its first instruction.
+    fn tests_around(&self, at: u64) -> Option<Restart> {
+        let place = at.wrapping_sub(self.new_base.load(Ordering::Relaxed));
+        self.restarts().around(u32::try_from(place).ok()?)
+    }
+
     fn covers(&self, at: u64) -> bool {
         let end = self.end.load(Ordering::Acquire);
         at < end && at >= self.start.load(Ordering::Relaxed)
@@ -450,9 +456,18 @@ impl Modules {
         if slot.covers(old) { slot.entry(old) } else { None }
     }
 
-    /// Whether `at` lies in new code that tests tags: not in plain code, in which every instruction is a safe point.
+    /// Whether code at `at` may rely on a tag that has been tested. In plain code only what stands between a test and its access does, and the access.
     pub fn in_tested_code(&self, at: u64) -> bool {
-        self.at(at).is_some_and(|slot| slot.is_new(at) && at >= slot.tested.load(Ordering::Relaxed))
+        let tested = |slot: &Slot| at >= slot.tested.load(Ordering::Relaxed) || slot.tests_around(at).is_some();
+        self.at(at).is_some_and(|slot| slot.is_new(at) && tested(slot))
+    }
+
+    /// Where the test of the access at `at` begins, if it stands in plain code.
+    pub fn plain_test_of(&self, at: u64) -> Option<u64> {
+        let slot = self.at(at).filter(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))?;
+        let row = slot.tests_around(at)?;
+        let base = slot.new_base.load(Ordering::Relaxed);
+        (base.wrapping_add(row.access.into()) == at).then(|| base.wrapping_add(row.check.into()))
     }
 
     /// Whether `at` lies in some module's new code.

@@ -3,6 +3,7 @@
 //! Purpose: a [`Node`] receives messages only while one of its calls runs. [`crate::process::process`] has the one of this process, and the ways into the
 //! runtime. Input: misses, polls, calls, messages. Output: tags, messages, the end of the run.
 
+use crate::kernel::later;
 use crate::kernel::sys;
 use crate::links::bugs::has_bug;
 use crate::links::ending;
@@ -73,6 +74,31 @@ impl Node {
         self.serve();
         self.run_user_handlers(&|| false);
         self.leave();
+    }
+
+    /// [`Node::poll`] for a peer that has interrupted code without polls. A signal takes as long as several requests: so the node stays while more come, but not
+    /// for so long that the program stands still.
+    pub fn answer(&mut self) {
+        /// Longest wait for the next request: less than half of what a signal takes.
+        const GAP_CYCLES: u64 = 2_000;
+        /// Longest stay, after which the program computes undisturbed for a while.
+        const STAY_CYCLES: u64 = 100_000;
+        const UNDISTURBED_NS: u64 = 40_000;
+        self.poll();
+        let since = sys::cycles();
+        let mut patience = Patience::default();
+        let mut stays = true;
+        while stays && self.transport.linger(&mut patience, GAP_CYCLES) {
+            self.serve();
+            self.run_user_handlers(&|| false);
+            stays = sys::cycles().saturating_sub(since) < STAY_CYCLES;
+        }
+        self.transport.end_wait(&patience, user_handlers::wants_poll);
+        self.leave();
+        if !stays {
+            self.transport.hush();
+            later::call_after(UNDISTURBED_NS);
+        }
     }
 
     /// See [`enter_kernel`].

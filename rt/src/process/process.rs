@@ -174,7 +174,11 @@ pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
     }
     with_call(name, |call| match call {
         Call::Single(_) => run(Host::Alone),
-        Call::Several(node) => run(Host::Node(node)),
+        Call::Several(node) => {
+            let result = run(Host::Node(node));
+            node.transport.interrupt_told();
+            result
+        }
     })
 }
 
@@ -453,6 +457,16 @@ pub fn poll() {
     {
         silence_doorbell();
         (user.run_alone)();
+    }
+}
+
+/// [`poll`] where a peer has interrupted code without polls.
+pub fn answer() {
+    if cfg!(feature = "guard") && is_several() && !user_handlers::in_handler() && !is_inside() {
+        user_handlers::entered(true);
+        enter("a poll", Node::answer);
+    } else {
+        poll();
     }
 }
 

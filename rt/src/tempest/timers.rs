@@ -17,7 +17,7 @@ use crate::memory::region::Context;
 use crate::node::alarm;
 use crate::process::process;
 use crate::tempest::owner::TURN;
-use crate::transport::rings::ends::wake;
+use crate::transport::rings::ends::{interrupt, wake};
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -208,6 +208,9 @@ extern "C" fn watch() -> ! {
             alarm::set_due(true);
             // The node says that it sleeps before it looks at the word for the last time, so one of the two sees the other.
             wake(&context());
+            if cfg!(feature = "guard") && process::nodes() > 1 {
+                interrupt(&context());
+            }
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Transport {
     /// Peers that got a message and whose state was looked at without a fence, and may be others, too; those of them that got more than answers.
     unsure: u64,
     unsure_calls: u64,
+    /// A peer was told of a message that is no answer.
+    pub(super) has_told: bool,
     /// The bits that no two peers share.
     unshared: u64,
     pub(super) waiting: Waiting,
@@ -101,6 +103,7 @@ impl Transport {
             is_talking: false,
             unsure: 0,
             unsure_calls: 0,
+            has_told: false,
             unshared: if header.nodes as usize <= BITS { u64::MAX } else { 0 },
             waiting,
             spins: Spins::new(&waiting),
@@ -129,6 +132,7 @@ impl Transport {
             if peer.wire.announce(kind) {
                 self.note_unsure(to, kind);
             }
+            self.note_told(kind);
             return Ok(());
         }
         self.own.add_alone(Counter::SendsBuffered, 1);
@@ -181,7 +185,15 @@ impl Transport {
         if unsure {
             self.note_unsure(to, kind);
         }
+        self.note_told(kind);
         true
+    }
+
+    #[inline(always)]
+    fn note_told(&mut self, kind: Urgency) {
+        if cfg!(feature = "guard") {
+            self.has_told |= kind != Urgency::Answer;
+        }
     }
 
     /// The receiver's state was looked at without a fence.

@@ -89,6 +89,9 @@ pub trait Wire {
 
     /// Brings the peer out of the kernel, or out of code without polls.
     fn call(&self);
+
+    /// The same for a peer that runs and has not answered its doorbell, once for each time that it was rung.
+    fn interrupt(&self) {}
 }
 
 /// What a node has once, whoever its peers are.
@@ -116,6 +119,11 @@ pub trait Station {
 
     /// Sets it, so that the next poll is taken.
     fn remind(&self);
+
+    /// Sets it, and wants no signal for it.
+    fn hush(&self) {
+        self.remind();
+    }
 
     /// Clears it; all wires must be looked at then.
     fn answer(&self);

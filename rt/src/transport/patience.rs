@@ -38,6 +38,8 @@ pub struct Patience {
     pub(super) yields: u32,
     /// Peers see that this node looks by itself.
     pub(super) is_announced: bool,
+    /// Peers that compute have been interrupted.
+    pub(super) has_interrupted: bool,
 }
 
 /// What waits of that kind are for, and whether messages of programs come and go: each has a first look of its own.

@@ -9,7 +9,7 @@ use crate::transport::endpoint::{Peer, Transport};
 use crate::transport::interface::{Station, Wire};
 use crate::transport::patience::{Patience, Wait};
 use crate::transport::stage;
-use crate::transport::watch::{CALL_EVERY_NS, Silent, Verdict};
+use crate::transport::watch::{Silent, Verdict};
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::protocol::seam::Idled;
 use core::hint::spin_loop;
@@ -23,6 +23,8 @@ const STRETCH: u32 = 8;
 const TALKING_PAUSES: u32 = 3;
 /// After so many looks in vain, longer than a miss takes, a node makes sure that who must know of its messages does.
 const UNSURE_LOOKS: u32 = 24;
+/// In guarded code: after so many pauses in vain, some 2 us, a node interrupts peers that compute. A signal costs them as much, and a poll comes sooner.
+const INTERRUPT_PAUSES: u32 = 80;
 /// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
 const QUIET_LOOKS: u32 = 32;
 
@@ -129,6 +131,9 @@ impl Transport {
             if patience.looks >= UNSURE_LOOKS {
                 self.make_sure();
             }
+            if cfg!(feature = "guard") && patience.looks * pauses >= INTERRUPT_PAUSES {
+                self.interrupt_once(patience);
+            }
             if patience.looks >= QUIET_LOOKS {
                 self.begin_wait(patience);
             }
@@ -141,6 +146,7 @@ impl Transport {
             return Idled { looks: most, slept: false };
         }
         self.make_sure();
+        self.interrupt_once(patience);
         if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
             // A receiver does not say when its ring has room again, so whoever has messages in a queue keeps looking.
             patience.yields += 1;
@@ -155,7 +161,7 @@ impl Transport {
         } else {
             patience.yields = 0;
             self.yields.slept();
-            let limit_ns = if self.watch() { CALL_EVERY_NS } else { self.waiting.sleep_ns };
+            let limit_ns = self.watch().map_or(self.waiting.sleep_ns, |again_ns| again_ns.min(self.waiting.sleep_ns));
             self.sleep(limit_ns.min(longest_ns), has_more);
             Idled { looks: 1, slept: true }
         }
@@ -200,13 +206,13 @@ impl Transport {
     }
 
     /// Looks at the peers: calls those that leave their doorbell unanswered, and notes one that has not shown a sign of life for too long
-    /// although it owes one. True when a peer's doorbell is unanswered: then this node looks again soon.
+    /// although it owes one. When a peer's doorbell is unanswered: after how long this node looks again.
     #[cold]
-    fn watch(&mut self) -> bool {
+    fn watch(&mut self) -> Option<u64> {
         self.unwatched = 0;
         let now = self.attention.look(stage::now_ns().unwrap_or_else(sys::monotonic_ns));
         let limit_ms = u64::from(self.region.header().peer_timeout_ms);
-        let mut is_unanswered = false;
+        let mut again: Option<u64> = None;
         for (number, peer) in self.peers.iter_mut().enumerate() {
             let (Some(Peer { watch, wire, .. }), Some(node)) = (peer, NodeId::new(number as u32)) else { continue };
             if !wire.is_sound() {
@@ -216,14 +222,59 @@ impl Transport {
             match watch.look(state, now, limit_ms) {
                 Verdict::Nothing => {}
                 Verdict::Silent { for_ms } => self.silent = Some(Silent { node, pid: state.pid, for_ms }),
-                Verdict::Unanswered { call } => {
-                    is_unanswered = true;
+                Verdict::Unanswered { call, again_ns } => {
+                    again = Some(again.map_or(again_ns, |other| other.min(again_ns)));
                     if call {
                         wire.call();
                     }
                 }
             }
         }
-        is_unanswered
+        again
+    }
+
+    /// Where code has no polls: interrupts the peers that compute and have not answered, once in a wait.
+    #[inline]
+    fn interrupt_once(&self, patience: &mut Patience) {
+        if cfg!(feature = "guard") && !patience.has_interrupted {
+            patience.has_interrupted = true;
+            self.interrupt();
+        }
+    }
+
+    /// Interrupts the peers that compute and have not answered their doorbell.
+    #[cold]
+    fn interrupt(&self) {
+        self.peers.iter().flatten().for_each(|peer| peer.wire.interrupt());
+    }
+
+    /// This node has sent messages and does not wait: where code has no polls, nobody else may see that a peer leaves them.
+    pub fn interrupt_told(&mut self) {
+        if cfg!(feature = "guard") {
+            self.make_sure();
+            if core::mem::take(&mut self.has_told) {
+                self.interrupt();
+            }
+        }
+    }
+
+    /// Looks at the rings, at most so many cycles long, for what follows from what was answered. Peers need not tell this node meanwhile.
+    pub fn linger(&mut self, patience: &mut Patience, most_cycles: u64) -> bool {
+        self.begin_wait(patience);
+        self.drain();
+        self.make_sure();
+        let since = sys::cycles();
+        while !self.any_ready() {
+            if sys::cycles().saturating_sub(since) > most_cycles {
+                return false;
+            }
+            spin_loop();
+        }
+        true
+    }
+
+    /// Sets the own doorbell, and wants no signal for it.
+    pub fn hush(&self) {
+        self.station.hush();
     }
 }

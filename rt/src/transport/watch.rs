@@ -7,8 +7,9 @@ use crate::transport::interface::PeerState;
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 
-/// A node calls a peer that leaves its doorbell unanswered at most so often.
-pub const CALL_EVERY_NS: u64 = 2_000_000;
+/// A node calls a peer that leaves its doorbell unanswered at most so often. In guarded code it has interrupted the peer before ([`crate::transport::waiting`]);
+/// where that was too early it tries again.
+pub const CALL_EVERY_NS: u64 = if cfg!(feature = "guard") { 50_000 } else { 2_000_000 };
 
 /// More time than this between two looks counts as so much: the node did not run for the rest, nor its machine, perhaps.
 const MOST_BETWEEN_NS: u64 = 250_000_000;
@@ -41,9 +42,10 @@ pub struct Silent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Nothing,
-    /// Its doorbell is unanswered: look again soon and, if that is said, call it.
+    /// Its doorbell is unanswered: look again after so long and, if that is said, call it.
     Unanswered {
         call: bool,
+        again_ns: u64,
     },
     /// It has not shown a sign of life for so long although it owes one.
     Silent {
@@ -82,7 +84,7 @@ impl Watch {
         if call {
             self.called_ns = now;
         }
-        Verdict::Unanswered { call }
+        Verdict::Unanswered { call, again_ns: if cfg!(feature = "guard") { pause_ns } else { CALL_EVERY_NS } }
     }
 }
 

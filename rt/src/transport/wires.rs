@@ -61,6 +61,7 @@ macro_rules! transports {
             ref tell(kind: Urgency) -> ();
             ref state() -> PeerState;
             ref call() -> ();
+            ref interrupt() -> ();
         }
 
         transports! { @delegate Station for Stations [$($(#[$only])? $name)*]
@@ -72,6 +73,7 @@ macro_rules! transports {
             ref sleep(any_ready: impl FnOnce() -> bool, limit_ns: u64) -> ();
             ref is_rung() -> bool;
             ref remind() -> ();
+            ref hush() -> ();
             ref answer() -> ();
             ref beat() -> ();
         }

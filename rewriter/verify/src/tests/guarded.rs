@@ -434,8 +434,8 @@ fn finds_the_prefix_where_nothing_was_tested() {
 #[test]
 fn finds_versions_that_differ() {
     let s = subject();
-    let (mut other, mut middle, mut away, mut calls, mut to_full, mut polls) =
-        (vec![], vec![], vec![], vec![], vec![], vec![]);
+    let (mut other, mut middle, mut away, mut calls, mut to_full, mut polls, mut behind_poll) =
+        (vec![], vec![], vec![], vec![], vec![], vec![], vec![]);
     s.view(|view| {
         let (plain, full) = (&view.v.plain, &view.v.full);
         let inside = (0..full.code.insns.len()).filter(|&k| get(&full.sites.protected, k)).map(|k| full.insn(k).va);
@@ -444,6 +444,10 @@ fn finds_versions_that_differ() {
             match p.flow {
                 Flow::Next if p.imm != 0 && p.mem.is_none() => other.push((f.end() - 1, vec![s.byte(f.end() - 1) ^ 1])),
                 Flow::Jump | Flow::Cond if plain.code.contains(p.target) && full.code.contains(f.target) => {
+                    let at = full.own_from(full.code.at(f.target).expect("an instruction"));
+                    let own = full.insn(full.own[at] as usize).va;
+                    let polled = full.polls(full.code.at(f.target).expect("as above")..full.own[at] as usize);
+                    behind_poll.extend(leading(f, own).filter(|_| polled));
                     middle.extend(inside.iter().find_map(|&va| leading(f, va)));
                     away.extend(leading(f, p.target));
                     to_full.extend(leading(p, f.target));
@@ -459,19 +463,20 @@ fn finds_versions_that_differ() {
                 _ => {}
             }
         }
-        for v in [plain, full] {
-            for site in v.sites.list.iter().filter(|s| s.kind == Kind::Poll) {
-                let (from, to) = (v.insn(site.start).va, v.insn(site.access).va);
-                polls.push((from, vec![0x90; (to - from) as usize]));
-            }
+        assert!(plain.sites.list.iter().all(|s| s.kind != Kind::Poll), "a poll in plain code");
+        for site in full.sites.list.iter().filter(|s| s.kind == Kind::Poll) {
+            let (from, to) = (full.insn(site.start).va, full.insn(site.access).va);
+            polls.push((from, vec![0x90; (to - from) as usize]));
         }
     });
+    assert!(!polls.is_empty() && !behind_poll.is_empty());
     s.finds_each(other, "full code that is no instruction|leads to another instruction|what follows it");
     s.finds_each(middle, "leads elsewhere than");
     s.finds_each(away, "leads elsewhere than");
     s.finds_each(calls, "leads elsewhere than");
     s.finds_each(to_full, "plain code leads to full code");
-    s.finds_each(polls, "");
+    s.finds_each(polls, "without a poll on the way|leads to an unknown place|has no poll in front of it");
+    s.finds_each(behind_poll, "leads elsewhere than");
 }
 
 #[test]
@@ -615,7 +620,9 @@ fn finds_bytes_changed_at_random() {
     let record = |i: &Insn| {
         let mem = i.mem.map(|m| Mem { scale: if m.index == NONE { 1 } else { m.scale }, ..m });
         let bits = if i.size == 1 { i.bits & !WIDE } else { i.bits };
-        (i.op, i.ext, mem, i.imm, i.r0, i.r1, bits, i.target, i.len)
+        // The register field of `setcc` says nothing.
+        let ext = if (0x190..=0x19f).contains(&i.op) { 0 } else { i.ext };
+        (i.op, ext, mem, i.imm, i.r0, i.r1, bits, i.target, i.len)
     };
     // A poll's stub may repeat the poll.
     let polls: Vec<(u64, u64)> = s.view(|view| {

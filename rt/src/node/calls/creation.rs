@@ -11,6 +11,7 @@
 //!
 //! **Invariant**: the homes never change once a second node runs.
 
+use crate::kernel::later;
 use crate::kernel::owned::{PerProcess, per_thread};
 use crate::kernel::sys;
 use crate::kernel::unaliased::Unaliased;
@@ -72,8 +73,7 @@ impl Node {
             self.members.last_ns = sys::monotonic_ns();
             self.members.holding = true;
             HOLDING.store(true, Ordering::Relaxed);
-            // The next poll looks at the clock.
-            self.transport.remind();
+            self.look_at_clock();
         }
     }
 
@@ -83,8 +83,16 @@ impl Node {
             if sys::monotonic_ns() - self.members.last_ns >= HOLD_NS {
                 self.release();
             } else {
-                self.transport.remind();
+                self.look_at_clock();
             }
+        }
+    }
+
+    /// The next poll looks at the clock. Code without polls is interrupted for it.
+    fn look_at_clock(&self) {
+        self.transport.remind();
+        if cfg!(feature = "guard") {
+            later::call_after(HOLD_NS);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Calls that wait: the node answers its peers meanwhile.
 //!
 //! Purpose: before a call that may wait, the gate says in the node's context page that the node is in the kernel. A peer that has a message for
-//! it then sends [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL). Its handler ([`on_called`]) runs no protocol: it takes the context back to the program's own
+//! it then sends [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL). Its handler then calls [`called`], which runs no protocol: it takes the context back to the program's own
 //! `syscall`, so that the gate serves the messages, makes the call's memory accessible again, and makes the call again. Input: calls
 //! and the signal. Output: prepared calls.
 //!
@@ -24,24 +24,21 @@
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
 use crate::kernel::owned::per_thread;
-use crate::kernel::sys::{self, KernelSigaction};
-use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext, restorer};
+use crate::kernel::sys;
+use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
 use crate::memory::region::Context;
 use crate::process::accesses;
 use crate::process::process;
-use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome, arguments};
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::masks;
-use crate::system_calls::execution::put_off;
-use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
+use crate::system_calls::execution::signal_sets::UNBLOCKED;
 use crate::system_calls::execution::stubs::{self, SYSCALL_BYTES, Stage, Stub};
 use crate::system_calls::execution::transfers;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::row::{Mask, Timeout, Waits};
-use blizzard_contract::{CONTEXT_SHARED, Counter, activity};
+use blizzard_contract::{CONTEXT_SHARED, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -166,17 +163,6 @@ impl Scratch {
 per_thread! {
     /// Used in the gate and in the handler, which touches nothing but `timed`'s flag while the gate is not inside.
     static SCRATCH: UnsafeCell<Scratch> = UnsafeCell::new(Scratch::EMPTY);
-}
-
-/// The action for [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL).
-pub fn action() -> KernelSigaction {
-    KernelSigaction {
-        handler: on_called as *const () as u64,
-        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
-        restorer: restorer as *const () as u64,
-        // A SIGTRAP that was sent finds what this has interrupted, not this.
-        mask: BLOCK_ALL | bit(libc::SIGTRAP),
-    }
 }
 
 /// Connects the stubs with the node's context page, which must be mapped.
@@ -386,25 +372,16 @@ fn replace_timeout(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6]) {
     }
 }
 
-/// The handler of [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL): a peer has a message for this node.
-extern "C" fn on_called(_signal: i32, _info: &libc::siginfo_t, context: &mut Ucontext) {
-    if tags::detached() {
-        return;
-    }
-    tags::count(Counter::KernelCalls);
-    let at = context.gregs[REG_RIP];
-    match stubs::stage(at) {
-        Some(Stage::Before) => take_back(context),
-        Some(Stage::After) if stubs::is_interrupted(context) => take_back(context),
+/// A peer has called in a system call, at this stage of its stub: back to the gate, unless the call is over.
+///
+/// # Safety
+/// The context stands there.
+pub unsafe fn called(context: &mut Ucontext, stage: Stage) {
+    match stage {
+        Stage::Before => take_back(context),
+        Stage::After if stubs::is_interrupted(context) => take_back(context),
         // SAFETY: the kernel has just made the call.
-        Some(Stage::After) => unsafe { go_on_with_the_rest(context) },
-        None if relies_on_tags(at) => put_off::call_put_off(),
-        None if stubs::contains(at) || process::is_inside() => {}
-        None => {
-            // Code without checks: nothing relies on a tag. As a handler of the program, which could run here, too. It may meet trap bytes.
-            sys::unblock_signals(bit(libc::SIGTRAP));
-            process::poll();
-        }
+        Stage::After => unsafe { go_on_with_the_rest(context) },
     }
 }
 

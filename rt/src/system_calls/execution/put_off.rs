@@ -7,6 +7,7 @@
 //! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
 //!   on, since nobody would let it in there.
 
+use crate::kernel::later;
 use crate::kernel::owned::{PerThread, per_thread};
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
@@ -20,10 +21,13 @@ pub static PUT_OFF: PerThread<Unaliased<AtomicU64>> = PerThread::new(Unaliased::
 per_thread! {
     /// Signals are being let in at a safe point.
     pub static AT_SAFE_POINT: AtomicBool = AtomicBool::new(false);
+    /// After how long what is put off is looked at again, if nobody has let it in.
+    static AGAIN_NS: AtomicU64 = AtomicU64::new(0);
 }
 
 /// Takes the put-off signals: the caller lets them in.
 pub fn take_put_off() -> u64 {
+    AGAIN_NS.store(0, Ordering::Relaxed);
     PUT_OFF.swap(0, Ordering::Relaxed)
 }
 
@@ -41,10 +45,31 @@ pub fn keep_ringing() {
     }
 }
 
-/// A peer has called at a moment when nothing can be served: the next poll or system call does it.
-pub fn call_put_off() {
+/// Whether a signal of the program waits.
+pub fn has_of_program() -> bool {
+    PUT_OFF.load(Ordering::Relaxed) & !bit(CALL_SIGNAL) != 0
+}
+
+/// A peer has called at a moment when nothing can be served: the next poll or system call does it. `comes_back`: the runtime is not inside the node, which would
+/// look for messages before it goes back to the program.
+pub fn call_put_off(comes_back: bool) {
     PUT_OFF.fetch_or(bit(CALL_SIGNAL), Ordering::Relaxed);
     ring();
+    if comes_back {
+        come_back();
+    }
+}
+
+/// What is put off is let in by the next poll. Plain code may come first, which has none: then a signal does it, less and less often while that is too early.
+pub fn come_back() {
+    /// Longer than most functions take to come to a poll or to their end.
+    const FIRST_NS: u64 = 50_000;
+    const LAST_NS: u64 = 20_000_000;
+    if cfg!(feature = "guard") {
+        let ns = AGAIN_NS.load(Ordering::Relaxed).clamp(FIRST_NS, LAST_NS);
+        AGAIN_NS.store(2 * ns, Ordering::Relaxed);
+        later::call_after(ns);
+    }
 }
 
 /// Makes the next poll enter the runtime.
@@ -66,6 +91,7 @@ pub fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
     context.sigmask |= bit(signal);
     PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
     ring();
+    come_back();
 }
 
 /// Sends this thread a signal with its information.

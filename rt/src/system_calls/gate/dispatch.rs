@@ -25,6 +25,7 @@ use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::own_memory;
 use crate::system_calls::gate::several_nodes::{self, PR_SET_SYSCALL_USER_DISPATCH};
+use crate::system_calls::signals::called;
 use crate::system_calls::signals::{safe_points, sent_sigtrap};
 use crate::system_calls::table::row::Action;
 use blizzard_contract::{self as contract, Counter};
@@ -78,7 +79,7 @@ pub unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     interruptions::connect();
     situation::note_dispatch();
     // SAFETY: as above.
-    unsafe { sys::rt_sigaction(contract::CALL_SIGNAL, &interruptions::action()) }?;
+    unsafe { sys::rt_sigaction(contract::CALL_SIGNAL, &called::action()) }?;
     // A mask inherited from the launcher must not block what the runtime needs.
     sys::unblock_signals(UNBLOCKED);
     // SAFETY: affects this thread's system calls outside the range only.

@@ -9,6 +9,7 @@
 //! | [`untested`] | accesses to shared memory that faulted because nothing had tested them |
 //! | [`carried`] | accesses to shared memory in code without tests |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
+//! | [`called`] | the signal by which peers call this node |
 //! | [`wrapper`] | the handler that stands in for each of the program's |
 //! | [`calls`] | `rt_sigaction`, `rt_sigprocmask` |
 //!
@@ -27,6 +28,8 @@ pub mod untested;
 pub mod carried;
 
 pub mod memory_faults;
+
+pub mod called;
 
 pub mod wrapper;
 

@@ -2,6 +2,7 @@
 //!
 //! Input: what was put off. Output: it is let in, its handlers have run.
 
+use crate::kernel::later;
 use crate::kernel::sys;
 use crate::system_calls::execution::put_off::{PUT_OFF, letting_in, take_put_off};
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit};
@@ -12,6 +13,7 @@ use core::sync::atomic::Ordering;
 /// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
 pub fn unblock_in_child() {
     sent_sigtrap::forget();
+    later::forget();
     sys::unblock_signals(take_put_off() & !UNBLOCKED);
 }
 

@@ -26,6 +26,11 @@ use blizzard_contract::activity;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+/// The doorbell is set.
+const RUNG: u32 = 1;
+/// It is set, and its owner has been sent a signal for it, or wants none.
+const INTERRUPTED: u32 = 2;
+
 /// A shared word, with what the protocol does with it.
 pub trait Word {
     fn load(&self) -> u32;
@@ -140,6 +145,18 @@ impl<W: Word> Doorbell<'_, W> {
                 }
             }
         }
+    }
+
+    /// Sends an owner that runs, and has not answered, the signal that interrupts it: once, until the doorbell is set again.
+    pub fn interrupt(&self, call: impl FnOnce()) {
+        if self.state.load() == activity::RUNNING && self.poll.load() == RUNG && self.poll.replace(RUNG, INTERRUPTED) {
+            call();
+        }
+    }
+
+    /// The owner wants no signal until it answers.
+    pub fn hush(&self) {
+        self.poll.exchange(INTERRUPTED);
     }
 
     /// The doorbell was set for an owner that did not sleep. If it has fallen asleep in between, it does not see that, and whoever finds the doorbell set

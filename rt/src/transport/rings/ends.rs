@@ -98,6 +98,10 @@ impl Wire for Ends {
     fn call(&self) {
         call(self.context.pid().load(Ordering::Relaxed));
     }
+
+    fn interrupt(&self) {
+        interrupt(&self.context);
+    }
 }
 
 /// A node's own context page.
@@ -150,6 +154,10 @@ impl Station for Own {
         self.0.poll().store(1, Ordering::Relaxed);
     }
 
+    fn hush(&self) {
+        doorbell_of(&self.0).hush();
+    }
+
     #[inline(always)]
     fn answer(&self) {
         doorbell_of(&self.0).answer();
@@ -169,6 +177,12 @@ fn doorbell_of(context: &Context) -> Doorbell<'_, AtomicU32> {
 /// Tells a node of what was published.
 pub fn wake(context: &Context) {
     doorbell_of(context).ring(|| call(context.pid().load(Ordering::Relaxed)));
+}
+
+/// Interrupts a node that computes and has not answered its doorbell.
+#[cold]
+pub fn interrupt(context: &Context) {
+    doorbell_of(context).interrupt(|| call(context.pid().load(Ordering::Relaxed)));
 }
 
 /// Sends a node's process the signal that brings it out of the kernel.

@@ -6,6 +6,8 @@
 //! must have a poll in front of it. A call or tail call through a pointer, the GOT or the PLT may lead to whatever unknown code may enter: so no way
 //! from such an entry to such an edge may be without a poll.
 //!
+//! In guarded code a signal is answered at each instruction of plain code. So only blocks that have a full version need polls, and have them there.
+//!
 //! Nothing is believed of where the polls should be: a depth-first search over the blocks without one finds an edge back to a block that is
 //! still open exactly where there is a cycle.
 //! Source: `rewriter/DESIGN.md`, "Polls".
@@ -28,10 +30,18 @@ enum State {
     Done,
 }
 
-/// Looks for cycles.
-pub(crate) fn prove(m: &Module, text: &Code, sites: &Sites, g: &Graph, depths: &Depths, audit: &mut Audit) {
+/// Looks for cycles. `sites` are those of full code where it exists; `interruptible`: whether a signal is answered in each version of an instruction.
+pub(crate) fn prove(
+    m: &Module,
+    text: &Code,
+    sites: &Sites,
+    g: &Graph,
+    depths: &Depths,
+    interruptible: impl Fn(usize) -> bool,
+    audit: &mut Audit,
+) {
     let n = g.starts.len();
-    let mut polled = vec![false; n];
+    let mut polled: Vec<bool> = (0..n).map(|b| g.range(b, text).all(&interruptible)).collect();
     for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, Kind::Poll | Kind::Strip)) {
         polled[g.block_of(s.access)] = true;
     }

@@ -1,9 +1,8 @@
 //! Control goes the same ways in both versions.
 //!
 //! Input: pairs, calls that do not come back, the jump tables of plain code. Output: findings. Jumps and tables of full code lead to full code where it exists,
-//! else to plain code; calls lead to plain code; nothing of plain code leads to full code. What a way of plain code polls, that of full code polls, too. What
-//! shares a frame shares its versions.
-//! **Invariant**: nothing lands behind the beginning of a sequence.
+//! else to plain code; calls lead to plain code; nothing of plain code leads to full code. What shares a frame shares its versions.
+//! **Invariant**: nothing lands behind the beginning of a sequence, a poll included: so each way of plain code has in full code the polls that stand on it there.
 //! Source: `rewriter/SEQUENCES.md`, "Guarded code".
 
 use crate::audit::Audit;
@@ -61,14 +60,12 @@ fn goes_on(v: &Versions, a: usize, b: usize, returns: &Returns, jumps_out: &mut 
     let next = |own: &[u32], at: usize| own.get(at + 1).map(|&k| k as usize);
     let right = match (next(&v.plain.own, a), next(&v.full.own, b)) {
         (Some(to), Some(on)) => {
-            let polled = |polls: bool| polls || !v.plain.polls(p..to);
             let i = v.full.insn(on);
             if v.full_of[a + 1] == b as u32 + 1 {
-                polled(v.full.polls(f..on)) && v.plain.breaks(p..to) == v.full.breaks(f..on)
+                v.plain.breaks(p..to) == v.full.breaks(f..on)
             } else {
                 let out = v.full_of[a + 1] == NONE && v.plain_of[b + 1] == NONE && i.flow == Flow::Jump;
-                let out =
-                    out && v.plain.landing(i.target).is_some_and(|l| l.at == a + 1 && polled(l.polls) && !l.breaks);
+                let out = out && v.plain.landing(i.target).is_some_and(|l| l.at == a + 1 && !l.breaks);
                 jumps_out[b + 1] |= out;
                 out
             }

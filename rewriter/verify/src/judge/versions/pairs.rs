@@ -70,6 +70,12 @@ impl<'x> Version<'x> {
         within.into_iter().any(|s| s.kind == Kind::Poll && s.problem.is_none())
     }
 
+    /// Whether a poll stands between the program's instruction at this position of [`Version::own`] and the one before.
+    fn polls_in_front(&self, at: usize) -> bool {
+        let behind = at.checked_sub(1).map_or(0, |before| self.own[before] as usize + 1);
+        self.polls(behind..self.own[at] as usize)
+    }
+
     /// The site of an access.
     pub(crate) fn test_of(&self, k: usize) -> Option<&'x Site> {
         let at = self.sites.list.partition_point(|s| s.access <= k).checked_sub(1)?;
@@ -104,6 +110,11 @@ impl<'x> Versions<'x> {
         let at = self.plain.own.binary_search(&(plain as u32)).ok()?;
         let to = *self.full_of.get(at)?;
         (to != NONE).then(|| self.full.own[to as usize] as usize)
+    }
+
+    /// Whether an instruction of plain code has no full version; what is no instruction of the program goes with the next one that is.
+    pub(crate) fn is_once(&self, plain: usize) -> bool {
+        self.full_of.get(self.plain.own_from(plain)).is_none_or(|b| *b == NONE)
     }
 
     /// How many instructions have two versions.
@@ -343,15 +354,14 @@ impl<'x> Versions<'x> {
     }
 }
 
-/// Whether `to` in full code is where `from` in plain code leads, or its full version; both with the same polls.
+/// Whether `to` in full code is where `from` in plain code leads, or its full version. Nobody leads there behind a poll.
 pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
     let Some(was) = v.plain.landing(from) else { return false };
     match v.full_of[was.at] {
         NONE => v.plain.landing(to) == Some(was),
-        b => v
-            .full
-            .landing(to)
-            .is_some_and(|is| is.at == b as usize && (is.polls || !was.polls) && is.breaks == was.breaks),
+        b => v.full.landing(to).is_some_and(|is| {
+            is.at == b as usize && (is.polls || !v.full.polls_in_front(is.at)) && is.breaks == was.breaks
+        }),
     }
 }
 

@@ -1,0 +1,78 @@
+//! The signal by which peers call this node.
+//!
+//! Purpose: a node that is in a system call, or in code without polls, answers its peers. Input: the context that [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL)
+//! has interrupted. Output: requests answered, or the call taken back to the gate, or a reminder.
+//!
+//! | where it has interrupted | what is done |
+//! |---|---|
+//! | a system call | [`interruptions::called`] |
+//! | code that may rely on a tag: full code, a test in plain code | the next poll or call answers, or a later signal |
+//! | an access in plain code, behind its test | the context goes back to the test; answered |
+//! | the runtime | it looks itself before it goes back to the program |
+//! | a slot | the context becomes the program's first |
+//! | any other code | answered; what was put off comes in when the handler returns |
+//!
+//! **Invariant**: no message is handled while the context relies on a tag. Source: design section 9.
+
+use crate::kernel::sys::{self, KernelSigaction};
+use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
+use crate::libraries::modules::MODULES;
+use crate::process::process;
+use crate::process::tags;
+use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::put_off;
+use crate::system_calls::execution::runtime_text::relies_on_tags;
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::stubs;
+use crate::system_calls::signals::carried::carry_out::leave;
+use crate::system_calls::signals::sent_sigtrap;
+use blizzard_contract::Counter;
+
+/// The action for the signal.
+pub fn action() -> KernelSigaction {
+    KernelSigaction {
+        handler: on_called as *const () as u64,
+        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+        restorer: restorer as *const () as u64,
+        // A SIGTRAP that was sent finds what this has interrupted, not this.
+        mask: BLOCK_ALL | bit(libc::SIGTRAP),
+    }
+}
+
+extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) {
+    if tags::detached() {
+        return;
+    }
+    tags::count(Counter::KernelCalls);
+    // SAFETY: the kernel's frame.
+    let _ = unsafe { leave(info, context) };
+    let at = context.gregs[REG_RIP];
+    match stubs::stage(at) {
+        // SAFETY: the context stands there.
+        Some(stage) => unsafe { interruptions::called(context, stage) },
+        None if relies_on_tags(at) => match MODULES.plain_test_of(at) {
+            Some(test) => {
+                context.gregs[REG_RIP] = test;
+                return answer(context);
+            }
+            None => put_off::call_put_off(!process::is_inside()),
+        },
+        None if stubs::contains(at) || process::is_inside() => {}
+        None => return answer(context),
+    }
+    if put_off::has_of_program() {
+        put_off::come_back();
+    }
+}
+
+/// Nothing relies on a tag. As a handler of the program, which could run here, too.
+fn answer(context: &mut Ucontext) {
+    // It may meet trap bytes.
+    sys::unblock_signals(bit(libc::SIGTRAP));
+    process::answer();
+    if cfg!(feature = "guard") {
+        // Nobody else may let them in: there is no poll.
+        context.sigmask &= !(put_off::take_put_off() & !RESERVED);
+        sent_sigtrap::let_in_on_return();
+    }
+}
